@@ -1,0 +1,1 @@
+"""Find the best channel widths of a convolutional network under a compute budget."""

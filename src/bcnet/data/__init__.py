@@ -1,0 +1,1 @@
+"""Data sets as tensors: loading, splitting, batching, augmentation."""

@@ -1,0 +1,41 @@
+"""Errors a user can cause. Each states the rule, the value got, and what to do."""
+
+
+class BCNetError(Exception):
+    """Base class of every error that `bcnet` raises on purpose."""
+
+
+class TraceError(BCNetError):
+    """The model could not be turned into a width space."""
+
+
+class WidthError(BCNetError, ValueError):
+    """Widths that do not belong to the space they are used with."""
+
+
+class BudgetError(BCNetError, ValueError):
+    """A budget out of range, or below the narrowest network of the space."""
+
+
+class DataError(BCNetError):
+    """A data set that is missing, unreadable, or does not fit the network."""
+
+
+class ModelError(BCNetError):
+    """An unknown model name, or a factory that does not give a module."""
+
+
+class RecipeError(BCNetError, ValueError):
+    """Settings that are unknown, of the wrong type, or impossible together."""
+
+
+class TrainingError(BCNetError):
+    """Training that cannot go on, for instance because the loss is not a number."""
+
+
+class SearchError(BCNetError):
+    """A search that cannot go on, for instance because a score is not a number."""
+
+
+class RunError(BCNetError):
+    """A run directory that cannot be used: another configuration, or no run at all."""

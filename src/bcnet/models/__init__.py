@@ -1,0 +1,1 @@
+"""The paper's networks that torchvision lacks, and published widths."""

@@ -1,0 +1,1 @@
+"""Search strategies over a width space, for any score function."""

@@ -1,0 +1,18 @@
+"""Width spaces: what can be searched in a network, and what any widths cost."""
+
+from bcnet.space.cost import Budget, Cost, Polynomial
+from bcnet.space.layout import Segment, Side
+from bcnet.space.space import FixedDimension, WidthGroup, Widths, WidthSpace, floor_choices
+
+__all__ = [
+    "Budget",
+    "Cost",
+    "FixedDimension",
+    "Polynomial",
+    "Segment",
+    "Side",
+    "WidthGroup",
+    "WidthSpace",
+    "Widths",
+    "floor_choices",
+]

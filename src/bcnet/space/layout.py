@@ -1,0 +1,63 @@
+"""Layouts: which elements of a parameter dimension belong to which width group.
+
+Notation: a dimension of `size` elements is cut into segments; the segment of group `g` with
+`max_width` channels holds `size / max_width` neighbouring elements for each channel (1 for a convolution,
+height x width after a flatten). At width `c` the segment keeps the elements of `c` channels: the first ones on
+side LEFT, the last ones on side RIGHT, so that both sides mirror each other, also through concatenations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Side(Enum):
+    """End from which channels are counted: LEFT keeps `[0, c)`, RIGHT keeps `[l - c, l)` (Eq. 5)."""
+
+    LEFT = "left"
+    RIGHT = "right"
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A run of `size` neighbouring elements of one dimension.
+
+    `group` is an index into `WidthSpace.groups`, or None for elements that are always kept. Each channel of the group
+    owns `per_channel` elements.
+
+    Example: flattening 512 channels of 7 x 7 gives `Segment(group=15, size=25088, per_channel=49)`.
+    """
+
+    group: int | None
+    size: int
+    per_channel: int = 1
+
+    def length(self, widths: Sequence[int]) -> int:
+        """Elements kept at `widths` (one width per group)."""
+        return self.size if self.group is None else widths[self.group] * self.per_channel
+
+
+Layout = tuple[Segment, ...]  # one dimension
+ParameterLayout = tuple[Layout, ...]  # all dimensions of one parameter or buffer
+
+
+def length(layout: Layout, widths: Sequence[int]) -> int:
+    """Size of the dimension at `widths`."""
+    return sum(segment.length(widths) for segment in layout)
+
+
+def spans(layout: Layout, widths: Sequence[int], side: Side) -> list[tuple[int, int]]:
+    """The kept elements of the dimension as `(start, length)` runs in ascending order, neighbours merged."""
+    runs: list[tuple[int, int]] = []
+    offset = 0
+    for segment in layout:
+        kept = segment.length(widths)
+        start = offset if side is Side.LEFT else offset + segment.size - kept
+        if runs and sum(runs[-1]) == start:
+            runs[-1] = (runs[-1][0], runs[-1][1] + kept)
+        else:
+            runs.append((start, kept))
+        offset += segment.size
+    return runs

@@ -1,0 +1,284 @@
+"""The width space: the ordered width groups of a network with the widths each may take (the paper's C_K)."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from bcnet.errors import BudgetError, WidthError
+from bcnet.space.cost import Budget, Cost, IntArray, Polynomial
+from bcnet.space.layout import ParameterLayout
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Widths = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class WidthGroup:
+    """Parameter dimensions that must keep the same channels: one search variable.
+
+    `choices` are ascending ints, multiples of `unit`, the last one `max_width`. `members` are the names of the
+    parameters (and buffers) with a dimension in the group.
+
+    Example: `WidthGroup("features.0", 64, 1, (3, 6, ..., 64), ("features.0.weight", "features.1.weight", ...))`.
+    """
+
+    name: str
+    max_width: int
+    unit: int
+    choices: tuple[int, ...]
+    members: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FixedDimension:
+    """Something that stays at full width, and why.
+
+    `name` is the parameter, `size` its elements in that dimension, `operator` and `where` the operation and source line
+    that hold it (empty where the rule is the reason itself, as for the class logits).
+    """
+
+    name: str
+    dim: int
+    size: int
+    reason: str
+    operator: str = ""
+    where: str = ""
+
+
+def floor_choices(
+    max_width: int, num_choices: int, *, unit: int = 1, min_ratio: float = 0.0, multiple_of: int = 1
+) -> tuple[int, ...]:
+    """`floor(l * k / K)` for k = 1..K, rounded down to multiples of the unit and of `multiple_of`; `l` always the last.
+
+    Values below one step or below `min_ratio * l` are dropped, duplicates merged (spec, section 1).
+
+    Example: `floor_choices(512, 20)[:3] == (25, 51, 76)`; `floor_choices(24, 4, multiple_of=8) == (8, 16, 24)`.
+    """
+    step = math.lcm(unit, multiple_of)
+    rounded = {max_width * k // num_choices // step * step for k in range(1, num_choices)}
+    kept = {width for width in rounded if width >= max(step, min_ratio * max_width)}
+    return tuple(sorted(kept | {max_width}))
+
+
+@dataclass(frozen=True)
+class WidthSpace:
+    """What can be searched in a network, and what any widths cost. Made by `WidthSpace.trace`.
+
+    A candidate is a tuple of ints, one width per group. Any multiples of a group's unit up to `max_width` can be costed
+    and run; a search draws from `choices`.
+    """
+
+    groups: tuple[WidthGroup, ...]
+    macs_terms: Polynomial
+    params_terms: Polynomial
+    layouts: Mapping[str, ParameterLayout] = field(default_factory=dict, repr=False)
+    fixed: tuple[FixedDimension, ...] = ()
+    min_ratio: float = 0.0
+    original: Cost | None = None  # set where the traced network is a widened copy of the original
+
+    @classmethod
+    def trace(
+        cls,
+        model: nn.Module,
+        example_input: torch.Tensor,
+        *,
+        num_choices: int = 20,
+        min_ratio: float = 0.0,
+        multiple_of: int = 1,
+    ) -> WidthSpace:
+        """Find the width groups of `model` by exporting its graph on `example_input`, shape `(batch >= 2, ...)`.
+
+        A batch of one is repeated. The model is not changed. What cannot be sliced safely is held at full width and
+        listed in `fixed` with the reason.
+
+        Raises:
+            TraceError: the model does not run on the input, cannot be exported, or has nothing to search.
+            WidthError: `num_choices`, `min_ratio` or `multiple_of` out of range.
+        """
+        from bcnet.space.tracing import trace
+
+        _check_choice_settings(num_choices, min_ratio, multiple_of)
+        return trace(model, example_input, num_choices=num_choices, min_ratio=min_ratio, multiple_of=multiple_of)
+
+    @property
+    def full(self) -> Widths:
+        """The widest widths."""
+        return tuple(group.max_width for group in self.groups)
+
+    @property
+    def narrowest(self) -> Widths:
+        """The smallest choice of every group: the cheapest network a search can return."""
+        return tuple(group.choices[0] for group in self.groups)
+
+    @property
+    def reference(self) -> Cost:
+        """Cost of the original network, of which budget ratios are taken."""
+        return self.original if self.original is not None else self.cost(self.full)
+
+    def cost(self, widths: Sequence[int] | IntArray) -> Cost:
+        """Exact cost of `widths`: ints for one tuple, int64 arrays for an array `(candidates, groups)`.
+
+        Raises:
+            WidthError: a width that is no positive multiple of its group's unit, or too wide, or a wrong count.
+        """
+        array = np.asarray(widths)
+        many = array.ndim == 2
+        if not many:
+            self.check(tuple(widths))
+            array = array[None]
+        else:
+            self._check_array(array)
+        array = array.astype(np.int64, copy=False)
+        macs, params = self.macs_terms(array), self.params_terms(array)
+        return Cost(macs, params) if many else Cost(int(macs[0]), int(params[0]))
+
+    def check(self, widths: Sequence[int]) -> None:
+        """Raise WidthError unless every width is a multiple of its group's unit in `[unit, max_width]`."""
+        if len(widths) != len(self.groups):
+            raise WidthError(f"widths need one entry per group, {len(self.groups)} here; got {len(widths)}")
+        for group, width in zip(self.groups, widths, strict=True):
+            whole = isinstance(width, (int, np.integer)) and not isinstance(width, bool)
+            if not whole or not group.unit <= width <= group.max_width or width % group.unit:
+                raise WidthError(
+                    f"the width of group {group.name!r} is an int in [{group.unit}, {group.max_width}], "
+                    f"a multiple of {group.unit}; got {width!r}"
+                )
+
+    def _check_array(self, array: np.ndarray[Any, Any]) -> None:
+        if array.shape[1] != len(self.groups) or not np.issubdtype(array.dtype, np.integer):
+            raise WidthError(
+                f"many widths are an integer array (candidates, {len(self.groups)}); got {array.dtype} {array.shape}"
+            )
+        units, full = np.array([g.unit for g in self.groups]), np.array(self.full)
+        wrong = (array < units) | (array > full)
+        if units.max(initial=1) > 1:
+            wrong |= array % units != 0
+        if wrong.any():
+            row = int(np.argmax(wrong.any(axis=1)))
+            self.check(tuple(int(w) for w in array[row]))
+
+    def sample(self, generator: torch.Generator) -> Widths:
+        """Uniform widths: every group's choice drawn independently."""
+        return tuple(
+            group.choices[int(torch.randint(len(group.choices), (), generator=generator))] for group in self.groups
+        )
+
+    def complement(self, widths: Sequence[int]) -> Widths:
+        """What every group leaves over: `l - c`, the full width its own complement (spec, section 3).
+
+        With `min_ratio > 0` and `c_min` the smallest choice it is `l + c_min - c`, which stays in the space.
+        """
+        return tuple(
+            _complement(group, width, bounded=self.min_ratio > 0)
+            for group, width in zip(self.groups, widths, strict=True)
+        )
+
+    def nearest(self, widths: Sequence[int]) -> Widths:
+        """The nearest choice of every group (the wider one of two equally near)."""
+        return tuple(
+            min(group.choices, key=lambda choice: (abs(choice - width), -choice))
+            for group, width in zip(self.groups, widths, strict=True)
+        )
+
+    def scaled(self, ratio: float) -> Widths:
+        """One ratio for all groups: `floor(ratio * l)` to the unit, at least one unit, at most full."""
+        return tuple(
+            min(g.max_width, max(g.unit, math.floor(ratio * g.max_width / g.unit + 1e-9) * g.unit)) for g in self.groups
+        )
+
+    def uniform(self, *, macs: int | float | None = None, params: int | float | None = None) -> Widths:
+        """The Uniform baseline: one ratio for all groups, any integers, as large as the budget allows.
+
+        Raises:
+            BudgetError: even the smallest ratio costs more.
+        """
+        budget = Budget(macs=macs, params=params).resolve(self.reference)
+        ratios = sorted({unit / g.max_width for g in self.groups for unit in range(g.unit, g.max_width + 1, g.unit)})
+        low, high = 0, len(ratios)  # ratios[:low] are affordable: cost grows with the ratio
+        while low < high:
+            middle = (low + high) // 2
+            if budget.admits(self.cost(self.scaled(ratios[middle]))):
+                low = middle + 1
+            else:
+                high = middle
+        if low == 0:
+            smallest = self.cost(self.scaled(ratios[0]))
+            raise BudgetError(
+                f"a budget must admit the narrowest uniform network, {smallest.macs:,} MACs and "
+                f"{smallest.params:,} parameters; got {budget}"
+            )
+        return self.scaled(ratios[low - 1])
+
+    def feasible(self, budget: Budget) -> Budget:
+        """The budget in absolute counts, checked.
+
+        Raises:
+            BudgetError: the narrowest network of the space costs more; the message names its cost.
+        """
+        limits = budget.resolve(self.reference)
+        cheapest = self.cost(self.narrowest)
+        if not limits.admits(cheapest):
+            raise BudgetError(
+                f"a budget must admit the narrowest network of the space, {cheapest.macs:,} MACs and "
+                f"{cheapest.params:,} parameters ({cheapest.macs / self.reference.macs:.4g}x and "
+                f"{cheapest.params / self.reference.params:.4g}x of the original); got {limits}: raise the budget, "
+                "or lower min_ratio"
+            )
+        return limits
+
+    def with_choices(self, choices: Mapping[str, Sequence[int]]) -> WidthSpace:
+        """The same space with other choices for the groups named.
+
+        Raises:
+            WidthError: an unknown group, or a choice that is no multiple of the unit within the group.
+        """
+        unknown = set(choices) - {group.name for group in self.groups}
+        if unknown:
+            raise WidthError(f"no group is named {sorted(unknown)}; the groups are {[g.name for g in self.groups]}")
+        return dataclasses.replace(self, groups=tuple(_with_choices(g, choices.get(g.name)) for g in self.groups))
+
+    def fingerprint(self) -> str:
+        """A hash of groups, choices and costs: equal spaces have equal fingerprints, in every process."""
+        facts = [
+            [[g.name, g.max_width, g.unit, list(g.choices)] for g in self.groups],
+            [[list(k), v] for terms in (self.macs_terms, self.params_terms) for k, v in sorted(terms.terms.items())],
+        ]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+
+
+def _complement(group: WidthGroup, width: int, *, bounded: bool) -> int:
+    if bounded:
+        return group.max_width + group.choices[0] - width
+    return group.max_width - width or group.max_width
+
+
+def _with_choices(group: WidthGroup, choices: Sequence[int] | None) -> WidthGroup:
+    if choices is None:
+        return group
+    ascending = tuple(sorted(set(choices)))
+    if not ascending or any(c < group.unit or c > group.max_width or c % group.unit for c in ascending):
+        raise WidthError(
+            f"choices of group {group.name!r} are multiples of {group.unit} up to {group.max_width}; "
+            f"got {list(choices)}"
+        )
+    return dataclasses.replace(group, choices=ascending)
+
+
+def _check_choice_settings(num_choices: int, min_ratio: float, multiple_of: int) -> None:
+    if not isinstance(num_choices, int) or num_choices < 1:
+        raise WidthError(f"num_choices is a positive int; got {num_choices!r}")
+    if not 0 <= min_ratio <= 1:
+        raise WidthError(f"min_ratio is in [0, 1]; got {min_ratio!r}")
+    if not isinstance(multiple_of, int) or multiple_of < 1:
+        raise WidthError(f"multiple_of is a positive int; got {multiple_of!r}")

@@ -1,0 +1,1 @@
+"""The supernet: paths as slices of a model's own parameters."""

@@ -1,0 +1,1 @@
+"""Training of supernets and networks: one loop, recipes, strategies."""
