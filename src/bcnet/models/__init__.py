@@ -1,1 +1,23 @@
-"""The paper's networks that torchvision lacks, and published widths."""
+"""The paper's networks that torchvision lacks, models by name, and published widths."""
+
+from bcnet.models import published
+from bcnet.models.channel_bench import channel_bench_mobilenet, channel_bench_resnet
+from bcnet.models.create import NAMES, ModelSpec, create
+from bcnet.models.mobile import mobilenetv2, proxylessnas_mobile
+from bcnet.models.resnet import resnet20, resnet56, resnet_digits
+from bcnet.models.vgg import vgg19
+
+__all__ = [
+    "NAMES",
+    "ModelSpec",
+    "channel_bench_mobilenet",
+    "channel_bench_resnet",
+    "create",
+    "mobilenetv2",
+    "proxylessnas_mobile",
+    "published",
+    "resnet20",
+    "resnet56",
+    "resnet_digits",
+    "vgg19",
+]

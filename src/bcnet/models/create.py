@@ -1,0 +1,194 @@
+"""Models by name: our networks, torchvision's, timm's, or a factory of the user's own.
+
+Optional packages are imported only when a name asks for them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from bcnet.errors import ModelError
+from bcnet.models.channel_bench import channel_bench_mobilenet, channel_bench_resnet
+from bcnet.models.mobile import mobilenetv2, proxylessnas_mobile
+from bcnet.models.resnet import resnet20, resnet56, resnet_digits
+from bcnet.models.vgg import vgg19
+
+_OURS: Mapping[str, tuple[Callable[..., nn.Module], tuple[int, int, int]]] = {
+    "vgg19": (vgg19, (3, 32, 32)),
+    "mobilenetv2": (mobilenetv2, (3, 32, 32)),
+    "resnet20": (resnet20, (3, 32, 32)),
+    "resnet56": (resnet56, (3, 32, 32)),
+    "channel_bench_mobilenet": (channel_bench_mobilenet, (3, 32, 32)),
+    "channel_bench_resnet": (channel_bench_resnet, (3, 32, 32)),
+    "proxylessnas_mobile": (proxylessnas_mobile, (3, 224, 224)),
+    "resnet_digits": (resnet_digits, (1, 8, 8)),
+}
+NAMES = tuple(_OURS)
+_IMAGENET_SIZE = 224
+_FORMS = "a name of ours, torchvision:NAME, timm:NAME, or package.module:factory"
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """How to make a network, and what it expects.
+
+    `factory()` gives a new network with fresh weights at every call; `input_size` is `(channels, height, width)`.
+    """
+
+    name: str
+    factory: Callable[[], nn.Module]
+    input_size: tuple[int, int, int]
+
+    def build(self) -> nn.Module:
+        """A new network.
+
+        Raises:
+            ModelError: the factory failed, or gave something that is no `nn.Module`.
+        """
+        try:
+            model = self.factory()
+        except Exception as error:
+            raise ModelError(
+                f"the factory of model {self.name!r} has to run; it failed with {type(error).__name__}: {error}"
+            ) from error
+        if not isinstance(model, nn.Module):
+            raise ModelError(
+                f"the factory of model {self.name!r} has to return a torch.nn.Module; got {type(model).__name__}: "
+                "return the network itself"
+            )
+        return model
+
+
+def create(
+    name: str, num_classes: int | None = None, *, in_channels: int | None = None, image_size: int | None = None
+) -> ModelSpec:
+    """The network called `name`: one of `NAMES`, `torchvision:NAME`, `timm:NAME`, or `package.module:factory`.
+
+    What is None takes the network's usual value (10 or 1000 classes, 3 channels, 32 or 224 pixels). A factory of the
+    user's own is given `num_classes` and `in_channels` only where its signature has them.
+
+    Raises:
+        ModelError: an unknown or malformed name, a missing package, a module that cannot be imported, or channels
+            that the network cannot take.
+    """
+    for setting, value in (("num_classes", num_classes), ("in_channels", in_channels), ("image_size", image_size)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise ModelError(f"{setting} is a positive int; got {value!r}")
+    package, colon, member = name.partition(":")
+    if not colon:
+        factory, usual = _ours(name)
+    elif package == "torchvision":
+        factory, usual = _torchvision(member, in_channels)
+    elif package == "timm":
+        factory, usual = _timm(member)
+    else:
+        factory, usual = _own(name, package, member), (3, _IMAGENET_SIZE, _IMAGENET_SIZE)
+    height, width = (image_size, image_size) if image_size is not None else usual[1:]
+    channels = in_channels if in_channels is not None else usual[0]
+    settings = {"num_classes": num_classes, "in_channels": in_channels}
+    if package == "timm" and colon:
+        settings["in_chans"] = settings.pop("in_channels")
+    given = {key: value for key, value in settings.items() if value is not None and _accepts(factory, key)}
+    return ModelSpec(name, partial(factory, **given), (channels, height, width))
+
+
+def _ours(name: str) -> tuple[Callable[..., nn.Module], tuple[int, int, int]]:
+    if name not in _OURS:
+        raise ModelError(f"a model is {_FORMS}; got {name!r}{_nearest(name, NAMES)}; ours are {', '.join(NAMES)}")
+    return _OURS[name]
+
+
+def _torchvision(member: str, in_channels: int | None) -> tuple[Callable[..., nn.Module], tuple[int, int, int]]:
+    models = _optional("torchvision", "torchvision.models")
+    known = models.list_models(module=models)
+    _check_member("torchvision", member, known)
+    if in_channels not in (None, 3):
+        raise ModelError(
+            f"torchvision's networks take 3 input channels; got {in_channels} for {member!r}: use timm:NAME, which "
+            "takes any number, or a factory of your own"
+        )
+    # These two draw their weights themselves, and warn unless told so.
+    settings = {"init_weights": True} if member in ("googlenet", "inception_v3") else {}
+    size = 299 if member == "inception_v3" else _IMAGENET_SIZE
+
+    def factory(num_classes: int = 1000) -> nn.Module:
+        model: nn.Module = models.get_model(member, weights=None, num_classes=num_classes, **settings)
+        return model
+
+    return factory, (3, size, size)
+
+
+def _timm(member: str) -> tuple[Callable[..., nn.Module], tuple[int, int, int]]:
+    timm = _optional("timm", "timm")
+    _check_member("timm", member, timm.list_models())
+    channels, height, width = timm.get_pretrained_cfg(member).input_size
+
+    def factory(num_classes: int = 1000, in_chans: int = channels) -> nn.Module:
+        model: nn.Module = timm.create_model(member, pretrained=False, num_classes=num_classes, in_chans=in_chans)
+        return model
+
+    return factory, (channels, height, width)
+
+
+def _own(name: str, package: str, member: str) -> Callable[..., Any]:
+    if not all(part.isidentifier() for part in (*package.split("."), member)):
+        raise ModelError(f"a model is {_FORMS}; got {name!r}")
+    try:
+        module = importlib.import_module(package)
+    except Exception as error:
+        raise ModelError(
+            f"the module of model {name!r} has to be importable; importing {package!r} failed with "
+            f"{type(error).__name__}: {error}: install it, or put its folder on PYTHONPATH"
+        ) from error
+    factory = getattr(module, member, None)
+    if not callable(factory):
+        found = "no such name" if factory is None else f"a {type(factory).__name__}"
+        public = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise ModelError(
+            f"model {name!r} has to name a function or class of {package!r}; got {found}; there are "
+            f"{', '.join(sorted(public)) or 'none'}"
+        )
+    return factory  # type: ignore[no-any-return]
+
+
+def _accepts(factory: Callable[..., Any], setting: str) -> bool:
+    """Whether the factory takes the keyword. `**kwargs` counts for the number of classes, which is often passed on."""
+    try:
+        parameters = inspect.signature(factory).parameters
+    except ValueError:  # some built-in callables have none
+        return False
+    if setting in parameters:
+        return parameters[setting].kind is not inspect.Parameter.POSITIONAL_ONLY
+    return setting == "num_classes" and any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+
+
+def _optional(package: str, module: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except Exception as error:  # a build that does not match torch raises RuntimeError, not ImportError
+        raise ModelError(
+            f"models named {package}:NAME need the package {package}; importing it failed with "
+            f"{type(error).__name__}: {error}: run `pip install {package}`, in the build that fits your torch"
+        ) from error
+
+
+def _check_member(package: str, member: str, known: list[str]) -> None:
+    if member not in known:
+        raise ModelError(
+            f"{package}:NAME takes one of {package}'s {len(known)} models; got {member!r}{_nearest(member, known)}; "
+            f"there are {', '.join(known[:8])} and so on"
+        )
+
+
+def _nearest(name: str, known: list[str] | tuple[str, ...]) -> str:
+    near = get_close_matches(name, known, n=3)
+    return f" (nearest: {', '.join(near)})" if near else ""
