@@ -1,1 +1,74 @@
 """Training of supernets and networks: one loop, recipes, strategies."""
+
+from bcnet.train.checkpoint import read_latest, read_tensors, write_atomic, write_tensors
+from bcnet.train.counts import ChannelCounts
+from bcnet.train.distill import classification_loss, distillation_loss
+from bcnet.train.evaluate import Accuracy, accuracy
+from bcnet.train.loop import Checkpoints, Progress, train
+from bcnet.train.precision import autocast, resolve_precision
+from bcnet.train.randomness import derived_generator, derived_seed
+from bcnet.train.recipe import (
+    Cosine,
+    Distillation,
+    Exponential,
+    Recipe,
+    Steps,
+    load_recipe,
+    parse_recipe,
+    recipe_names,
+)
+from bcnet.train.records import LossRecords
+from bcnet.train.schedule import learning_rate
+from bcnet.train.step import (
+    STRATEGIES,
+    Bilateral,
+    Complementary,
+    Path,
+    Strategy,
+    Term,
+    Unilateral,
+    UnilateralComplementary,
+    accumulate_gradients,
+)
+from bcnet.train.trainee import NetworkTrainee, SupernetTrainee, Trainee
+
+__all__ = [
+    "STRATEGIES",
+    "Accuracy",
+    "Bilateral",
+    "ChannelCounts",
+    "Checkpoints",
+    "Complementary",
+    "Cosine",
+    "Distillation",
+    "Exponential",
+    "LossRecords",
+    "NetworkTrainee",
+    "Path",
+    "Progress",
+    "Recipe",
+    "Steps",
+    "Strategy",
+    "SupernetTrainee",
+    "Term",
+    "Trainee",
+    "Unilateral",
+    "UnilateralComplementary",
+    "accumulate_gradients",
+    "accuracy",
+    "autocast",
+    "classification_loss",
+    "derived_generator",
+    "derived_seed",
+    "distillation_loss",
+    "learning_rate",
+    "load_recipe",
+    "parse_recipe",
+    "read_latest",
+    "read_tensors",
+    "recipe_names",
+    "resolve_precision",
+    "train",
+    "write_atomic",
+    "write_tensors",
+]

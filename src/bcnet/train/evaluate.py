@@ -1,0 +1,54 @@
+"""Accuracy of a plain network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from bcnet.errors import TrainingError
+from bcnet.train.precision import autocast, resolve_precision
+from bcnet.train.recipe import Precision
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Shares of `count` images whose label is the best guess (`top1`) or among the five best (`top5`), in [0, 1]."""
+
+    top1: float
+    top5: float
+    count: int
+
+
+@torch.inference_mode()
+def accuracy(
+    network: nn.Module, batches: Iterable[tuple[torch.Tensor, torch.Tensor]], *, precision: Precision = "fp32"
+) -> Accuracy:
+    """Top-1 and top-5 accuracy over batches of images `(batch, ...)` and labels `(batch,)`, in eval mode.
+
+    The network's mode is given back as it was.
+
+    Raises:
+        TrainingError: no images, or logits that are not numbers.
+    """
+    was_training = network.training
+    network.eval()
+    device = next(network.parameters()).device
+    resolved = resolve_precision(precision, device)
+    hits1 = hits5 = count = 0
+    for x, y in batches:
+        with autocast(resolved, device):
+            logits = network(x.to(device))  # (batch, classes)
+        if torch.isnan(logits).any():
+            raise TrainingError("accuracy needs logits that are numbers; got NaN: the weights are broken, train again")
+        guesses = logits.topk(min(5, logits.shape[1]), dim=1).indices  # (batch, <= 5)
+        right = guesses == y.to(device)[:, None]
+        hits1 += int(right[:, 0].sum())
+        hits5 += int(right.sum())
+        count += len(y)
+    network.train(was_training)
+    if count == 0:
+        raise TrainingError("accuracy needs at least one image; got none")
+    return Accuracy(hits1 / count, hits5 / count, count)

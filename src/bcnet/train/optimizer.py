@@ -1,0 +1,59 @@
+"""Optimisers from recipes, and their state as named tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+
+from bcnet.errors import RunError
+from bcnet.train.recipe import Recipe
+
+
+def make_optimizer(module: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    """The recipe's optimiser over all trainable parameters; its learning rate is set anew every step."""
+    groups = _decay_groups(module, recipe)
+    if recipe.optimizer == "rmsprop":
+        return torch.optim.RMSprop(groups, lr=recipe.lr, alpha=0.9, eps=1e-3, momentum=recipe.momentum)
+    return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum, nesterov=True)
+
+
+def optimizer_tensors(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """The optimiser's state, `parameter name/state name` to tensor."""
+    return {
+        f"{name}/{key}": value
+        for name, parameter in module.named_parameters()
+        for key, value in optimizer.state.get(parameter, {}).items()
+        if isinstance(value, torch.Tensor)
+    }
+
+
+def restore_optimizer(module: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Put back what `optimizer_tensors` gave, on each parameter's device and in its memory format.
+
+    Raises:
+        RunError: a state for a parameter that the module lacks, or of another shape.
+    """
+    parameters = dict(module.named_parameters())
+    optimizer.state.clear()
+    for name, tensor in tensors.items():
+        owner, _, key = name.rpartition("/")
+        parameter = parameters.get(owner)
+        if parameter is None or (tensor.ndim > 0 and tensor.shape != parameter.shape):
+            raise RunError(f"the optimiser's state {name!r} fits no parameter of this model: start a new run directory")
+        like = torch.empty_like(parameter, dtype=tensor.dtype) if tensor.ndim or not parameter.ndim else None
+        optimizer.state[parameter][key] = tensor.clone() if like is None else like.copy_(tensor)
+
+
+def _decay_groups(module: nn.Module, recipe: Recipe) -> list[dict[str, object]]:
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    if recipe.decay_norm_and_bias:
+        return [{"params": parameters, "weight_decay": recipe.weight_decay}]
+    matrices = [p for p in parameters if p.ndim > 1]
+    vectors = [p for p in parameters if p.ndim <= 1]
+    groups = [
+        {"params": matrices, "weight_decay": recipe.weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]

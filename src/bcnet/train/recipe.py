@@ -1,0 +1,177 @@
+"""Recipes: everything about an optimisation that a person may want to set, as one checked value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
+
+from bcnet.errors import RecipeError
+
+Precision = Literal["auto", "fp32", "bf16", "fp16"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Cosine(_Frozen):
+    """Half a cosine from the recipe's `lr`, after warm-up, to `final_lr` at the very last step."""
+
+    kind: Literal["cosine"] = "cosine"
+    final_lr: float = Field(default=0.0, ge=0)
+
+
+class Steps(_Frozen):
+    """`lr` times `factor` for every milestone (in epochs) reached.
+
+    Example: VGG19 on CIFAR-10, `Steps(milestones=(160, 240), factor=0.1)`.
+    """
+
+    kind: Literal["step"] = "step"
+    milestones: tuple[PositiveInt, ...]
+    factor: float = Field(default=0.1, gt=0, le=1)
+
+
+class Exponential(_Frozen):
+    """`lr` times `factor` every `every_epochs` epochs, counted from the first epoch.
+
+    Example: EfficientNet-B0, `Exponential(factor=0.963, every_epochs=3)`.
+    """
+
+    kind: Literal["exponential"] = "exponential"
+    factor: float = Field(gt=0, le=1)
+    every_epochs: PositiveInt = 1
+
+
+class Distillation(_Frozen):
+    """Learning from a teacher's logits: `weight` is the teacher's share of the loss (Hinton et al., 2015)."""
+
+    temperature: PositiveFloat = 4.0
+    weight: float = Field(default=0.5, ge=0, le=1)
+
+
+Schedule = Annotated[Cosine | Steps | Exponential, Field(discriminator="kind")]
+
+
+class Recipe(_Frozen):
+    """How a network, or a supernet, is trained (spec, section 7).
+
+    `lr` is the peak learning rate, for the batch size given. `weight_decay` holds for every parameter as in the paper,
+    unless `decay_norm_and_bias` is off. `clip_norm` limits the gradient's L2 norm. `precision` "auto" takes bf16 where
+    the device computes in it, fp16 on older GPUs, fp32 elsewhere.
+
+    Example: `Recipe(lr=0.1, batch_size=128, epochs=400, schedule=Steps(milestones=(160, 240)), weight_decay=1e-4)`.
+    """
+
+    optimizer: Literal["sgd-nesterov", "rmsprop"] = "sgd-nesterov"
+    lr: PositiveFloat
+    momentum: float = Field(default=0.9, gt=0, lt=1)
+    weight_decay: float = Field(default=0.0, ge=0)
+    decay_norm_and_bias: bool = True
+    batch_size: PositiveInt
+    epochs: PositiveInt
+    schedule: Schedule = Cosine()
+    warmup_epochs: float = Field(default=0.0, ge=0)
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    precision: Precision = "auto"
+    clip_norm: PositiveFloat | None = None
+    distillation: Distillation | None = None
+
+    def changed(self, changes: Mapping[str, Any]) -> Recipe:
+        """The same recipe with other values; a dot reaches inside.
+
+        Example: `recipe.changed({"epochs": 20, "schedule.final_lr": 1e-4})`.
+
+        Raises:
+            RecipeError: an unknown key, or a value of the wrong type.
+        """
+        document = self.model_dump()
+        for key, value in changes.items():
+            _put(document, key, value)
+        return parse_recipe(document)
+
+
+def parse_recipe(document: Any, *, source: str = "the recipe") -> Recipe:
+    """A recipe from plain data, as YAML or JSON give it.
+
+    Raises:
+        RecipeError: the key at fault, what was expected there, and what was got.
+    """
+    if not isinstance(document, Mapping):
+        raise RecipeError(f"{source} must be a mapping of settings to values; got {type(document).__name__}")
+    try:
+        return Recipe.model_validate(document)
+    except ValidationError as error:
+        raise RecipeError(f"{source}: {describe(error, tuple(Recipe.model_fields))}") from None
+
+
+def describe(error: ValidationError, known: tuple[str, ...] = ()) -> str:
+    """One line per fault of a pydantic error: the key, what was expected, what was got."""
+    return "; ".join(_describe_fault(fault, known) for fault in error.errors(include_url=False))
+
+
+def recipe_names() -> tuple[str, ...]:
+    """The names of the recipes that come with the library."""
+    return tuple(sorted(f.name.removesuffix(".yaml") for f in _shelf().iterdir() if f.name.endswith(".yaml")))
+
+
+def load_recipe(name_or_path: str | Path) -> Recipe:
+    """A recipe by name (see `recipe_names`), or from a YAML file.
+
+    Raises:
+        RecipeError: no such recipe or file, not YAML, or not a recipe.
+    """
+    name = str(name_or_path)
+    if name in recipe_names():
+        return _parse_yaml((_shelf() / f"{name}.yaml").read_text(encoding="utf-8"), source=f"recipe {name}")
+    path = Path(name)
+    if path.suffix not in (".yaml", ".yml"):
+        raise RecipeError(f"a recipe is a .yaml file or one of {', '.join(recipe_names())}; got {name!r}")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"recipe file {name} cannot be read: {error}: check the path") from None
+    return _parse_yaml(text, source=f"recipe file {name}")
+
+
+def _parse_yaml(text: str, *, source: str) -> Recipe:
+    try:
+        document = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        summary = " ".join(str(error).split())
+        raise RecipeError(f"{source} must be YAML; got text that is not: {summary}") from None
+    return parse_recipe(document, source=source)
+
+
+def _shelf() -> Any:
+    return resources.files("bcnet.train") / "recipes"
+
+
+def _put(document: dict[str, Any], key: str, value: Any) -> None:
+    *outer, last = key.split(".")
+    place: Any = document
+    for part in outer:
+        if place.get(part) is None:
+            place[part] = {}
+        place = place[part]
+        if not isinstance(place, dict):
+            raise RecipeError(f"recipe key {key!r}: {part!r} has no settings inside; set it directly")
+    if outer == ["schedule"] and last == "kind":
+        place.clear()  # the settings of one kind of schedule mean nothing to another
+    place[last] = value
+
+
+def _describe_fault(fault: Any, known: tuple[str, ...]) -> str:
+    key = ".".join(str(part) for part in fault["loc"]) or "settings"
+    if fault["type"] == "extra_forbidden":
+        hint = f": the keys are {', '.join(known)}" if known and len(fault["loc"]) == 1 else ""
+        return f"unknown key {key!r}{hint}"
+    if fault["type"] == "missing":
+        return f"key {key!r} is required, and missing"
+    expected = fault["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+    return f"{key!r} must be {expected}; got {fault['input']!r}"

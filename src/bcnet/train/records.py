@@ -1,0 +1,95 @@
+"""Loss records: the widths and mean losses of every training step, from which the prior is learnt (Eq. 12-14)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from bcnet.errors import RunError
+from bcnet.space import Widths
+from bcnet.train.checkpoint import read_tensors, write_tensors
+
+_INITIAL = 1024
+
+
+class LossRecords:
+    """Growing arrays of `steps` `(n,)` int64, `widths` `(n, groups)` int32 and `losses` `(n,)` float32."""
+
+    def __init__(self, num_groups: int) -> None:
+        self.num_groups = num_groups
+        self._count = 0
+        self._steps = np.empty(_INITIAL, dtype=np.int64)
+        self._widths = np.empty((_INITIAL, num_groups), dtype=np.int32)
+        self._losses = np.empty(_INITIAL, dtype=np.float32)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def steps(self) -> npt.NDArray[np.int64]:
+        """The step of every record, shape `(n,)`."""
+        return self._steps[: self._count]
+
+    @property
+    def widths(self) -> npt.NDArray[np.int32]:
+        """The widths of every record, shape `(n, groups)`."""
+        return self._widths[: self._count]
+
+    @property
+    def losses(self) -> npt.NDArray[np.float32]:
+        """The mean loss of every record, shape `(n,)`."""
+        return self._losses[: self._count]
+
+    def append(self, step: int, widths: Widths, loss: float) -> None:
+        """Add one record."""
+        if self._count == len(self._steps):
+            self._steps, self._losses = (np.concatenate([a, np.empty_like(a)]) for a in (self._steps, self._losses))
+            self._widths = np.concatenate([self._widths, np.empty_like(self._widths)])
+        self._steps[self._count] = step
+        self._widths[self._count] = widths
+        self._losses[self._count] = loss
+        self._count += 1
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Copies of the three arrays by name."""
+        return {name: torch.from_numpy(getattr(self, name).copy()) for name in ("steps", "widths", "losses")}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, torch.Tensor]) -> LossRecords:
+        """The records that `tensors()` gave.
+
+        Raises:
+            RunError: arrays missing or of shapes that do not belong together.
+        """
+        try:
+            steps, widths, losses = (tensors[name].numpy() for name in ("steps", "widths", "losses"))
+        except KeyError as error:
+            raise RunError(f"loss records hold steps, widths and losses; got none named {error}") from None
+        if widths.ndim != 2 or steps.shape != losses.shape or steps.shape != widths.shape[:1]:
+            raise RunError(
+                f"loss records are arrays (n,), (n, groups), (n,); got {steps.shape}, {widths.shape}, {losses.shape}"
+            )
+        records = cls(widths.shape[1])
+        records._count = len(steps)
+        spare = max(_INITIAL - len(steps), 0)
+        records._steps = np.pad(steps.astype(np.int64), (0, spare))
+        records._losses = np.pad(losses.astype(np.float32), (0, spare))
+        records._widths = np.pad(widths.astype(np.int32), ((0, spare), (0, 0)))
+        return records
+
+    def save(self, path: Path) -> None:
+        """Write the records to a safetensors file, atomically."""
+        write_tensors(path, self.tensors(), {"kind": "records"})
+
+    @classmethod
+    def load(cls, path: Path) -> LossRecords:
+        """Read what `save` wrote.
+
+        Raises:
+            RunError: the file is missing or damaged.
+        """
+        return cls.from_tensors(read_tensors(path, {"kind": "records"})[0])

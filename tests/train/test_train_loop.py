@@ -1,0 +1,187 @@
+import pytest
+import torch
+from torch import nn
+
+from bcnet.errors import RecipeError, RunError, TrainingError
+from bcnet.train import (
+    Checkpoints,
+    Complementary,
+    Distillation,
+    NetworkTrainee,
+    Recipe,
+    SupernetTrainee,
+    accuracy,
+    distillation_loss,
+    resolve_precision,
+    train,
+)
+from bcnet.train.checkpoint import read_tensors
+
+RECIPE = Recipe(lr=0.05, batch_size=8, epochs=3, weight_decay=1e-3, warmup_epochs=0.5, label_smoothing=0.1)
+IDENTITY = {"stage": "test"}
+
+
+class StoppedError(Exception):
+    pass
+
+
+def stopper(at):
+    def stop(progress):
+        if progress.step == at:
+            raise StoppedError
+
+    return stop
+
+
+def fresh_supernet(supernet_class):
+    torch.manual_seed(0)
+    return supernet_class()
+
+
+def run(kind, supernet_class, batches, folder, *, recipe=RECIPE, stop_at=None):
+    """Train one fresh trainee in `folder`; the bytes of its last checkpoint."""
+    supernet = fresh_supernet(supernet_class)
+    trainee = SupernetTrainee(supernet, Complementary()) if kind == "supernet" else NetworkTrainee(plain_network())
+    folder.mkdir(exist_ok=True)
+    checkpoints = Checkpoints(folder / "c.safetensors", IDENTITY, every_steps=2)
+    records = train(
+        trainee,
+        batches,
+        recipe,
+        seed=5,
+        checkpoints=checkpoints,
+        on_step=stopper(stop_at),
+    )
+    return (folder / "c.safetensors").read_bytes(), records, trainee.module
+
+
+def plain_network():
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Dropout(0.3),
+        nn.Linear(4, 3),
+    )
+
+
+@pytest.mark.parametrize("kind", ["supernet", "network"])
+@pytest.mark.parametrize("optimizer", ["sgd-nesterov", "rmsprop"])
+@pytest.mark.parametrize("stop_at", [1, 4, 5, 11, 14, 15])
+def test_resuming_at_any_step_gives_the_same_bytes(tiny_supernet, tiny_batches, tmp_path, kind, optimizer, stop_at):
+    recipe = RECIPE.changed({"optimizer": optimizer, "lr": 0.01})
+    whole, records, _ = run(kind, type(tiny_supernet), tiny_batches, tmp_path / "whole", recipe=recipe)
+    with pytest.raises(StoppedError):
+        run(kind, type(tiny_supernet), tiny_batches, tmp_path / "cut", recipe=recipe, stop_at=stop_at)
+    torch.rand(stop_at)  # the caller's own randomness does not matter
+    resumed, again, _ = run(kind, type(tiny_supernet), tiny_batches, tmp_path / "cut", recipe=recipe)
+    assert resumed == whole
+    assert again.losses.tolist() == records.losses.tolist()
+    assert len(records) == 15 * (2 if kind == "supernet" else 1)
+
+
+def test_training_leaves_the_callers_randomness_alone(tiny_supernet, tiny_batches):
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    train(SupernetTrainee(tiny_supernet, Complementary()), tiny_batches, RECIPE, seed=0)
+    assert torch.rand(1) == expected
+
+
+def test_training_learns(tiny_supernet):
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(64, 1, 4, 4, generator=generator)
+    y = (x.mean((1, 2, 3)) > 0).long()
+
+    class Batches:
+        def __len__(self):
+            return 8
+
+        def epoch(self, generator):
+            return ((x[rows], y[rows]) for rows in torch.randperm(64, generator=generator).split(8))
+
+    network = plain_network()
+    train(NetworkTrainee(network), Batches(), RECIPE.changed({"epochs": 20}), seed=0)
+    found = accuracy(network, [(x, y)])
+    assert found.top1 > 0.8
+    assert (found.top5, found.count) == (1.0, 64)
+    assert network.training
+
+
+def test_not_a_number_names_stage_step_and_widths(tiny_supernet, tiny_batches, tmp_path):
+    trainee = SupernetTrainee(tiny_supernet, Complementary())
+    checkpoints = Checkpoints(tmp_path / "c.safetensors", IDENTITY, every_steps=1)
+    tiny_batches.x = torch.full_like(tiny_batches.x, float("inf"))
+    with pytest.raises(TrainingError, match=r"stage supernet, step 0 at widths \[\d, \d\]: .* lower lr"):
+        train(trainee, tiny_batches, RECIPE, seed=0, stage="supernet", checkpoints=checkpoints)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_batch_is_an_error(tiny_supernet):
+    class Nothing:
+        def __len__(self):
+            return 0
+
+        def epoch(self, generator):
+            return iter(())
+
+    with pytest.raises(TrainingError, match="at least one batch"):
+        train(SupernetTrainee(tiny_supernet, Complementary()), Nothing(), RECIPE, seed=0)
+
+
+def test_a_checkpoint_of_another_model_is_refused(tiny_supernet, tiny_batches, tmp_path):
+    run("network", type(tiny_supernet), tiny_batches, tmp_path)
+    with pytest.raises(RunError, match="does not fit this model"):
+        run("supernet", type(tiny_supernet), tiny_batches, tmp_path)
+
+
+def test_output_that_is_no_logits_is_an_error(tiny_batches):
+    with pytest.raises(TrainingError, match=r"logits \(batch, classes\), 8 rows here; got \(8, 1, 4, 4\)"):
+        train(NetworkTrainee(nn.Conv2d(1, 1, 1)), tiny_batches, RECIPE, seed=0)
+
+
+def test_a_perfect_copy_of_the_teacher_has_nothing_to_learn(tiny_batches):
+    torch.manual_seed(0)
+    network = plain_network()
+    network[5] = nn.Identity()
+    network.eval()
+    logits = network(tiny_batches.x).detach()
+    assert float(distillation_loss(logits, logits, 4.0)) == pytest.approx(0.0, abs=1e-6)
+    recipe = RECIPE.changed({"epochs": 8}).model_copy(update={"distillation": Distillation(weight=1.0)})
+    student = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+    before = float(distillation_loss(student(tiny_batches.x).detach(), logits, 4.0))
+    train(NetworkTrainee(student), tiny_batches, recipe, seed=0, teacher=network)
+    assert float(distillation_loss(student(tiny_batches.x).detach(), logits, 4.0)) < before
+
+
+def test_bf16_and_clipping_train(tiny_supernet, tiny_batches):
+    recipe = RECIPE.changed({"precision": "bf16", "clip_norm": 1.0, "decay_norm_and_bias": False})
+    records = train(SupernetTrainee(tiny_supernet, Complementary()), tiny_batches, recipe, seed=0)
+    assert records.losses.max() < 3
+
+
+def test_fp16_needs_a_gpu():
+    with pytest.raises(RecipeError, match="fp16 needs a GPU"):
+        resolve_precision("fp16", torch.device("cpu"))
+
+
+def test_a_file_holds_weights_optimiser_and_records(tiny_supernet, tiny_batches, tmp_path):
+    run("supernet", type(tiny_supernet), tiny_batches, tmp_path)
+    tensors, state = read_tensors(tmp_path / "c.safetensors", IDENTITY)
+    assert {"module:first.weight", "optimizer:first.weight/momentum_buffer", "records:losses"} <= set(tensors)
+    assert state["step"] == 15
+
+
+def test_accuracy_of_nothing_is_an_error():
+    with pytest.raises(TrainingError, match="at least one image"):
+        accuracy(plain_network(), [])
+
+
+def test_accuracy_of_broken_weights_is_an_error():
+    network = plain_network()
+    with torch.no_grad():
+        network[6].bias.fill_(float("nan"))
+    with pytest.raises(TrainingError, match="got NaN"):
+        accuracy(network, [(torch.zeros(2, 1, 4, 4), torch.zeros(2, dtype=torch.long))])

@@ -1,0 +1,115 @@
+import pytest
+
+from bcnet.errors import RecipeError
+from bcnet.train import Cosine, Exponential, Recipe, Steps, learning_rate, load_recipe, parse_recipe, recipe_names
+
+BASE = {"lr": 0.1, "batch_size": 8, "epochs": 10}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"learning_rate": 1}, r"unknown key 'learning_rate': the keys are optimizer, lr"),
+        ({"lr": "fast"}, r"'lr' must be a valid number.*; got 'fast'"),
+        ({"lr": -1.0}, r"'lr' must be greater than 0; got -1.0"),
+        ({"lr": float("nan")}, r"'lr' must be a finite number; got nan"),
+        ({"epochs": 1.5}, r"'epochs' must be a valid integer.*; got 1.5"),
+        ({"optimizer": "adam"}, r"'optimizer' must be 'sgd-nesterov' or 'rmsprop'; got 'adam'"),
+        ({"precision": "fp8"}, r"'precision' must be 'auto', 'fp32', 'bf16' or 'fp16'"),
+        ({"schedule": {"kind": "step"}}, r"key 'schedule.step.milestones' is required"),
+        ({"schedule.final": 1}, r"unknown key 'schedule.cosine.final'"),
+        ({"lr.deep": 1}, r"'lr' has no settings inside"),
+        ({"distillation.weight": 2}, r"'distillation.weight' must be less than or equal to 1; got 2"),
+    ],
+)
+def test_a_wrong_setting_is_named(changes, message):
+    with pytest.raises(RecipeError, match=message):
+        Recipe(**BASE).changed(changes)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[1, 2]", "must be a mapping"),
+        ("lr: [", "must be YAML"),
+        ("!!python/object/apply:os.system ['true']", "must be YAML"),
+        ("lr: 0.1", "'batch_size' is required"),
+    ],
+)
+def test_a_broken_file_is_refused(tmp_path, text, message):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(text)
+    with pytest.raises(RecipeError, match=message):
+        load_recipe(path)
+
+
+def test_a_missing_recipe_lists_what_there_is(tmp_path):
+    with pytest.raises(RecipeError, match=r"one of .*vgg19-cifar10"):
+        load_recipe("vgg20-cifar10")
+    with pytest.raises(RecipeError, match="cannot be read"):
+        load_recipe(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_shipped_recipe_is_valid(name):
+    assert load_recipe(name).epochs > 0
+
+
+def test_the_papers_recipes_say_what_the_table_says():
+    vgg = load_recipe("vgg19-cifar10")
+    assert (vgg.batch_size, vgg.epochs, vgg.weight_decay) == (128, 400, 1e-4)
+    assert vgg.schedule == Steps(milestones=(160, 240), factor=0.1)
+    efficient = load_recipe("efficientnet_b0-imagenet")
+    assert (efficient.optimizer, efficient.lr, efficient.batch_size, efficient.warmup_epochs) == (
+        "rmsprop",
+        0.128,
+        1024,
+        5,
+    )
+    assert efficient.schedule == Exponential(factor=0.963, every_epochs=3)
+    resnet = load_recipe("resnet50-imagenet")
+    assert (resnet.epochs, resnet.weight_decay, resnet.schedule) == (120, 1e-4, Cosine(final_lr=1e-5))
+    for name in ("mobilenet_v2-imagenet", "mobilenet_v2-cifar10"):
+        recipe = load_recipe(name)
+        assert (recipe.epochs, recipe.batch_size, recipe.weight_decay) == (300, 256, 5e-5)
+
+
+def test_the_kind_of_schedule_can_change():
+    recipe = Recipe(**BASE, schedule=Steps(milestones=(3,)))
+    changed = recipe.changed({"schedule.kind": "cosine", "schedule.final_lr": "1e-3"})
+    assert changed.schedule == Cosine(final_lr=1e-3)
+
+
+def test_a_recipe_survives_json():
+    recipe = load_recipe("vgg19-cifar10")
+    assert parse_recipe(recipe.model_dump(mode="json")) == recipe
+
+
+def test_cosine_meets_its_end_points():
+    recipe = Recipe(**BASE, schedule=Cosine(final_lr=1e-3), warmup_epochs=1)
+    rates = [learning_rate(recipe, step, 5) for step in range(50)]
+    assert rates[5] == pytest.approx(0.1, abs=0)
+    assert rates[-1] == pytest.approx(1e-3, abs=1e-18)
+    assert rates[:6] == sorted(rates[:6])
+    assert rates[5:] == sorted(rates[5:], reverse=True)
+    assert rates[0] == pytest.approx(0.1 / 6)
+    assert rates[27] == pytest.approx((0.1 + 1e-3) / 2, rel=0.02)
+
+
+def test_step_schedule_changes_at_the_milestone():
+    recipe = Recipe(**BASE, schedule=Steps(milestones=(3, 6), factor=0.1))
+    rates = [learning_rate(recipe, epoch * 7, 7) for epoch in range(10)]
+    assert rates == pytest.approx([0.1] * 3 + [0.01] * 3 + [0.001] * 4)
+    assert learning_rate(recipe, 3 * 7 - 1, 7) == 0.1
+
+
+def test_exponential_schedule_decays_every_n_epochs():
+    recipe = Recipe(**BASE, schedule=Exponential(factor=0.5, every_epochs=3), warmup_epochs=1)
+    rates = [learning_rate(recipe, epoch * 4, 4) for epoch in range(10)]
+    assert rates[1:] == pytest.approx([0.1] * 2 + [0.05] * 3 + [0.025] * 3 + [0.0125])
+    assert rates[0] == pytest.approx(0.1 / 5)
+
+
+def test_one_step_is_no_division_by_zero():
+    recipe = Recipe(lr=0.1, batch_size=1, epochs=1, schedule=Cosine())
+    assert learning_rate(recipe, 0, 1) == 0.1

@@ -1,0 +1,115 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_supernet import make_space
+from torch.nn import functional
+
+from bcnet.space import Side
+from bcnet.train import (
+    Bilateral,
+    ChannelCounts,
+    Complementary,
+    Path,
+    Term,
+    Unilateral,
+    UnilateralComplementary,
+    accumulate_gradients,
+)
+
+integers_of = st.lists(st.integers(1, 40), min_size=1, max_size=4).flatmap(
+    lambda full: st.tuples(
+        st.just(full), st.lists(st.tuples(*[st.integers(1, width) for width in full]), min_size=1, max_size=12)
+    )
+)
+
+
+@given(integers_of)
+@settings(deadline=None)
+def test_complementary_trains_every_channel_of_a_group_equally(case):
+    full, drawn = case
+    space = make_space(*full)
+    counts = ChannelCounts(space)
+    for widths in drawn:
+        counts.add(Complementary().terms(space, widths))
+    assert (counts.spread() == 0).all()
+    expected = [sum(4 if widths[g] == full[g] else 2 for widths in drawn) for g in range(len(full))]
+    assert [int(of[0]) for of in counts.of] == expected
+
+
+@pytest.mark.parametrize("strategy", [Unilateral(), Unilateral(draws=3), Bilateral(), UnilateralComplementary()])
+def test_the_other_strategies_are_not_fair(strategy):
+    space = make_space(64, 30)
+    counts = ChannelCounts(space)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(50):
+        counts.add(strategy.plan(space, generator))
+    assert (counts.spread() > 0).all()
+
+
+def test_left_only_favours_the_first_channels():
+    space = make_space(20)
+    counts = ChannelCounts(space)
+    for width in range(1, 21):
+        counts.add(Unilateral().terms(space, (width,)))
+    assert counts.of[0].tolist() == [20 - i for i in range(20)]  # l - i + 1, counted from 1
+
+
+def test_both_sides_over_all_widths_count_l_plus_one():
+    space = make_space(20)
+    counts = ChannelCounts(space)
+    for width in range(1, 21):
+        counts.add(Bilateral().terms(space, (width,)))
+    assert counts.of[0].tolist() == [21] * 20
+
+
+def test_with_a_smallest_width_the_spread_is_what_the_overlap_gives():
+    space = make_space(20, min_ratio=0.2)  # c_min = 4: the two paths overlap in 4 channels
+    counts = ChannelCounts(space)
+    counts.add(Complementary().terms(space, (10,)))
+    assert counts.of[0].tolist() == [2] * 6 + [3] * 4 + [3] * 4 + [2] * 6
+
+
+def test_the_complement_runs_exactly_and_is_recorded_at_the_nearest_choice():
+    space = make_space(64)
+    direct, other = Complementary().terms(space, (3,))
+    assert direct == Term((3,), (Path((3,), Side.LEFT), Path((3,), Side.RIGHT)))
+    assert other.paths == (Path((61,), Side.LEFT), Path((61,), Side.RIGHT))
+    assert other.recorded == (60,)
+
+
+def test_full_widths_are_their_own_complement():
+    direct, other = Complementary().terms(make_space(8), (8,))
+    assert direct == other
+
+
+def path_loss_of(supernet, x, y):
+    return lambda path: functional.cross_entropy(supernet(x, path.widths, path.side), y)
+
+
+@pytest.mark.parametrize("strategy", [Complementary(), Bilateral(), Unilateral(2), UnilateralComplementary()])
+def test_the_gradient_is_that_of_the_summed_objective(tiny_supernet, tiny_batches, strategy):
+    tiny_supernet.eval()
+    x, y = tiny_batches.x, tiny_batches.y
+    loss_of = path_loss_of(tiny_supernet, x, y)
+    terms = strategy.plan(tiny_supernet.space, torch.Generator().manual_seed(3))
+    means = accumulate_gradients(terms, loss_of)
+    got = [parameter.grad.clone() for parameter in tiny_supernet.parameters()]
+    objective = sum(sum(loss_of(path) for path in term.paths) / len(term.paths) for term in terms)
+    expected = torch.autograd.grad(objective, list(tiny_supernet.parameters()))
+    for mine, reference in zip(got, expected, strict=True):
+        torch.testing.assert_close(mine, reference)
+    assert float(means.sum()) == pytest.approx(float(objective), rel=1e-6)
+
+
+def test_gradients_reach_exactly_the_counted_channels(tiny_supernet, tiny_batches):
+    tiny_supernet.eval()
+    terms = (Term((2, 3), (Path((2, 3), Side.LEFT), Path((1, 2), Side.RIGHT))),)
+    counts = ChannelCounts(tiny_supernet.space)
+    counts.add(terms)
+    accumulate_gradients(terms, path_loss_of(tiny_supernet, tiny_batches.x, tiny_batches.y))
+    for layer, counted in ((tiny_supernet.first, counts.of[0]), (tiny_supernet.second, counts.of[1])):
+        touched = layer.weight.grad.flatten(1).abs().sum(1).numpy() > 0
+        assert not (touched & (counted == 0)).any()
+    assert np.array_equal(counts.of[0] > 0, [True, True, False, False, False, True])
