@@ -1,7 +1,7 @@
 """Files that survive: written atomically, verified on load, never a pickle.
 
-A tensor file is one safetensors file. Its metadata holds one JSON document, `{"sha256", "identity", "state"}`. The digest
-is that of the whole file with the digest's own 64 characters replaced by zeros, so every byte is covered.
+A tensor file is one safetensors file. Its metadata holds one JSON document, `{"sha256", "identity", "state"}`. The
+digest is that of the whole file with the digest's own 64 characters replaced by zeros, so every byte is covered.
 `identity` says what the file belongs to: a good file in the wrong place is refused like a damaged one.
 """
 
