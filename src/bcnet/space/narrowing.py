@@ -1,0 +1,126 @@
+"""Narrowing: a module run at other widths, by swapping in slices of its own parameters.
+
+The module's `forward` stays what it is. For the time of a call its parameters are replaced with views, and the numbers
+a layer carries beside its weight (`groups`, `normalized_shape`, ...) with those that fit the views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+
+from bcnet.space.layout import ParameterLayout, Side, length, spans
+
+Take = Callable[[str, torch.Tensor, "list[list[tuple[int, int]]]"], torch.Tensor]
+
+
+def take(tensor: torch.Tensor, runs: list[list[tuple[int, int]]]) -> torch.Tensor:
+    """The elements `runs[d]` of every dimension `d`: a view where each dimension has one run."""
+    for d, dim_runs in enumerate(runs):
+        if len(dim_runs) == 1:
+            start, size = dim_runs[0]
+            if size != tensor.shape[d]:
+                tensor = tensor.narrow(d, start, size)
+        else:
+            tensor = torch.cat([tensor.narrow(d, start, size) for start, size in dim_runs], dim=d)
+    return tensor
+
+
+def tensors_of(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Every parameter and buffer by name; one shared by several modules has several names."""
+    named = dict(module.named_parameters(remove_duplicate=False))
+    return named | dict(module.named_buffers(remove_duplicate=False))
+
+
+class Narrowing:
+    """The places of a module that change with the widths: its sliced tensors and the numbers that go with them.
+
+    Args:
+        module: the network at full width; it is changed only within `applied`.
+        layouts: the space's layouts by tensor name.
+    """
+
+    def __init__(self, module: nn.Module, layouts: Mapping[str, ParameterLayout]) -> None:
+        self._slots: list[tuple[dict[str, Any], str, str, torch.Tensor]] = []
+        self._numbers: list[tuple[nn.Module, dict[str, Any], Mapping[str, ParameterLayout]]] = []
+        self.layouts = layouts
+        for prefix, part in module.named_modules(remove_duplicate=False):
+            own: dict[str, ParameterLayout] = {}
+            for table in (part._parameters, part._buffers):
+                for key, tensor in table.items():
+                    name = f"{prefix}.{key}" if prefix else key
+                    if tensor is not None and name in layouts:
+                        own[key] = layouts[name]
+                        self._slots.append((table, key, name, tensor))
+            if own:
+                self._numbers.append((part, _numbers(part), own))
+
+    @contextmanager
+    def applied(self, widths: Sequence[int], side: Side, slicing: Take | None = None) -> Iterator[None]:
+        """Within the block the module runs at `widths`; `slicing(name, tensor, runs)` may replace `take`."""
+        views: dict[int, torch.Tensor] = {}
+        try:
+            for table, key, name, tensor in self._slots:
+                if id(tensor) not in views:
+                    runs = [spans(layout, widths, side) for layout in self.layouts[name]]
+                    views[id(tensor)] = slicing(name, tensor, runs) if slicing else take(tensor, runs)
+                table[key] = views[id(tensor)]
+            for part, full, own in self._numbers:
+                part.__dict__.update(_fitted(part, full, own, widths))
+            yield
+        finally:
+            for table, key, _, tensor in self._slots:
+                table[key] = tensor
+            for part, full, _ in self._numbers:
+                part.__dict__.update(full)
+
+    def fix_numbers(self, widths: Sequence[int]) -> None:
+        """Set the numbers for good, on a module whose tensors have been replaced for good."""
+        for part, full, own in self._numbers:
+            part.__dict__.update(_fitted(part, full, own, widths))
+
+
+_NUMBERS = (
+    "in_channels", "out_channels", "groups", "in_features", "out_features", "num_features", "num_channels", "num_groups",
+    "normalized_shape", "num_parameters",
+)  # fmt: skip
+
+
+def _numbers(part: nn.Module) -> dict[str, Any]:
+    known = (_ConvNd, nn.Linear, _NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.PReLU)
+    return {key: part.__dict__[key] for key in _NUMBERS if key in part.__dict__} if isinstance(part, known) else {}
+
+
+def _fitted(
+    part: nn.Module, full: Mapping[str, Any], own: Mapping[str, ParameterLayout], widths: Sequence[int]
+) -> dict[str, Any]:
+    """The layer's numbers at `widths`, from the sizes of its sliced tensors."""
+    if not full:
+        return {}
+    sizes = tuple(length(layout, widths) for layout in next(iter(own.values())))
+    if isinstance(part, _ConvNd):
+        return _fitted_conv(part, full, tuple(length(layout, widths) for layout in own["weight"]))
+    if isinstance(part, nn.Linear):
+        shape = tuple(length(layout, widths) for layout in own["weight"]) if "weight" in own else None
+        return {"out_features": shape[0], "in_features": shape[1]} if shape else {}
+    if isinstance(part, nn.GroupNorm):
+        groups = full["num_groups"]
+        return {"num_channels": sizes[0], "num_groups": sizes[0] * groups // full["num_channels"] if groups > 1 else 1}
+    if isinstance(part, (nn.LayerNorm, nn.RMSNorm)):
+        return {"normalized_shape": sizes}
+    return {"num_parameters" if isinstance(part, nn.PReLU) else "num_features": sizes[0]}
+
+
+def _fitted_conv(part: _ConvNd, full: Mapping[str, Any], shape: tuple[int, ...]) -> dict[str, int]:
+    transposed = isinstance(part, _ConvTransposeNd)
+    outer = full["in_channels"] if transposed else full["out_channels"]  # what dimension 0 of the weight counts
+    groups = shape[0] * full["groups"] // outer if full["groups"] > 1 else 1
+    channels = (shape[0], shape[1] * groups)
+    names = ("in_channels", "out_channels") if transposed else ("out_channels", "in_channels")
+    return {"groups": groups, **dict(zip(names, channels, strict=True))}

@@ -1,0 +1,178 @@
+"""Propagation: channel labels carried through an exported graph, one operator rule after another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+
+from bcnet.space.rules import RULES, Labels, unknown
+from bcnet.space.symbols import Dim, Reason, Symbols
+
+
+@dataclass(frozen=True)
+class MacsEntry:
+    """`positions` times the product of the weight's dimensions, batch included."""
+
+    positions: int
+    weight: Labels
+
+
+class Propagation:
+    """Labels of every parameter and tensor of a model, gathered over one or more graphs of it.
+
+    `tensors` maps names to parameters and buffers; a tensor with several names has its labels under each.
+    """
+
+    silent = Reason("")
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        self.symbols = Symbols()
+        self.births: list[tuple[Dim, str]] = []  # what layers produce and the weight's name, in network order
+        self.inputs: list[Dim] = []
+        self.macs: list[MacsEntry] = []
+        self.unknown_operators: set[str] = set()
+        self._node: Any = None
+        self._counting = False
+        shared: dict[int, Labels] = {}
+        self.tensors: dict[str, Labels] = {}
+        for name, tensor in tensors.items():
+            shape = tuple(tensor.shape)
+            if id(tensor) not in shared:
+                shared[id(tensor)] = Labels(shape, self._fresh_dims(shape))
+            self.tensors[name] = shared[id(tensor)]
+        self._names = {id(labels): name for name, labels in reversed(self.tensors.items())}
+
+    def _fresh_dims(self, shape: tuple[int, ...]) -> tuple[Dim | None, ...]:
+        """Every dimension may hold channels, but for the kernel of a convolution's weight."""
+        kernel = len(shape) >= 4 and shape[0] > 1
+        return tuple(None if kernel and d >= 2 else self.symbols.fresh(size) for d, size in enumerate(shape))
+
+    def run(self, program: ExportedProgram, *, count_macs: bool) -> None:
+        """Carry labels through one exported graph, tying what it ties; count multiply-adds where asked."""
+        self._counting = count_macs
+        values: dict[Any, Any] = {}
+        inputs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
+        for node in program.graph.nodes:
+            self._node = node
+            if node.op == "placeholder":
+                values[node] = self._placeholder(node, inputs[node.name])
+            elif node.op == "call_function":
+                values[node] = self._call(node, values)
+            elif node.op == "get_attr":
+                values[node] = None
+            elif node.op == "output":
+                self._fix_outputs(program, node, values)
+
+    # ------------------------------------------------------------ what rules use
+
+    def unify(self, left: Dim | None, right: Dim | None, why_fixed: str) -> None:
+        """Tie two dimensions; a missing label fixes the other one."""
+        if left is not None and right is not None:
+            self.symbols.unify(left, right, self.reason(why_fixed))
+        else:
+            self.fix(left if left is not None else right, self.reason(why_fixed))
+
+    def join(self, dims: Sequence[Dim | None], why_fixed: str) -> Dim | None:
+        """Tie all the dimensions, and return one of them."""
+        known = [dim for dim in dims if dim is not None]
+        for dim in known[1:]:
+            self.unify(known[0], dim, why_fixed)
+        if known and len(known) < len(dims):
+            self.fix(known[0], self.reason(why_fixed))
+        return known[0] if known else None
+
+    def fix(self, dim: Dim | None, reason: Reason) -> None:
+        """Hold a dimension at full width."""
+        if dim is not None:
+            self.symbols.fix(dim, reason)
+
+    def birth(self, dim: Dim, weight: Labels) -> None:
+        """Note a dimension that a layer produces: these are what can be searched."""
+        self.births.append((dim, self._names.get(id(weight), "")))
+
+    def count_macs(self, positions: int, weight: Labels) -> None:
+        """Note that every element of the weight is multiplied at `positions` positions, batch included."""
+        if self._counting:
+            self.macs.append(MacsEntry(positions, weight))
+
+    def reason(self, text: str) -> Reason:
+        """A reason that names the operator at hand and its source line."""
+        return Reason(text, str(self._node.target), self.where(self._node))
+
+    @staticmethod
+    def where(node: Any) -> str:
+        """Module and last source line of the node's stack."""
+        stack = node.meta.get("nn_module_stack") or {}
+        module = next((path for path, _ in reversed(list(stack.values())) if path), "")
+        lines = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines()]
+        files = [line for line in lines if line.startswith("File ")]
+        line = files[-1].removeprefix("File ").replace('"', "").rpartition(", in ")[0] if files else ""
+        return f"{module} at {line}" if module and line else module or line
+
+    # ------------------------------------------------------------ graph walk
+
+    def _placeholder(self, node: Any, spec: Any) -> Any:
+        if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
+            return self.tensors[spec.target]
+        value = node.meta.get("val")
+        if not isinstance(value, torch.Tensor):
+            return value
+        shape = tuple(value.shape)
+        if spec.kind is not InputKind.USER_INPUT or len(shape) < 2:
+            return Labels(shape, (None,) * len(shape))
+        channels = self.symbols.fresh(shape[1], Reason("the network's input"))
+        self.inputs.append(channels)
+        return Labels(shape, (None, channels, *(None,) * (len(shape) - 2)))
+
+    def _call(self, node: Any, values: dict[Any, Any]) -> Any:
+        args, kwargs = _filled_in(node.args, values), _filled_in(dict(node.kwargs), values)
+        name = getattr(node.target, "_schema", None)
+        operator = name.name.split("::")[-1] if name is not None else node.target.__name__
+        namespace = name.name.split("::")[0] if name is not None else "aten"
+        found = RULES.get(operator) if namespace == "aten" else None
+        if found is None:
+            tensors = [item for item in _flat([args, kwargs]) if isinstance(item, Labels)]
+            if tensors:
+                self.unknown_operators.add(str(node.target))
+            return unknown(self, node, tensors)
+        kwargs = {key: value for key, value in kwargs.items() if key not in _LAYOUT_OPTIONS}
+        return found(self, node, *args, **kwargs)
+
+    def _fix_outputs(self, program: ExportedProgram, node: Any, values: dict[Any, Any]) -> None:
+        user = {
+            s.arg.name
+            for s in program.graph_signature.output_specs
+            if s.kind is OutputKind.USER_OUTPUT and hasattr(s.arg, "name")
+        }
+        for argument in node.args[0]:
+            labels = values.get(argument) if isinstance(argument, torch.fx.Node) else None
+            if isinstance(labels, Labels) and argument.name in user:
+                for dim in labels.dims:
+                    self.fix(dim, Reason("the network's output"))
+
+
+_LAYOUT_OPTIONS = {"memory_format", "dtype", "layout", "device", "pin_memory", "non_blocking", "copy", "generator"}
+
+
+def _filled_in(item: Any, values: dict[Any, Any]) -> Any:
+    """A node's arguments with every node replaced by its value."""
+    if isinstance(item, torch.fx.Node):
+        return values[item]
+    if isinstance(item, (tuple, list)):
+        return tuple(_filled_in(part, values) for part in item)
+    if isinstance(item, dict):
+        return {key: _filled_in(part, values) for key, part in item.items()}
+    return item
+
+
+def _flat(item: Any) -> list[Any]:
+    if isinstance(item, dict):
+        item = list(item.values())
+    if isinstance(item, (tuple, list)):
+        return [leaf for part in item for leaf in _flat(part)]
+    return [item]

@@ -1,0 +1,151 @@
+"""Solution: the width groups that a propagation has found, and every tensor and cost expressed in them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Set
+
+from bcnet.errors import TraceError
+from bcnet.space.cost import Polynomial, sum_of_products
+from bcnet.space.layout import Layout, ParameterLayout, Segment
+from bcnet.space.propagation import MacsEntry, Propagation
+from bcnet.space.space import FixedDimension, WidthGroup, WidthSpace, floor_choices
+from bcnet.space.symbols import Dim, Piece
+
+
+class Solution:
+    """Reads a propagation out. `dims[g]` is group `g` as a dimension, for fixing it afterwards."""
+
+    def __init__(self, propagation: Propagation, *, num_choices: int, min_ratio: float, multiple_of: int) -> None:
+        self._propagation = propagation
+        self._min_ratio = min_ratio
+        resolve = propagation.symbols.resolve
+        self._tensors: dict[str, tuple[Dim | None, ...]] = {
+            name: tuple(None if dim is None else resolve(dim) for dim in labels.dims)
+            for name, labels in propagation.tensors.items()
+        }
+        self.dims: list[Dim] = [(piece._replace(repeat=1),) for piece in self._searchable()]
+        self._index = {dim[0].variable: group for group, dim in enumerate(self.dims)}
+        self._units = self._common_repeats()
+        self.groups = tuple(
+            self._group(dim[0], unit, num_choices, multiple_of)
+            for dim, unit in zip(self.dims, self._units, strict=True)
+        )
+
+    def space(self, parameters: Set[str], batch: int) -> WidthSpace:
+        """The width space; `parameters` are the names to count, `batch` the size of the traced batch."""
+        fixed = tuple(self._fixed())
+        if not self.groups:
+            held = sorted({dimension.reason for dimension in fixed})
+            raise TraceError(
+                "a width space needs a layer whose width can change; this network has none"
+                + (
+                    f" (held by: {'; '.join(held)})"
+                    if held
+                    else ": it has no convolution or linear layer before its output"
+                )
+            )
+        shapes = {name: labels.shape for name, labels in self._propagation.tensors.items()}
+        layouts = {name: self._layouts(dims, shapes[name]) for name, dims in self._tensors.items()}
+        return WidthSpace(
+            groups=self.groups,
+            macs_terms=self._macs(batch),
+            params_terms=sum_of_products((1, layouts[name]) for name in sorted(parameters)),
+            layouts={name: layout for name, layout in layouts.items() if _varies(layout)},
+            fixed=fixed,
+            min_ratio=self._min_ratio,
+        )
+
+    def _searchable(self) -> list[Piece]:
+        """The free variables that layers produce, in network order."""
+        symbols = self._propagation.symbols
+        found: dict[int, Piece] = {}
+        for dim, _ in self._propagation.births:
+            for piece in symbols.resolve(dim):
+                if piece.atoms > 1 and symbols.reason(piece.variable) is None:
+                    found.setdefault(piece.variable, piece)
+        return list(found.values())
+
+    def _pieces(self) -> Iterable[tuple[str, int, Piece]]:
+        for name, dims in self._tensors.items():
+            for d, dim in enumerate(dims):
+                for piece in dim or ():
+                    yield name, d, piece
+
+    def _common_repeats(self) -> list[int]:
+        """The unit of every group: the greatest step that divides all its segments."""
+        units = [0] * len(self.dims)
+        for _, _, piece in self._pieces():
+            group = self._index.get(piece.variable)
+            if group is not None:
+                units[group] = math.gcd(units[group], piece.repeat)
+        return units
+
+    def _group(self, piece: Piece, unit: int, num_choices: int, multiple_of: int) -> WidthGroup:
+        width = piece.atoms * unit
+        names = [name for name, _, other in self._pieces() if other.variable == piece.variable]
+        return WidthGroup(
+            name=self._name(piece.variable, names),
+            max_width=width,
+            unit=unit,
+            choices=floor_choices(width, num_choices, unit=unit, min_ratio=self._min_ratio, multiple_of=multiple_of),
+            members=tuple(dict.fromkeys(names)),
+        )
+
+    def _name(self, variable: int, members: list[str]) -> str:
+        """The layer that gives birth to the group, with the range where it is only a part of the layer's channels."""
+        for dim, layer in self._propagation.births:
+            offset = 0
+            pieces = self._propagation.symbols.resolve(dim)
+            for piece in pieces:
+                if piece.variable == variable:
+                    name = (layer or members[0]).rpartition(".")[0] or members[0]
+                    return name if len(pieces) == 1 else f"{name}[{offset}:{offset + piece.size}]"
+                offset += piece.size
+        return members[0]
+
+    def _layouts(self, dims: tuple[Dim | None, ...], shape: tuple[int, ...]) -> ParameterLayout:
+        return tuple(
+            (Segment(None, size),) if dim is None else self._layout(dim) for dim, size in zip(dims, shape, strict=True)
+        )
+
+    def _layout(self, dim: Dim) -> Layout:
+        segments: list[Segment] = []
+        for piece in self._propagation.symbols.resolve(dim):
+            group = self._index.get(piece.variable)
+            if group is not None:
+                segments.append(Segment(group, piece.size, piece.repeat // self._units[group]))
+            elif segments and segments[-1].group is None:
+                segments[-1] = Segment(None, segments[-1].size + piece.size)
+            else:
+                segments.append(Segment(None, piece.size))
+        return tuple(segments)
+
+    def _macs(self, batch: int) -> Polynomial:
+        def product(entry: MacsEntry) -> tuple[int, ParameterLayout]:
+            whole, ragged = divmod(entry.positions, batch)
+            return entry.positions if ragged else whole, self._layouts(entry.weight.dims, entry.weight.shape)
+
+        return sum_of_products(product(entry) for entry in self._propagation.macs)
+
+    def _fixed(self) -> Iterable[FixedDimension]:
+        """What layers read or produce that is held at full width, once for each variable."""
+        symbols = self._propagation.symbols
+        places: dict[int, tuple[str, int, Piece]] = {}
+        for name, d, piece in self._pieces():
+            places.setdefault(piece.variable, (name, d, piece))
+        candidates = [*self._propagation.inputs, *(dim for dim, _ in self._propagation.births)]
+        seen: dict[int, None] = dict.fromkeys(p.variable for dim in candidates for p in symbols.resolve(dim))
+        for variable in seen:
+            if variable in self._index or variable not in places:
+                continue
+            name, d, piece = places[variable]
+            reason = symbols.reason(variable)
+            text = reason.text if reason else "a single channel"
+            if text:
+                operator, where = (reason.operator, reason.where) if reason else ("", "")
+                yield FixedDimension(name, d, piece.size, text, operator, where)
+
+
+def _varies(layout: ParameterLayout) -> bool:
+    return any(segment.group is not None for dim in layout for segment in dim)

@@ -1,0 +1,142 @@
+"""Channel variables: the unknowns that tracing solves for.
+
+Notation: a variable stands for `n` atoms (channels that live and die one by one). A dimension is a tuple of pieces
+`(variable, atoms, repeat)`; each atom owns `repeat` neighbouring elements. Two dimensions that must keep the same
+elements are unified: a variable is bound to another, cut in two where the other side has a boundary, or made coarser
+where the other side holds several elements together. What cannot be reconciled is fixed, with the reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Piece(NamedTuple):
+    """`atoms` channels of `variable`, each owning `repeat` neighbouring elements."""
+
+    variable: int
+    atoms: int
+    repeat: int = 1
+
+    @property
+    def size(self) -> int:
+        """Elements in the piece."""
+        return self.atoms * self.repeat
+
+
+Dim = tuple[Piece, ...]
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a variable stays at full width: the rule, the operator that holds it, and the source line."""
+
+    text: str
+    operator: str = ""
+    where: str = ""
+
+
+class Symbols:
+    """The table of variables with what each is bound to and why it is fixed, if it is."""
+
+    def __init__(self) -> None:
+        self._bindings: list[Dim | None] = []
+        self._reasons: list[Reason | None] = []
+
+    def fresh(self, atoms: int, reason: Reason | None = None) -> Dim:
+        """A new dimension of `atoms` elements, fixed from the start where a reason is given."""
+        self._bindings.append(None)
+        self._reasons.append(reason)
+        return (Piece(len(self._bindings) - 1, atoms),)
+
+    def resolve(self, dim: Dim) -> Dim:
+        """The dimension in terms of unbound variables."""
+        pieces: list[Piece] = []
+        for piece in dim:
+            binding = self._bindings[piece.variable]
+            if binding is None:
+                pieces.append(piece)
+            else:
+                scaled = tuple(part._replace(repeat=part.repeat * piece.repeat) for part in binding)
+                pieces.extend(self.resolve(scaled))
+        return tuple(pieces)
+
+    def reason(self, variable: int) -> Reason | None:
+        """Why an unbound variable is fixed, or None."""
+        return self._reasons[variable]
+
+    def fix(self, dim: Dim, reason: Reason) -> None:
+        """Hold every variable of the dimension at full width; the first reason given stays."""
+        for piece in self.resolve(dim):
+            self._reasons[piece.variable] = self._reasons[piece.variable] or reason
+
+    def unify(self, left: Dim, right: Dim, reason: Reason) -> None:
+        """Let two dimensions of equal size keep the same elements; `reason` is given to what has to be fixed for it."""
+        todo_left, todo_right = list(self.resolve(left))[::-1], list(self.resolve(right))[::-1]
+        while todo_left and todo_right:
+            a, b = self._refresh(todo_left), self._refresh(todo_right)
+            if a.size == b.size:
+                todo_left.pop(), todo_right.pop()
+                self._tie(a, b, reason)
+            else:
+                longer, shorter = (todo_left, b) if a.size > b.size else (todo_right, a)
+                if not self._cut(longer[-1], shorter.size):
+                    self.fix((*todo_left, *todo_right), reason)
+                    return
+
+    def split(self, dim: Dim, sizes: Sequence[int], reason: Reason) -> list[Dim]:
+        """The dimension cut into parts of the given sizes; it is fixed where a cut would divide an atom."""
+        parts: list[Dim] = []
+        todo = list(self.resolve(dim))[::-1]
+        for size in sizes:
+            part: list[Piece] = []
+            missing = size
+            while missing:
+                piece = self._refresh(todo)
+                if piece.size > missing:
+                    if not self._cut(piece, missing):
+                        self.fix(dim, reason)
+                        return [self.fresh(s, reason) for s in sizes]
+                    piece = self._refresh(todo)
+                part.append(todo.pop())
+                missing -= piece.size
+            parts.append(tuple(part))
+        return parts
+
+    def _refresh(self, todo: list[Piece]) -> Piece:
+        """Resolve the piece on top of the stack, which an earlier step may have bound."""
+        top = todo.pop()
+        todo.extend(reversed(self.resolve((top,))))
+        return todo[-1]
+
+    def _bind(self, variable: int, dim: Dim) -> None:
+        held = self._reasons[variable]
+        if held is not None:
+            self.fix(dim, held)
+        self._bindings[variable] = dim
+
+    def _cut(self, piece: Piece, size: int) -> bool:
+        """Cut the piece's variable after `size` elements; False where that would divide an atom."""
+        if size % piece.repeat:
+            return False
+        head = size // piece.repeat
+        self._bind(piece.variable, self.fresh(head) + self.fresh(piece.atoms - head))
+        return True
+
+    def _tie(self, a: Piece, b: Piece, reason: Reason) -> None:
+        """Tie two pieces of equal size, the coarser atoms winning."""
+        if a == b:
+            return
+        common = math.lcm(a.repeat, b.repeat)
+        if a.variable == b.variable or a.size % common:
+            self.fix((a, b), reason)
+        elif a.repeat == b.repeat:
+            older, newer = sorted((a, b))
+            self._bind(newer.variable, (Piece(older.variable, older.atoms),))
+        else:
+            shared = self.fresh(a.size // common)[0]
+            for piece in (a, b):
+                self._bind(piece.variable, (shared._replace(repeat=common // piece.repeat),))
