@@ -87,8 +87,8 @@ class Narrowing:
 
 
 _NUMBERS = (
-    "in_channels", "out_channels", "groups", "in_features", "out_features", "num_features", "num_channels", "num_groups",
-    "normalized_shape", "num_parameters",
+    "in_channels", "out_channels", "groups", "in_features", "out_features", "num_features", "num_channels",
+    "num_groups", "normalized_shape", "num_parameters",
 )  # fmt: skip
 
 

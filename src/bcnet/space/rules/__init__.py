@@ -1,0 +1,9 @@
+"""One rule per operator: how channel labels pass through it, and which dimensions it ties together.
+
+To teach the library a new operator, add a rule to the module it belongs to.
+"""
+
+from bcnet.space.rules import layers, pointwise, shape
+from bcnet.space.rules.table import RULES, Labels, unknown
+
+__all__ = ["RULES", "Labels", "layers", "pointwise", "shape", "unknown"]

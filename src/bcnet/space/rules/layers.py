@@ -1,0 +1,125 @@
+"""Rules for layers with weights: convolutions, linear layers, normalisation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from bcnet.space.rules.table import Labels, out_shape, rule
+from bcnet.space.symbols import Dim
+
+if TYPE_CHECKING:
+    from bcnet.space.propagation import Propagation
+
+
+@rule("conv1d", "conv2d", "conv3d")
+def _conv(
+    p: Propagation, node: Any, x: Labels, weight: Labels, bias: Labels | None = None,
+    stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1,
+) -> Labels:  # fmt: skip
+    channel = len(x.shape) - len(weight.shape) + 1
+    out = _grouped(p, x, channel, weight, 0, 1, groups) if groups > 1 else dense(p, x, channel, weight, 0, 1)
+    return _finish_conv(p, node, channel, out, weight, bias, positions=math.prod(out_shape(node)) // weight.shape[0])
+
+
+@rule("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+def _conv_transpose(
+    p: Propagation, node: Any, x: Labels, weight: Labels, bias: Labels | None = None,
+    stride: Any = 1, padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
+) -> Labels:  # fmt: skip
+    channel = len(x.shape) - len(weight.shape) + 1
+    if groups > 1:
+        out = _grouped(p, x, channel, weight, 0, 0, groups, out_size=weight.shape[1] * groups)
+        p.fix(weight.dims[1], p.silent)
+    else:
+        out = dense(p, x, channel, weight, 1, 0)
+    return _finish_conv(p, node, channel, out, weight, bias, positions=math.prod(x.shape) // x.shape[channel])
+
+
+def dense(p: Propagation, x: Labels, channel: int, weight: Labels, out_dim: int, in_dim: int) -> Dim:
+    """Tie the weight's inputs to the channels of `x`, and give birth to its outputs."""
+    p.unify(weight.dims[in_dim], x.dims[channel], "reads channels that are held at full width")
+    out = weight.dims[out_dim]
+    assert out is not None
+    p.birth(out, weight)
+    return out
+
+
+def _grouped(
+    p: Propagation, x: Labels, channel: int, weight: Labels, held: int, within: int, groups: int, out_size: int = 0
+) -> Dim:
+    """Group convolution in whole groups: group `i` of the inputs, of the weight and of the outputs live together."""
+    shared = p.symbols.fresh(groups)[0]
+    out_size = out_size or weight.shape[held]
+    text = "the channels of a convolution group cannot be told apart here"
+    p.unify(x.dims[channel], (shared._replace(repeat=x.shape[channel] // groups),), text)
+    p.unify(weight.dims[held], (shared._replace(repeat=weight.shape[held] // groups),), text)
+    if within != held:
+        p.fix(weight.dims[within], p.silent)
+    out = (shared._replace(repeat=out_size // groups),)
+    p.birth(out, weight)
+    return out
+
+
+def _finish_conv(
+    p: Propagation, node: Any, channel: int, out: Dim, weight: Labels, bias: Labels | None, positions: int
+) -> Labels:
+    if bias is not None:
+        p.unify(bias.dims[0], out, "bias")
+    for kernel in weight.dims[2:]:
+        p.fix(kernel, p.silent)
+    p.count_macs(positions, weight)
+    shape = out_shape(node)
+    return Labels(shape, tuple(out if d == channel else None for d in range(len(shape))))
+
+
+@rule("linear")
+def _linear(p: Propagation, node: Any, x: Labels, weight: Labels, bias: Labels | None = None) -> Labels:
+    out = dense(p, x, len(x.shape) - 1, weight, 0, 1)
+    if bias is not None:
+        p.unify(bias.dims[0], out, "bias")
+    p.count_macs(math.prod(x.shape[:-1]), weight)
+    return Labels(out_shape(node), (*x.dims[:-1], out))
+
+
+@rule("batch_norm", "instance_norm")
+def _channel_norm(
+    p: Propagation, node: Any, x: Labels, weight: Labels | None, bias: Labels | None,
+    mean: Labels | None, variance: Labels | None, *rest: Any,
+) -> Labels:  # fmt: skip
+    for part in (weight, bias, mean, variance):
+        if part is not None:
+            p.unify(x.dims[1], part.dims[0], "normalises channels that are held at full width")
+    return x
+
+
+@rule("group_norm")
+def _group_norm(
+    p: Propagation, node: Any, x: Labels, groups: int, weight: Labels | None = None, bias: Labels | None = None,
+    *rest: Any,
+) -> Labels:  # fmt: skip
+    if groups > 1:
+        whole = (p.symbols.fresh(groups)[0]._replace(repeat=x.shape[1] // groups),)
+        p.unify(x.dims[1], whole, "the channels of a normalisation group cannot be told apart here")
+        if weight is None:
+            p.fix(x.dims[1], p.reason("a group norm without parameters does not adapt to narrower inputs"))
+    for part in (weight, bias):
+        if part is not None:
+            p.unify(x.dims[1], part.dims[0], "normalises channels that are held at full width")
+    return x
+
+
+@rule("layer_norm", "rms_norm")
+def _layer_norm(
+    p: Propagation, node: Any, x: Labels, shape: Sequence[int], weight: Labels | None = None, bias: Any = None,
+    *rest: Any,
+) -> Labels:  # fmt: skip
+    first = len(x.shape) - len(shape)
+    for d in range(first, len(x.shape)):
+        if weight is None:
+            p.fix(x.dims[d], p.reason("a layer norm without parameters does not adapt to narrower inputs"))
+        for part in (weight, bias):
+            if isinstance(part, Labels):
+                p.unify(x.dims[d], part.dims[d - first], "normalises channels that are held at full width")
+    return x

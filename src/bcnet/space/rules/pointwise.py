@@ -1,0 +1,118 @@
+"""Rules for what acts element by element, over space, or sums dimensions up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from bcnet.space.rules.shape import equal_parts
+from bcnet.space.rules.table import Labels, out_shape, rule
+from bcnet.space.symbols import Dim
+
+if TYPE_CHECKING:
+    from bcnet.space.propagation import Propagation
+
+
+@rule(
+    "relu", "relu_", "relu6", "hardtanh", "hardtanh_", "silu", "silu_", "gelu", "sigmoid", "sigmoid_", "hardswish",
+    "hardswish_", "hardsigmoid", "hardsigmoid_", "tanh", "tanh_", "elu", "elu_", "selu", "selu_", "celu", "celu_",
+    "leaky_relu", "leaky_relu_", "mish", "mish_", "softplus", "softsign", "log_sigmoid", "exp", "log", "sqrt", "rsqrt",
+    "abs", "neg", "erf", "reciprocal", "square", "clamp", "clamp_", "clamp_min", "clamp_min_", "clamp_max", "round",
+    "floor", "ceil", "sign", "dropout", "dropout_", "feature_dropout", "feature_dropout_", "alpha_dropout",
+    "feature_alpha_dropout", "clone", "contiguous", "alias", "detach", "detach_", "to", "_to_copy", "type_as",
+    "lift_fresh_copy", "zeros_like", "ones_like", "empty_like", "rand_like", "randn_like", "full_like", "softmax",
+    "log_softmax", "_softmax", "bernoulli", "bernoulli_", "fill_", "zero_", "nan_to_num", "logical_not", "bitwise_not",
+    "threshold", "threshold_", "hardshrink", "softshrink", "log1p", "expm1", "sin", "cos", "normal_",
+    "uniform_",
+)  # fmt: skip
+def _same(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> Labels:
+    return x
+
+
+@rule(
+    "add", "add_", "sub", "sub_", "rsub", "mul", "mul_", "div", "div_", "true_divide", "maximum", "minimum", "pow",
+    "pow_", "where", "lerp", "addcmul", "addcdiv", "eq", "ne", "gt", "ge", "lt", "le", "logical_and", "logical_or",
+    "bitwise_and", "masked_fill", "masked_fill_", "atan2", "fmod", "remainder", "copy_", "expand_as",
+)  # fmt: skip
+def broadcast(p: Propagation, node: Any, *operands: Any, **options: Any) -> Labels:
+    """Tie what meets at an operator that broadcasts its operands against each other."""
+    tensors = [operand for operand in operands if isinstance(operand, Labels)]
+    shape = out_shape(node)
+    dims: list[Dim | None] = [None] * len(shape)
+    for d, size in enumerate(shape):
+        aligned = [(t.shape[d - len(shape)], t.dims[d - len(shape)]) for t in tensors if len(t.shape) >= len(shape) - d]
+        entries = [dim for extent, dim in aligned if extent == size]
+        dims[d] = p.join(entries, "meets channels that are held at full width or have no label") if size > 1 else None
+        if size == 1:
+            dims[d] = next((dim for dim in entries if dim is not None), None)
+    return Labels(shape, tuple(dims))
+
+
+@rule("prelu")
+def _prelu(p: Propagation, node: Any, x: Labels, weight: Labels) -> Labels:
+    if weight.shape[0] > 1:
+        p.unify(x.dims[1], weight.dims[0], "activates channels that are held at full width")
+    return x
+
+
+@rule("glu")
+def _glu(p: Propagation, node: Any, x: Labels, dim: int = -1) -> Labels:
+    parts = equal_parts(p, x, 2, dim % len(x.shape))
+    return Labels(out_shape(node), parts[0].dims)
+
+
+@rule(
+    "max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
+    "max_pool2d_with_indices", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_bilinear2d",
+    "upsample_bicubic2d", "upsample_linear1d", "upsample_trilinear3d", "upsample_nearest_exact2d",
+    "_upsample_nearest_exact2d", "upsample", "interpolate", "lp_pool2d", "fractional_max_pool2d",
+    "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", "reflection_pad2d", "replication_pad2d",
+)  # fmt: skip
+def _spatial(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> Any:
+    value = node.meta["val"]
+    if isinstance(value, (tuple, list)):
+        return tuple(Labels(tuple(v.shape), x.dims) for v in value)
+    return Labels(tuple(value.shape), x.dims)
+
+
+@rule("pad", "constant_pad_nd")
+def _pad(p: Propagation, node: Any, x: Labels, amounts: Sequence[int], *rest: Any) -> Labels:
+    dims = list(x.dims)
+    for i in range(len(amounts) // 2):
+        d = len(dims) - 1 - i
+        before, after = amounts[2 * i], amounts[2 * i + 1]
+        dim = dims[d]
+        if dim is None or not (before or after):
+            continue
+        reason = p.reason("channels of zeros added by padding")
+        if before < 0 or after < 0:
+            p.fix(dim, reason)
+            dims[d] = p.symbols.fresh(out_shape(node)[d], reason)
+        else:
+            dims[d] = (
+                *(p.symbols.fresh(before, reason) if before else ()),
+                *dim,
+                *(p.symbols.fresh(after, reason) if after else ()),
+            )
+    return Labels(out_shape(node), tuple(dims))
+
+
+@rule("mean", "sum", "amax", "amin", "max", "min", "std", "var", "norm", "linalg_vector_norm", "var_mean", "std_mean")
+def _reduce(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> Any:
+    value = node.meta["val"]
+    named = options.get(
+        "dim", next((r for r in rest if isinstance(r, (int, list, tuple)) and not isinstance(r, bool)), None)
+    )
+    if str(node.target).startswith(("aten.norm", "aten.linalg_vector_norm")):
+        named = options.get("dim", rest[1] if len(rest) > 1 else None)
+    if str(node.target) == "aten.max.other" or any(isinstance(r, Labels) for r in rest):
+        return broadcast(p, node, x, *rest)
+    axes = range(len(x.shape)) if named is None else [named] if isinstance(named, int) else named
+    reduced = {axis % len(x.shape) for axis in axes}
+    first = value[0] if isinstance(value, (tuple, list)) else value
+    keep = len(first.shape) == len(x.shape)
+    dims = tuple(None if d in reduced else dim for d, dim in enumerate(x.dims) if keep or d not in reduced)
+    if isinstance(value, (tuple, list)):
+        return tuple(Labels(tuple(v.shape), dims) for v in value)
+    return Labels(tuple(value.shape), dims)

@@ -1,0 +1,242 @@
+"""Rules for what cuts, joins and rearranges dimensions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from bcnet.space.rules.table import Labels, out_shape, rule
+from bcnet.space.symbols import Dim, Piece
+
+if TYPE_CHECKING:
+    from bcnet.space.propagation import Propagation
+
+MAX_PIECES = 4096  # a flatten with the channels last repeats its pieces for every position
+
+
+@rule("flatten", "view", "reshape", "_unsafe_view", "unflatten")
+def _reshape(p: Propagation, node: Any, x: Labels, *rest: Any) -> Labels:
+    shape = out_shape(node)
+    dims: list[Dim | None] = []
+    for old, new in _matching_blocks(x.shape, shape):
+        dims += _reshape_block(p, x, old, [shape[d] for d in new])
+    return Labels(shape, tuple(dims))
+
+
+def _matching_blocks(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+    """The finest blocks of neighbouring dimensions with equal products in both shapes."""
+    blocks: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    while i < len(old) or j < len(new):
+        left, right = [], []
+        a = b = 1
+        if i < len(old):
+            left, a, i = [i], old[i], i + 1
+        if j < len(new):
+            right, b, j = [j], new[j], j + 1
+        while a != b:
+            if a < b:
+                left.append(i)
+                a, i = a * old[i], i + 1
+            else:
+                right.append(j)
+                b, j = b * new[j], j + 1
+        blocks.append((left, right))
+    return blocks
+
+
+def _reshape_block(p: Propagation, x: Labels, old: list[int], sizes: list[int]) -> list[Dim | None]:
+    labelled = [d for d in old if x.dims[d] is not None and x.shape[d] > 1]
+    if not labelled:
+        return [None] * len(sizes)
+    dim = _merged(p, x, [d for d in old if x.shape[d] > 1], labelled)
+    wide = [k for k, size in enumerate(sizes) if size > 1]
+    if len(wide) <= 1:
+        return [dim if k in wide else None for k in range(len(sizes))]
+    parts = divided(p, dim, [sizes[k] for k in wide])
+    return [parts[wide.index(k)] if k in wide else None for k in range(len(sizes))]
+
+
+def _merged(p: Propagation, x: Labels, old: list[int], labelled: list[int]) -> Dim:
+    """Several dimensions made one: `repeat` grows by what lies behind the channels, copies by what lies before."""
+    channel = labelled[0]
+    dim = x.dims[channel]
+    assert dim is not None
+    before = math.prod(x.shape[d] for d in old if d < channel)
+    behind = math.prod(x.shape[d] for d in old if d > channel)
+    if len(labelled) > 1 or before * len(p.symbols.resolve(dim)) > MAX_PIECES:
+        reason = p.reason("dimensions merged in a way that leaves no runs of channels")
+        for d in labelled:
+            p.fix(x.dims[d], reason)
+        return p.symbols.fresh(math.prod(x.shape[d] for d in old), reason)
+    return tuple(piece._replace(repeat=piece.repeat * behind) for piece in p.symbols.resolve(dim)) * before
+
+
+def divided(p: Propagation, dim: Dim, sizes: list[int]) -> list[Dim | None]:
+    """One dimension made several.
+
+    The channels go to the first where atoms stay whole, else to the last of two, in equal parts.
+    """
+    behind = math.prod(sizes[1:])
+    pieces = p.symbols.resolve(dim)
+    if all(piece.repeat % behind == 0 for piece in pieces):
+        head: Dim = tuple(Piece(v, atoms, repeat // behind) for v, atoms, repeat in pieces)
+        return [head] + [None] * (len(sizes) - 1)
+    if len(sizes) > 2:
+        reason = p.reason("channels divided over more than two dimensions")
+        p.fix(dim, reason)
+        return [None] * len(sizes)
+    reason = p.reason("channels divided into parts that do not correspond")
+    parts = p.symbols.split(dim, [sizes[1]] * sizes[0], reason)
+    for part in parts[1:]:
+        p.symbols.unify(parts[0], part, reason)
+    return [None, p.symbols.resolve(parts[0])]
+
+
+@rule("permute")
+def _permute(p: Propagation, node: Any, x: Labels, order: Sequence[int]) -> Labels:
+    return Labels(out_shape(node), tuple(x.dims[d] for d in order))
+
+
+@rule("transpose", "swapaxes", "transpose_")
+def _transpose(p: Propagation, node: Any, x: Labels, a: int, b: int) -> Labels:
+    dims = list(x.dims)
+    dims[a], dims[b] = dims[b], dims[a]
+    return Labels(out_shape(node), tuple(dims))
+
+
+@rule("t")
+def _t(p: Propagation, node: Any, x: Labels) -> Labels:
+    return Labels(out_shape(node), x.dims[::-1])
+
+
+@rule("unsqueeze", "unsqueeze_")
+def _unsqueeze(p: Propagation, node: Any, x: Labels, dim: int) -> Labels:
+    dims = list(x.dims)
+    dims.insert(dim % (len(dims) + 1), None)
+    return Labels(out_shape(node), tuple(dims))
+
+
+@rule("squeeze", "squeeze_")
+def _squeeze(p: Propagation, node: Any, x: Labels, dim: int | Sequence[int] | None = None) -> Labels:
+    axes = range(len(x.shape)) if dim is None else [dim] if isinstance(dim, int) else dim
+    gone = {d % len(x.shape) for d in axes if x.shape[d] == 1}
+    return Labels(out_shape(node), tuple(label for d, label in enumerate(x.dims) if d not in gone))
+
+
+@rule("expand", "broadcast_to")
+def _expand(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> Labels:
+    shape = out_shape(node)
+    new = len(shape) - len(x.shape)
+    return Labels(
+        shape, tuple(None if d < new or x.shape[d - new] != shape[d] else x.dims[d - new] for d in range(len(shape)))
+    )
+
+
+@rule("select")
+def _select(p: Propagation, node: Any, x: Labels, dim: int, index: int) -> Labels:
+    axis = dim % len(x.shape)
+    p.fix(x.dims[axis], p.reason("one channel is picked by its number"))
+    return Labels(out_shape(node), x.dims[:axis] + x.dims[axis + 1 :])
+
+
+@rule("slice")
+def _slice(
+    p: Propagation, node: Any, x: Labels, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Labels:
+    axis, shape = dim % len(x.shape), out_shape(node)
+    channels = x.dims[axis]
+    if channels is None or shape == x.shape:
+        return Labels(shape, x.dims)
+    reason = p.reason("channels picked by number: the model's code may count on exactly these")
+    p.fix(channels, reason)
+    return Labels(shape, x.dims).replace(**{f"d{axis}": p.symbols.fresh(shape[axis], reason)})
+
+
+@rule("cat", "concat", "concatenate")
+def _cat(p: Propagation, node: Any, tensors: Sequence[Labels], dim: int = 0) -> Labels:
+    axis, shape = dim % len(tensors[0].shape), out_shape(node)
+    dims: list[Dim | None] = [
+        p.join([t.dims[d] for t in tensors], "joined with channels that are held at full width")
+        for d in range(len(shape))
+    ]
+    dims[axis] = None
+    if any(t.dims[axis] is not None for t in tensors):
+        reason = p.reason("joined channels without a label")
+        dims[axis] = tuple(piece for t in tensors for piece in t.dims[axis] or p.symbols.fresh(t.shape[axis], reason))
+    return Labels(shape, tuple(dims))
+
+
+@rule("chunk")
+def _chunk(p: Propagation, node: Any, x: Labels, chunks: int, dim: int = 0) -> tuple[Labels, ...]:
+    axis = dim % len(x.shape)
+    if x.dims[axis] is None:
+        return tuple(Labels(tuple(v.shape), x.dims) for v in node.meta["val"])
+    return equal_parts(p, x, chunks, axis)
+
+
+def equal_parts(p: Propagation, x: Labels, chunks: int, axis: int) -> tuple[Labels, ...]:
+    """A dimension halved by the model's own code: the parts keep the same channels, so that they stay equal."""
+    dim = x.dims[axis]
+    size, ragged = divmod(x.shape[axis], chunks)
+    part_shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
+    if dim is None:
+        return (Labels(part_shape, x.dims),) * chunks
+    reason = p.reason("channels divided into parts that do not correspond")
+    if ragged:
+        p.fix(dim, reason)
+    parts = p.symbols.split(dim, [size] * chunks, reason) if not ragged else []
+    for part in parts[1:]:
+        p.symbols.unify(parts[0], part, reason)
+    if ragged:
+        size = -(-x.shape[axis] // chunks)
+        sizes = [min(size, x.shape[axis] - k * size) for k in range(chunks) if k * size < x.shape[axis]]
+        parts = [p.symbols.fresh(s, reason) for s in sizes]
+    return tuple(
+        Labels((*x.shape[:axis], sum(q.size for q in part), *x.shape[axis + 1 :]), x.dims).replace(**{f"d{axis}": part})
+        for part in parts
+    )
+
+
+@rule("split", "split_with_sizes")
+def _split(p: Propagation, node: Any, x: Labels, sizes: Any, dim: int = 0) -> tuple[Labels, ...]:
+    axis = dim % len(x.shape)
+    results = [tuple(v.shape) for v in node.meta["val"]]
+    channels = x.dims[axis]
+    if channels is None:
+        return tuple(Labels(shape, x.dims) for shape in results)
+    reason = p.reason("channels split at numbers that the model's code holds")
+    p.fix(channels, reason)
+    return tuple(Labels(s, x.dims).replace(**{f"d{axis}": p.symbols.fresh(s[axis], reason)}) for s in results)
+
+
+@rule("pixel_shuffle")
+def _pixel_shuffle(p: Propagation, node: Any, x: Labels, factor: int) -> Labels:
+    shape, axis = out_shape(node), len(x.shape) - 3
+    out = p.symbols.fresh(shape[axis])
+    p.unify(x.dims[axis], (out[0]._replace(repeat=factor**2),), "pixels shuffled out of fixed channels")
+    return Labels(shape, x.dims).replace(**{f"d{axis}": out})
+
+
+@rule("pixel_unshuffle")
+def _pixel_unshuffle(p: Propagation, node: Any, x: Labels, factor: int) -> Labels:
+    axis = len(x.shape) - 3
+    dim = x.dims[axis]
+    grown = None if dim is None else tuple(q._replace(repeat=q.repeat * factor**2) for q in p.symbols.resolve(dim))
+    return Labels(out_shape(node), x.dims).replace(**{f"d{axis}": grown})
+
+
+@rule("channel_shuffle")
+def _channel_shuffle(p: Propagation, node: Any, x: Labels, groups: int) -> Labels:
+    dim = x.dims[1]
+    if dim is None:
+        return x
+    part = divided(p, dim, [groups, x.shape[1] // groups])[1]
+    shuffled = tuple(q._replace(repeat=q.repeat * groups) for q in part) if part else None
+    return x.replace(d1=shuffled)
+
+
+@rule("getitem")
+def _getitem(p: Propagation, node: Any, items: Sequence[Any], index: int) -> Any:
+    return items[index]

@@ -1,0 +1,114 @@
+"""Building: a plain network of the user's own class at given widths, with nothing of ours left inside."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import nn
+
+from bcnet.errors import ModelError, WidthError
+from bcnet.space import Side, WidthSpace
+from bcnet.space.layout import spans
+from bcnet.space.narrowing import Narrowing, take
+from bcnet.supernet.initialisation import redraw, rescale
+from bcnet.supernet.supernet import Supernet, check_fits
+
+
+def build(
+    model: nn.Module,
+    space: WidthSpace,
+    widths: Sequence[int],
+    *,
+    weights: tuple[Supernet, Side] | None = None,
+    factory: Callable[[], nn.Module] | None = None,
+    generator: torch.Generator | None = None,
+) -> nn.Module:
+    """A narrow `nn.Module` of the model's own class, ready to train, save and export.
+
+    Without `weights` it is freshly initialised as the original would be: a newly constructed full network (from
+    `factory`, else redrawn from the laws of `model`'s own weights) is sliced and its random weights rescaled to the
+    narrower fans. With `weights=(supernet, side)` it holds that path's weights; its batch norms then have no
+    statistics until `bcnet.recalibrate` gives them some.
+
+    Args:
+        model: the network `space` was traced from; it is not changed.
+        space: its width space.
+        widths: one width per group, any multiples of the groups' units.
+        weights: the supernet and the side whose weights to copy.
+        factory: makes a newly initialised full network; give it for a model that has been trained.
+        generator: source of the fresh weights (CPU; default: seed 0).
+
+    Raises:
+        WidthError: widths that do not belong to the space, or a model that does not.
+        ModelError: a factory that makes something else.
+    """
+    space.check(widths)
+    check_fits(model, space)
+    if weights is not None:
+        supernet, side = weights
+        if not isinstance(side, Side):
+            raise WidthError(f"weights are a supernet and a side; got {side!r} for the side")
+        network = _copy_of(model, supernet)
+        return _narrow(network, space, widths, side)
+    full = _fresh(model, factory, generator or torch.Generator().manual_seed(0))
+    network = _narrow(copy.deepcopy(full), space, widths, Side.LEFT)
+    rescale(network, full, space, tuple(widths))
+    return network
+
+
+def _fresh(model: nn.Module, factory: Callable[[], nn.Module] | None, generator: torch.Generator) -> nn.Module:
+    if factory is None:
+        full = copy.deepcopy(model)
+        redraw(full, generator)
+    else:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
+            full = factory()
+        if type(full) is not type(model):
+            raise ModelError(f"the factory must make a {type(model).__name__}; got {type(full).__name__}")
+    for name, buffer in full.named_buffers():
+        _reset_statistics(name, buffer)
+    return full
+
+
+def _reset_statistics(name: str, buffer: torch.Tensor) -> None:
+    if name.endswith(("running_mean", "num_batches_tracked")):
+        buffer.zero_()
+    elif name.endswith("running_var"):
+        buffer.fill_(1)
+
+
+def _copy_of(model: nn.Module, supernet: Supernet) -> nn.Module:
+    """The model with the supernet's full-width weights, and batch-norm statistics as new."""
+    network = copy.deepcopy(model)
+    tensors = dict(supernet.network.named_parameters()) | dict(supernet.network.named_buffers())
+    with torch.no_grad():
+        for name, tensor in (*network.named_parameters(), *network.named_buffers()):
+            if name in tensors:
+                tensor.copy_(tensors[name])
+            else:
+                _reset_statistics(name, tensor)
+    return network
+
+
+def _narrow(network: nn.Module, space: WidthSpace, widths: Sequence[int], side: Side) -> nn.Module:
+    """Slice the network for good: new contiguous tensors, and the layers' numbers set to fit."""
+    narrowing = Narrowing(network, space.layouts)
+    new: dict[int, torch.Tensor] = {}
+    for prefix, part in network.named_modules(remove_duplicate=False):
+        for table in (part._parameters, part._buffers):
+            for key, tensor in table.items():
+                name = f"{prefix}.{key}" if prefix else key
+                if tensor is None or name not in space.layouts:
+                    continue
+                if id(tensor) not in new:
+                    runs = [spans(layout, widths, side) for layout in space.layouts[name]]
+                    part_of = take(tensor.detach(), runs).clone(memory_format=torch.contiguous_format)
+                    new[id(tensor)] = (
+                        nn.Parameter(part_of, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else part_of
+                    )
+                table[key] = new[id(tensor)]
+    narrowing.fix_numbers(widths)
+    return network

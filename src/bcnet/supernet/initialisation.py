@@ -1,0 +1,80 @@
+"""Fresh weights for a network of other widths, drawn as the original's constructor would have drawn them.
+
+Notation: a tensor of variance `v` whose weight has `fan` inputs (or outputs) was drawn by a law `v = gain / fan`. At
+other widths the same law gives the variance `v * fan_full / fan_narrow`. Constants (ones, zeros, zero gammas) stay.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from bcnet.space import WidthSpace
+from bcnet.space.layout import length
+
+_GAINS = (1 / 3, 1.0, 2.0, 1 / 6, 25 / 9)  # PyTorch's default, Xavier- and Kaiming-like laws, depthwise halves, tanh
+_TOLERANCE = 0.1
+
+
+def redraw(model: nn.Module, generator: torch.Generator) -> None:
+    """Give the model, changed in place, new random weights from the laws of its own.
+
+    Weights of a model that was never trained are independent draws: a random permutation of each tensor's elements is a
+    draw from the same law, whatever it was. A model whose batch norm has counted batches has been trained; its layers
+    are reset by their own `reset_parameters` instead.
+    """
+    if _trained(model):
+        _reset(model, generator)
+    with torch.no_grad():
+        for parameter in dict.fromkeys(model.parameters()):
+            flat = parameter.flatten()
+            order = torch.randperm(flat.numel(), generator=generator).to(flat.device)
+            parameter.copy_(flat[order].view_as(parameter))
+
+
+def rescale(model: nn.Module, full: nn.Module, space: WidthSpace, widths: tuple[int, ...]) -> None:
+    """Scale the random weights of `model` (at `widths`) by the square root of the fan ratio to `full`."""
+    with torch.no_grad():
+        for prefix, part in full.named_modules():
+            weight = getattr(part, "weight", None)
+            if not isinstance(weight, nn.Parameter) or weight.ndim < 2:
+                continue
+            name = f"{prefix}.weight" if prefix else "weight"
+            if name not in space.layouts:
+                continue
+            narrow = tuple(length(layout, widths) for layout in space.layouts[name])
+            for key, parameter in part.named_parameters(recurse=False):
+                ratio = _variance_ratio(parameter, tuple(weight.shape), narrow)
+                if ratio != 1:
+                    model.get_parameter(f"{prefix}.{key}" if prefix else key).mul_(math.sqrt(ratio))
+
+
+def _trained(model: nn.Module) -> bool:
+    counters = [b for name, b in model.named_buffers() if name.endswith("num_batches_tracked")]
+    return any(bool(counter > 0) for counter in counters)
+
+
+def _reset(model: nn.Module, generator: torch.Generator) -> None:
+    seed = int(torch.randint(2**62, (), generator=generator))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for part in model.modules():
+            reset = getattr(part, "reset_parameters", None)
+            if callable(reset):
+                reset()
+
+
+def _variance_ratio(tensor: torch.Tensor, full: tuple[int, ...], narrow: tuple[int, ...]) -> float:
+    """`fan_full / fan_narrow` of the law that the tensor was drawn by; 1 where it is constant or no law fits."""
+    variance = float(tensor.double().var()) if tensor.numel() > 1 else 0.0
+    if variance == 0:
+        return 1.0
+    kernel = math.prod(full[2:])
+    slack = max(_TOLERANCE, 4 * math.sqrt(2 / tensor.numel()))
+    fans = ((full[1] * kernel, full[1] / narrow[1]), (full[0] * kernel, full[0] / narrow[0]))  # in, out
+    for fan, ratio in fans:
+        if any(abs(variance * fan / gain - 1) < slack for gain in _GAINS):
+            return ratio
+    return 1.0

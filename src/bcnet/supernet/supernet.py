@@ -1,0 +1,77 @@
+"""The bilaterally coupled supernet: one set of full-width weights in which every path lives (Eq. 5-9).
+
+A path is widths and a side. LEFT keeps the channels `[0, c)` of every group, RIGHT keeps `[l - c, l)`, so that over all
+widths `1..l` every channel serves `l + 1` paths.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from bcnet.errors import WidthError
+from bcnet.space import Side, WidthSpace
+from bcnet.space.narrowing import Narrowing
+from bcnet.supernet.paths import path_slice
+
+
+class Supernet(nn.Module):
+    """A copy of `model` that runs at any widths of `space`, on either side, in the model's own `forward`.
+
+    Batch norm uses the statistics of the batch at hand on every path, in train and eval mode alike: the copy has no
+    running statistics. Gradients of several paths add up in the full parameters' `.grad`; they arrive there directly,
+    so `torch.autograd.grad` with respect to the parameters is not available.
+
+    Args:
+        model: the network `space` was traced from, or one of equal shapes; it is not changed.
+        space: its width space.
+
+    Raises:
+        WidthError: the model's tensors do not have the shapes of the space.
+    """
+
+    def __init__(self, model: nn.Module, space: WidthSpace) -> None:
+        super().__init__()
+        check_fits(model, space)
+        self.space = space
+        self.network = without_running_statistics(copy.deepcopy(model))
+        self._narrowing = Narrowing(self.network, space.layouts)
+
+    def forward(self, x: Any, widths: Sequence[int], side: Side) -> Any:
+        """The model's output at `widths` on `side`, for its own input `x`, usually `(batch, channels, height, width)`.
+
+        `widths` are any multiples of the groups' units up to full, not only choices.
+
+        Raises:
+            WidthError: widths that do not belong to the space, or no `Side`.
+        """
+        self.space.check(widths)
+        if not isinstance(side, Side):
+            raise WidthError(f"a side is Side.LEFT or Side.RIGHT; got {side!r}")
+        with self._narrowing.applied(widths, side, path_slice):
+            return self.network(x)
+
+
+def without_running_statistics(model: nn.Module) -> nn.Module:
+    """Let every normalisation use the statistics of the batch at hand, in both modes; changes and returns `model`."""
+    for part in model.modules():
+        if isinstance(part, _NormBase) and part.track_running_stats:
+            part.track_running_stats = False
+            part.running_mean = part.running_var = part.num_batches_tracked = None
+    return model
+
+
+def check_fits(model: nn.Module, space: WidthSpace) -> None:
+    """Raise WidthError where the model's tensors do not have the shapes that the space was traced with."""
+    shapes = {n: tuple(t.shape) for n, t in (*model.named_parameters(remove_duplicate=False), *model.named_buffers())}
+    for name, layout in space.layouts.items():
+        expected = tuple(sum(segment.size for segment in dim) for dim in layout)
+        if shapes.get(name) != expected:
+            raise WidthError(
+                f"the model must be the one the space was traced from: {name!r} has shape {expected} in the space; "
+                f"got {shapes.get(name, 'no such tensor')}: trace this model"
+            )
