@@ -1,0 +1,99 @@
+"""The one place where candidates are scored: within the budget, once each, up to the limit, checked and stored."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from bcnet.errors import BCNetError, SearchError
+from bcnet.searchers.problem import Problem
+from bcnet.searchers.result import Candidate
+from bcnet.searchers.store import EvaluationStore
+from bcnet.space import Cost, Widths
+
+Score = Callable[[Widths], float]
+Callback = Callable[[Candidate, int, int], None]
+
+
+class Oracle:
+    """Scores generations of candidates for one search and keeps every evaluation in order."""
+
+    def __init__(self, problem: Problem, score: Score, *, limit: int, over_budget: bool = False) -> None:
+        self.evaluations: list[Candidate] = []
+        self._problem, self._score, self._limit, self._over_budget = problem, score, limit, over_budget
+        self._known: dict[Widths, float] = {}
+        self._store: EvaluationStore | None = None
+        self._stored: dict[Widths, float] = {}
+        self._callback: Callback | None = None
+
+    def attach(self, store: EvaluationStore | None, callback: Callback | None) -> None:
+        """Replay from and write to `store`; report every evaluation to `callback`."""
+        self._store, self._callback = store, callback
+        self._stored = store.scores() if store is not None else {}
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the limit is reached."""
+        return len(self.evaluations) >= self._limit
+
+    def evaluate(self, candidates: Sequence[Widths]) -> list[float] | None:
+        """Scores of a generation; None where the limit fell before its end.
+
+        Raises:
+            SearchError: a candidate over budget, or a score that is no finite number or raised.
+        """
+        fresh = [w for w in dict.fromkeys(candidates) if w not in self._known]
+        within_limit = fresh[: self._limit - len(self.evaluations)]
+        for widths, cost in zip(within_limit, self._costs(within_limit), strict=True):
+            self._evaluate(widths, cost)
+        if len(within_limit) < len(fresh):
+            return None
+        return [self._known[w] for w in candidates]
+
+    def _costs(self, candidates: Sequence[Widths]) -> list[Cost]:
+        if not candidates:
+            return []
+        costs = self._problem.space.cost(np.array(candidates))
+        admitted = self._problem.budget.admits(costs)
+        if not self._over_budget and not np.all(admitted):
+            wrong = candidates[int(np.argmin(admitted))]
+            raise SearchError(
+                f"a searcher proposes candidates within {self._problem.budget} only; got {wrong}: draw feasible "
+                "widths, or set over_budget on the searcher"
+            )
+        return [Cost(m, p) for m, p in zip(costs.macs.tolist(), costs.params.tolist(), strict=True)]
+
+    def _evaluate(self, widths: Widths, cost: Cost) -> None:
+        stored = self._stored.get(widths)
+        value = self._call(widths) if stored is None else stored
+        candidate = Candidate(widths, value, cost)
+        if stored is None and self._store is not None:
+            self._store.add(candidate)
+        self._known[widths] = value
+        self.evaluations.append(candidate)
+        if self._callback is not None:
+            self._callback(candidate, len(self.evaluations), self._limit)
+
+    def _call(self, widths: Widths) -> float:
+        try:
+            value: Any = self._score(widths)
+        except BCNetError as error:
+            raise SearchError(f"the score of widths {widths} failed: {error}") from error
+        except Exception as error:
+            raise SearchError(f"the score of widths {widths} raised {type(error).__name__}: {error}") from error
+        return _checked(value, widths)
+
+
+def _checked(value: Any, widths: Widths) -> float:
+    """The score as a float, if it is a finite number (a zero-dimensional array or tensor counts as one)."""
+    number = math.nan
+    if not isinstance(value, (str, bytes, bool)):
+        with contextlib.suppress(TypeError, ValueError):
+            number = float(value)
+    if not math.isfinite(number):
+        raise SearchError(f"a score is a finite number, higher is better; widths {widths} got {value!r}: fix the score")
+    return number

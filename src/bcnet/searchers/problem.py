@@ -1,0 +1,163 @@
+"""What a searcher searches: the candidates of a space that hold a budget, as arrays of choice indices.
+
+Notation: `indices` are int arrays `(candidates, groups)`, entry `[n, g]` an index into the ascending choices of group
+`g`. The load of a candidate is its cost as a share of the budget, the largest share where there are two limits: it is
+feasible if and only if its load is at most 1. Costs grow with every width, so lowering any index never raises the load.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from bcnet.errors import SearchError
+from bcnet.space import Budget, Widths, WidthSpace
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.float64]
+
+NEAR_BUDGET = 0.97  # random widths are drawn between this share of the budget and all of it (spec, section 5)
+_BISECTIONS = 20
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A space with a budget in absolute counts that its narrowest network holds, and the seed of the search.
+
+    `notes` collects what a person should be told about the search, for instance that a population was topped up.
+    """
+
+    space: WidthSpace
+    budget: Budget
+    seed: int = 0
+    notes: list[str] = field(default_factory=list, compare=False)
+
+    @classmethod
+    def of(cls, space: WidthSpace, budget: Budget, seed: int = 0) -> Problem:
+        """Resolve and check the budget.
+
+        Raises:
+            BudgetError: the narrowest network of the space costs more.
+            SearchError: the seed is no int of at least 0.
+        """
+        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+            raise SearchError(f"the seed of a search is an int of at least 0; got {seed!r}")
+        return cls(space, space.feasible(budget), seed)
+
+    @cached_property
+    def sizes(self) -> IntArray:
+        """Number of choices of every group, shape `(groups,)`."""
+        return np.array([len(group.choices) for group in self.space.groups], dtype=np.int64)
+
+    @cached_property
+    def _choices(self) -> IntArray:  # (groups, most choices), short rows padded with their last entry
+        table = np.empty((len(self.sizes), int(self.sizes.max())), dtype=np.int64)
+        for row, group in zip(table, self.space.groups, strict=True):
+            row[: len(group.choices)] = group.choices
+            row[len(group.choices) :] = group.choices[-1]
+        return table
+
+    @cached_property
+    def _positions(self) -> list[dict[int, int]]:
+        return [{choice: i for i, choice in enumerate(group.choices)} for group in self.space.groups]
+
+    def widths(self, indices: IntArray) -> list[Widths]:
+        """The candidates behind `indices`, shape `(candidates, groups)`."""
+        return [tuple(row) for row in self._widths_array(indices).tolist()]
+
+    def indices(self, candidates: Sequence[Widths]) -> IntArray:
+        """Choice indices of `candidates`, shape `(candidates, groups)`."""
+        rows = [[position[w] for position, w in zip(self._positions, c, strict=True)] for c in candidates]
+        return np.array(rows, dtype=np.int64).reshape(len(candidates), len(self.sizes))
+
+    def _widths_array(self, indices: IntArray) -> IntArray:
+        return self._choices[np.arange(len(self.sizes)), indices]
+
+    def feasible(self, indices: IntArray) -> BoolArray:
+        """Which candidates hold the budget exactly, shape `(candidates,)`."""
+        if len(indices) == 0:
+            return np.zeros(0, dtype=bool)
+        return np.asarray(self.budget.admits(self.space.cost(self._widths_array(indices))), dtype=bool)
+
+    def load(self, indices: IntArray) -> FloatArray:
+        """Cost as a share of the budget, the largest of both limits, shape `(candidates,)`."""
+        cost = self.space.cost(self._widths_array(indices))
+        limits = ((cost.macs, self.budget.macs), (cost.params, self.budget.params))
+        shares = [np.asarray(value, dtype=np.float64) / limit for value, limit in limits if limit is not None]
+        return shares[0] if len(shares) == 1 else np.asarray(np.maximum(*shares))
+
+    def uniform(self, count: int, rng: np.random.Generator) -> IntArray:
+        """Every index drawn independently and uniformly, feasible or not, shape `(count, groups)`."""
+        return rng.integers(self.sizes, size=(count, len(self.sizes)))
+
+    def near_budget(self, count: int, rng: np.random.Generator) -> IntArray:
+        """Feasible random candidates, `(count, groups)`, of a load in `[0.97, 1]` wherever the choices allow it.
+
+        A uniform draw is widened or narrowed as a whole to the largest feasible shift, then single groups, in random
+        order, are widened by one choice while the budget holds.
+        """
+        position = rng.random((count, len(self.sizes))) * self.sizes - 0.5
+        indices = self._shifted_to_budget(position)
+        order = rng.permuted(np.tile(np.arange(len(self.sizes)), (count, 1)), axis=1)
+        rows = np.arange(count)
+        for column in (*order.T, *order.T):
+            wider = indices.copy()
+            wider[rows, column] = np.minimum(wider[rows, column] + 1, self.sizes[column] - 1)
+            take = self.feasible(wider) & (self.load(indices) < NEAR_BUDGET)
+            if not take.any() and (self.load(indices) >= NEAR_BUDGET).all():
+                break
+            indices[take] = wider[take]
+        return indices
+
+    def _shifted_to_budget(self, position: FloatArray) -> IntArray:
+        low = np.full((len(position), 1), -1.0)  # every index 0: feasible
+        high = np.ones((len(position), 1))
+        for _ in range(_BISECTIONS):
+            middle = (low + high) / 2
+            holds = self.feasible(self._rounded(position + middle * self.sizes))[:, None]
+            low, high = np.where(holds, middle, low), np.where(holds, high, middle)
+        return self._rounded(position + low * self.sizes)
+
+    def _rounded(self, position: FloatArray) -> IntArray:
+        return np.clip(np.rint(position), 0, self.sizes - 1).astype(np.int64)
+
+    def outward(self) -> Iterator[Widths]:
+        """Every feasible candidate once, from the narrowest outward (breadth first): ends when all are found."""
+        start = (0,) * len(self.sizes)
+        queue, met = deque([start]), {start}
+        while queue:
+            index = queue.popleft()
+            yield self.widths(np.array([index]))[0]
+            steps = np.array(index) + np.eye(len(self.sizes), dtype=np.int64)
+            steps = steps[(steps < self.sizes).all(axis=1)]
+            for step in map(tuple, steps[self.feasible(steps)].tolist()):
+                if step not in met:
+                    met.add(step)
+                    queue.append(step)
+
+    def fill(self, count: int, known: Collection[Widths], rng: np.random.Generator, tries: int = 5) -> list[Widths]:
+        """Up to `count` distinct feasible candidates that are not in `known`: fewer only if there are no more.
+
+        Random draws near the budget first, then uniform draws under it, then, when `tries` rounds of each have not
+        sufficed, the feasible candidates in order.
+        """
+        found: dict[Widths, None] = {}
+        for attempt in range(2 * tries):
+            draw = self.near_budget if attempt < tries else self.uniform
+            indices = draw(max(2 * (count - len(found)), 8), rng)
+            fresh = (w for w in self.widths(indices[self.feasible(indices)]) if w not in known)
+            found.update(dict.fromkeys(fresh))
+            if len(found) >= count:
+                return list(found)[:count]
+        for widths in self.outward():
+            if widths not in known:
+                found[widths] = None
+            if len(found) >= count:
+                break
+        return list(found)[:count]

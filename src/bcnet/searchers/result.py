@@ -1,0 +1,110 @@
+"""What a search found: the best candidate, the Pareto front, and every evaluation in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from bcnet.errors import BudgetError
+from bcnet.searchers.problem import Problem
+from bcnet.space import Budget, Cost, Widths
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Widths with their score (higher is better) and their cost."""
+
+    widths: Widths
+    score: float
+    cost: Cost
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The outcome of a search.
+
+    `best` is the highest score within the budget (of equals the cheapest, then the first); `front` the candidates
+    within the budget that no other one beats in score at no more MACs, ascending in MACs; `evaluations` every scored
+    candidate in order. `hypervolumes` has one figure per generation: the area between the front and the lowest score of
+    the first generation, over MACs from 0 to 1 (all of the budget), in units of the score; it never falls. `budget` is
+    in absolute counts. `notes` says what a person should know, for instance that a population had to be topped up.
+    """
+
+    best: Candidate
+    front: tuple[Candidate, ...]
+    evaluations: tuple[Candidate, ...]
+    hypervolumes: tuple[float, ...]
+    budget: Budget
+    reference: Cost
+    seed: int
+    notes: tuple[str, ...] = ()
+
+    def best_under(self, budget: Budget) -> Candidate:
+        """The best of all evaluations under another budget: one search answers every budget below its own.
+
+        Raises:
+            BudgetError: no evaluated candidate holds the budget.
+        """
+        limits = budget.resolve(self.reference)
+        inside = [c for c in self.evaluations if limits.admits(c.cost)]
+        if not inside:
+            cheapest = min(self.evaluations, key=lambda c: c.cost.macs)
+            raise BudgetError(
+                f"no evaluated candidate holds {limits}; the cheapest has {cheapest.cost.macs:,} MACs and "
+                f"{cheapest.cost.params:,} parameters: raise the budget, or search under it"
+            )
+        return min(inside, key=_preference)
+
+
+def _preference(candidate: Candidate) -> tuple[float, int]:
+    return -candidate.score, candidate.cost.macs
+
+
+def pareto_front(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
+    """The candidates that no other one beats in score at no more MACs, ascending in MACs (of equals the first)."""
+    front: list[Candidate] = []
+    for candidate in sorted(candidates, key=lambda c: (c.cost.macs, -c.score)):
+        if not front or candidate.score > front[-1].score:
+            front.append(candidate)
+    return tuple(front)
+
+
+def hypervolume(front: Sequence[Candidate], score: float, macs: int) -> float:
+    """Area dominated by `front` (ascending in MACs) above `score` and below `macs`, in units of the score."""
+    ends = [c.cost.macs for c in front[1:]] + [macs]
+    steps = zip(front, ends, strict=True)
+    area: float = sum(max(0.0, c.score - score) * max(0, min(end, macs) - c.cost.macs) for c, end in steps)
+    return area / macs
+
+
+def summarise(problem: Problem, evaluations: Sequence[Candidate], generation_ends: Sequence[int]) -> SearchResult:
+    """The result of the evaluations, generation `i` being those up to `generation_ends[i]`."""
+    inside = [c for c in evaluations if problem.budget.admits(c.cost)]
+    if not inside:
+        raise AssertionError("a searcher ended without one feasible candidate")
+    return SearchResult(
+        best=min(inside, key=_preference),
+        front=pareto_front(inside),
+        evaluations=tuple(evaluations),
+        hypervolumes=_hypervolumes(problem, evaluations, generation_ends),
+        budget=problem.budget,
+        reference=problem.space.reference,
+        seed=problem.seed,
+        notes=tuple(problem.notes),
+    )
+
+
+def _hypervolumes(
+    problem: Problem, evaluations: Sequence[Candidate], generation_ends: Sequence[int]
+) -> tuple[float, ...]:
+    macs = problem.budget.macs if problem.budget.macs is not None else problem.space.cost(problem.space.full).macs
+    assert isinstance(macs, int)
+    lowest = min(c.score for c in evaluations[: generation_ends[0]])
+    front: tuple[Candidate, ...] = ()
+    figures: list[float] = []
+    start = 0
+    for end in generation_ends:
+        fresh = [c for c in evaluations[start:end] if problem.budget.admits(c.cost)]
+        front, start = pareto_front([*front, *fresh]), end
+        figures.append(hypervolume(front, lowest, macs))
+    return tuple(figures)

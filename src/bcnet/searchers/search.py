@@ -1,0 +1,108 @@
+"""One interface for every searcher: proposals of candidates in, scores out.
+
+A searcher is a generator of generations. It yields lists of candidates and is sent their scores; whoever drives it
+scores a whole generation at once. A search is therefore a pure function of (space, budget, searcher, seed, scores), and
+resuming replays it from stored evaluations.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator
+from typing import ClassVar
+
+from bcnet.errors import SearchError
+from bcnet.searchers.oracle import Callback, Oracle, Score
+from bcnet.searchers.problem import Problem
+from bcnet.searchers.result import SearchResult, summarise
+from bcnet.searchers.store import EvaluationStore
+from bcnet.space import Budget, Widths, WidthSpace
+
+Proposals = Generator[list[Widths], list[float], None]
+_IDLE_GENERATIONS = 100  # a searcher that proposes nothing new for so long has nothing left to propose
+
+
+class Searcher(ABC):
+    """A way to choose the next candidates from the scores so far. Settings are fields of a frozen dataclass.
+
+    Implement `limit` and `proposals`; `bcnet.testing` has the tests that a searcher must pass. Class attributes:
+    `over_budget` says that it scores candidates over budget on its way (greedy search does), `exhaustive` that it
+    finds every feasible candidate where they are fewer than its limit.
+    """
+
+    over_budget: ClassVar[bool] = False
+    exhaustive: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def limit(self) -> int:
+        """Most candidates that are scored."""
+
+    @abstractmethod
+    def proposals(self, problem: Problem) -> Proposals:
+        """Yield lists of candidates and receive their scores, in the same order, until there is nothing to propose.
+
+        All randomness comes from `problem.seed`. A candidate met before gets its known score again, at no cost. The
+        generator is closed, with the scores of its last list withheld, where the limit falls inside a list.
+        """
+
+
+def search_widths(
+    space: WidthSpace,
+    score: Score,
+    budget: Budget,
+    *,
+    searcher: Searcher | None = None,
+    seed: int = 0,
+    store: EvaluationStore | None = None,
+    callback: Callback | None = None,
+) -> SearchResult:
+    """The widths of `space` with the highest `score` under `budget`.
+
+    `score(widths) -> float`, higher is better, is called once per candidate, never over budget (but see `Greedy`).
+    `searcher` is `Evolution()` by default. Evaluations already in `store` are not repeated and new ones are added as
+    they happen. `callback(candidate, done, limit)` follows each of them.
+
+    Raises:
+        BudgetError: the narrowest network costs more than the budget.
+        SearchError: `score` gave something that is no finite number, or raised; the message names the widths.
+        RunError: the store belongs to another space.
+    """
+    from bcnet.searchers.evolution import Evolution
+
+    searcher = searcher if searcher is not None else Evolution()
+    problem = Problem.of(space, budget, seed)
+    if store is not None:
+        store.check_space(space)
+    oracle = Oracle(problem, score, limit=_checked_limit(searcher), over_budget=searcher.over_budget)
+    oracle.attach(store, callback)
+    generation_ends = _drive(searcher.proposals(problem), oracle)
+    return summarise(problem, oracle.evaluations, generation_ends)
+
+
+def _checked_limit(searcher: Searcher) -> int:
+    if searcher.limit < 1:
+        raise SearchError(f"a search needs at least 1 evaluation; {searcher!r} allows {searcher.limit}")
+    return searcher.limit
+
+
+def _drive(generations: Proposals, oracle: Oracle) -> list[int]:
+    """Run the searcher to its end; the number of evaluations after each generation."""
+    ends: list[int] = []
+    idle = 0
+    try:
+        candidates = next(generations)
+        while idle < _IDLE_GENERATIONS:
+            before = len(oracle.evaluations)
+            scores = oracle.evaluate(candidates)
+            idle = 0 if len(oracle.evaluations) > before else idle + 1
+            if idle == 0:
+                ends.append(len(oracle.evaluations))
+            if scores is None or oracle.exhausted:
+                break
+            candidates = generations.send(scores)
+    except StopIteration:
+        pass
+    finally:
+        generations.close()
+    return ends
