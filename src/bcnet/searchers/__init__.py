@@ -1,1 +1,39 @@
-"""Search strategies over a width space, for any score function."""
+"""Searching widths: scores of a supernet, the prior over widths, and searchers that take any score."""
+
+from bcnet.searchers.baselines import PriorOnly, Random, RegularizedEvolution
+from bcnet.searchers.evaluator import Rescored, SupernetEvaluator, confidence_interval, rescore
+from bcnet.searchers.evolution import Evolution
+from bcnet.searchers.greedy import Greedy
+from bcnet.searchers.prior import Prior, learn_prior, prior_of_errors
+from bcnet.searchers.problem import Problem
+from bcnet.searchers.qcqp import QCQPSolution, solve
+from bcnet.searchers.records import potential_errors, select_records
+from bcnet.searchers.result import Candidate, SearchResult
+from bcnet.searchers.search import Proposals, Searcher, search_widths
+from bcnet.searchers.store import EvaluationStore
+
+__all__ = [
+    "Candidate",
+    "EvaluationStore",
+    "Evolution",
+    "Greedy",
+    "Prior",
+    "PriorOnly",
+    "Problem",
+    "Proposals",
+    "QCQPSolution",
+    "Random",
+    "RegularizedEvolution",
+    "Rescored",
+    "SearchResult",
+    "Searcher",
+    "SupernetEvaluator",
+    "confidence_interval",
+    "learn_prior",
+    "potential_errors",
+    "prior_of_errors",
+    "rescore",
+    "search_widths",
+    "select_records",
+    "solve",
+]

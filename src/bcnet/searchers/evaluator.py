@@ -1,0 +1,107 @@
+"""Scores from a supernet: the one room of the searchers that sees one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bcnet.errors import SearchError
+from bcnet.searchers.result import Candidate
+from bcnet.space import Side, Widths
+
+Metric = Literal["accuracy", "loss"]
+
+
+class Paths(Protocol):
+    """What is asked of a supernet: logits of any path."""
+
+    def __call__(self, images: Tensor, widths: Widths, side: Side, /) -> Tensor:
+        """Logits `(batch, classes)`."""
+
+
+class SupernetEvaluator:
+    """Scores widths by a trained supernet: the mean over both sides on fixed validation batches (Eq. 15).
+
+    `batches` are pairs of images `(batch, channels, height, width)` and labels `(batch,)`, all of one size, since batch
+    norm takes its statistics from the batch. `metric` "accuracy" gives top-1 in percent, "loss" the negative mean
+    cross-entropy; both are better when higher.
+
+    Example: `search_widths(space, SupernetEvaluator(supernet, batches), budget)`.
+
+    Raises:
+        SearchError: no batches, batches of different sizes, or an unknown metric.
+    """
+
+    def __init__(self, supernet: Paths, batches: Iterable[tuple[Tensor, Tensor]], metric: Metric = "accuracy") -> None:
+        self._supernet, self._batches, self._metric = supernet, tuple(batches), metric
+        if metric not in get_args(Metric):
+            raise SearchError(f"the metric is one of {', '.join(get_args(Metric))}; got {metric!r}")
+        sizes = {len(labels) for _, labels in self._batches}
+        if len(sizes) != 1 or 0 in sizes:
+            raise SearchError(
+                f"validation batches are at least one, all of one size; got sizes {sorted(sizes)}: drop a ragged "
+                "last one, it would change the batch statistics"
+            )
+
+    def __call__(self, widths: Widths) -> float:
+        """Score of `widths`, the mean over both sides."""
+        return float(np.mean(self.per_image(widths)))
+
+    def on_side(self, widths: Widths, side: Side) -> float:
+        """Score of one path."""
+        return float(self._of_path(widths, side).mean())
+
+    def per_image(self, widths: Widths) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """Scores of the single images, shape `(images,)`, the mean over both sides."""
+        both = [self._of_path(widths, side) for side in (Side.LEFT, Side.RIGHT)]
+        return np.asarray((both[0] + both[1]).numpy() / 2, dtype=np.float64)
+
+    @torch.inference_mode()
+    def _of_path(self, widths: Widths, side: Side) -> Tensor:  # (images,), float64 on the CPU
+        parts = [self._of_batch(self._supernet(x, widths, side), y) for x, y in self._batches]
+        return torch.cat(parts).double().cpu()
+
+    def _of_batch(self, logits: Tensor, labels: Tensor) -> Tensor:
+        if self._metric == "accuracy":
+            return 100.0 * (logits.argmax(dim=1) == labels).double()
+        return -functional.cross_entropy(logits.float(), labels, reduction="none").double()
+
+
+@dataclass(frozen=True)
+class Rescored:
+    """A candidate with its score on fresh data, and the 95 % interval `(low, high)` of that score."""
+
+    candidate: Candidate
+    score: float
+    low: float
+    high: float
+
+
+def confidence_interval(per_image: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[float, float]:
+    """95 % interval of the mean of `per_image`, shape `(images,)`, by the normal approximation.
+
+    Example: `confidence_interval(evaluator.per_image(widths))`.
+    """
+    centre = float(per_image.mean())
+    half = 1.96 * float(per_image.std(ddof=1)) / math.sqrt(len(per_image)) if len(per_image) > 1 else math.inf
+    return centre - half, centre + half
+
+
+def rescore(candidates: Sequence[Candidate], evaluator: SupernetEvaluator, count: int = 10) -> tuple[Rescored, ...]:
+    """The `count` best of `candidates` scored again, best first: the best of many noisy scores flatters itself.
+
+    `evaluator` holds data that took no part in the search.
+    """
+    best = sorted(candidates, key=lambda c: (-c.score, c.cost.macs))[:count]
+    found = []
+    for candidate in best:
+        per_image = evaluator.per_image(candidate.widths)
+        found.append(Rescored(candidate, float(per_image.mean()), *confidence_interval(per_image)))
+    return tuple(sorted(found, key=lambda r: -r.score))

@@ -1,0 +1,90 @@
+"""Greedy slimming, the search of AutoSlim (Yu and Huang, 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from bcnet.errors import SearchError
+from bcnet.searchers.problem import IntArray, Problem
+from bcnet.searchers.search import Proposals, Searcher
+
+
+@dataclass(frozen=True)
+class Greedy(Searcher):
+    """From full width, repeatedly drop the choice step that hurts least, until the budget holds.
+
+    Every group is tried `step` choices narrower, the best-scoring of these candidates is kept, and so on: on its way it
+    has to score candidates over budget, which are never returned as `best` or in `front`. `step=None` takes the
+    smallest step with which a path of even slimming fits into `evaluations`. Should these run out first, the groups are
+    narrowed in the order of the last round's scores until the budget holds, and that candidate is the last one scored.
+
+    Raises:
+        SearchError: a setting out of range.
+    """
+
+    over_budget: ClassVar[bool] = True
+    exhaustive: ClassVar[bool] = False
+
+    evaluations: int = 2000
+    step: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.evaluations < 1 or (self.step is not None and self.step < 1):
+            raise SearchError(f"evaluations and step of Greedy are at least 1; got {self.evaluations} and {self.step}")
+
+    @property
+    def limit(self) -> int:
+        """Evaluations, as set."""
+        return self.evaluations
+
+    def proposals(self, problem: Problem) -> Proposals:
+        """Yield one round of narrower candidates after the other (see `Searcher`)."""
+        step = self.step if self.step is not None else self._fitting_step(problem)
+        current = problem.sizes - 1
+        order: list[int] = list(range(len(current)))
+        left = self.evaluations
+        while not problem.feasible(current[None])[0]:
+            narrower = _narrower(current, step)
+            if len(narrower) >= left:
+                current = _slimmed(current, step, order, problem)
+                break
+            scores = yield problem.widths(narrower)
+            left -= len(narrower)
+            ranking = np.argsort(-np.array(scores), kind="stable")
+            order = [int(np.flatnonzero(narrower[i] != current)[0]) for i in ranking]
+            current = narrower[ranking[0]]
+        yield problem.widths(current[None])
+
+    def _fitting_step(self, problem: Problem) -> int:
+        """Smallest step with which slimming all groups evenly to the budget takes at most the evaluations."""
+        groups, most = len(problem.sizes), int(problem.sizes.max())
+        for step in range(1, most):
+            current, drops = problem.sizes - 1, 0
+            while not problem.feasible(current[None])[0]:
+                drops += int((current > 0).sum())
+                current = np.maximum(current - step, 0)
+            if drops * groups < self.evaluations:
+                return step
+        return most
+
+
+def _narrower(current: IntArray, step: int) -> IntArray:
+    """`current` with one group narrowed, for every group that can be, shape `(candidates, groups)`."""
+    groups = np.flatnonzero(current > 0)
+    table = np.tile(current, (len(groups), 1))
+    table[np.arange(len(groups)), groups] = np.maximum(current[groups] - step, 0)
+    return table
+
+
+def _slimmed(current: IntArray, step: int, order: Sequence[int], problem: Problem) -> IntArray:
+    """`current` narrowed group after group, in turns, until the budget holds."""
+    indices = current.copy()
+    while True:
+        for group in order:
+            if problem.feasible(indices[None])[0]:
+                return indices
+            indices[group] = max(indices[group] - step, 0)
