@@ -1,1 +1,22 @@
-"""Data sets as tensors: loading, splitting, batching, augmentation."""
+"""Data sets as tensors: loading by name, class-balanced splits, and batches made on the device."""
+
+from bcnet.data.augmentation import Augmentation, usual_augmentation
+from bcnet.data.batches import Batch, TrainingBatches, all_batches, fixed_batches
+from bcnet.data.images import DataSet, Images, Normaliser
+from bcnet.data.named import NAMES, load
+from bcnet.data.splits import split_validation
+
+__all__ = [
+    "NAMES",
+    "Augmentation",
+    "Batch",
+    "DataSet",
+    "Images",
+    "Normaliser",
+    "TrainingBatches",
+    "all_batches",
+    "fixed_batches",
+    "load",
+    "split_validation",
+    "usual_augmentation",
+]

@@ -1,0 +1,60 @@
+"""Augmentation of whole batches on their device: random crops of the padded image, and horizontal flips."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from bcnet.errors import DataError
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """`padding` black pixels on every side before a random crop back to size, and whether to `flip` at random.
+
+    Example: `Augmentation(padding=4, flip=True)` is the usual one for CIFAR-10: a 32x32 crop of 40x40 pixels.
+
+    Raises:
+        DataError: a padding that is no int of at least 0.
+    """
+
+    padding: int = 0
+    flip: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.padding, bool) or not isinstance(self.padding, int) or self.padding < 0:
+            raise DataError(f"the padding of an augmentation is an int of at least 0; got {self.padding!r}")
+
+    def __call__(self, pixels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """Every image of `pixels`, shape `(n, C, H, W)`, moved and flipped on its own. The result has the same shape.
+
+        The draws are those of `generator`, whatever device the pixels are on.
+        """
+        if not self.padding and not self.flip:
+            return pixels
+        count, _, height, width = pixels.shape
+        moves = _draw(2 * self.padding + 1, (2, count, 1), generator).to(pixels.device)  # of rows and of columns
+        rows = moves[0] + torch.arange(height, device=pixels.device)  # (n, H)
+        columns = torch.arange(width, device=pixels.device).expand(count, width)
+        if self.flip:
+            flipped = _draw(2, (count, 1), generator).to(pixels.device, torch.bool)
+            columns = torch.where(flipped, columns.flip(1), columns)
+        columns = columns + moves[1]  # (n, W)
+        padded = torch.nn.functional.pad(pixels, (self.padding,) * 4)
+        batch = torch.arange(count, device=pixels.device)
+        cropped = padded[batch[:, None, None], :, rows[:, :, None], columns[:, None, :]]  # (n, H, W, C)
+        return cropped.permute(0, 3, 1, 2)
+
+
+def _draw(high: int, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+    return torch.randint(high, shape, generator=generator, device=generator.device)
+
+
+def usual_augmentation(image_shape: tuple[int, int, int]) -> Augmentation:
+    """Crops with an eighth of the size as padding (4 pixels at 32, 1 at 8), and flips for colour images.
+
+    Grey images are often digits and letters, which a flip would turn into something else.
+    """
+    channels, height, width = image_shape
+    return Augmentation(padding=min(height, width) // 8, flip=channels == 3)

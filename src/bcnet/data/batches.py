@@ -1,0 +1,86 @@
+"""Batches of images, drawn and prepared on the device that holds the images.
+
+A batch is a pair: floats `(batch, C, H, W)`, normalised and channels-last, and int64 labels `(batch,)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from bcnet.data.augmentation import Augmentation
+from bcnet.data.images import Images, Normaliser
+from bcnet.errors import DataError
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingBatches:
+    """Epochs of shuffled, augmented batches of one size; the images left over at the end of an epoch are dropped.
+
+    An epoch is a function of its generator alone. `len()` is the number of batches in an epoch.
+
+    Raises:
+        DataError: a batch size below 1, or more than there are images.
+    """
+
+    images: Images
+    batch_size: int
+    normaliser: Normaliser
+    augmentation: Augmentation
+
+    def __post_init__(self) -> None:
+        _check_batch_size(self.batch_size, len(self.images))
+
+    def __len__(self) -> int:
+        return len(self.images) // self.batch_size
+
+    def epoch(self, generator: torch.Generator) -> Iterator[Batch]:
+        """One pass over the images in an order of `generator`'s."""
+        order = _permutation(len(self.images), generator).to(self.images.pixels.device)
+        for number in range(len(self)):
+            index = order[number * self.batch_size : (number + 1) * self.batch_size]
+            pixels = self.augmentation(self.images.pixels[index], generator)
+            yield self.normaliser(pixels), self.images.labels[index]
+
+
+def fixed_batches(images: Images, batch_size: int, normaliser: Normaliser, *, seed: int = 0) -> list[Batch]:
+    """Equal batches in one shuffled order, for scores that use each batch's own statistics.
+
+    A smaller last batch would have other statistics, so the images left over, fewer than `batch_size`, are dropped.
+
+    Raises:
+        DataError: a batch size below 1, or more than there are images.
+    """
+    _check_batch_size(batch_size, len(images))
+    order = _permutation(len(images), torch.Generator().manual_seed(seed)).to(images.pixels.device)
+    whole = order[: len(images) // batch_size * batch_size].view(-1, batch_size)
+    return [(normaliser(images.pixels[index]), images.labels[index]) for index in whole]
+
+
+def all_batches(images: Images, batch_size: int, normaliser: Normaliser) -> Iterator[Batch]:
+    """Every image once, in order, the last batch as small as it comes: for networks with running statistics.
+
+    Raises:
+        DataError: a batch size below 1.
+    """
+    _check_batch_size(min(batch_size, len(images)), len(images))
+    slices = (slice(start, start + batch_size) for start in range(0, len(images), batch_size))
+    return ((normaliser(images.pixels[part]), images.labels[part]) for part in slices)
+
+
+def _permutation(count: int, generator: torch.Generator) -> torch.Tensor:
+    return torch.randperm(count, generator=generator, device=generator.device)
+
+
+def _check_batch_size(batch_size: int, count: int) -> None:
+    if batch_size < 1:
+        raise DataError(f"a batch size is at least 1; got {batch_size}")
+    if batch_size > count:
+        raise DataError(
+            f"a batch size is at most the number of images, {count} here; got {batch_size}: lower the batch size, or "
+            "give more images"
+        )

@@ -1,0 +1,90 @@
+"""Images out of torch `Dataset`s and `DataLoader`s, whatever they hold them in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sized
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+
+from bcnet.data.decoding import Bytes, Labelled, eight_bits, fit, stack
+from bcnet.errors import DataError
+
+
+def read_items(source: Iterable[Any], name: str, image_size: int | None) -> Labelled:
+    """Pixels and labels of the `(image, label)` pairs of a torch `Dataset`, a `DataLoader` or an iterable.
+
+    Raises:
+        DataError: as `DataSet.from_datasets`.
+    """
+    labels: list[int] = []
+
+    def images() -> Iterator[tuple[str, Image.Image]]:
+        for index, item in enumerate(_items(source)):
+            place = f"{name}: image {index}"
+            if not isinstance(item, (tuple, list)) or len(item) != 2:
+                raise DataError(f"items are pairs of image and label; got {type(item).__name__} for {place}")
+            labels.append(_label(item[1], place))
+            image = _image(item[0], place)
+            yield place, image if image_size is None else fit(image, image_size)
+
+    return stack(images()), torch.tensor(labels, dtype=torch.int64)
+
+
+def _items(source: Iterable[Any]) -> Iterator[Any]:
+    if isinstance(source, DataLoader):
+        return (pair for batch in source for pair in _pairs(batch))
+    if isinstance(source, Dataset) and isinstance(source, Sized):
+        # A Dataset with only __getitem__ and __len__ need not raise IndexError at its end.
+        return (source[index] for index in range(len(source)))
+    return iter(source)
+
+
+def _pairs(batch: Any) -> Iterator[Any]:
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2 or len(batch[0]) != len(batch[1]):
+        raise DataError(
+            f"batches are pairs of images and as many labels; got {type(batch).__name__}: give the loader a collate "
+            "function that makes such pairs"
+        )
+    return zip(*batch, strict=True)
+
+
+def _label(label: Any, place: str) -> int:
+    scalar = isinstance(label, np.generic) or (isinstance(label, torch.Tensor) and label.numel() == 1)
+    value = label.item() if scalar else label
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise DataError(f"labels are integers, the class numbers from 0; got {value!r} for {place}")
+    return value
+
+
+def _image(image: Any, place: str) -> Image.Image:
+    if isinstance(image, Image.Image):
+        return eight_bits(place, image)
+    if isinstance(image, torch.Tensor) and image.dim() == 3:
+        image = _bytes(image.cpu(), place).permute(1, 2, 0).numpy()  # (H, W, C)
+    if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim in (2, 3):
+        array: Bytes = image[:, :, 0] if image.ndim == 3 and image.shape[2] == 1 else image
+        if array.ndim == 2 or array.shape[2] == 3:
+            return Image.fromarray(np.ascontiguousarray(array))
+    shape = f" of shape {tuple(image.shape)} and {image.dtype}" if isinstance(image, (torch.Tensor, np.ndarray)) else ""
+    raise DataError(
+        "images are PIL images, byte arrays (H, W) or (H, W, C), or tensors (C, H, W), with 1 or 3 channels; got "
+        f"{type(image).__name__}{shape} for {place}"
+    )
+
+
+def _bytes(image: torch.Tensor, place: str) -> torch.Tensor:
+    if image.dtype == torch.uint8:
+        return image
+    if not image.is_floating_point():
+        raise DataError(f"tensors of images are uint8 or floats in [0, 1]; got {image.dtype} for {place}")
+    low, high = float(image.min()), float(image.max())
+    if not 0 <= low <= high <= 1:
+        raise DataError(
+            f"floats of images are in [0, 1]; got {low:.3g} to {high:.3g} for {place}: leave the normalisation out, "
+            "it is done later from the data's own statistics"
+        )
+    return (image * 255).round().to(torch.uint8)

@@ -1,0 +1,247 @@
+"""Labelled images as tensors, and a data set made of two of them.
+
+Pixels stay bytes until a batch is drawn: a data set such as CIFAR-10 takes 184 MB and fits on any device.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from bcnet.data.augmentation import Augmentation, usual_augmentation
+from bcnet.data.conversion import read_items
+from bcnet.data.decoding import Labelled
+from bcnet.errors import DataError
+
+_CHUNK = 4096  # images turned to float at once
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """`pixels`, uint8 of shape `(n, C, H, W)`, with `labels`, int64 of shape `(n,)`, on one device.
+
+    Raises:
+        DataError: another type or shape, no images at all, or a label below 0.
+    """
+
+    pixels: torch.Tensor
+    labels: torch.Tensor
+
+    def __post_init__(self) -> None:
+        _check_tensor("pixels", self.pixels, torch.uint8, 4, "(x * 255).round().to(torch.uint8) makes bytes of [0, 1]")
+        _check_tensor("labels", self.labels, torch.int64, 1, "labels.long() converts other integers")
+        if len(self.pixels) != len(self.labels):
+            raise DataError(f"every image has one label; got {len(self.pixels)} images and {len(self.labels)} labels")
+        if len(self.pixels) == 0:
+            raise DataError("a set of images holds at least one; got none: check the split it comes from")
+        if self.pixels.device != self.labels.device:
+            raise DataError(
+                f"pixels and labels are on one device; got {self.pixels.device} and {self.labels.device}: move one"
+            )
+        if int(self.labels.min()) < 0:
+            raise DataError(
+                f"labels are class numbers from 0; got {int(self.labels.min())}: -1 often marks a split without labels"
+            )
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Channels, height and width."""
+        _, channels, height, width = self.pixels.shape
+        return channels, height, width
+
+    def to(self, device: torch.device | str) -> Images:
+        """The same images on another device."""
+        return Images(self.pixels.to(device), self.labels.to(device))
+
+    def subset(self, indices: torch.Tensor | Sequence[int]) -> Images:
+        """The images at `indices`, in that order.
+
+        Raises:
+            DataError: an index out of range, or none.
+        """
+        index = torch.as_tensor(indices, dtype=torch.int64, device=self.pixels.device)
+        if len(index) and not 0 <= int(index.min()) <= int(index.max()) < len(self):
+            raise DataError(
+                f"indices are from 0 to {len(self) - 1}; got some from {int(index.min())} to {int(index.max())}"
+            )
+        return Images(self.pixels[index], self.labels[index])
+
+
+@dataclass(frozen=True)
+class Normaliser:
+    """Bytes to floats of zero mean and unit variance: `(pixels / 255 - mean) / std` for each channel.
+
+    Example: `Normaliser.of(train)(train.pixels[:128])`.
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @classmethod
+    def of(cls, images: Images) -> Normaliser:
+        """The mean and standard deviation of each channel over all pixels. A constant channel is only centred."""
+        total = torch.zeros(images.image_shape[0], dtype=torch.float64, device=images.pixels.device)
+        squares = torch.zeros_like(total)
+        for start in range(0, len(images), _CHUNK):
+            values = images.pixels[start : start + _CHUNK].to(torch.float32).div_(255)
+            total += values.sum(dim=(0, 2, 3), dtype=torch.float64)
+            squares += values.square_().sum(dim=(0, 2, 3), dtype=torch.float64)
+        count = images.pixels.numel() // images.image_shape[0]
+        mean = total / count
+        std = (squares / count - mean.square()).clamp(min=0).sqrt()
+        std[std < 1e-4] = 1.0
+        return cls(tuple(mean.tolist()), tuple(std.tolist()))
+
+    def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Floats, channels-last, of bytes `(n, C, H, W)`."""
+        scale = torch.tensor([1 / (255 * std) for std in self.std], device=pixels.device)
+        shift = torch.tensor([mean / std for mean, std in zip(self.mean, self.std, strict=True)], device=pixels.device)
+        values = pixels.to(torch.float32, memory_format=torch.channels_last)
+        return values.mul_(scale[:, None, None]).sub_(shift[:, None, None])
+
+
+@dataclass(frozen=True, eq=False)
+class DataSet:
+    """Training and test images of the same classes and shape, with the augmentation that suits them.
+
+    `notes` says what was decided on loading, for people to read. `dataclasses.replace` changes settings:
+    `replace(data, augmentation=Augmentation(padding=0, flip=False))`.
+
+    Raises:
+        DataError: images of different shapes, a label beyond the classes, or a class without training images.
+    """
+
+    name: str
+    train: Images
+    test: Images
+    class_names: tuple[str, ...]
+    augmentation: Augmentation
+    notes: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if self.train.image_shape != self.test.image_shape:
+            raise DataError(
+                f"the training and test images of {self.name!r} have one shape; got {self.train.image_shape} and "
+                f"{self.test.image_shape}: give image_size"
+            )
+        for part, images in (("training", self.train), ("test", self.test)):
+            highest = int(images.labels.max())
+            if highest >= self.num_classes:
+                raise DataError(
+                    f"the labels of {self.name!r} are from 0 to {self.num_classes - 1} for its {self.num_classes} "
+                    f"classes; got {highest} among the {part} images"
+                )
+        counts = torch.bincount(self.train.labels, minlength=self.num_classes)
+        empty = [self.class_names[index] for index in (counts == 0).nonzero().flatten().tolist()]
+        if empty:
+            raise DataError(
+                f"every class of {self.name!r} has training images; got none for {', '.join(empty[:5])}"
+                f"{' and others' if len(empty) > 5 else ''}: leave empty classes out and number the rest from 0"
+            )
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes there are."""
+        return len(self.class_names)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Channels, height and width."""
+        return self.train.image_shape
+
+    @cached_property
+    def normaliser(self) -> Normaliser:
+        """The one for the statistics of the training images."""
+        return Normaliser.of(self.train)
+
+    def to(self, device: torch.device | str) -> DataSet:
+        """The same data set on another device."""
+        return dataclasses.replace(self, train=self.train.to(device), test=self.test.to(device))
+
+    @classmethod
+    def from_tensors(
+        cls,
+        train: Labelled,
+        test: Labelled,
+        *,
+        name: str = "tensors",
+        class_names: Sequence[str] | None = None,
+        augmentation: Augmentation | None = None,
+        notes: Sequence[str] = (),
+    ) -> DataSet:
+        """A data set of `(pixels, labels)` pairs: bytes `(n, C, H, W)` and integers `(n,)`.
+
+        Without `class_names` the classes are the numbers up to the highest training label. Without `augmentation`:
+        crops with an eighth of the size as padding, and flips for colour images (`usual_augmentation`).
+
+        Raises:
+            DataError: what `Images` and `DataSet` refuse.
+        """
+        parts = [Images(pixels, as_labels(labels)) for pixels, labels in (train, test)]
+        if class_names is None:
+            class_names = [str(number) for number in range(_count_classes(parts[0]))]
+        if augmentation is None:
+            augmentation = usual_augmentation(parts[0].image_shape)
+        return cls(name, parts[0], parts[1], tuple(class_names), augmentation, tuple(notes))
+
+    @classmethod
+    def from_datasets(
+        cls,
+        train: Iterable[Any],
+        test: Iterable[Any],
+        *,
+        name: str = "datasets",
+        image_size: int | None = None,
+        class_names: Sequence[str] | None = None,
+        augmentation: Augmentation | None = None,
+    ) -> DataSet:
+        """A data set of two torch `Dataset`s, `DataLoader`s or iterables of `(image, label)`, each read once.
+
+        Images are PIL images, byte arrays `(H, W)` or `(H, W, C)`, or tensors `(C, H, W)` of bytes or of floats in
+        [0, 1] (as torchvision's `ToTensor` gives). A `DataLoader` gives batches of such tensors. Leave normalisation
+        and augmentation out: they are done on whole batches, from the bytes. Given an `image_size`, every image is
+        resized to it (shorter side, bicubic) and cropped to the centre square.
+
+        Raises:
+            DataError: items of another form, floats outside [0, 1], labels that are no class numbers, images of
+                different sizes without `image_size`, or an empty split.
+        """
+        parts = [read_items(part, f"{name}, {which}", image_size) for part, which in ((train, "train"), (test, "test"))]
+        return cls.from_tensors(parts[0], parts[1], name=name, class_names=class_names, augmentation=augmentation)
+
+
+def as_labels(labels: torch.Tensor) -> torch.Tensor:
+    """Integers of any type as int64.
+
+    Raises:
+        DataError: labels that are no integers.
+    """
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise DataError(f"labels are integers, the class numbers from 0; got {labels.dtype}: use labels.long()")
+    return labels.to(torch.int64)
+
+
+def _count_classes(images: Images) -> int:
+    count = int(images.labels.max()) + 1
+    if count > len(images):
+        raise DataError(
+            f"labels number the classes from 0 without a gap; got {count - 1} among {len(images)} training images: "
+            "number the classes anew"
+        )
+    return count
+
+
+def _check_tensor(name: str, value: object, dtype: torch.dtype, dims: int, hint: str) -> None:
+    rule = f"{name} are a {dtype} tensor of shape {'(n, C, H, W)' if dims == 4 else '(n,)'}"
+    if not isinstance(value, torch.Tensor):
+        raise DataError(f"{rule}; got {type(value).__name__}: {hint}")
+    if value.dtype != dtype or value.dim() != dims:
+        raise DataError(f"{rule}; got {value.dtype} of shape {tuple(value.shape)}: {hint}")

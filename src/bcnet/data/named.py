@@ -1,0 +1,66 @@
+"""Data sets by name."""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from pathlib import Path
+
+import torch
+from PIL import Image
+
+from bcnet.data.decoding import fit, stack
+from bcnet.data.folders import load_image_folder
+from bcnet.data.images import DataSet
+from bcnet.data.splits import hold_out
+from bcnet.data.tables import load_hub, load_parquet
+from bcnet.errors import DataError
+
+NAMES = ("digits", "cifar10", "parquet:PATH", "imagefolder:PATH", "hf:ORG/NAME")
+_CIFAR10 = "uoft-cs/cifar10"
+
+
+def load(name: str, *, image_size: int | None = None) -> DataSet:
+    """The data set called `name`, as bytes in the memory of the CPU.
+
+    - `digits`: scikit-learn's 1,797 handwritten digits, 8x8 and grey, a fixed fifth of every class for testing;
+    - `cifar10`: from the Hugging Face hub, fetched once;
+    - `parquet:PATH`: a file, or a folder with `train*.parquet` and `test*.parquet` or `validation*.parquet`, with an
+      image column (`image`, `img` or `image.bytes`) and integer labels (`label`);
+    - `imagefolder:PATH`: `train/CLASS/...` and `test/CLASS/...` (or `val`);
+    - `hf:ORG/NAME`: any such set of the Hugging Face hub.
+
+    Given an `image_size`, every image is resized to it (shorter side, bicubic) and cropped to the centre square;
+    without, all images must have one size.
+
+    Raises:
+        DataError: an unknown name, or data that is missing, unreadable or inconsistent.
+    """
+    if image_size is not None and (isinstance(image_size, bool) or not isinstance(image_size, int) or image_size < 1):
+        raise DataError(f"image_size is a positive int; got {image_size!r}")
+    if name == "digits":
+        return _digits(image_size)
+    if name == "cifar10":
+        return load_hub(name, _CIFAR10, image_size)
+    kind, _, place = name.partition(":")
+    if kind == "parquet" and place:
+        return load_parquet(Path(place).expanduser(), image_size)
+    if kind == "imagefolder" and place:
+        return load_image_folder(Path(place).expanduser(), image_size)
+    if kind == "hf" and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", place):
+        return load_hub(name, place, image_size)
+    near = get_close_matches(name, NAMES[:2], n=1)
+    hint = f" (nearest: {near[0]})" if near else ""
+    raise DataError(f"a data set is one of {', '.join(NAMES)}; got {name!r}{hint}")
+
+
+def _digits(image_size: int | None) -> DataSet:
+    from sklearn.datasets import load_digits
+
+    source = load_digits()
+    values = (source.images * (255 / 16)).round().astype("uint8")  # (1797, 8, 8), from 0..16
+    images = ((f"digit {index}", Image.fromarray(array)) for index, array in enumerate(values))
+    if image_size is not None:
+        images = ((name, fit(image, image_size)) for name, image in images)
+    train, test, _ = hold_out((stack(images), torch.as_tensor(source.target, dtype=torch.int64)))
+    return DataSet.from_tensors(train, test, name="digits")

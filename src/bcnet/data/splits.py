@@ -1,0 +1,70 @@
+"""Class-balanced splits of labelled images."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from bcnet.data.decoding import Labelled
+from bcnet.data.images import Images
+from bcnet.errors import DataError
+
+_TEST_SHARE = 0.2  # of sources that have no test images
+
+
+def split_validation(images: Images, fraction: float = 0.1, *, seed: int = 0) -> tuple[Images, Images]:
+    """Split `images` into a training and a validation part with the same shares of every class.
+
+    The validation part has `round(fraction * n)` images, and of every class `fraction` of its images rounded up or
+    down. Where classes are so small that this would use up a class, the part is smaller: at least one image of every
+    class stays for training. Both parts keep the order of the images.
+
+    Raises:
+        DataError: a fraction outside (0, 1), or one that leaves no image for validation.
+    """
+    held_out = _stratified_mask(images.labels.cpu(), fraction, seed)
+    return images.subset((~held_out).nonzero().flatten()), images.subset(held_out.nonzero().flatten())
+
+
+def hold_out(data: Labelled) -> tuple[Labelled, Labelled, str]:
+    """Training and test images, a fixed fifth of every class being the latter, and a note that says so."""
+    pixels, labels = data
+    mask = _stratified_mask(labels, _TEST_SHARE, seed=0)
+    note = f"there are no test images: a fixed fifth of every class is held out, {int(mask.sum())} of {len(mask)}"
+    return (pixels[~mask], labels[~mask]), (pixels[mask], labels[mask]), note
+
+
+def _stratified_mask(labels: torch.Tensor, fraction: float, seed: int) -> torch.Tensor:
+    """Which images a class-balanced split holds out: bool `(n,)` for int64 `labels` `(n,)` on the CPU.
+
+    Raises:
+        DataError: as `split_validation`.
+    """
+    if not 0 < fraction < 1:
+        raise DataError(f"the fraction to hold out is between 0 and 1; got {fraction!r}: 0.1 holds out a tenth")
+    classes, membership, sizes = np.unique(labels.numpy(), return_inverse=True, return_counts=True)
+    quotas = _quotas(sizes.tolist(), fraction)
+    if not any(quotas):
+        raise DataError(
+            f"holding out needs at least one image, and one of its class to stay; got {fraction!r} of {len(labels)} "
+            f"images in {len(classes)} classes: give more images or a larger fraction"
+        )
+    generator = torch.Generator().manual_seed(seed)
+    mask = torch.zeros(len(labels), dtype=torch.bool)
+    for index, quota in enumerate(quotas):
+        members = torch.from_numpy((membership == index).nonzero()[0])
+        mask[members[torch.randperm(len(members), generator=generator)[:quota]]] = True
+    return mask
+
+
+def _quotas(counts: list[int], fraction: float) -> list[int]:
+    """Images to hold out of every class: the largest remainders are rounded up until the total is reached."""
+    shares = [round(fraction * count, 9) for count in counts]  # 0.29 * 100 is 28.999999999999996
+    quotas = [min(int(share), count - 1) for share, count in zip(shares, counts, strict=True)]
+    missing = round(fraction * sum(counts)) - sum(quotas)
+    by_remainder = sorted(range(len(counts)), key=lambda index: shares[index] % 1, reverse=True)
+    for index in by_remainder:
+        if missing > 0 and shares[index] % 1 > 0 and quotas[index] < counts[index] - 1:
+            quotas[index] += 1
+            missing -= 1
+    return quotas
