@@ -1,1 +1,109 @@
-"""Find the best channel widths of a convolutional network under a compute budget."""
+"""Channel width search for convolutional networks (BCNet, CVPR 2021).
+
+    import bcnet
+
+    result = bcnet.search(model, "cifar10", budget=bcnet.Budget(macs=0.5), run_dir="runs/half")
+    result.network  # a plain nn.Module with narrower layers, trained
+
+Names are imported when first used, so that `import bcnet` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from bcnet.errors import BCNetError
+
+if TYPE_CHECKING:
+    from bcnet import data, models
+    from bcnet.data import DataSet
+    from bcnet.pipeline import Reporter, SearchOutcome, search
+    from bcnet.searchers import (
+        Candidate,
+        EvaluationStore,
+        Evolution,
+        Greedy,
+        Prior,
+        PriorOnly,
+        Random,
+        Searcher,
+        SearchResult,
+        SupernetEvaluator,
+        learn_prior,
+        search_widths,
+    )
+    from bcnet.space import Budget, Cost, Side, WidthGroup, WidthSpace
+    from bcnet.supernet import Supernet, build, recalibrate
+    from bcnet.train import Recipe, load_recipe
+
+_HOMES = {
+    "bcnet.data": ("DataSet",),
+    "bcnet.pipeline": ("Reporter", "SearchOutcome", "search"),
+    "bcnet.searchers": (
+        "Candidate",
+        "EvaluationStore",
+        "Evolution",
+        "Greedy",
+        "Prior",
+        "PriorOnly",
+        "Random",
+        "SearchResult",
+        "Searcher",
+        "SupernetEvaluator",
+        "learn_prior",
+        "search_widths",
+    ),
+    "bcnet.space": ("Budget", "Cost", "Side", "WidthGroup", "WidthSpace"),
+    "bcnet.supernet": ("Supernet", "build", "recalibrate"),
+    "bcnet.train": ("Recipe", "load_recipe"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "BCNetError",
+    "Budget",
+    "Candidate",
+    "Cost",
+    "DataSet",
+    "EvaluationStore",
+    "Evolution",
+    "Greedy",
+    "Prior",
+    "PriorOnly",
+    "Random",
+    "Recipe",
+    "Reporter",
+    "SearchOutcome",
+    "SearchResult",
+    "Searcher",
+    "Side",
+    "Supernet",
+    "SupernetEvaluator",
+    "WidthGroup",
+    "WidthSpace",
+    "build",
+    "data",
+    "learn_prior",
+    "load_recipe",
+    "models",
+    "recalibrate",
+    "search",
+    "search_widths",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("importlib.metadata").version("bcnet")
+    if name in ("data", "models"):
+        return import_module(f"bcnet.{name}")
+    if name in _HOME_OF:
+        value = getattr(import_module(_HOME_OF[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'bcnet' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

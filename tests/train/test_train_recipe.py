@@ -69,7 +69,7 @@ def test_the_papers_recipes_say_what_the_table_says():
     assert efficient.schedule == Exponential(factor=0.963, every_epochs=3)
     resnet = load_recipe("resnet50-imagenet")
     assert (resnet.epochs, resnet.weight_decay, resnet.schedule) == (120, 1e-4, Cosine(final_lr=1e-5))
-    for name in ("mobilenet_v2-imagenet", "mobilenet_v2-cifar10"):
+    for name in ("mobilenet_v2-imagenet", "mobilenetv2-cifar10"):
         recipe = load_recipe(name)
         assert (recipe.epochs, recipe.batch_size, recipe.weight_decay) == (300, 256, 5e-5)
 

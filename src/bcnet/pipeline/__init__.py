@@ -1,1 +1,8 @@
-"""Run directories, stages, resume."""
+"""The whole search: run directories, stages, resume, and the report at the end."""
+
+from bcnet.pipeline.job import SearchOutcome, search
+from bcnet.pipeline.progress import Reporter
+from bcnet.pipeline.run_directory import RunDirectory
+from bcnet.pipeline.settings import Settings, default_recipe
+
+__all__ = ["Reporter", "RunDirectory", "SearchOutcome", "Settings", "default_recipe", "search"]

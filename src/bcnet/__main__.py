@@ -1,0 +1,5 @@
+"""`python -m bcnet`."""
+
+from bcnet.cli import main
+
+main()

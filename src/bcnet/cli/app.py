@@ -1,0 +1,261 @@
+"""Commands: their options, their help, and how they end."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, ParamSpec
+
+import typer
+from rich.console import Console
+
+from bcnet.errors import BCNetError
+
+_P = ParamSpec("_P")
+_HELP = """
+Find the best channel widths of a convolutional network under a compute budget (BCNet, CVPR 2021).
+
+A supernet that shares its weights among all widths is trained once; an evolutionary search scores thousands of
+widths with it; the best network within the budget is trained from scratch and compared with the original and with a
+uniformly narrowed one of the same cost.
+
+A run lives in one directory. The same command on the same directory goes on where it was stopped.
+
+Examples:
+
+  bcnet search --model resnet_digits --data digits --budget 0.5 --out runs/demo
+
+  bcnet search --model vgg19 --data cifar10 --budget 0.5 --out runs/vgg
+
+  bcnet profile torchvision:resnet50
+
+Exit codes: 0 done, 2 something is wrong with what was asked for (one message says what), 130 stopped by Ctrl-C.
+"""
+_SEARCH_HELP = """
+Search the widths of MODEL under a budget, train the found network, and compare it.
+
+Stages: supernet, prior, evolution, then the original, the Uniform and the searched network trained alike. The run
+directory ends with result.json, final.safetensors, report.html and ratios.svg. Stopped at any moment, the same command
+goes on; with other settings the directory is refused.
+
+MODEL is a name (bcnet profile --list), torchvision:NAME, timm:NAME or package.module:factory, which imports and runs
+that code. DATA is digits, cifar10, imagefolder:PATH, parquet:PATH or hf:ORG/NAME.
+
+Examples:
+
+  bcnet search --model resnet_digits --data digits --budget 0.5 --out runs/demo
+
+  bcnet search --model resnet20 --data parquet:data/cifar10 --budget 20M --epochs 30 --out runs/r20
+
+  bcnet search --model vgg19 --data cifar10 --budget 0.5 --set lr=0.05 --set supernet.epochs=200 --out runs/vgg
+"""
+_PROFILE_HELP = """
+Show what can be searched in MODEL: width groups, their choices, costs, and what is held at full width and why.
+
+Examples:
+
+  bcnet profile vgg19
+
+  bcnet profile resnet_digits --widths 8,12,12,16,16,24
+
+  bcnet profile torchvision:mobilenet_v2 --num-choices 10 --multiple-of 8
+"""
+_REPORT_HELP = """
+Show the result of a finished run again.
+
+Example:
+
+  bcnet report runs/demo
+"""
+
+app = typer.Typer(help=_HELP, no_args_is_help=True, add_completion=False, rich_markup_mode="rich")
+_SPACE, _TRAINING, _SEARCH, _MACHINE = "Width space", "Training", "Search", "Machine"
+
+NumChoices = Annotated[int, typer.Option(help="Widths each group may take.", rich_help_panel=_SPACE)]
+MinRatio = Annotated[float, typer.Option(help="Smallest kept ratio of a group.", rich_help_panel=_SPACE)]
+MultipleOf = Annotated[int, typer.Option(help="Make widths multiples of this, 8 for instance.", rich_help_panel=_SPACE)]
+ImageSize = Annotated[int | None, typer.Option(help="Pixels, where not the model's usual ones.")]
+
+
+def _guarded(command: Callable[_P, None]) -> Callable[_P, None]:
+    """End with one message and code 2 on an error of ours; anything else is a bug and keeps its traceback."""
+
+    @functools.wraps(command)
+    def guarded(*args: _P.args, **kwargs: _P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except BCNetError as error:
+            _complain(f"Error: {error}")
+            raise typer.Exit(2) from None
+
+    return guarded
+
+
+@app.command(help=_SEARCH_HELP)
+@_guarded
+def search(
+    model: Annotated[str, typer.Option(help="Name, torchvision:NAME, timm:NAME or package.module:factory.")],
+    data: Annotated[str, typer.Option(help="Data set: digits, cifar10, parquet:PATH, imagefolder:PATH, ...")],
+    budget: Annotated[str, typer.Option(help="Most MACs: a ratio of the original (0.5) or a count (150M).")],
+    out: Annotated[Path, typer.Option(help="Run directory, new or to go on with.")],
+    params_budget: Annotated[str | None, typer.Option(help="Most parameters as well: a ratio or a count.")] = None,
+    seed: Annotated[int, typer.Option(help="Of every random draw.")] = 0,
+    image_size: ImageSize = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(help="Recipe name or YAML file (default: by model and data).", rich_help_panel=_TRAINING),
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Of every training.", rich_help_panel=_TRAINING)] = None,
+    supernet_epochs: Annotated[int | None, typer.Option(help="Of the supernet.", rich_help_panel=_TRAINING)] = None,
+    strategy: Annotated[
+        str,
+        typer.Option(
+            help="Paths per step: complementary, bilateral, unilateral, unilateral-complementary.",
+            rich_help_panel=_TRAINING,
+        ),
+    ] = "complementary",
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="key=value in the recipe; supernet.key and final.key for one.", rich_help_panel=_TRAINING
+        ),
+    ] = None,
+    population: Annotated[int, typer.Option(help="Candidates per generation.", rich_help_panel=_SEARCH)] = 40,
+    generations: Annotated[int, typer.Option(help="Generations of the search.", rich_help_panel=_SEARCH)] = 50,
+    num_choices: NumChoices = 20,
+    min_ratio: MinRatio = 0.0,
+    multiple_of: MultipleOf = 1,
+    threads: Annotated[
+        int | None, typer.Option(help="CPU threads (default: torch's).", rich_help_panel=_MACHINE)
+    ] = None,
+    precision: Annotated[str | None, typer.Option(help="auto, fp32, bf16 or fp16.", rich_help_panel=_MACHINE)] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu or cuda (default: the best).", rich_help_panel=_MACHINE)
+    ] = None,
+) -> None:
+    """Search widths; the help is `_SEARCH_HELP`."""
+    from bcnet.cli import parse
+    from bcnet.cli.reporters import make_reporter
+    from bcnet.cli.show import show_result
+    from bcnet.pipeline import search as run_search
+    from bcnet.space import Budget
+
+    changes = parse.changes(set_ or [])
+    changes |= {key: value for key, value in (("epochs", epochs), ("precision", precision)) if value is not None}
+    parameters = None if params_budget is None else parse.limit(params_budget, "--params-budget")
+    console = Console()
+    try:
+        outcome = run_search(
+            model,
+            data,
+            budget=Budget(macs=parse.limit(budget), params=parameters),
+            run_dir=out,
+            recipe=recipe,
+            supernet_epochs=supernet_epochs,
+            changes=changes,
+            image_size=image_size,
+            reporter=make_reporter(console),
+            seed=seed,
+            strategy=strategy,
+            population=population,
+            generations=generations,
+            num_choices=num_choices,
+            min_ratio=min_ratio,
+            multiple_of=multiple_of,
+            threads=threads,
+            device=device,
+        )
+    except KeyboardInterrupt:
+        _complain(_stopped(out))
+        raise typer.Exit(130) from None
+    show_result(console, outcome.result, str(out))
+
+
+@app.command(help=_PROFILE_HELP)
+@_guarded
+def profile(
+    model: Annotated[
+        str | None, typer.Argument(help="Name, torchvision:NAME, timm:NAME or package.module:factory.")
+    ] = None,
+    widths: Annotated[str | None, typer.Option(help="One width per group, with commas: what would they cost?")] = None,
+    list_: Annotated[bool, typer.Option("--list", help="List the names of models, data sets and recipes.")] = False,
+    classes: Annotated[int | None, typer.Option(help="Number of classes (default: the model's usual one).")] = None,
+    image_size: ImageSize = None,
+    num_choices: NumChoices = 20,
+    min_ratio: MinRatio = 0.0,
+    multiple_of: MultipleOf = 1,
+) -> None:
+    """Show a width space; the help is `_PROFILE_HELP`."""
+    from bcnet.cli import parse
+    from bcnet.cli.show import show_space
+
+    if list_:
+        _list_names()
+        return
+    if model is None:
+        _complain("Error: give a MODEL, for instance `bcnet profile vgg19`; --list shows the names")
+        raise typer.Exit(2)
+    chosen = None if widths is None else parse.widths(widths)
+    choices = {"num_choices": num_choices, "min_ratio": min_ratio, "multiple_of": multiple_of}
+    space = _trace(model, classes, image_size, choices)
+    if chosen is not None:
+        space.check(chosen)
+    show_space(Console(), space, model, chosen)
+
+
+@app.command(help=_REPORT_HELP)
+@_guarded
+def report(run: Annotated[Path, typer.Argument(help="Run directory.")]) -> None:
+    """Show a result; the help is `_REPORT_HELP`."""
+    from bcnet.cli.show import show_result
+    from bcnet.errors import RunError
+    from bcnet.pipeline.run_directory import read_document, read_settings
+
+    read_settings(run)
+    if not (run / "result.json").exists():
+        raise RunError(f"run directory {run} has no result yet: repeat its `bcnet search` command to finish it")
+    show_result(Console(), read_document(run / "result.json"), str(run))
+
+
+def main() -> None:
+    """Entry point of the `bcnet` command."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        _complain("Stopped.")
+        sys.exit(130)
+
+
+def _trace(model: str, classes: int | None, image_size: int | None, choices: dict[str, Any]) -> Any:
+    import torch
+
+    from bcnet.models import create
+    from bcnet.space import WidthSpace
+
+    spec = create(model, classes, image_size=image_size)
+    return WidthSpace.trace(spec.build(), torch.zeros(2, *spec.input_size), **choices)
+
+
+def _list_names() -> None:
+    from bcnet import data, models
+    from bcnet.train import recipe_names
+
+    for title, names in (("models", models.NAMES), ("data sets", data.NAMES), ("recipes", recipe_names())):
+        typer.echo(f"{title}: {', '.join(names)}")
+
+
+def _stopped(out: Path) -> str:
+    if not (out / "settings.json").exists():
+        return "Stopped before anything was written."
+    kept = [name for name in ("supernet", "original", "uniform", "final") if (out / f"{name}.safetensors").exists()]
+    finished = f"Finished and kept: {', '.join(kept)}. " if kept else ""
+    return (
+        f"Stopped. {finished}{out} also keeps every scored candidate and the last checkpoint of the training at hand "
+        "(at most half a minute of it is done again). Run the same command to go on."
+    )
+
+
+def _complain(text: str) -> None:
+    Console(stderr=True).print(text, style="red", highlight=False, markup=False, soft_wrap=True)

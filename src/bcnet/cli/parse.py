@@ -1,0 +1,62 @@
+"""What a person types, as values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+from bcnet.errors import BudgetError, RecipeError, WidthError
+
+_SCALES = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9}
+
+
+def limit(text: str, option: str = "--budget") -> int | float:
+    """A budget's limit: a ratio with a decimal point, or a count, also with k, M or G.
+
+    Example: `limit("0.5") == 0.5`, `limit("150M") == limit("150_000_000") == 150_000_000`.
+
+    Raises:
+        BudgetError: neither of the two.
+    """
+    match = re.fullmatch(r"([0-9_]*\.?[0-9]+|[0-9][0-9_]*\.?)\s*([kmg]?)", text.strip(), re.IGNORECASE)
+    if match is None:
+        raise BudgetError(f"{option} is a ratio such as 0.5 or a count such as 150M or 150_000_000; got {text!r}")
+    number, suffix = match[1].replace("_", ""), match[2].lower()
+    if suffix:
+        return round(float(number) * _SCALES[suffix])
+    return float(number) if "." in number else int(number)
+
+
+def changes(pairs: Sequence[str]) -> dict[str, Any]:
+    """Changes to a recipe from `key=value` texts, values read as YAML.
+
+    Example: `changes(["lr=0.05", "schedule.final_lr=1e-4"])`.
+
+    Raises:
+        RecipeError: a text without an equals sign, or a value that is no YAML.
+    """
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise RecipeError(f"--set takes key=value, for instance --set lr=0.05; got {pair!r}")
+        try:
+            found[key.strip()] = yaml.safe_load(value)
+        except (yaml.YAMLError, ValueError, RecursionError):
+            raise RecipeError(f"--set {key}= takes a number, a word or a YAML value; got {value!r}") from None
+    return found
+
+
+def widths(text: str) -> tuple[int, ...]:
+    """Widths from numbers with commas.
+
+    Raises:
+        WidthError: something that is no number.
+    """
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise WidthError(f"--widths are whole numbers with commas, one per group: 16,24,24; got {text!r}") from None

@@ -1,0 +1,103 @@
+"""Tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from bcnet.space import Widths, WidthSpace
+
+_BAR = 20
+
+
+def show_result(console: Console, document: Mapping[str, Any], folder: str) -> None:
+    """The comparison of the three networks, the kept widths, and where everything is."""
+    from bcnet.pipeline.html import table_rows
+
+    table = Table(title=f"{document['model']} on {document['data']}, budget {document['budget']['given']}")
+    table.add_column("network")
+    for heading in ("MACs", "ratio", "parameters", "test top-1 (%)"):
+        table.add_column(heading, justify="right")
+    for name, label, figures in table_rows(document):
+        table.add_row(
+            label,
+            f"{figures['macs']:,}",
+            f"{figures['macs_ratio']:.3f}",
+            f"{figures['params']:,}",
+            f"{figures['test_top1']:.2f}",
+            style="bold" if name == "searched" else None,
+        )
+    console.print(table)
+    console.print(_widths_table(document))
+    found = document["search"]
+    low, high = found["fresh_interval"]
+    console.print(
+        f"Score in the search {found['score']:.2f} %, on {found['fresh_images']:,} fresh images "
+        f"{found['fresh_score']:.2f} % (95 % interval {low:.2f} to {high:.2f}); {found['evaluations']:,} candidates.\n"
+        f"Weights: {folder}/final.safetensors   Report: {folder}/report.html",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _widths_table(document: Mapping[str, Any]) -> Table:
+    table = Table(title="Widths")
+    table.add_column("group")
+    for heading in ("original", "Uniform", "searched"):
+        table.add_column(heading, justify="right")
+    table.add_column("kept")
+    for group in document["groups"]:
+        full, kept = group["max_width"], round(_BAR * group["searched"] / group["max_width"])
+        bar = f"[blue]{'█' * kept}[/blue][bright_black]{'░' * (_BAR - kept)}[/bright_black]"
+        table.add_row(group["name"], str(full), str(group["uniform"]), str(group["searched"]), bar)
+    return table
+
+
+def show_space(console: Console, space: WidthSpace, name: str, widths: Widths | None) -> None:
+    """Groups, choices, costs, and what is fixed and why."""
+    table = Table(title=f"{name}: {len(space.groups)} width groups")
+    for heading, justify in (("group", "left"), ("width", "right"), ("unit", "right"), ("choices", "left")):
+        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    if widths is not None:
+        table.add_column("chosen", justify="right")
+    for index, group in enumerate(space.groups):
+        chosen = [] if widths is None else [str(widths[index])]
+        table.add_row(group.name, str(group.max_width), str(group.unit), _abridged(group.choices), *chosen)
+    console.print(table)
+    if space.fixed:
+        console.print(_fixed_table(space))
+    console.print(_costs_table(space, widths))
+
+
+def _fixed_table(space: WidthSpace) -> Table:
+    table = Table(title="Held at full width")
+    for heading in ("parameter", "dim", "size", "why", "where"):
+        table.add_column(heading)
+    for fixed in space.fixed:
+        where = " ".join(part for part in (fixed.operator, fixed.where) if part)
+        table.add_row(fixed.name, str(fixed.dim), str(fixed.size), fixed.reason, where)
+    return table
+
+
+def _costs_table(space: WidthSpace, widths: Widths | None) -> Table:
+    table = Table(title="Cost for one input")
+    table.add_column("network")
+    for heading in ("MACs", "ratio", "parameters"):
+        table.add_column(heading, justify="right")
+    rows = {"original": space.full, "narrowest of the space": space.narrowest}
+    if widths is not None:
+        rows["chosen widths"] = widths
+    for label, row in rows.items():
+        cost = space.cost(row)
+        table.add_row(label, f"{cost.macs:,}", f"{cost.macs / space.reference.macs:.4f}", f"{cost.params:,}")
+    return table
+
+
+def _abridged(choices: tuple[int, ...]) -> str:
+    if len(choices) <= 8:
+        return ", ".join(map(str, choices))
+    return f"{', '.join(map(str, choices[:4]))}, … {', '.join(map(str, choices[-2:]))} ({len(choices)})"

@@ -1,0 +1,168 @@
+"""The whole job: from a network to a narrower one under a budget, trained and compared (design, "Public surface")."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from bcnet.data import DataSet
+from bcnet.pipeline.figures import write_pictures
+from bcnet.pipeline.html import write_page
+from bcnet.pipeline.progress import Reporter
+from bcnet.pipeline.result import Networks, result_document
+from bcnet.pipeline.run_directory import RunDirectory, check_usable, read_settings, write_document
+from bcnet.pipeline.settings import Settings, check_device, default_recipe, make_settings, split_changes
+from bcnet.pipeline.stages import Context, choose, evolve, find_prior, train_final, train_supernet
+from bcnet.pipeline.subject import ModelLike, Source, open_source, prepare
+from bcnet.searchers import SearchResult
+from bcnet.space import Budget, Widths
+from bcnet.train import Recipe, load_recipe
+
+
+@dataclass(frozen=True)
+class SearchOutcome:
+    """What `search` gives back.
+
+    `network` is the narrow network of the model's own class, trained from scratch, in eval mode; `widths` its widths,
+    one per group; `found` all that was evaluated; `result` the content of `result.json`, accuracies in percent.
+    """
+
+    network: nn.Module
+    widths: Widths
+    found: SearchResult
+    run_dir: Path
+    result: Mapping[str, Any]
+
+
+def search(
+    model: ModelLike,
+    data: str | DataSet,
+    *,
+    budget: Budget,
+    run_dir: str | Path,
+    recipe: Recipe | str | None = None,
+    supernet_epochs: int | None = None,
+    changes: Mapping[str, Any] | None = None,
+    image_size: int | None = None,
+    reporter: Reporter | None = None,
+    **settings: Any,
+) -> SearchOutcome:
+    """Find, train and compare the best widths of `model` under `budget`: supernet, prior, evolution, final networks.
+
+    Where `run_dir` holds the same run unfinished it goes on, and what is finished is not done again.
+
+    Args:
+        model: an `nn.Module`, a function without arguments that makes one, or a name as `--model` takes it.
+        data: a `DataSet`, or a name as `--data` takes it.
+        budget: the limit, for instance `Budget(macs=0.5)`.
+        run_dir: a new folder, an empty one, or one of a run with the same settings.
+        recipe: how to train, as a value, a name or a YAML file; by default one that suits model and data.
+        supernet_epochs: epochs of the supernet where they are not the recipe's.
+        changes: other values in the recipe, for instance `{"epochs": 20, "supernet.lr": 0.2}`.
+        image_size: pixels, where not the model's usual ones.
+        reporter: hears about progress.
+        **settings: any other field of `Settings`: seed, population, generations, num_choices, threads, ...
+
+    Raises:
+        BCNetError: with one message that says what is wrong, what was got, and what to do. Nothing is written before
+            model, data, space and budget are known to fit.
+
+    Example: `search(resnet, "cifar10", budget=Budget(macs=0.5), run_dir="runs/half").network`
+    """
+    path = Path(run_dir)
+    check_usable(path)
+    source = open_source(model, data, image_size=image_size, seed=settings.get("seed", 0))
+    supernet, final = _recipes(source, recipe, dict(changes or {}), supernet_epochs)
+    request = make_settings(
+        model=source.model_name,
+        data=source.data_name,
+        image_size=image_size,
+        budget_macs=budget.macs,
+        budget_params=budget.params,
+        supernet=supernet,
+        final=final,
+        **settings,
+    )
+    return _run(source, request, path, reporter or Reporter())
+
+
+def _run(source: Source, request: Settings, path: Path, reporter: Reporter) -> SearchOutcome:
+    settings = request.settled(read_settings(path) if (path / "settings.json").exists() else None)
+    check_device(settings.device or "cpu")
+    subject = prepare(source, settings)  # before anything is written: most mistakes show here
+    with RunDirectory.open(path, settings) as directory, _threads(settings.threads):
+        return _stages(Context(settings, subject, directory, reporter))
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _stages(context: Context) -> SearchOutcome:
+    space, budget = context.subject.space, context.settings.budget
+    for note in context.subject.data.notes:
+        context.reporter.note(note)
+    write_document(context.directory.file("space.json"), _space_summary(context))
+    supernet, records = train_supernet(context)
+    found = evolve(context, supernet, find_prior(context, records))
+    for note in found.notes:
+        context.reporter.note(note)
+    choice = choose(context, supernet, found)
+    original = train_final(context, "original", "original", space.full)
+    teacher = original.network if context.settings.final.distillation is not None else None
+    uniform_widths = space.uniform(macs=budget.macs, params=budget.params)
+    uniform = train_final(context, "Uniform", "uniform", uniform_widths, teacher)
+    searched = train_final(context, "searched", "final", choice.widths, teacher)
+    networks = Networks(original, uniform, searched)
+    document = result_document(context, networks, choice, found)
+    write_pictures(context.directory.path, document)
+    write_page(context.directory.path, document, found)
+    write_document(context.directory.file("result.json"), document)
+    return SearchOutcome(searched.network, searched.widths, found, context.directory.path, document)
+
+
+def _recipes(
+    source: Source, recipe: Recipe | str | None, changes: dict[str, Any], supernet_epochs: int | None
+) -> tuple[Recipe, Recipe]:
+    if not isinstance(recipe, Recipe):
+        name = recipe or default_recipe(source.model_name, source.data_name, source.data.image_shape[1])
+        recipe = load_recipe(name)
+    for_supernet, for_final = split_changes(changes)
+    if supernet_epochs is not None:
+        for_supernet["epochs"] = supernet_epochs
+    # A supernet has no teacher: every path would need its own.
+    supernet = recipe.changed(for_supernet).model_copy(update={"distillation": None})
+    return supernet, recipe.changed(for_final)
+
+
+def _space_summary(context: Context) -> dict[str, Any]:
+    space = context.subject.space
+    return {
+        "fingerprint": space.fingerprint(),
+        "macs": space.reference.macs,
+        "params": space.reference.params,
+        "groups": [
+            {
+                "name": g.name,
+                "max_width": g.max_width,
+                "unit": g.unit,
+                "choices": list(g.choices),
+                "members": list(g.members),
+            }
+            for g in space.groups
+        ],
+        "fixed": [dataclasses.asdict(f) for f in space.fixed],
+    }

@@ -1,0 +1,97 @@
+"""`result.json`: what came out, in plain numbers. Accuracies and scores are percent."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+import torch
+
+from bcnet.pipeline.stages import Choice, Context, Trained
+from bcnet.searchers import SearchResult
+
+
+@dataclass(frozen=True)
+class Networks:
+    """The three networks that a run compares."""
+
+    original: Trained
+    uniform: Trained
+    searched: Trained
+
+
+def result_document(context: Context, networks: Networks, choice: Choice, found: SearchResult) -> dict[str, Any]:
+    """The content of `result.json`. Equal runs give equal documents, but for what is under `seconds`."""
+    space, settings = context.subject.space, context.settings
+    score = next(c.score for c in found.evaluations if c.widths == choice.widths)
+    again = next(r for r in choice.rescored if r.candidate.widths == choice.widths)
+    return {
+        "format": 1,
+        "model": settings.model,
+        "data": settings.data,
+        "budget": {"macs": found.budget.macs, "params": found.budget.params, "given": str(settings.budget)},
+        "widths": {g.name: w for g, w in zip(space.groups, choice.widths, strict=True)},
+        "networks": {
+            name: _network(trained, space.reference.macs)
+            for name, trained in (
+                ("original", networks.original),
+                ("uniform", networks.uniform),
+                ("searched", networks.searched),
+            )
+        },
+        "search": {
+            "score": score,
+            "fresh_score": again.score,
+            "fresh_interval": [again.low, again.high],
+            "fresh_images": choice.fresh_images,
+            "evaluations": len(found.evaluations),
+            "population": settings.population,
+            "generations": settings.generations,
+            "rescored": [
+                {"widths": list(r.candidate.widths), "score": r.candidate.score, "fresh_score": r.score}
+                for r in choice.rescored
+            ],
+            "notes": list(found.notes),
+        },
+        "groups": [
+            {"name": g.name, "max_width": g.max_width, "uniform": u, "searched": w}
+            for g, u, w in zip(space.groups, networks.uniform.widths, choice.widths, strict=True)
+        ],
+        "epochs": {"supernet": settings.supernet.epochs, "final": settings.final.epochs},
+        "seed": settings.seed,
+        "device": {"name": _device_name(settings.device or "cpu"), "threads": settings.threads},
+        "versions": _versions(),
+        "seconds": context.directory.seconds(),
+    }
+
+
+def _network(trained: Trained, reference_macs: int) -> dict[str, Any]:
+    return {
+        "widths": list(trained.widths),
+        "macs": trained.cost.macs,
+        "macs_ratio": trained.cost.macs / reference_macs,
+        "params": trained.cost.params,
+        "test_top1": 100 * trained.test.top1,
+        "test_top5": 100 * trained.test.top5,
+        "test_images": trained.test.count,
+    }
+
+
+def _device_name(device: str) -> str:
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()} CPU"
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "python": platform.python_version(),
+        "bcnet": metadata.version("bcnet"),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "pymoo": metadata.version("pymoo"),
+        "cvxpy": metadata.version("cvxpy"),
+    }

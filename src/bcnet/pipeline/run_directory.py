@@ -1,0 +1,181 @@
+"""A run directory: one folder that holds one run, finished or not.
+
+`settings.json` makes a folder a run directory. Every other file is written whole or not at all and carries a checksum;
+a stage whose output is there is never run again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from bcnet.errors import RunError
+from bcnet.pipeline.settings import Settings
+from bcnet.train import write_atomic
+from bcnet.train.recipe import describe
+
+_LOCK = "lock"
+
+
+class RunDirectory:
+    """The files of one run, locked for one process. Made by `RunDirectory.open`."""
+
+    def __init__(self, path: Path, settings: Settings) -> None:
+        self.path = path
+        self.settings = settings
+
+    @classmethod
+    @contextmanager
+    def open(cls, path: Path, settings: Settings) -> Iterator[RunDirectory]:
+        """Start a run, or go on with one of the same settings; no other process may use the folder meanwhile.
+
+        Raises:
+            RunError: another process uses it, it holds another configuration (the first difference is named), is no
+                run directory, or cannot be written.
+        """
+        check_usable(path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            lock = open(path / _LOCK, "a+")  # noqa: SIM115 - held until the run ends
+        except OSError as error:
+            raise RunError(f"run directory {path} cannot be made: {error.strerror}: give another --out") from None
+        with lock:
+            _take(lock, path)
+            if (path / "settings.json").exists():
+                _check_same(path, settings, read_settings(path))
+            else:
+                write_document(path / "settings.json", settings.model_dump(mode="json"))
+            yield cls(path, settings)
+
+    def file(self, name: str) -> Path:
+        """The path of a file of this run."""
+        return self.path / name
+
+    def identity(self, stage: str) -> dict[str, str]:
+        """What the tensor files of a stage are marked with: a file of another run or stage is refused."""
+        return {"run": self.settings.fingerprint(), "stage": stage}
+
+    def checkpoint(self, stage: str) -> Path:
+        """Where a stage keeps its state while it runs."""
+        folder = self.path / "checkpoints"
+        folder.mkdir(exist_ok=True)
+        return folder / f"{stage}.safetensors"
+
+    def drop_checkpoints(self, stage: str) -> None:
+        """Remove the state of a finished stage."""
+        for file in (self.path / "checkpoints").glob(f"{stage}.*safetensors"):
+            file.unlink(missing_ok=True)
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Add the time inside to the stage's seconds, also when it is interrupted."""
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            seconds = self.seconds()
+            seconds[stage] = round(seconds.get(stage, 0.0) + time.monotonic() - start, 3)
+            write_document(self.file("seconds.json"), seconds)
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds spent in each stage so far, over all resumes."""
+        file = self.file("seconds.json")
+        return read_document(file) if file.exists() else {}
+
+
+def check_usable(path: Path) -> None:
+    """Raise RunError unless `path` is a run directory, an empty folder, or free."""
+    if path.is_file():
+        raise RunError(f"a run directory is a folder; {path} is a file: give another --out")
+    if not path.exists() or (path / "settings.json").exists():
+        return
+    try:
+        others = sorted(p.name for p in path.iterdir() if p.name != _LOCK and not p.name.endswith(".tmp"))
+    except OSError as error:
+        raise RunError(f"run directory {path} cannot be read: {error.strerror}: give another --out") from None
+    if others:
+        raise RunError(
+            f"{path} is no run directory: it has no settings.json and holds {', '.join(others[:3])}"
+            f"{' and more' if len(others) > 3 else ''}: give a new or an empty folder"
+        )
+
+
+def read_settings(path: Path) -> Settings:
+    """The settings of a run directory.
+
+    Raises:
+        RunError: there are none, or they are damaged.
+    """
+    file = path / "settings.json"
+    if not file.exists():
+        raise RunError(f"{path} is no run directory: it has no settings.json; give the --out of a `bcnet search`")
+    try:
+        return Settings.model_validate(read_document(file))
+    except ValidationError as error:
+        raise RunError(f"{file} are no settings of this version: {describe(error)}: start a new run") from None
+
+
+def write_document(path: Path, document: Mapping[str, Any]) -> None:
+    """Write JSON with a checksum of its content, atomically.
+
+    Raises:
+        RunError: the file system refuses.
+    """
+    content = {"sha256": _digest(document), **document}
+    write_atomic(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """Read what `write_document` wrote.
+
+    Raises:
+        RunError: missing, or changed since.
+    """
+    try:
+        document = json.loads(path.read_bytes())
+        digest = document.pop("sha256")
+        good = digest == _digest(document)
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror}: restore it, or start a new run directory") from None
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
+        good = False
+    if not good:
+        raise RunError(f"{path} is damaged: its checksum does not match; restore it, or start a new run directory")
+    return dict(document)
+
+
+def _digest(document: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def _take(lock: Any, path: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.seek(0)
+        owner = lock.read(20).strip() or "another"
+        raise RunError(
+            f"process {owner} works in run directory {path}: wait for it, stop it, or give another --out"
+        ) from None
+    lock.truncate(0)
+    lock.write(f"{os.getpid()}\n")
+    lock.flush()
+
+
+def _check_same(path: Path, settings: Settings, stored: Settings) -> None:
+    difference = settings.first_difference(stored)
+    if difference is not None:
+        key, here, there = difference
+        raise RunError(
+            f"run directory {path} holds a run of another configuration: {key} is {there!r} there and {here!r} here; "
+            "repeat its settings to go on with it, or give another --out"
+        )

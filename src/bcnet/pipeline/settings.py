@@ -1,0 +1,159 @@
+"""Settings of a run: everything that its result depends on, stored in `settings.json` when it starts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, StrictFloat, StrictInt, ValidationError
+
+from bcnet.errors import RecipeError
+from bcnet.space import Budget
+from bcnet.train import Recipe, resolve_precision
+from bcnet.train.recipe import describe
+
+StrategyName = Literal["complementary", "bilateral", "unilateral", "unilateral-complementary"]
+
+
+class Settings(BaseModel):
+    """What a run is made of.
+
+    `model` and `data` are names, or descriptions of objects passed in. `budget_macs` and `budget_params` are as in
+    `Budget`. `supernet` and `final` are the recipes of the supernet and of every network trained from scratch.
+    `validation_fraction` of the training images scores candidates, another `fresh_fraction` scores the `rescored` best
+    again; neither takes part in training the supernet. `threads` and `device`, where left open, are what the run
+    started with.
+
+    Raises:
+        RecipeError: made by `make_settings` from values out of range.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    model: str
+    data: str
+    image_size: PositiveInt | None = None
+    budget_macs: StrictInt | StrictFloat | None = None
+    budget_params: StrictInt | StrictFloat | None = None
+    seed: NonNegativeInt = 0
+    num_choices: PositiveInt = 20
+    min_ratio: float = Field(default=0.0, ge=0, le=1)
+    multiple_of: PositiveInt = 1
+    strategy: StrategyName = "complementary"
+    supernet: Recipe
+    final: Recipe
+    population: PositiveInt = 40
+    generations: PositiveInt = 50
+    parents: PositiveInt = 10
+    validation_fraction: float = Field(default=0.1, gt=0, lt=0.5)
+    fresh_fraction: float = Field(default=0.1, gt=0, lt=0.5)
+    score_batch_size: PositiveInt = 2048
+    rescored: PositiveInt = 10
+    threads: PositiveInt | None = None
+    device: str | None = None
+
+    @property
+    def budget(self) -> Budget:
+        """The budget, as given."""
+        return Budget(macs=self.budget_macs, params=self.budget_params)
+
+    def fingerprint(self) -> str:
+        """A hash of all settings: it ties the files of a run to each other."""
+        document = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(document.encode()).hexdigest()[:16]
+
+    def settled(self, stored: Settings | None = None) -> Settings:
+        """The settings with what was left open (threads, device, precision) taken from `stored`, else from here."""
+        device = self.device or (stored.device if stored else None) or _best_device()
+        threads = self.threads or (stored.threads if stored else None) or torch.get_num_threads()
+        settled: dict[str, Any] = {"device": device, "threads": threads}
+        for name in ("supernet", "final"):
+            recipe: Recipe = getattr(self, name)
+            precision = recipe.precision
+            if precision == "auto" and stored is not None:
+                precision = getattr(stored, name).precision
+            precision = resolve_precision(precision, torch.device(device))
+            settled[name] = recipe.model_copy(update={"precision": precision})
+        return self.model_copy(update=settled)
+
+    def first_difference(self, other: Settings) -> tuple[str, Any, Any] | None:
+        """Key, own value and other value of the first setting that differs, or None."""
+        mine, theirs = (_flat(s.model_dump(mode="json")) for s in (self, other))
+        for key in dict.fromkeys((*mine, *theirs)):
+            if mine.get(key) != theirs.get(key):
+                return key, mine.get(key), theirs.get(key)
+        return None
+
+
+def make_settings(**values: Any) -> Settings:
+    """Checked settings.
+
+    Raises:
+        RecipeError: the key at fault, what was expected, what was got.
+    """
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        raise RecipeError(f"settings: {describe(error, tuple(Settings.model_fields))}") from None
+
+
+def default_recipe(model: str, data: str, image_size: int) -> str:
+    """The name of the recipe that suits a model and a data set best, by the table in the spec's section 7."""
+    network = model.rpartition(":")[2].lower().replace("_", "")
+    if data == "digits" or image_size <= 16:
+        return "digits"
+    if image_size <= 64:
+        small = {"vgg": "vgg19-cifar10", "mobilenet": "mobilenetv2-cifar10"}
+        return next((name for prefix, name in small.items() if network.startswith(prefix)), "resnet-cifar10")
+    large = {
+        "mobilenet": "mobilenet_v2-imagenet",
+        "efficientnet": "efficientnet_b0-imagenet",
+        "proxyless": "efficientnet_b0-imagenet",
+    }
+    return next((name for prefix, name in large.items() if network.startswith(prefix)), "resnet50-imagenet")
+
+
+def split_changes(changes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Changes for the supernet's and the final recipe: a key starting with `supernet.` or `final.` is for that one."""
+    supernet: dict[str, Any] = {}
+    final: dict[str, Any] = {}
+    for key, value in changes.items():
+        owner, dot, rest = key.partition(".")
+        if dot and owner == "supernet":
+            supernet[rest] = value
+        elif dot and owner == "final":
+            final[rest] = value
+        else:
+            supernet[key] = final[key] = value
+    return supernet, final
+
+
+def check_device(name: str) -> torch.device:
+    """The device called `name`.
+
+    Raises:
+        RecipeError: torch has no such device here.
+    """
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise RecipeError(f"device must be one that torch has here, cpu or cuda; got {name!r}: {reason}") from None
+    return device
+
+
+def _best_device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _flat(document: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in document.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat

@@ -1,0 +1,246 @@
+"""The stages of a run. Each reads its output from the run directory where it is finished, and else makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from bcnet.data import all_batches
+from bcnet.errors import RunError
+from bcnet.pipeline.progress import Advance, Reporter
+from bcnet.pipeline.run_directory import RunDirectory, read_document, write_document
+from bcnet.pipeline.settings import Settings
+from bcnet.pipeline.subject import Subject
+from bcnet.searchers import (
+    EvaluationStore,
+    Evolution,
+    Prior,
+    Rescored,
+    SearchResult,
+    SupernetEvaluator,
+    learn_prior,
+    rescore,
+    search_widths,
+)
+from bcnet.space import Cost, Side, Widths
+from bcnet.supernet import Supernet, build
+from bcnet.train import (
+    STRATEGIES,
+    Accuracy,
+    Checkpoints,
+    LossRecords,
+    NetworkTrainee,
+    Progress,
+    SupernetTrainee,
+    accuracy,
+    autocast,
+    derived_generator,
+    read_tensors,
+    train,
+    write_tensors,
+)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What every stage needs."""
+
+    settings: Settings
+    subject: Subject
+    directory: RunDirectory
+    reporter: Reporter
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A network trained from scratch, with its one look at the test set."""
+
+    name: str
+    widths: Widths
+    cost: Cost
+    network: nn.Module
+    test: Accuracy
+
+
+def train_supernet(context: Context) -> tuple[Supernet, LossRecords]:
+    """The trained supernet and the losses of its steps (spec, section 3)."""
+    subject, directory, recipe = context.subject, context.directory, context.settings.supernet
+    supernet = Supernet(subject.model, subject.space)
+    weights, losses = directory.file("supernet.safetensors"), directory.file("records.safetensors")
+    identity = directory.identity("supernet")
+    if not weights.exists():
+        trainee = SupernetTrainee(supernet, STRATEGIES[context.settings.strategy]())
+        total = len(subject.training) * recipe.epochs
+        with directory.timed("supernet"), context.reporter.stage("supernet", total, "steps") as advance:
+            records = train(
+                trainee,
+                subject.training,
+                recipe,
+                seed=context.settings.seed,
+                stage="supernet",
+                checkpoints=Checkpoints(directory.checkpoint("supernet"), identity),
+                on_step=_step_reporter(advance),
+            )
+        records.save(losses)
+        write_tensors(weights, supernet.state_dict(), identity)
+    directory.drop_checkpoints("supernet")
+    supernet.load_state_dict(read_tensors(weights, identity)[0])
+    return supernet.eval(), LossRecords.load(losses)
+
+
+def find_prior(context: Context, records: LossRecords) -> Prior:
+    """The prior over widths (spec, section 4)."""
+    file = context.directory.file("prior.json")
+    space = context.subject.space
+    if not file.exists():
+        with context.directory.timed("prior"), context.reporter.stage("prior", 1, "problem") as advance:
+            prior = learn_prior(
+                space,
+                records.steps,
+                records.widths,
+                records.losses,
+                context.settings.budget,
+                seed=context.settings.seed,
+            )
+            write_document(file, prior.to_dict())
+            advance(1, f"{prior.effective_widths:.1f} effective widths per group")
+    return Prior.from_dict(read_document(file), space)
+
+
+def evolve(context: Context, supernet: Supernet, prior: Prior) -> SearchResult:
+    """The search (spec, section 5), replayed from its stored evaluations as far as they go."""
+    settings, subject, directory = context.settings, context.subject, context.directory
+    searcher = Evolution(settings.population, settings.generations, settings.parents, prior)
+    score = _evaluator(context, supernet, subject.validation)
+    best = float("-inf")
+    with (
+        EvaluationStore(directory.file("evaluations.sqlite"), subject.space, settings.fingerprint()) as store,
+        _timed_unless(len(store.evaluations) >= searcher.limit, directory, "evolution"),
+        context.reporter.stage("evolution", searcher.limit, "candidates") as advance,
+    ):
+
+        def report(candidate: Any, done: int, limit: int) -> None:
+            nonlocal best
+            best = max(best, candidate.score)
+            advance(done, f"best score {best:.2f} %")
+
+        return search_widths(
+            subject.space,
+            score,
+            settings.budget,
+            searcher=searcher,
+            seed=settings.seed,
+            store=store,
+            callback=report,
+        )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The widths to train, and the best candidates' second scores, best first."""
+
+    widths: Widths
+    rescored: tuple[Rescored, ...]
+    fresh_images: int
+
+
+def choose(context: Context, supernet: Supernet, found: SearchResult) -> Choice:
+    """Score the best again on fresh data; the highest mean over the images of both scores is trained.
+
+    The fresh scores alone carry the interval: the first scores were selected for being high.
+    """
+    file = context.directory.file("rescored.json")
+    fresh = sum(len(labels) for _, labels in context.subject.fresh)
+    inside = [c for c in found.evaluations if found.budget.admits(c.cost)]
+    if not file.exists():
+        with context.directory.timed("rescore"):
+            again = rescore(inside, _evaluator(context, supernet, context.subject.fresh), context.settings.rescored)
+            rows = [[list(r.candidate.widths), r.score, r.low, r.high] for r in again]
+            write_document(file, {"rescored": rows})
+    known = {c.widths: c for c in inside}
+    rows = read_document(file)["rescored"]
+    if any(tuple(row[0]) not in known for row in rows):
+        raise RunError(f"{file} names widths that evaluations.sqlite lacks: restore the two files, or start a new run")
+    rescored = tuple(Rescored(known[tuple(row[0])], *row[1:]) for row in rows)
+    first = sum(len(labels) for _, labels in context.subject.validation)
+    best = max(rescored, key=lambda r: r.candidate.score * first + r.score * fresh)
+    return Choice(best.candidate.widths, rescored, fresh)
+
+
+def train_final(
+    context: Context, name: str, file_name: str, widths: Widths, teacher: nn.Module | None = None
+) -> Trained:
+    """A network of the given widths, trained from scratch and tested once (spec, section 6)."""
+    subject, directory, settings = context.subject, context.directory, context.settings
+    network = build(
+        subject.model,
+        subject.space,
+        widths,
+        factory=subject.source.factory,
+        generator=derived_generator(settings.seed, "initial weights"),
+    ).to(settings.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    file, identity = directory.file(f"{file_name}.safetensors"), directory.identity(name)
+    if not file.exists():
+        total = len(subject.all_training) * settings.final.epochs
+        with directory.timed(name), context.reporter.stage(name, total, "steps") as advance:
+            train(
+                NetworkTrainee(network),
+                subject.all_training,
+                settings.final,
+                seed=settings.seed,
+                stage="final",
+                checkpoints=Checkpoints(directory.checkpoint(name), identity),
+                teacher=teacher,
+                on_step=_step_reporter(advance),
+            )
+        test = _test(context, network)
+        outcome = {"widths": list(widths), "top1": test.top1, "top5": test.top5, "count": test.count}
+        write_tensors(file, network.state_dict(), identity, outcome)
+    directory.drop_checkpoints(name)
+    tensors, state = read_tensors(file, identity)
+    if state["widths"] != list(widths):
+        raise RunError(f"{file} holds widths {state['widths']}; expected {list(widths)}: start a new run")
+    network.load_state_dict(tensors)
+    test = Accuracy(state["top1"], state["top5"], state["count"])
+    return Trained(name, widths, subject.space.cost(widths), network.eval(), test)
+
+
+def _test(context: Context, network: nn.Module) -> Accuracy:
+    data, recipe = context.subject.data, context.settings.final
+    batches = all_batches(data.test, min(context.settings.score_batch_size, len(data.test)), data.normaliser)
+    return accuracy(network, batches, precision=recipe.precision)
+
+
+def _evaluator(
+    context: Context, supernet: Supernet, batches: Sequence[tuple[torch.Tensor, torch.Tensor]]
+) -> SupernetEvaluator:
+    assert context.settings.device is not None
+    precision, device = context.settings.supernet.precision, torch.device(context.settings.device)
+
+    def logits(images: torch.Tensor, widths: Widths, side: Side) -> torch.Tensor:
+        with autocast(precision, device):
+            output: torch.Tensor = supernet(images, widths, side)
+        return output
+
+    return SupernetEvaluator(logits, batches)
+
+
+def _step_reporter(advance: Advance) -> Callable[[Progress], None]:
+    def report(progress: Progress) -> None:
+        advance(progress.step, f"epoch {progress.epoch}/{progress.epochs}, loss {progress.loss:.3f}")
+
+    return report
+
+
+@contextmanager
+def _timed_unless(finished: bool, directory: RunDirectory, stage: str) -> Any:
+    if finished:
+        yield
+    else:
+        with directory.timed(stage):
+            yield

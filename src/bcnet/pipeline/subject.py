@@ -1,0 +1,168 @@
+"""What a run works on: the model, its width space, and the data cut into its parts."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from bcnet.data import DataSet, Images, TrainingBatches, fixed_batches, load, split_validation
+from bcnet.data.batches import Batch
+from bcnet.errors import ModelError
+from bcnet.models import ModelSpec, create
+from bcnet.pipeline.settings import Settings
+from bcnet.space import WidthSpace
+from bcnet.train import derived_seed
+
+ModelLike = nn.Module | Callable[[], nn.Module] | str
+Factory = Callable[[], nn.Module]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model and a data set that fit each other, with the names under which the settings know them."""
+
+    model_name: str
+    data_name: str
+    data: DataSet
+    model: nn.Module
+    factory: Factory | None
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A source with its width space, on the run's device.
+
+    `training` is what the supernet learns from, `all_training` what final networks learn from; `validation` scores
+    candidates and `fresh` scores the best again, in equal fixed batches.
+    """
+
+    source: Source
+    model: nn.Module
+    space: WidthSpace
+    training: TrainingBatches
+    all_training: TrainingBatches
+    validation: list[Batch]
+    fresh: list[Batch]
+    data: DataSet
+
+
+def open_source(model: ModelLike, data: str | DataSet, *, image_size: int | None, seed: int) -> Source:
+    """Load data and make the model for it.
+
+    A model given by name gets the data's classes and channels, and the data the model's usual image size unless
+    `image_size` says otherwise. A model of the user's own gets the images as they are.
+
+    Raises:
+        ModelError: an unknown model, or a factory that gives none.
+        DataError: an unknown or unusable data set.
+    """
+    spec = create(model) if isinstance(model, str) else None
+    size = image_size if image_size is not None or spec is None else _usual_size(spec)
+    loaded = load(data, image_size=size) if isinstance(data, str) else data
+    data_name = data if isinstance(data, str) else f"{loaded.name} {_digest_of_images(loaded)}"
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derived_seed(seed, "model"))
+        name, network, factory = _make(model, loaded)
+    return Source(name, data_name, loaded, network, factory)
+
+
+def prepare(source: Source, settings: Settings) -> Subject:
+    """Trace the width space and cut the data, failing early where something cannot work.
+
+    Raises:
+        TraceError: the model does not run on the images, or has nothing to search.
+        BudgetError: the budget is below the narrowest network.
+        DataError: too few images for a batch or a split.
+    """
+    example = source.data.normaliser(source.data.train.pixels[:2])
+    space = WidthSpace.trace(
+        copy.deepcopy(source.model),
+        example,
+        num_choices=settings.num_choices,
+        min_ratio=settings.min_ratio,
+        multiple_of=settings.multiple_of,
+    )
+    _check_logits(source, example)
+    space.feasible(settings.budget)
+    space.uniform(macs=settings.budget_macs, params=settings.budget_params)
+    assert settings.device is not None
+    data = source.data.to(settings.device)
+    model = copy.deepcopy(source.model).to(settings.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    fresh_seed, validation_seed = (derived_seed(settings.seed, part) for part in ("fresh", "validation"))
+    rest, fresh = split_validation(data.train, settings.fresh_fraction, seed=fresh_seed)
+    share = settings.validation_fraction / (1 - settings.fresh_fraction)
+    training, validation = split_validation(rest, share, seed=validation_seed)
+    return Subject(
+        source,
+        model,
+        space,
+        _training_batches(data, training, settings.supernet.batch_size),
+        _training_batches(data, data.train, settings.final.batch_size),
+        _scoring_batches(data, validation, settings),
+        _scoring_batches(data, fresh, settings),
+        data,
+    )
+
+
+def _training_batches(data: DataSet, images: Images, batch_size: int) -> TrainingBatches:
+    return TrainingBatches(images, batch_size, data.normaliser, data.augmentation)
+
+
+def _scoring_batches(data: DataSet, images: Images, settings: Settings) -> list[Batch]:
+    size = min(settings.score_batch_size, len(images))
+    return fixed_batches(images, size, data.normaliser, seed=settings.seed)
+
+
+def _usual_size(spec: ModelSpec) -> int | None:
+    family, colon, _ = spec.name.partition(":")
+    own = bool(colon) and family not in ("torchvision", "timm")
+    return None if own else spec.input_size[1]
+
+
+def _make(model: ModelLike, data: DataSet) -> tuple[str, nn.Module, Factory | None]:
+    if isinstance(model, str):
+        channels, height, _ = data.image_shape
+        spec = create(model, data.num_classes, in_channels=channels, image_size=height)
+        return model, spec.build(), spec.build
+    if isinstance(model, nn.Module):
+        return f"{type(model).__qualname__} {_digest_of_weights(model)}", model, None
+    made = model()
+    if not isinstance(made, nn.Module):
+        raise ModelError(
+            f"a model factory must return a torch.nn.Module; got {type(made).__name__}: return the network"
+        )
+    return f"{type(made).__qualname__} from a factory", made, model
+
+
+def _check_logits(source: Source, example: torch.Tensor) -> None:
+    network = copy.deepcopy(source.model).eval()
+    with torch.no_grad():
+        logits = network(example)
+    classes = source.data.num_classes
+    shape = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+    if not isinstance(logits, torch.Tensor) or logits.ndim != 2 or logits.shape[1] < classes:
+        raise ModelError(
+            f"the model must return logits (batch, classes), at least {classes} classes for {source.data.name!r}; "
+            f"got {shape}: change its last layer"
+        )
+
+
+def _digest_of_weights(model: nn.Module) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:12]
+
+
+def _digest_of_images(data: DataSet) -> str:
+    digest = hashlib.sha256()
+    for images in (data.train, data.test):
+        for tensor in (images.pixels, images.labels):
+            digest.update(tensor.cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:12]
