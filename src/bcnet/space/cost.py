@@ -158,4 +158,4 @@ def _check_limit(name: str, value: object) -> None:
 
 
 def _absolute(limit: int | float | None, reference: int) -> int | None:
-    return math.floor(limit * reference) if isinstance(limit, float) else limit
+    return max(1, math.floor(limit * reference)) if isinstance(limit, float) else limit

@@ -100,7 +100,8 @@ class Solution:
             for piece in pieces:
                 if piece.variable == variable:
                     name = (layer or members[0]).rpartition(".")[0] or members[0]
-                    return name if len(pieces) == 1 else f"{name}[{offset}:{offset + piece.size}]"
+                    whole = all(other.variable == variable for other in pieces)
+                    return name if whole else f"{name}[{offset}:{offset + piece.size}]"
                 offset += piece.size
         return members[0]
 

@@ -158,10 +158,9 @@ def _slice(
 def _cat(p: Propagation, node: Any, tensors: Sequence[Labels], dim: int = 0) -> Labels:
     axis, shape = dim % len(tensors[0].shape), out_shape(node)
     dims: list[Dim | None] = [
-        p.join([t.dims[d] for t in tensors], "joined with channels that are held at full width")
+        None if d == axis else p.join([t.dims[d] for t in tensors], "joined with channels that are held at full width")
         for d in range(len(shape))
     ]
-    dims[axis] = None
     if any(t.dims[axis] is not None for t in tensors):
         reason = p.reason("joined channels without a label")
         dims[axis] = tuple(piece for t in tensors for piece in t.dims[axis] or p.symbols.fresh(t.shape[axis], reason))
