@@ -1,0 +1,61 @@
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from bcnet import models
+
+COSTS = {  # name: MACs, parameters (both in millions), width groups
+    "vgg19": (398.1, 20.04, 16),
+    "mobilenetv2": (296.5, 2.24, 25),
+    "resnet20": (40.8, 0.27, 12),
+    "resnet56": (125.7, 0.86, 30),
+    "channel_bench_mobilenet": (211.3, 1.80, 7),
+    "channel_bench_resnet": (1436.2, 15.36, 7),
+    "resnet_digits": (1.19, 0.033, 6),
+    "proxylessnas_mobile": (320.4, 4.08, 28),
+}
+
+
+def test_every_network_of_ours_has_its_cost_checked():
+    assert set(COSTS) == set(models.NAMES)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n == "proxylessnas_mobile" else []) for n in models.NAMES]
+)
+def test_costs_and_groups(traced_ours, name):
+    space, model, input_size = traced_ours(name)
+    macs, params, groups = COSTS[name]
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model.eval()(torch.zeros(1, *input_size))
+    assert space.reference.macs == counter.get_total_flops() // 2
+    assert space.reference.params == sum(p.numel() for p in model.parameters())
+    assert space.reference.macs / 1e6 == pytest.approx(macs, rel=0.005)
+    assert space.reference.params / 1e6 == pytest.approx(params, rel=0.02)
+    assert len(space.groups) == groups
+
+
+@pytest.mark.parametrize("name", ["vgg19", "mobilenetv2", "resnet20", "resnet_digits", "channel_bench_mobilenet"])
+def test_classes_and_input_channels_follow_the_data(name):
+    spec = models.create(name, num_classes=7, in_channels=2)
+    assert spec.input_size[0] == 2
+    assert spec.build()(torch.randn(2, *spec.input_size)).shape == (2, 7)
+
+
+def test_every_build_is_a_new_network():
+    spec = models.create("resnet_digits")
+    first, second = spec.build(), spec.build()
+    assert not torch.equal(first.classifier.weight, second.classifier.weight)
+
+
+def test_the_digits_network_learns_in_a_few_steps():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(64, 1, 8, 8, generator=generator)
+    y = (x[:, 0, :4].mean((1, 2)) > x[:, 0, 4:].mean((1, 2))).long()
+    model = models.resnet_digits(num_classes=2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    for _ in range(15):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    assert (model(x).argmax(1) == y).float().mean() > 0.95
