@@ -1,0 +1,42 @@
+# Set-up and daily work. `make demo` and `make test` need nothing but Python >= 3.11 with pip and this file.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# torch is held back by constraints.txt: the newest release drags in several GB of CUDA libraries.
+PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --constraint constraints.txt
+
+.PHONY: help demo test test-all lint clean
+
+help:
+	@echo "make demo      install, then search a narrower network for scikit-learn's digits (about two minutes)"
+	@echo "make test      install with test extras, then run the tests (under ten minutes on two cores)"
+	@echo "make test-all  the slow tests and the --quick form of every study as well"
+	@echo "make lint      ruff and mypy"
+	@echo "make clean     remove the virtual environment and the demo's run directory"
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed
+	$(PIP) --editable '.[test,lint]'
+	@touch $@
+
+demo: $(VENV)/.installed
+	$(BIN)/bcnet search --model resnet_digits --data digits --budget 0.5 --out runs/demo
+
+test: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -m slow
+
+lint: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) runs/demo
