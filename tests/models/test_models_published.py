@@ -54,6 +54,7 @@ def test_published_cifar10_widths_cost_what_the_paper_says(traced_ours, network,
     assert cost.params / 1e6 == pytest.approx(params, abs=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("network", "variant"), AUTOSLIM)
 def test_autoslim_widths_cost_what_they_should(imagenet, network, variant):
     space, model = imagenet[network]

@@ -30,7 +30,8 @@ def load_parquet(path: Path, image_size: int | None) -> DataSet:
 
     files = _parquet_files(path)
     try:
-        tables = datasets.load_dataset("parquet", data_files=files, streaming=True)
+        filled = {split: _with_rows(members) for split, members in files.items()}
+        tables = datasets.load_dataset("parquet", data_files=filled, streaming=True)
         return _from_tables(f"parquet:{path}", tables, image_size)
     except DataError:
         raise
@@ -73,6 +74,16 @@ def _parquet_files(path: Path) -> dict[str, list[str]]:
             f"{', '.join(found[:5]) or 'no parquet file'} in {str(path)!r}"
         )
     return {split: members for split, members in files.items() if members}
+
+
+def _with_rows(files: list[str]) -> list[str]:
+    """The files that hold any rows, which `datasets` insists on."""
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+    filled = [file for file in files if pq.read_metadata(file).num_rows]
+    if not filled:
+        raise DataError(f"a set of images holds at least one; got none in the rows of {', '.join(files)}")
+    return filled
 
 
 def _from_tables(name: str, tables: Mapping[str, Any], image_size: int | None) -> DataSet:

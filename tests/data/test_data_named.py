@@ -1,0 +1,293 @@
+import io
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from bcnet.data import Augmentation, load
+from bcnet.errors import DataError
+
+CIFAR10 = Path(__file__).parents[2].parent / "shared" / "data" / "cifar10"
+IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+
+
+def picture(value, size=(8, 8), mode="RGB"):
+    generator = np.random.default_rng(value)
+    shape = (size[1], size[0]) if mode == "L" else (size[1], size[0], 3)
+    return Image.fromarray(generator.integers(256, size=shape, dtype=np.uint8))
+
+
+def png(image):
+    buffer = io.BytesIO()
+    image.save(buffer, "png")
+    return buffer.getvalue()
+
+
+def write_parquet(path, labels, *, images=None, image_column="image", label_column="label"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    encoded = [png(picture(i)) for i in range(len(labels))] if images is None else images
+    if image_column == "image.bytes":
+        column = pa.array(encoded, pa.binary())
+    else:
+        column = pa.array([{"bytes": content, "path": None} for content in encoded], IMAGE)
+    pq.write_table(pa.table({image_column: column, label_column: labels}), path)
+
+
+def write_folder(path, classes, per_class=5, **settings):
+    for index, name in enumerate(classes):
+        (path / name).mkdir(parents=True)
+        for number in range(per_class):
+            picture(100 * index + number, **settings).save(path / name / f"{number}.png")
+
+
+@pytest.fixture(autouse=True)
+def no_caches(monkeypatch, tmp_path):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+@pytest.mark.parametrize("name", ["digit", "", "parquet:", "parquet", "imagefolder:", "hf:a b", "hf:a/b/c", "mnist"])
+def test_unknown_names_list_what_there_is(name):
+    with pytest.raises(DataError, match=r"one of digits, cifar10, parquet:PATH, imagefolder:PATH, hf:ORG/NAME; got"):
+        load(name)
+
+
+@pytest.mark.parametrize("image_size", [0, -1, 2.5, True])
+def test_image_sizes_that_do_not_do(image_size):
+    with pytest.raises(DataError, match="image_size is a positive int; got"):
+        load("digits", image_size=image_size)
+
+
+def test_digits():
+    data = load("digits")
+    assert (data.image_shape, data.num_classes) == ((1, 8, 8), 10)
+    assert data.augmentation == Augmentation(padding=1, flip=False)
+    assert len(data.train) + len(data.test) == 1797
+    assert len(data.test) == round(1797 / 5)
+    shares = data.test.labels.bincount() / load_digits().target.shape[0] * 5
+    assert torch.allclose(shares, torch.full((10,), 0.1), atol=0.005)
+    assert (data.train.pixels.min(), data.train.pixels.max()) == (0, 255)
+    assert torch.equal(load("digits").test.pixels, data.test.pixels)
+    assert load("digits", image_size=16).image_shape == (1, 16, 16)
+
+
+def test_digits_are_those_of_the_source():
+    source = load_digits()
+    seen = {
+        tuple((image * (255 / 16)).round().astype(int).flatten()): label
+        for image, label in zip(source.images, source.target, strict=True)
+    }
+    data = load("digits")
+    for pixels, label in zip(data.train.pixels[:50], data.train.labels[:50], strict=True):
+        assert seen[tuple(pixels.flatten().tolist())] == label
+
+
+@pytest.mark.parametrize("image_column", ["image", "img", "image.bytes"])
+@pytest.mark.parametrize("test_name", ["test", "validation"])
+def test_parquet_folders(tmp_path, image_column, test_name):
+    write_parquet(tmp_path / "train-0.parquet", [0, 1, 0, 1], image_column=image_column)
+    write_parquet(tmp_path / f"{test_name}-0.parquet", [1, 0], image_column=image_column)
+    data = load(f"parquet:{tmp_path}")
+    assert data.train.labels.tolist() == [0, 1, 0, 1]
+    assert data.test.labels.tolist() == [1, 0]
+    assert torch.equal(data.train.pixels[2], torch.from_numpy(np.array(picture(2))).permute(2, 0, 1))
+    assert data.notes == ()
+
+
+def test_parquet_parts_are_read_in_order(tmp_path):
+    write_parquet(tmp_path / "data" / "train-00001.parquet", [1, 1])
+    write_parquet(tmp_path / "data" / "train-00000.parquet", [0, 0])
+    write_parquet(tmp_path / "data" / "test.parquet", [0])
+    assert load(f"parquet:{tmp_path}").train.labels.tolist() == [0, 0, 1, 1]
+
+
+def test_a_parquet_file_of_the_hub_keeps_its_class_names(tmp_path):
+    features = datasets.Features({"img": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])})
+    rows = {"img": [picture(i) for i in range(10)], "label": [0, 1] * 5}
+    datasets.Dataset.from_dict(rows, features=features).to_parquet(tmp_path / "all.parquet")
+    data = load(f"parquet:{tmp_path / 'all.parquet'}")
+    assert data.class_names == ("cat", "dog")
+    assert (len(data.train), len(data.test)) == (8, 2)
+    assert sorted(data.test.labels.tolist()) == [0, 1]
+    assert "a fixed fifth of every class is held out, 2 of 10" in data.notes[0]
+
+
+def test_parquet_errors(tmp_path):
+    with pytest.raises(DataError, match="takes a file or a folder; got '/no/such/place', which does not exist"):
+        load("parquet:/no/such/place")
+    with pytest.raises(DataError, match=r"has train\*.parquet.*; got no parquet file in"):
+        load(f"parquet:{tmp_path}")
+    (tmp_path / "train.parquet").write_bytes(b"not parquet at all")
+    with pytest.raises(DataError, match=r"takes parquet files; .* could not be read"):
+        load(f"parquet:{tmp_path}")
+
+
+@pytest.mark.parametrize(
+    ("labels", "settings", "message"),
+    [
+        ([0, 1, 0], {"image_column": "photo"}, "a column called image or img or image.bytes; got photo, label: rename"),
+        ([0, 1, 0], {"label_column": "y"}, "a column called label or fine_label; got image, y"),
+        ([0.0, 1.0, 0.5], {}, "labels are integers.*got 0.0 for .*train: image 0"),
+        (["a", "b", "c"], {}, "labels are integers.*got 'a'"),
+        ([0, None, 1], {}, "labels are integers.*got None for .*image 1"),
+        ([0, 1, -1], {}, "labels are integers.*got -1 for .*image 2"),
+        ([0, 2, 0], {}, "has training images; got none for 1"),
+        (
+            [0, 1, 0],
+            {"images": [png(picture(0)), b"garbage", png(picture(1))]},
+            "train: image 1 is not: cannot identify",
+        ),
+        ([0, 1, 0], {"images": [png(picture(0)), None, png(picture(1))]}, "got NoneType for .*image 1"),
+        ([0, 1, 0], {"images": [png(picture(0)), png(picture(0))[:90], png(picture(1))]}, "train: image 1 is not"),
+        ([0, 1], {"images": [png(picture(0)), png(picture(0, (9, 8)))]}, "got 8x8 and, for .*image 1, 9x8: give image"),
+        ([0, 1], {"images": [png(Image.new("I;16", (8, 8)))] * 2}, "8 bits for each channel; .*has mode 'I;16'"),
+    ],
+)
+def test_tables_that_do_not_do(tmp_path, labels, settings, message):
+    write_parquet(tmp_path / "train.parquet", labels, **settings)
+    write_parquet(tmp_path / "test.parquet", [0, 1])
+    with pytest.raises(DataError, match=message):
+        load(f"parquet:{tmp_path}")
+
+
+def test_test_labels_beyond_the_training_classes(tmp_path):
+    write_parquet(tmp_path / "train.parquet", [0, 1])
+    write_parquet(tmp_path / "test.parquet", [0, 2])
+    with pytest.raises(DataError, match="from 0 to 1 for its 2 classes; got 2 among the test images"):
+        load(f"parquet:{tmp_path}")
+
+
+def test_empty_splits(tmp_path):
+    write_parquet(tmp_path / "train.parquet", [0, 1])
+    write_parquet(tmp_path / "test.parquet", pa.array([], pa.int64()), images=[])
+    with pytest.raises(DataError, match=r"holds at least one; got none in the rows of .*test\.parquet"):
+        load(f"parquet:{tmp_path}")
+
+
+def test_image_folders(tmp_path):
+    write_folder(tmp_path / "train", ["cat", "dog"])
+    write_folder(tmp_path / "val", ["cat", "dog"], per_class=2)
+    (tmp_path / "train" / "cat" / "notes.txt").write_text("not an image")
+    data = load(f"imagefolder:{tmp_path}")
+    assert data.class_names == ("cat", "dog")
+    assert data.train.labels.tolist() == [0] * 5 + [1] * 5
+    assert len(data.test) == 4
+    assert data.notes == ()
+
+
+@pytest.mark.parametrize("train", ["train", "."])
+def test_an_image_folder_without_test_images_gives_a_fifth(tmp_path, train):
+    write_folder(tmp_path / train, ["cat", "dog"])
+    data = load(f"imagefolder:{tmp_path}")
+    assert sorted(data.test.labels.tolist()) == [0, 1]
+    assert "a fixed fifth of every class is held out, 2 of 10" in data.notes[0]
+
+
+def test_images_of_any_size_are_resized_and_cropped(tmp_path):
+    write_folder(tmp_path / "train", ["cat"], size=(30, 17))
+    write_folder(tmp_path / "test", ["cat"], size=(12, 90))
+    assert load(f"imagefolder:{tmp_path}", image_size=16).image_shape == (3, 16, 16)
+    with pytest.raises(DataError, match="give image_size"):
+        load(f"imagefolder:{tmp_path}")
+
+
+def test_the_centre_is_kept(tmp_path):
+    array = np.zeros((8, 24, 3), dtype=np.uint8)
+    array[:, 8:16] = 255
+    for split in ("train", "test"):
+        (tmp_path / split / "a").mkdir(parents=True)
+        Image.fromarray(array).save(tmp_path / split / "a" / "0.png")
+    assert load(f"imagefolder:{tmp_path}", image_size=8).train.pixels.min() == 255
+
+
+def test_images_are_grey_only_if_all_are(tmp_path):
+    for split in ("train", "test"):
+        write_folder(tmp_path / split, ["a"], mode="L")
+    assert load(f"imagefolder:{tmp_path}").image_shape == (1, 8, 8)
+    assert load(f"imagefolder:{tmp_path}").augmentation.flip is False
+    for split in ("train", "test"):
+        write_folder(tmp_path / split, ["b"])
+    assert load(f"imagefolder:{tmp_path}").image_shape == (3, 8, 8)
+
+
+def test_palette_images_with_transparency(tmp_path):
+    for split in ("train", "test"):
+        (tmp_path / split / "a").mkdir(parents=True)
+        picture(0).quantize(4).save(tmp_path / split / "a" / "0.png", transparency=b"\0\1\2\3")
+    assert load(f"imagefolder:{tmp_path}").image_shape == (3, 8, 8)
+
+
+def test_image_folder_errors(tmp_path):
+    with pytest.raises(DataError, match="takes a folder; got '/no/such/place', which is none"):
+        load("imagefolder:/no/such/place")
+    with pytest.raises(DataError, match="a subfolder for each class; got none in"):
+        load(f"imagefolder:{tmp_path}")
+    write_folder(tmp_path / "test", ["cat", "dog"])
+    with pytest.raises(DataError, match="has train/ beside it"):
+        load(f"imagefolder:{tmp_path}")
+    write_folder(tmp_path / "train", ["cat", "cow"])
+    with pytest.raises(DataError, match="have the same classes; got cow, dog in only one"):
+        load(f"imagefolder:{tmp_path}")
+    (tmp_path / "train" / "elk").mkdir()
+    with pytest.raises(DataError, match=r"every class has images; got none in .* for elk"):
+        load(f"imagefolder:{tmp_path}")
+
+
+def test_an_unreadable_file_is_named(tmp_path):
+    write_folder(tmp_path / "train", ["cat"])
+    write_folder(tmp_path / "test", ["cat"])
+    (tmp_path / "train" / "cat" / "3.png").write_bytes(b"garbage")
+    with pytest.raises(DataError, match=r"train/cat/3\.png is not: cannot identify"):
+        load(f"imagefolder:{tmp_path}")
+
+
+@pytest.mark.parametrize(("name", "repository"), [("cifar10", "uoft-cs/cifar10"), ("hf:me/mine", "me/mine")])
+def test_the_hub(monkeypatch, name, repository):
+    features = datasets.Features({"img": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])})
+    split = datasets.Dataset.from_dict(
+        {"img": [picture(i) for i in range(4)], "label": [0, 1, 0, 1]}, features=features
+    )
+    asked = []
+
+    def give(repository):
+        asked.append(repository)
+        return datasets.DatasetDict({"train": split, "test": split})
+
+    monkeypatch.setattr(datasets, "load_dataset", give)
+    data = load(name)
+    assert asked == [repository]
+    assert data.name == name
+    assert data.class_names == ("cat", "dog")
+    assert torch.equal(data.test.pixels[3], torch.from_numpy(np.array(picture(3))).permute(2, 0, 1))
+
+
+def test_a_hub_out_of_reach_says_how_to_go_on(monkeypatch):
+    def fail(repository):
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr(datasets, "load_dataset", fail)
+    with pytest.raises(DataError, match=r"\(uoft-cs/cifar10\).*ConnectionError: no route.*use parquet:PATH"):
+        load("cifar10")
+
+
+def test_a_hub_set_without_training_images(monkeypatch):
+    monkeypatch.setattr(datasets, "load_dataset", lambda repository: datasets.DatasetDict({"test": None}))
+    with pytest.raises(DataError, match="needs a split called train; got test"):
+        load("hf:me/mine")
+
+
+def test_cifar10_as_parquet():
+    if not CIFAR10.is_dir():
+        pytest.skip(f"the parquet files of CIFAR-10 are not at {CIFAR10}")
+    data = load(f"parquet:{CIFAR10}")
+    assert data.train.pixels.shape == (50_000, 3, 32, 32)
+    assert data.train.labels.bincount().tolist() == [5000] * 10
+    assert data.test.labels.bincount().tolist() == [1000] * 10
+    assert data.augmentation == Augmentation(padding=4, flip=True)
+    assert data.normaliser.mean == pytest.approx((0.4914, 0.4822, 0.4465), abs=0.002)  # of the original pixels
+    assert data.normaliser.std == pytest.approx((0.247, 0.243, 0.261), abs=0.004)
