@@ -50,14 +50,17 @@ def test_every_build_is_a_new_network():
 
 def test_the_digits_network_learns_in_a_few_steps():
     generator = torch.Generator().manual_seed(0)
-    x = torch.randn(64, 1, 8, 8, generator=generator)
+    x = torch.randn(32, 1, 8, 8, generator=generator)
     y = (x[:, 0, :4].mean((1, 2)) > x[:, 0, 4:].mean((1, 2))).long()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = models.resnet_digits(num_classes=2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    for _ in range(30):
+    losses = []
+    for _ in range(12):
         optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(x), y).backward()
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
         optimizer.step()
-    assert (model(x).argmax(1) == y).float().mean() > 0.95
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] / 2
