@@ -14,7 +14,8 @@ from bcnet.searchers.search import Proposals, Searcher
 from bcnet.space import Widths
 
 _BATCH = 40
-_REDRAWS = 100
+_REDRAWS = 96
+_DRAWN_AT_ONCE = 8
 
 
 def _check_limit(searcher: object, evaluations: int) -> None:
@@ -110,11 +111,12 @@ class RegularizedEvolution(Searcher):
         self, parent: IntArray, problem: Problem, known: set[Widths], rng: np.random.Generator
     ) -> Widths | None:
         free = np.flatnonzero(problem.sizes > 1)
-        for _ in range(_REDRAWS if len(free) else 0):
-            group = int(rng.choice(free))
-            child = parent.copy()
-            child[group] = (child[group] + rng.integers(1, problem.sizes[group])) % problem.sizes[group]
-            widths = problem.widths(child[None])[0]
-            if widths not in known and problem.feasible(child[None])[0]:
-                return widths
+        for _ in range(_REDRAWS // _DRAWN_AT_ONCE if len(free) else 0):
+            groups = rng.choice(free, size=_DRAWN_AT_ONCE)
+            children = np.tile(parent, (_DRAWN_AT_ONCE, 1))
+            moved = parent[groups] + rng.integers(1, problem.sizes[groups])
+            children[np.arange(_DRAWN_AT_ONCE), groups] = moved % problem.sizes[groups]
+            for widths in problem.widths(children[problem.feasible(children)]):
+                if widths not in known:
+                    return widths
         return next(iter(problem.fill(1, known, rng)), None)

@@ -18,7 +18,7 @@ from scipy.optimize import linprog
 from bcnet.searchers.problem import FloatArray
 
 _STEPS = 100
-_HELD = 1e-12  # constraint values up to this count as held
+_HELD = 1e-9  # constraint values up to this count as held
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _several(objectives: FloatArray, slacks: FloatArray) -> tuple[float, FloatAr
     solution = linprog(
         (objectives - offset) / scale,
         A_ub=slacks.T,
-        b_ub=np.zeros(slacks.shape[1]),
+        b_ub=np.full(slacks.shape[1], _HELD),
         A_eq=np.ones((1, count)),
         b_eq=[1.0],
         method="highs",

@@ -33,6 +33,7 @@ from bcnet.space import Budget, WidthSpace
 
 _DUAL_TOLERANCE = 1e-7  # of the range
 _CONSTRAINT_TOLERANCE = 1e-6
+_TILTS = (0.05, 3.0, 24)  # smallest, largest, how many; in units of the mean range of a group's errors
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def solve(
     space: WidthSpace,
     budget: Budget,
     *,
-    tolerance: float = 2e-4,
+    tolerance: float = 5e-4,
     seed: int = 0,
     max_cells: int = 200_000,
 ) -> QCQPSolution:
@@ -173,14 +174,16 @@ class Lagrangian:
         """The largest lower bound over all multipliers."""
         return maximise_dual(self.value, self.held, tolerance)
 
-    def starts(self, dual: DualMaximum, seed: int, perturbed: int = 40) -> Iterator[IntArray]:
-        """Candidates `(groups,)` of small Lagrangian: those at the maximum, then those of slightly changed errors."""
+    def starts(self, dual: DualMaximum, seed: int) -> Iterator[IntArray]:
+        """Candidates `(groups,)` of small Lagrangian: those at the maximum, then those of slightly changed errors.
+
+        Errors are tilted per group, towards wide or narrow, by normal draws of growing size, which moves whole groups of
+        rows from one optimal candidate to the other.
+        """
         rng = np.random.default_rng(seed)
         for number in np.argsort(-dual.weights, kind="stable")[:4]:
             yield np.asarray(dual.cuts[number].point)
         spread = np.mean([np.ptp(e) for e in self._errors])
-        for number in range(perturbed):
-            size = spread * 0.02 * 1.1**number
-            noisy = tuple(e + rng.normal(0, size, len(e)) for e in self._errors)
-            factor = np.exp(rng.normal(0, 0.02, len(dual.multipliers)))
-            yield np.asarray(self.value(dual.multipliers * factor, noisy)[1].point)
+        for size in spread * np.geomspace(*_TILTS):
+            tilted = tuple(e + rng.normal(0, size) * np.linspace(0, 1, len(e)) for e in self._errors)
+            yield np.asarray(self.value(dual.multipliers, tilted)[1].point)

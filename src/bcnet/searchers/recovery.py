@@ -16,7 +16,7 @@ from bcnet.searchers.multilinear import ExpectedCost, Rows, one_hot
 from bcnet.searchers.problem import FloatArray, IntArray
 
 _SWEEPS = 30
-_MARGIN = 1e-10  # costs stay this far below their limits, so that rounding cannot cross them
+_ROUNDING = 1e-9  # costs over their limits by this much count as held
 
 
 class Recovery:
@@ -61,13 +61,13 @@ class Recovery:
         return tuple(current)
 
     def _holds(self, rows: Sequence[FloatArray]) -> bool:
-        return all(cost(rows) <= 1 - _MARGIN for cost in self._costs)
+        return all(cost(rows) <= 1 + _ROUNDING for cost in self._costs)
 
     def _improve_set(self, rows: list[FloatArray], members: Sequence[int]) -> bool:
         """Solve the linear programme of one independent set in place; whether it has a solution."""
         slopes = [[cost.gradient(rows, g) for g in members] for cost in self._costs]  # per cost and member
         offsets = [
-            cost(rows) - 1 + _MARGIN - sum(float(s @ rows[g]) for s, g in zip(slope, members, strict=True))
+            cost(rows) - 1 - sum(float(s @ rows[g]) for s, g in zip(slope, members, strict=True))
             for cost, slope in zip(self._costs, slopes, strict=True)
         ]
 
@@ -88,7 +88,7 @@ class Recovery:
             return found.objective + float(multipliers @ found.slack), found
 
         cheapest = cut([int(np.argmin(sum(slope[n] for slope in slopes))) for n in range(len(members))])
-        if (cheapest.slack > 0).any():
+        if (cheapest.slack > _ROUNDING).any():
             return False
         self._mix(rows, members, maximise_dual(oracle, cheapest, 1e-9 * self._span))
         return True

@@ -71,6 +71,8 @@ def pareto_front(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
 
 def hypervolume(front: Sequence[Candidate], score: float, macs: int) -> float:
     """Area dominated by `front` (ascending in MACs) above `score` and below `macs`, in units of the score."""
+    if not front:
+        return 0.0
     ends = [c.cost.macs for c in front[1:]] + [macs]
     steps = zip(front, ends, strict=True)
     area: float = sum(max(0.0, c.score - score) * max(0, min(end, macs) - c.cost.macs) for c, end in steps)

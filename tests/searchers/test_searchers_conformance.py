@@ -1,0 +1,59 @@
+"""Every searcher of ours passes the suite that ships for anybody's."""
+
+import math
+
+import numpy as np
+import pytest
+
+from bcnet.searchers import Evolution, Greedy, PriorOnly, Random, RegularizedEvolution, Searcher, prior_of_errors
+from bcnet.searchers.prior import Prior
+from bcnet.space import Budget, WidthSpace
+from bcnet.testing import SEARCHER_CHECKS
+
+
+def make_prior(space: WidthSpace, budget: Budget) -> Prior:
+    rng = np.random.default_rng(5)
+    errors = [rng.random(len(group.choices)) for group in space.groups]
+    return prior_of_errors(errors, space, budget)
+
+
+def make_evolution(space: WidthSpace, budget: Budget, evaluations: int) -> Searcher:
+    population = min(evaluations, 20)
+    return Evolution(population=population, generations=evaluations // population, parents=5)
+
+
+def make_evolution_with_prior(space: WidthSpace, budget: Budget, evaluations: int) -> Searcher:
+    population = min(evaluations, 20)
+    return Evolution(
+        population=population, generations=evaluations // population, parents=5, prior=make_prior(space, budget)
+    )
+
+
+def make_greedy(space: WidthSpace, budget: Budget, evaluations: int) -> Searcher:
+    return Greedy(evaluations=evaluations)
+
+
+def make_random(space: WidthSpace, budget: Budget, evaluations: int) -> Searcher:
+    return Random(evaluations=evaluations)
+
+
+def make_prior_only(space: WidthSpace, budget: Budget, evaluations: int) -> Searcher:
+    return PriorOnly(make_prior(space, budget), evaluations=evaluations)
+
+
+def make_regularized(space: WidthSpace, budget: Budget, evaluations: int) -> Searcher:
+    return RegularizedEvolution(evaluations=evaluations, population=min(20, evaluations), sample=min(5, evaluations))
+
+
+MAKERS = (make_evolution, make_evolution_with_prior, make_greedy, make_random, make_prior_only, make_regularized)
+
+
+@pytest.mark.parametrize("check", SEARCHER_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__.removeprefix("make_"))
+def test_searcher_conforms(make, check):
+    check(make)
+
+
+def test_default_evolution_scores_2000_candidates():
+    assert Evolution().limit == 2000
+    assert math.isclose(Evolution().population * Evolution().generations, 2000)
