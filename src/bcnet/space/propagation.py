@@ -16,9 +16,9 @@ from bcnet.space.symbols import Dim, Reason, Symbols
 
 @dataclass(frozen=True)
 class MacsEntry:
-    """`positions` times the product of the weight's dimensions, batch included."""
+    """A multiply-add for every position (batch included) and every element of the weight."""
 
-    positions: int
+    positions: Labels
     weight: Labels
 
 
@@ -30,7 +30,8 @@ class Propagation:
 
     silent = Reason("")
 
-    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+    def __init__(self, tensors: Mapping[str, torch.Tensor], *, vary_outputs: bool = False) -> None:
+        self._vary_outputs = vary_outputs
         self.symbols = Symbols()
         self.births: list[tuple[Dim, str]] = []  # what layers produce and the weight's name, in network order
         self.inputs: list[Dim] = []
@@ -65,7 +66,7 @@ class Propagation:
                 values[node] = self._call(node, values)
             elif node.op == "get_attr":
                 values[node] = None
-            elif node.op == "output":
+            elif node.op == "output" and not self._vary_outputs:
                 self._fix_outputs(program, node, values)
 
     # ------------------------------------------------------------ what rules use
@@ -95,8 +96,8 @@ class Propagation:
         """Note a dimension that a layer produces: these are what can be searched."""
         self.births.append((dim, self._names.get(id(weight), "")))
 
-    def count_macs(self, positions: int, weight: Labels) -> None:
-        """Note that every element of the weight is multiplied at `positions` positions, batch included."""
+    def count_macs(self, positions: Labels, weight: Labels) -> None:
+        """Note that every element of the weight is multiplied at every position, batch included."""
         if self._counting:
             self.macs.append(MacsEntry(positions, weight))
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Set
 from bcnet.errors import TraceError
 from bcnet.space.cost import Polynomial, sum_of_products
 from bcnet.space.layout import Layout, ParameterLayout, Segment
+from bcnet.space.options import SpaceOptions
 from bcnet.space.propagation import MacsEntry, Propagation
 from bcnet.space.space import FixedDimension, WidthGroup, WidthSpace, floor_choices
 from bcnet.space.symbols import Dim, Piece
@@ -16,9 +17,9 @@ from bcnet.space.symbols import Dim, Piece
 class Solution:
     """Reads a propagation out. `dims[g]` is group `g` as a dimension, for fixing it afterwards."""
 
-    def __init__(self, propagation: Propagation, *, num_choices: int, min_ratio: float, multiple_of: int) -> None:
+    def __init__(self, propagation: Propagation, options: SpaceOptions) -> None:
         self._propagation = propagation
-        self._min_ratio = min_ratio
+        self._options = options
         resolve = propagation.symbols.resolve
         self._tensors: dict[str, tuple[Dim | None, ...]] = {
             name: tuple(None if dim is None else resolve(dim) for dim in labels.dims)
@@ -27,10 +28,7 @@ class Solution:
         self.dims: list[Dim] = [(piece._replace(repeat=1),) for piece in self._searchable()]
         self._index = {dim[0].variable: group for group, dim in enumerate(self.dims)}
         self._units = self._common_repeats()
-        self.groups = tuple(
-            self._group(dim[0], unit, num_choices, multiple_of)
-            for dim, unit in zip(self.dims, self._units, strict=True)
-        )
+        self.groups = tuple(self._group(dim[0], unit) for dim, unit in zip(self.dims, self._units, strict=True))
 
     def space(self, parameters: Set[str], batch: int) -> WidthSpace:
         """The width space; `parameters` are the names to count, `batch` the size of the traced batch."""
@@ -53,7 +51,7 @@ class Solution:
             params_terms=sum_of_products((1, layouts[name]) for name in sorted(parameters)),
             layouts={name: layout for name, layout in layouts.items() if _varies(layout)},
             fixed=fixed,
-            min_ratio=self._min_ratio,
+            min_ratio=self._options.min_ratio,
         )
 
     def _searchable(self) -> list[Piece]:
@@ -81,14 +79,17 @@ class Solution:
                 units[group] = math.gcd(units[group], piece.repeat)
         return units
 
-    def _group(self, piece: Piece, unit: int, num_choices: int, multiple_of: int) -> WidthGroup:
+    def _group(self, piece: Piece, unit: int) -> WidthGroup:
+        options = self._options
         width = piece.atoms * unit
         names = [name for name, _, other in self._pieces() if other.variable == piece.variable]
         return WidthGroup(
             name=self._name(piece.variable, names),
             max_width=width,
             unit=unit,
-            choices=floor_choices(width, num_choices, unit=unit, min_ratio=self._min_ratio, multiple_of=multiple_of),
+            choices=floor_choices(
+                width, options.num_choices, unit=unit, min_ratio=options.min_ratio, multiple_of=options.multiple_of
+            ),
             members=tuple(dict.fromkeys(names)),
         )
 
@@ -124,8 +125,11 @@ class Solution:
 
     def _macs(self, batch: int) -> Polynomial:
         def product(entry: MacsEntry) -> tuple[int, ParameterLayout]:
-            whole, ragged = divmod(entry.positions, batch)
-            return entry.positions if ragged else whole, self._layouts(entry.weight.dims, entry.weight.shape)
+            positions, weight = entry.positions, entry.weight
+            plain = math.prod(n for n, dim in zip(positions.shape, positions.dims, strict=True) if dim is None)
+            labelled = tuple(self._layout(dim) for dim in positions.dims if dim is not None)
+            whole, ragged = divmod(plain, batch)
+            return plain if ragged else whole, (*labelled, *self._layouts(weight.dims, weight.shape))
 
         return sum_of_products(product(entry) for entry in self._propagation.macs)
 

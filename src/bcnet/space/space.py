@@ -16,6 +16,7 @@ import torch
 from bcnet.errors import BudgetError, WidthError
 from bcnet.space.cost import Budget, Cost, IntArray, Polynomial
 from bcnet.space.layout import ParameterLayout
+from bcnet.space.options import SpaceOptions, as_tuple
 
 if TYPE_CHECKING:
     from torch import nn
@@ -96,20 +97,48 @@ class WidthSpace:
         num_choices: int = 20,
         min_ratio: float = 0.0,
         multiple_of: int = 1,
+        ignore: Sequence[str] = (),
+        only: Sequence[str] = (),
+        ties: Sequence[Sequence[str]] = (),
+        choices: Mapping[str, Sequence[int]] | None = None,
+        vary_outputs: bool = False,
     ) -> WidthSpace:
         """Find the width groups of `model` by exporting its graph on `example_input`, shape `(batch >= 2, ...)`.
 
         A batch of one is repeated. The model is not changed. What cannot be sliced safely is held at full width and
         listed in `fixed` with the reason.
 
+        Args:
+            model: any network that exports by `torch.export`.
+            example_input: what its `forward` takes.
+            num_choices: `K` of the choices `floor(l * k / K)`, k = 1..K.
+            min_ratio: smallest width over full width of every group.
+            multiple_of: every choice but the full width is a multiple of this (8 or 16 for tensor cores).
+            ignore: patterns (`layer4.*`) of layers that stay at full width; a pattern may name a parameter, a layer or
+                a module around it.
+            only: patterns of the layers to search; a group is searched where all layers that produce it match.
+            ties: sequences of layers that must keep the same channels, beyond what the network ties.
+            choices: own widths for the groups named.
+            vary_outputs: let the channels of the network's outputs change too (for a backbone whose head you adapt).
+
         Raises:
-            TraceError: the model does not run on the input, cannot be exported, or has nothing to search.
-            WidthError: `num_choices`, `min_ratio` or `multiple_of` out of range.
+            TraceError: the model does not run on the input, cannot be exported, or has nothing to search; a pattern or
+                a tie that names no layer, or ties layers of different sizes.
+            WidthError: a setting out of range.
         """
         from bcnet.space.tracing import trace
 
-        _check_choice_settings(num_choices, min_ratio, multiple_of)
-        return trace(model, example_input, num_choices=num_choices, min_ratio=min_ratio, multiple_of=multiple_of)
+        options = SpaceOptions(
+            num_choices=num_choices,
+            min_ratio=min_ratio,
+            multiple_of=multiple_of,
+            ignore=as_tuple(ignore),
+            only=as_tuple(only),
+            ties=tuple(as_tuple(tie) for tie in ties),
+            choices=dict(choices or {}),
+            vary_outputs=vary_outputs,
+        )
+        return trace(model, example_input, options)
 
     @property
     def full(self) -> Widths:
@@ -273,12 +302,3 @@ def _with_choices(group: WidthGroup, choices: Sequence[int] | None) -> WidthGrou
             f"got {list(choices)}"
         )
     return dataclasses.replace(group, choices=ascending)
-
-
-def _check_choice_settings(num_choices: int, min_ratio: float, multiple_of: int) -> None:
-    if not isinstance(num_choices, int) or num_choices < 1:
-        raise WidthError(f"num_choices is a positive int; got {num_choices!r}")
-    if not 0 <= min_ratio <= 1:
-        raise WidthError(f"min_ratio is in [0, 1]; got {min_ratio!r}")
-    if not isinstance(multiple_of, int) or multiple_of < 1:
-        raise WidthError(f"multiple_of is a positive int; got {multiple_of!r}")

@@ -16,33 +16,61 @@ from torch.export import ExportedProgram
 
 from bcnet.errors import TraceError
 from bcnet.space.narrowing import tensors_of
+from bcnet.space.options import SpaceOptions, matches
 from bcnet.space.propagation import Propagation
 from bcnet.space.solution import Solution
 from bcnet.space.space import WidthSpace
+from bcnet.space.symbols import Reason
 from bcnet.space.trial import breaking_groups
 
 
-def trace(
-    model: nn.Module, example_input: torch.Tensor, *, num_choices: int, min_ratio: float, multiple_of: int
-) -> WidthSpace:
+def trace(model: nn.Module, example_input: torch.Tensor, options: SpaceOptions) -> WidthSpace:
     """`WidthSpace.trace`, with its arguments."""
     model, example = _prepared(model, example_input)
-    propagation = Propagation(tensors_of(model))
+    propagation = Propagation(tensors_of(model), vary_outputs=options.vary_outputs)
     for training in (True, False):
         propagation.run(_export(model.train(training), example), count_macs=not training)
-
-    def solved() -> Solution:
-        return Solution(propagation, num_choices=num_choices, min_ratio=min_ratio, multiple_of=multiple_of)
-
+    _apply_wishes(propagation, options)
     parameters = {name for name, _ in model.named_parameters()}
-    solution = solved()
+    solution = Solution(propagation, options)
     space = solution.space(parameters, batch=len(example))
     broken = breaking_groups(model, example, space)
     if broken:
         for group, reason in broken.items():
             propagation.fix(solution.dims[group], reason)
-        space = solved().space(parameters, batch=len(example))
-    return space
+        space = Solution(propagation, options).space(parameters, batch=len(example))
+    return space.with_choices(options.choices)
+
+
+def _apply_wishes(propagation: Propagation, options: SpaceOptions) -> None:
+    """Fix and tie what the user asks for."""
+    layers = dict.fromkeys(layer for _, layer in propagation.births if layer)
+    for wish, patterns in (
+        ("ignore", options.ignore),
+        ("only", options.only),
+        *(("ties", tie) for tie in options.ties),
+    ):
+        for pattern in patterns:
+            if not any(matches(pattern, layer) for layer in layers):
+                names = ", ".join(layer.removesuffix(".weight") for layer in layers)
+                raise TraceError(f"{wish} must name layers of the network; got {pattern!r}: the layers are {names}")
+    for dim, layer in propagation.births:
+        ignored = next((pattern for pattern in options.ignore if matches(pattern, layer)), None)
+        if ignored is not None:
+            propagation.fix(dim, Reason(f"excluded by ignore={ignored!r}"))
+        elif options.only and not any(matches(pattern, layer) for pattern in options.only):
+            propagation.fix(dim, Reason(f"not among only={options.only!r}"))
+    for tie in options.ties:
+        _tie(propagation, tie)
+
+
+def _tie(propagation: Propagation, patterns: tuple[str, ...]) -> None:
+    tied = [dim for dim, layer in propagation.births if any(matches(pattern, layer) for pattern in patterns)]
+    sizes = {sum(piece.size for piece in dim) for dim in tied}
+    if len(sizes) > 1:
+        raise TraceError(f"ties need layers of equal width; got {sorted(sizes)} for {patterns}")
+    for dim in tied[1:]:
+        propagation.symbols.unify(tied[0], dim, Reason(f"tied by ties={patterns!r} to what is held"))
 
 
 def _prepared(model: nn.Module, example: torch.Tensor) -> tuple[nn.Module, torch.Tensor]:

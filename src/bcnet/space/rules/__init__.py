@@ -3,7 +3,7 @@
 To teach the library a new operator, add a rule to the module it belongs to.
 """
 
-from bcnet.space.rules import layers, pointwise, shape
+from bcnet.space.rules import layers, parts, pointwise, shape
 from bcnet.space.rules.table import RULES, Labels, unknown
 
-__all__ = ["RULES", "Labels", "layers", "pointwise", "shape", "unknown"]
+__all__ = ["RULES", "Labels", "layers", "parts", "pointwise", "shape", "unknown"]

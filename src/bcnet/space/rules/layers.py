@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,8 @@ def _conv(
 ) -> Labels:  # fmt: skip
     channel = len(x.shape) - len(weight.shape) + 1
     out = _grouped(p, x, channel, weight, 0, 1, groups) if groups > 1 else dense(p, x, channel, weight, 0, 1)
-    return _finish_conv(p, node, channel, out, weight, bias, positions=math.prod(out_shape(node)) // weight.shape[0])
+    p.count_macs(_along_channels(p, node, x, channel), weight)
+    return _finish_conv(p, node, x, channel, out, weight, bias)
 
 
 @rule("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
@@ -34,14 +34,20 @@ def _conv_transpose(
         p.fix(weight.dims[1], p.silent)
     else:
         out = dense(p, x, channel, weight, 1, 0)
-    return _finish_conv(p, node, channel, out, weight, bias, positions=math.prod(x.shape) // x.shape[channel])
+    for d in range(channel + 1, len(x.shape)):
+        p.fix(x.dims[d], p.reason("a transposed convolution runs along channels"))
+    p.count_macs(x.without(channel), weight)
+    return _finish_conv(p, node, x, channel, out, weight, bias)
 
 
 def dense(p: Propagation, x: Labels, channel: int, weight: Labels, out_dim: int, in_dim: int) -> Dim:
     """Tie the weight's inputs to the channels of `x`, and give birth to its outputs."""
     p.unify(weight.dims[in_dim], x.dims[channel], "reads channels that are held at full width")
     out = weight.dims[out_dim]
-    assert out is not None
+    if out is None:
+        out = p.symbols.fresh(
+            weight.shape[out_dim], p.reason("a weight computed in a way that the trace cannot follow")
+        )
     p.birth(out, weight)
     return out
 
@@ -62,16 +68,27 @@ def _grouped(
     return out
 
 
+def _along_channels(p: Propagation, node: Any, x: Labels, channel: int) -> Labels:
+    """Where a convolution has results; it may run along channels (as in an ECA gate) if it keeps their number."""
+    shape = out_shape(node)
+    for d in range(channel + 1, len(shape)):
+        if shape[d] != x.shape[d]:
+            p.fix(x.dims[d], p.reason("a convolution along channels changes their number"))
+    kept = (x.dims[d] if shape[d] == x.shape[d] else None for d in range(len(shape)))
+    return Labels(shape, tuple(kept)).without(channel)
+
+
 def _finish_conv(
-    p: Propagation, node: Any, channel: int, out: Dim, weight: Labels, bias: Labels | None, positions: int
+    p: Propagation, node: Any, x: Labels, channel: int, out: Dim, weight: Labels, bias: Labels | None
 ) -> Labels:
     if bias is not None:
         p.unify(bias.dims[0], out, "bias")
     for kernel in weight.dims[2:]:
         p.fix(kernel, p.silent)
-    p.count_macs(positions, weight)
     shape = out_shape(node)
-    return Labels(shape, tuple(out if d == channel else None for d in range(len(shape))))
+    dims = [x.dims[d] if shape[d] == x.shape[d] else None for d in range(len(shape))]
+    dims[channel] = out
+    return Labels(shape, tuple(dims))
 
 
 @rule("linear")
@@ -79,7 +96,7 @@ def _linear(p: Propagation, node: Any, x: Labels, weight: Labels, bias: Labels |
     out = dense(p, x, len(x.shape) - 1, weight, 0, 1)
     if bias is not None:
         p.unify(bias.dims[0], out, "bias")
-    p.count_macs(math.prod(x.shape[:-1]), weight)
+    p.count_macs(x.without(len(x.shape) - 1), weight)
     return Labels(out_shape(node), (*x.dims[:-1], out))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from bcnet.space.rules.shape import equal_parts
 from bcnet.space.rules.table import Labels, out_shape, rule
 from bcnet.space.symbols import Dim
 
@@ -53,12 +52,6 @@ def _prelu(p: Propagation, node: Any, x: Labels, weight: Labels) -> Labels:
     if weight.shape[0] > 1:
         p.unify(x.dims[1], weight.dims[0], "activates channels that are held at full width")
     return x
-
-
-@rule("glu")
-def _glu(p: Propagation, node: Any, x: Labels, dim: int = -1) -> Labels:
-    parts = equal_parts(p, x, 2, dim % len(x.shape))
-    return Labels(out_shape(node), parts[0].dims)
 
 
 @rule(

@@ -1,4 +1,4 @@
-"""Rules for what cuts, joins and rearranges dimensions."""
+"""Rules for what reshapes and reorders dimensions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MAX_PIECES = 4096  # a flatten with the channels last repeats its pieces for every position
 
 
-@rule("flatten", "view", "reshape", "_unsafe_view", "unflatten")
+@rule("flatten", "view", "reshape", "_unsafe_view", "unflatten", "reshape_as", "view_as")
 def _reshape(p: Propagation, node: Any, x: Labels, *rest: Any) -> Labels:
     shape = out_shape(node)
     dims: list[Dim | None] = []
@@ -132,110 +132,3 @@ def _expand(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) ->
     return Labels(
         shape, tuple(None if d < new or x.shape[d - new] != shape[d] else x.dims[d - new] for d in range(len(shape)))
     )
-
-
-@rule("select")
-def _select(p: Propagation, node: Any, x: Labels, dim: int, index: int) -> Labels:
-    axis = dim % len(x.shape)
-    p.fix(x.dims[axis], p.reason("one channel is picked by its number"))
-    return Labels(out_shape(node), x.dims[:axis] + x.dims[axis + 1 :])
-
-
-@rule("slice")
-def _slice(
-    p: Propagation, node: Any, x: Labels, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
-) -> Labels:
-    axis, shape = dim % len(x.shape), out_shape(node)
-    channels = x.dims[axis]
-    if channels is None or shape == x.shape:
-        return Labels(shape, x.dims)
-    reason = p.reason("channels picked by number: the model's code may count on exactly these")
-    p.fix(channels, reason)
-    return Labels(shape, x.dims).replace(**{f"d{axis}": p.symbols.fresh(shape[axis], reason)})
-
-
-@rule("cat", "concat", "concatenate")
-def _cat(p: Propagation, node: Any, tensors: Sequence[Labels], dim: int = 0) -> Labels:
-    axis, shape = dim % len(tensors[0].shape), out_shape(node)
-    dims: list[Dim | None] = [
-        None if d == axis else p.join([t.dims[d] for t in tensors], "joined with channels that are held at full width")
-        for d in range(len(shape))
-    ]
-    if any(t.dims[axis] is not None for t in tensors):
-        reason = p.reason("joined channels without a label")
-        dims[axis] = tuple(piece for t in tensors for piece in t.dims[axis] or p.symbols.fresh(t.shape[axis], reason))
-    return Labels(shape, tuple(dims))
-
-
-@rule("chunk")
-def _chunk(p: Propagation, node: Any, x: Labels, chunks: int, dim: int = 0) -> tuple[Labels, ...]:
-    axis = dim % len(x.shape)
-    if x.dims[axis] is None:
-        return tuple(Labels(tuple(v.shape), x.dims) for v in node.meta["val"])
-    return equal_parts(p, x, chunks, axis)
-
-
-def equal_parts(p: Propagation, x: Labels, chunks: int, axis: int) -> tuple[Labels, ...]:
-    """A dimension halved by the model's own code: the parts keep the same channels, so that they stay equal."""
-    dim = x.dims[axis]
-    size, ragged = divmod(x.shape[axis], chunks)
-    part_shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
-    if dim is None:
-        return (Labels(part_shape, x.dims),) * chunks
-    reason = p.reason("channels divided into parts that do not correspond")
-    if ragged:
-        p.fix(dim, reason)
-    parts = p.symbols.split(dim, [size] * chunks, reason) if not ragged else []
-    for part in parts[1:]:
-        p.symbols.unify(parts[0], part, reason)
-    if ragged:
-        size = -(-x.shape[axis] // chunks)
-        sizes = [min(size, x.shape[axis] - k * size) for k in range(chunks) if k * size < x.shape[axis]]
-        parts = [p.symbols.fresh(s, reason) for s in sizes]
-    return tuple(
-        Labels((*x.shape[:axis], sum(q.size for q in part), *x.shape[axis + 1 :]), x.dims).replace(**{f"d{axis}": part})
-        for part in parts
-    )
-
-
-@rule("split", "split_with_sizes")
-def _split(p: Propagation, node: Any, x: Labels, sizes: Any, dim: int = 0) -> tuple[Labels, ...]:
-    axis = dim % len(x.shape)
-    results = [tuple(v.shape) for v in node.meta["val"]]
-    channels = x.dims[axis]
-    if channels is None:
-        return tuple(Labels(shape, x.dims) for shape in results)
-    reason = p.reason("channels split at numbers that the model's code holds")
-    p.fix(channels, reason)
-    return tuple(Labels(s, x.dims).replace(**{f"d{axis}": p.symbols.fresh(s[axis], reason)}) for s in results)
-
-
-@rule("pixel_shuffle")
-def _pixel_shuffle(p: Propagation, node: Any, x: Labels, factor: int) -> Labels:
-    shape, axis = out_shape(node), len(x.shape) - 3
-    out = p.symbols.fresh(shape[axis])
-    p.unify(x.dims[axis], (out[0]._replace(repeat=factor**2),), "pixels shuffled out of fixed channels")
-    return Labels(shape, x.dims).replace(**{f"d{axis}": out})
-
-
-@rule("pixel_unshuffle")
-def _pixel_unshuffle(p: Propagation, node: Any, x: Labels, factor: int) -> Labels:
-    axis = len(x.shape) - 3
-    dim = x.dims[axis]
-    grown = None if dim is None else tuple(q._replace(repeat=q.repeat * factor**2) for q in p.symbols.resolve(dim))
-    return Labels(out_shape(node), x.dims).replace(**{f"d{axis}": grown})
-
-
-@rule("channel_shuffle")
-def _channel_shuffle(p: Propagation, node: Any, x: Labels, groups: int) -> Labels:
-    dim = x.dims[1]
-    if dim is None:
-        return x
-    part = divided(p, dim, [groups, x.shape[1] // groups])[1]
-    shuffled = tuple(q._replace(repeat=q.repeat * groups) for q in part) if part else None
-    return x.replace(d1=shuffled)
-
-
-@rule("getitem")
-def _getitem(p: Propagation, node: Any, items: Sequence[Any], index: int) -> Any:
-    return items[index]

@@ -24,6 +24,10 @@ class Labels:
     shape: tuple[int, ...]
     dims: tuple[Dim | None, ...]
 
+    def without(self, axis: int) -> Labels:
+        """The labels with one dimension gone."""
+        return Labels(self.shape[:axis] + self.shape[axis + 1 :], self.dims[:axis] + self.dims[axis + 1 :])
+
     def replace(self, **changes: Dim | None) -> Labels:
         """The same labels with other dimensions, given as `d1=...`."""
         dims = list(self.dims)

@@ -1,0 +1,71 @@
+"""What a user may ask of a width space."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from bcnet.errors import WidthError
+
+
+@dataclass(frozen=True)
+class SpaceOptions:
+    """Settings of `WidthSpace.trace`.
+
+    Args:
+        num_choices: `K` of `floor(l * k / K)`.
+        min_ratio: smallest width over full width of every group.
+        multiple_of: every choice but the full width is a multiple of this.
+        ignore: patterns of layers that stay at full width.
+        only: patterns of the layers to search; all others stay at full width.
+        ties: layers that must keep the same channels, beyond what the network ties.
+        choices: own widths for groups, by group name.
+        vary_outputs: whether the channels of the network's outputs may change too.
+
+    Example: `SpaceOptions(ignore=("stem*",), ties=(("layer1.0.conv1", "layer1.1.conv1"),))`.
+    """
+
+    num_choices: int = 20
+    min_ratio: float = 0.0
+    multiple_of: int = 1
+    ignore: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    ties: tuple[tuple[str, ...], ...] = ()
+    choices: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    vary_outputs: bool = False
+
+    def __post_init__(self) -> None:
+        if not _whole(self.num_choices):
+            raise WidthError(f"num_choices is a positive int; got {self.num_choices!r}")
+        if (
+            isinstance(self.min_ratio, bool)
+            or not isinstance(self.min_ratio, (int, float))
+            or not 0 <= self.min_ratio <= 1
+        ):
+            raise WidthError(f"min_ratio is in [0, 1]; got {self.min_ratio!r}")
+        if not _whole(self.multiple_of):
+            raise WidthError(f"multiple_of is a positive int; got {self.multiple_of!r}")
+        for name in ("ignore", "only"):
+            patterns = getattr(self, name)
+            if not isinstance(patterns, tuple) or not all(isinstance(p, str) for p in patterns):
+                raise WidthError(f"{name} is a sequence of patterns such as 'layer4.*'; got {patterns!r}")
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def matches(pattern: str, parameter: str) -> bool:
+    """Whether a pattern names the parameter, its layer, or a module around it.
+
+    Example: `layer4`, `layer4.*.conv1` and `layer4.0.conv1.weight` all match the parameter `layer4.0.conv1.weight`.
+    """
+    parts = parameter.split(".")
+    return any(fnmatchcase(".".join(parts[:n]), pattern) for n in range(1, len(parts) + 1))
+
+
+def as_tuple(value: Any) -> tuple[Any, ...]:
+    """A lone pattern as a sequence of one."""
+    return (value,) if isinstance(value, str) else tuple(value)

@@ -1,0 +1,161 @@
+"""Rules for what joins dimensions, cuts them into parts, and shuffles their channels.
+
+What the model's own code cuts into equal parts must stay equal at every width: the parts keep the same channels.
+Numbers that the code holds (`x[:, :16]`) are seen by the trial, which runs narrow paths afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from bcnet.space.rules.shape import divided
+from bcnet.space.rules.table import Labels, out_shape, rule
+from bcnet.space.symbols import Dim
+
+if TYPE_CHECKING:
+    from bcnet.space.propagation import Propagation
+
+_PARTS = "channels divided into parts that do not correspond"
+
+
+@rule("cat", "concat", "concatenate")
+def _cat(p: Propagation, node: Any, tensors: Sequence[Labels], dim: int = 0) -> Labels:
+    axis, shape = dim % len(tensors[0].shape), out_shape(node)
+    dims: list[Dim | None] = [
+        None if d == axis else p.join([t.dims[d] for t in tensors], "joined with channels that are held at full width")
+        for d in range(len(shape))
+    ]
+    if any(t.dims[axis] is not None for t in tensors):
+        reason = p.reason("joined channels without a label")
+        dims[axis] = tuple(piece for t in tensors for piece in t.dims[axis] or p.symbols.fresh(t.shape[axis], reason))
+    return Labels(shape, tuple(dims))
+
+
+@rule("stack")
+def _stack(p: Propagation, node: Any, tensors: Sequence[Labels], dim: int = 0) -> Labels:
+    shape = out_shape(node)
+    dims: list[Dim | None] = [
+        p.join([t.dims[d] for t in tensors], "joined with channels that are held at full width")
+        for d in range(len(shape) - 1)
+    ]
+    dims.insert(dim % len(shape), None)
+    return Labels(shape, tuple(dims))
+
+
+@rule("unbind")
+def _unbind(p: Propagation, node: Any, x: Labels, dim: int = 0) -> tuple[Labels, ...]:
+    part = _without(p, x, dim % len(x.shape))
+    return (part,) * x.shape[dim]
+
+
+@rule("select")
+def _select(p: Propagation, node: Any, x: Labels, dim: int, index: int) -> Labels:
+    return _without(p, x, dim % len(x.shape))
+
+
+def _without(p: Propagation, x: Labels, axis: int) -> Labels:
+    """The labels with one dimension gone, of which single elements are picked."""
+    p.fix(x.dims[axis], p.reason("single channels are picked by their number"))
+    return x.without(axis)
+
+
+@rule("slice")
+def _slice(
+    p: Propagation, node: Any, x: Labels, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Labels:
+    axis, shape = dim % len(x.shape), out_shape(node)
+    if x.dims[axis] is None or shape == x.shape:
+        return Labels(shape, x.dims)
+    size = shape[axis]
+    first = (start or 0) % x.shape[axis]
+    if step == 1 and size and x.shape[axis] % size == 0 and first % size == 0:
+        return equal_parts(p, x, x.shape[axis] // size, axis)[first // size]
+    return _picked(p, x, [size], axis, "channels picked by number: the model's code may count on exactly these")[0]
+
+
+@rule("split", "split_with_sizes")
+def _split(p: Propagation, node: Any, x: Labels, sizes: Any, dim: int = 0) -> tuple[Labels, ...]:
+    axis = dim % len(x.shape)
+    found = [value.shape[axis] for value in node.meta["val"]]
+    if x.dims[axis] is None:
+        return tuple(Labels(tuple(value.shape), x.dims) for value in node.meta["val"])
+    if len(set(found)) == 1:
+        return equal_parts(p, x, len(found), axis)
+    return _picked(p, x, found, axis, "channels split at numbers that the model's code holds")
+
+
+@rule("chunk")
+def _chunk(p: Propagation, node: Any, x: Labels, chunks: int, dim: int = 0) -> tuple[Labels, ...]:
+    parts: tuple[Labels, ...] = _split(p, node, x, None, dim)
+    return parts
+
+
+@rule("glu")
+def _glu(p: Propagation, node: Any, x: Labels, dim: int = -1) -> Labels:
+    return equal_parts(p, x, 2, dim % len(x.shape))[0]
+
+
+def equal_parts(p: Propagation, x: Labels, count: int, axis: int) -> tuple[Labels, ...]:
+    """A dimension in `count` equal parts, which keep the same channels so that they stay equal.
+
+    Where every channel owns a multiple of `count` elements, each part takes its share of every channel's elements
+    (which elements they are does not matter to the sizes).
+    """
+    dim = x.dims[axis]
+    shape = (*x.shape[:axis], x.shape[axis] // count, *x.shape[axis + 1 :])
+    part: Dim | None = None
+    if dim is not None:
+        pieces = p.symbols.resolve(dim)
+        if all(piece.repeat % count == 0 for piece in pieces):
+            part = tuple(piece._replace(repeat=piece.repeat // count) for piece in pieces)
+        else:
+            reason = p.reason(_PARTS)
+            part, *others = p.symbols.split(dim, [shape[axis]] * count, reason)
+            for other in others:
+                p.symbols.unify(part, other, reason)
+    return (Labels(shape, (*x.dims[:axis], part, *x.dims[axis + 1 :])),) * count
+
+
+def _picked(p: Propagation, x: Labels, sizes: Sequence[int], axis: int, why: str) -> tuple[Labels, ...]:
+    """Parts of a dimension that has to stay as it is."""
+    reason = p.reason(why)
+    p.fix(x.dims[axis], reason)
+    return tuple(
+        Labels(
+            (*x.shape[:axis], size, *x.shape[axis + 1 :]),
+            (*x.dims[:axis], p.symbols.fresh(size, reason), *x.dims[axis + 1 :]),
+        )
+        for size in sizes
+    )
+
+
+@rule("pixel_shuffle")
+def _pixel_shuffle(p: Propagation, node: Any, x: Labels, factor: int) -> Labels:
+    shape, axis = out_shape(node), len(x.shape) - 3
+    out = p.symbols.fresh(shape[axis])
+    p.unify(x.dims[axis], (out[0]._replace(repeat=factor**2),), "pixels shuffled out of fixed channels")
+    return Labels(shape, x.dims).replace(**{f"d{axis}": out})
+
+
+@rule("pixel_unshuffle")
+def _pixel_unshuffle(p: Propagation, node: Any, x: Labels, factor: int) -> Labels:
+    axis = len(x.shape) - 3
+    dim = x.dims[axis]
+    grown = None if dim is None else tuple(q._replace(repeat=q.repeat * factor**2) for q in p.symbols.resolve(dim))
+    return Labels(out_shape(node), x.dims).replace(**{f"d{axis}": grown})
+
+
+@rule("channel_shuffle")
+def _channel_shuffle(p: Propagation, node: Any, x: Labels, groups: int) -> Labels:
+    dim = x.dims[1]
+    if dim is None:
+        return x
+    part = divided(p, dim, [groups, x.shape[1] // groups])[1]
+    shuffled = tuple(q._replace(repeat=q.repeat * groups) for q in part) if part else None
+    return x.replace(d1=shuffled)
+
+
+@rule("getitem")
+def _getitem(p: Propagation, node: Any, items: Sequence[Any], index: int) -> Any:
+    return items[index]
