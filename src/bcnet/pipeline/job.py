@@ -18,7 +18,7 @@ from bcnet.pipeline.html import write_page
 from bcnet.pipeline.progress import Reporter
 from bcnet.pipeline.result import Networks, result_document
 from bcnet.pipeline.run_directory import RunDirectory, check_usable, read_settings, write_document
-from bcnet.pipeline.settings import Settings, check_device, default_recipe, make_settings, split_changes
+from bcnet.pipeline.settings import Settings, default_recipe, make_settings, split_changes
 from bcnet.pipeline.stages import Context, choose, evolve, find_prior, train_final, train_supernet
 from bcnet.pipeline.subject import ModelLike, Source, open_source, prepare
 from bcnet.searchers import SearchResult
@@ -95,7 +95,6 @@ def search(
 
 def _run(source: Source, request: Settings, path: Path, reporter: Reporter) -> SearchOutcome:
     settings = request.settled(read_settings(path) if (path / "settings.json").exists() else None)
-    check_device(settings.device or "cpu")
     subject = prepare(source, settings)  # before anything is written: most mistakes show here
     with RunDirectory.open(path, settings) as directory, _threads(settings.threads):
         return _stages(Context(settings, subject, directory, reporter))

@@ -65,16 +65,21 @@ class Settings(BaseModel):
         return hashlib.sha256(document.encode()).hexdigest()[:16]
 
     def settled(self, stored: Settings | None = None) -> Settings:
-        """The settings with what was left open (threads, device, precision) taken from `stored`, else from here."""
+        """The settings with what was left open (threads, device, precision) taken from `stored`, else from here.
+
+        Raises:
+            RecipeError: the device is none that torch has here, or cannot compute in the precision.
+        """
         device = self.device or (stored.device if stored else None) or _best_device()
         threads = self.threads or (stored.threads if stored else None) or torch.get_num_threads()
+        place = check_device(device)
         settled: dict[str, Any] = {"device": device, "threads": threads}
         for name in ("supernet", "final"):
             recipe: Recipe = getattr(self, name)
             precision = recipe.precision
             if precision == "auto" and stored is not None:
                 precision = getattr(stored, name).precision
-            precision = resolve_precision(precision, torch.device(device))
+            precision = resolve_precision(precision, place)
             settled[name] = recipe.model_copy(update={"precision": precision})
         return self.model_copy(update=settled)
 

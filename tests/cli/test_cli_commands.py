@@ -1,0 +1,148 @@
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from bcnet.cli import parse
+from bcnet.cli.app import app
+from bcnet.errors import BudgetError
+from bcnet.pipeline.run_directory import read_document
+
+SEARCH = ["search", "--model", "resnet_digits", "--data", "digits", "--budget", "0.5", "--threads", "1"]
+QUICK = [*SEARCH, "--epochs", "1", "--population", "2", "--generations", "2", "--num-choices", "4"]
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], terminal_width=120)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "digits"
+    outcome = run(*QUICK, "--out", folder)
+    assert outcome.exit_code == 0, outcome.output
+    return folder, outcome.output
+
+
+def test_a_search_ends_with_the_table(finished):
+    folder, output = finished
+    for name in ("original", "Uniform", "searched", "test top-1", "final.safetensors", "95 % interval"):
+        assert name in output
+    assert (folder / "report.html").exists()
+    assert "supernet: 8 steps" in output  # plain lines, since this is no terminal
+    assert "\x1b[" not in output
+
+
+def test_report_shows_the_same_again(finished):
+    folder, output = finished
+    again = run("report", folder)
+    assert again.exit_code == 0
+    assert "searched" in again.output
+    top1 = read_document(folder / "result.json")["networks"]["searched"]["test_top1"]
+    assert f"{top1:.2f}" in output
+    assert f"{top1:.2f}" in again.output
+
+
+def test_the_same_command_does_nothing_again(finished):
+    folder, _ = finished
+    outcome = run(*QUICK, "--out", folder)
+    assert outcome.exit_code == 0
+    assert "supernet:" not in outcome.output
+
+
+def test_another_configuration_is_refused(finished):
+    folder, _ = finished
+    outcome = run(*QUICK, "--seed", "1", "--out", folder)
+    assert outcome.exit_code == 2
+    assert "another configuration: seed is 0 there and 1 here" in outcome.stderr
+
+
+def test_a_damaged_result_is_not_shown(finished, tmp_path):
+    folder, _ = finished
+    for name in ("settings.json", "result.json"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes().replace(b"digits", b"letters"))
+    outcome = run("report", tmp_path)
+    assert outcome.exit_code == 2
+    assert "is damaged" in outcome.stderr
+
+
+def test_a_run_without_result_says_how_to_finish(finished, tmp_path):
+    (tmp_path / "settings.json").write_bytes((finished[0] / "settings.json").read_bytes())
+    outcome = run("report", tmp_path)
+    assert outcome.exit_code == 2
+    assert "has no result yet: repeat its `bcnet search` command" in outcome.stderr
+
+
+def test_profile_shows_groups_choices_and_costs():
+    outcome = run("profile", "resnet_digits", "--widths", "8,12,12,16,16,24")
+    assert outcome.exit_code == 0
+    for text in ("6 width groups", "1,189,344", "33,354", "chosen widths", "narrowest of the space"):
+        assert text in outcome.output
+
+
+def test_profile_lists_names():
+    outcome = run("profile", "--list")
+    assert outcome.exit_code == 0
+    for text in ("vgg19", "cifar10", "vgg19-cifar10"):
+        assert text in outcome.output
+
+
+@pytest.mark.parametrize("command", [[], ["search"], ["profile"], ["report"]])
+def test_help_reads_like_a_manual_page(command):
+    outcome = run(*command, "--help")
+    assert outcome.exit_code == 0
+    assert "Example" in outcome.output
+    assert f"bcnet {command[0] if command else 'search'}" in outcome.output
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("0.5", 0.5), ("1.0", 1.0), (".25", 0.25), ("150M", 150_000_000), ("1.5g", 1_500_000_000), ("20_000", 20_000)],
+)
+def test_a_budget_is_a_ratio_or_a_count(text, value):
+    found = parse.limit(text)
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1e5", "0.5.5", "M", "nan", "inf", "_"])
+def test_other_budgets_are_refused(text):
+    with pytest.raises(BudgetError, match="--budget is a ratio"):
+        parse.limit(text)
+
+
+def test_changes_have_yaml_types():
+    assert parse.changes(["lr=0.1", "epochs=3", "optimizer=rmsprop", "clip_norm=null"]) == {
+        "lr": 0.1,
+        "epochs": 3,
+        "optimizer": "rmsprop",
+        "clip_norm": None,
+    }
+
+
+def test_ctrl_c_says_what_is_kept_and_the_run_goes_on(tmp_path):
+    command = [sys.executable, "-W", "error", "-m", "bcnet", *SEARCH, "--population", "2", "--generations", "1"]
+    command += ["--epochs", "4", "--out", str(tmp_path / "run")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 120
+        while not (tmp_path / "run" / "settings.json").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.kill(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "Run the same command to go on" in errors
+    assert "Traceback" not in errors
+    assert not (tmp_path / "run" / "result.json").exists()
+    outcome = run(*command[5:])
+    assert outcome.exit_code == 0, outcome.output
+    assert read_document(tmp_path / "run" / "result.json")["epochs"] == {"supernet": 4, "final": 4}
+
+
+def test_python_m_bcnet_is_the_command():
+    shown = subprocess.run([sys.executable, "-m", "bcnet", "--help"], capture_output=True, text=True, check=True)
+    assert re.search(r"search.*profile.*report", shown.stdout, re.DOTALL)

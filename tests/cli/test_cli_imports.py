@@ -1,0 +1,75 @@
+"""Importing stays light, and packages know only what the design's table lets them know."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bcnet
+
+SOURCE = Path(bcnet.__file__).parent
+HEAVY = ("torch", "pymoo", "cvxpy", "datasets", "matplotlib", "torchvision", "sklearn", "scipy", "rich", "pydantic")
+LAYERS = {
+    "errors": set(),
+    "space": set(),
+    "supernet": {"space"},
+    "data": {"space", "supernet"},
+    "train": {"space", "supernet", "data"},
+    "searchers": {"space"},
+    "models": {"space"},
+    "testing": {"space", "searchers"},
+    "pipeline": {"space", "supernet", "data", "train", "searchers", "models"},
+}
+SEES_A_SUPERNET = "evaluator"
+
+
+def imported(file: Path) -> set[str]:
+    """The packages of bcnet that a file imports, also inside functions and for type checking."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "bcnet":
+            parts = node.module.split(".")
+            found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("bcnet.")}
+    return found
+
+
+@pytest.mark.parametrize("package", LAYERS)
+def test_imports_point_upward_only(package):
+    files = list((SOURCE / package).rglob("*.py")) or [SOURCE / f"{package}.py"]
+    for file in files:
+        allowed = LAYERS[package] | {"errors", package}
+        if package == "searchers" and file.stem == SEES_A_SUPERNET:
+            allowed |= {"supernet"}
+        if file.exists():
+            assert imported(file) <= allowed, file
+
+
+def test_importing_bcnet_imports_nothing_heavy():
+    script = f"import bcnet, sys; print([name for name in {HEAVY!r} if name in sys.modules])"
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
+
+
+def test_the_core_needs_none_of_the_searchers_packages():
+    script = (
+        "import bcnet, sys; bcnet.WidthSpace, bcnet.Supernet, bcnet.build, bcnet.Recipe; "
+        "print([name for name in ('pymoo', 'cvxpy', 'datasets', 'matplotlib', 'torchvision') if name in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
+
+
+def test_every_public_name_is_there():
+    for name in bcnet.__all__:
+        assert getattr(bcnet, name) is not None
+    assert set(bcnet.__all__) <= set(dir(bcnet))
+    assert bcnet.__version__
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'serach'"):
+        _ = bcnet.serach

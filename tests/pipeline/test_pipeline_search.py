@@ -1,0 +1,213 @@
+import json
+import sqlite3
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny_job import Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
+
+from bcnet import Budget
+from bcnet.errors import BudgetError, DataError, ModelError, RecipeError, RunError, TraceError, TrainingError
+from bcnet.pipeline.run_directory import read_document
+
+WEIGHTS = ("supernet", "records", "original", "uniform", "final")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    return tiny_search(folder)
+
+
+def traces(folder):
+    """Everything a run leaves that must not depend on interruptions."""
+    result = read_document(folder / "result.json")
+    result.pop("seconds")
+    with sqlite3.connect(folder / "evaluations.sqlite") as connection:
+        rows = connection.execute("SELECT * FROM evaluations ORDER BY position").fetchall()
+    connection.close()
+    return {name: (folder / f"{name}.safetensors").read_bytes() for name in WEIGHTS} | {
+        "result": result,
+        "rows": rows,
+        "prior": (folder / "prior.json").read_bytes(),
+        "picture": (folder / "ratios.svg").read_bytes(),
+    }
+
+
+def test_a_run_gives_a_plain_narrow_trained_network(finished):
+    network = finished.network
+    assert type(network) is TinyNetwork
+    assert not network.training
+    assert (network.first[0].out_channels, network.second[0].out_channels) == finished.widths
+    assert network(torch.zeros(2, 1, 8, 8)).shape == (2, 3)
+    document = finished.result
+    searched = document["networks"]["searched"]
+    assert searched["macs_ratio"] <= 0.5
+    assert searched["params"] == sum(p.numel() for p in network.parameters())
+    assert document["networks"]["uniform"]["macs_ratio"] <= 0.5
+    assert document["networks"]["original"]["macs_ratio"] == 1
+    assert list(document["widths"].values()) == list(finished.widths)
+    assert len(finished.found.evaluations) == document["search"]["evaluations"]
+    low, high = document["search"]["fresh_interval"]
+    assert low <= document["search"]["fresh_score"] <= high
+
+
+def test_the_run_directory_holds_what_the_page_promises(finished):
+    names = {path.name for path in finished.run_dir.iterdir()}
+    assert {f"{name}.safetensors" for name in WEIGHTS} <= names
+    assert {"settings.json", "space.json", "prior.json", "evaluations.sqlite", "rescored.json"} <= names
+    assert {"result.json", "report.html", "ratios.svg", "ratios.png", "seconds.json"} <= names
+    assert not any(name.endswith(".tmp") for name in names)
+    assert list((finished.run_dir / "checkpoints").iterdir()) == []
+    assert set(load_file(finished.run_dir / "final.safetensors")) == set(finished.network.state_dict())
+    page = (finished.run_dir / "report.html").read_text()
+    assert page.count("<svg") == 2
+    assert "src=" not in page
+    assert "<link" not in page
+    assert "<script" not in page
+
+
+def test_a_finished_run_is_not_run_again(finished):
+    before = {p.name: p.stat().st_mtime_ns for p in finished.run_dir.glob("*.safetensors")}
+    recorder = Recorder()
+    again = tiny_search(finished.run_dir, reporter=recorder)
+    assert {p.name: p.stat().st_mtime_ns for p in finished.run_dir.glob("*.safetensors")} == before
+    assert recorder.stages == ["evolution"]  # replayed from its evaluations
+    assert again.widths == finished.widths
+    for name, tensor in finished.network.state_dict().items():
+        assert torch.equal(tensor, again.network.state_dict()[name])
+    assert {k: v for k, v in again.result.items() if k != "seconds"} == {
+        k: v for k, v in finished.result.items() if k != "seconds"
+    }
+
+
+@pytest.mark.parametrize(
+    "stop", [("supernet", 1), ("supernet", 8), ("prior", 1), ("evolution", 3), ("original", 2), ("searched", 10)]
+)
+def test_a_run_stopped_anywhere_ends_like_one_that_never_stopped(finished, tmp_path, stop):
+    with pytest.raises(StoppedError):
+        tiny_search(tmp_path, reporter=Recorder(stop))
+    assert not (tmp_path / "result.json").exists()
+    torch.rand(3)
+    tiny_search(tmp_path)
+    assert traces(tmp_path) == traces(finished.run_dir)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seed": 1}, r"another configuration: seed is 0 there and 1 here"),
+        ({"changes": {"lr": 0.1}}, r"supernet.lr is 0.05 there and 0.1 here"),
+        ({"supernet_epochs": 5}, r"supernet.epochs is 2 there and 5 here"),
+        ({"budget": Budget(macs=0.6)}, r"budget_macs is 0.5 there and 0.6 here"),
+        ({"strategy": "bilateral"}, r"strategy is 'complementary' there and 'bilateral' here"),
+        ({"data": tiny_data(126)}, r"data is 'stripes \w+' there"),
+    ],
+)
+def test_a_run_of_another_configuration_is_refused(finished, changes, message):
+    with pytest.raises(RunError, match=message):
+        tiny_search(finished.run_dir, **changes)
+
+
+def test_what_was_left_open_is_taken_from_the_run(finished, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
+    assert tiny_search(finished.run_dir, threads=None).widths == finished.widths
+
+
+def test_a_folder_that_is_no_run_directory_is_refused_and_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(RunError, match=r"is no run directory: it has no settings.json and holds thesis.tex"):
+        tiny_search(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+    with pytest.raises(RunError, match="is a file"):
+        tiny_search(tmp_path / "thesis.tex")
+
+
+@pytest.mark.parametrize("name", ["settings.json", "prior.json", "final.safetensors", "supernet.safetensors"])
+def test_a_damaged_file_is_never_taken_for_a_result(finished, tmp_path, name):
+    for path in finished.run_dir.iterdir():
+        if path.is_file():
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    content = bytearray((tmp_path / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(RunError, match=f"{name} is damaged"):
+        tiny_search(tmp_path)
+
+
+def test_files_of_two_runs_do_not_mix(finished, tmp_path):
+    with pytest.raises(StoppedError):
+        tiny_search(tmp_path, seed=1, reporter=Recorder(("prior", 1)))
+    (tmp_path / "supernet.safetensors").write_bytes((finished.run_dir / "supernet.safetensors").read_bytes())
+    with pytest.raises(RunError, match="belongs to"):
+        tiny_search(tmp_path, seed=1)
+
+
+def test_two_processes_do_not_share_a_run(finished):
+    import fcntl
+
+    with open(finished.run_dir / "lock", "r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write("4711\n")
+        lock.flush()
+        with pytest.raises(RunError, match="process 4711 works in run directory"):
+            tiny_search(finished.run_dir)
+
+
+class WrongOutput(TinyNetwork):
+    def forward(self, x):
+        return self.second(self.first(x))
+
+
+class WrongInput(TinyNetwork):
+    def forward(self, x):
+        return super().forward(x.repeat(1, 2, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "message"),
+    [
+        ({"budget": Budget(macs=10)}, BudgetError, "narrowest network of the space"),
+        ({"budget": Budget(macs=1e-4)}, BudgetError, "narrowest network of the space"),
+        ({"changes": {"batch_size": 1000}}, DataError, "at most the number of images"),
+        ({"model": WrongInput}, TraceError, "WrongInput must run on the example input"),
+        ({"model": WrongOutput}, ModelError, r"must return logits \(batch, classes\)"),
+        ({"model": lambda: 3}, ModelError, "must return a torch.nn.Module; got int"),
+        ({"recipe": "vgg20"}, RecipeError, "one of"),
+        ({"population": 0}, RecipeError, "'population' must be greater than 0; got 0"),
+        ({"strategy": "trilateral"}, RecipeError, "'strategy' must be 'complementary'"),
+        ({"device": "abacus"}, RecipeError, "device must be one"),
+        ({"speed": 3}, RecipeError, "unknown key 'speed'"),
+        ({"min_ratio": 0.9}, BudgetError, "lower min_ratio"),
+    ],
+)
+def test_mistakes_are_found_before_anything_is_written(tmp_path, changes, kind, message):
+    with pytest.raises(kind, match=message):
+        tiny_search(tmp_path / "run", **changes)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_loss_that_is_no_number_stops_the_run_without_a_result(tmp_path):
+    with pytest.raises(TrainingError, match=r"stage supernet, step \d+ at widths .* finite number"):
+        tiny_search(tmp_path, changes={"lr": 1e30, "schedule.kind": "cosine"})
+    assert not list(tmp_path.glob("*.safetensors"))
+    assert not (tmp_path / "result.json").exists()
+
+
+def test_a_module_is_searched_as_it_is_and_stays_as_it_was(tmp_path):
+    torch.manual_seed(0)
+    model = TinyNetwork()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    outcome = tiny_search(tmp_path, model=model)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name])
+    assert outcome.network is not model
+    assert json.loads((tmp_path / "settings.json").read_text())["model"].startswith("TinyNetwork ")
+
+
+def test_distillation_has_the_original_as_teacher(tmp_path):
+    plain = tiny_search(tmp_path / "plain")
+    taught = tiny_search(tmp_path / "taught", changes={"distillation.weight": 0.9})
+    assert plain.widths == taught.widths
+    assert plain.result["networks"]["original"] == taught.result["networks"]["original"]
+    assert not torch.equal(plain.network.head.weight, taught.network.head.weight)

@@ -1,0 +1,70 @@
+"""A job that takes a second or two: three kinds of stripes on 8x8 images, a network of two groups."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from bcnet import Budget, DataSet, Recipe, Reporter
+from bcnet.data import Augmentation
+
+RECIPE = Recipe(lr=0.05, batch_size=16, epochs=2, precision="fp32")
+SMALL = {"population": 4, "generations": 2, "parents": 2, "num_choices": 4, "threads": 1}
+
+
+class TinyNetwork(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())
+        self.second = nn.Sequential(nn.Conv2d(8, 12, 3, stride=2), nn.BatchNorm2d(12), nn.ReLU(), nn.Dropout(0.1))
+        self.head = nn.Linear(12, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.second(self.first(x)).mean((2, 3)))
+
+
+def tiny_data(count: int = 120) -> DataSet:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(count) % 3
+    pixels = torch.randint(100, (count, 1, 8, 8), generator=generator, dtype=torch.uint8)
+    pixels[labels == 1, :, ::2] += 100
+    pixels[labels == 2, :, :, ::2] += 100
+    return DataSet.from_tensors(
+        (pixels[30:], labels[30:]), (pixels[:30], labels[:30]), name="stripes", augmentation=Augmentation(padding=1)
+    )
+
+
+def tiny_search(folder, **changes):
+    import bcnet
+
+    options = {"budget": Budget(macs=0.5), "run_dir": folder, "recipe": RECIPE} | SMALL | changes
+    model = options.pop("model", TinyNetwork)
+    data = options.pop("data", None) or tiny_data()
+    return bcnet.search(model, data, **options)
+
+
+class StoppedError(Exception):
+    pass
+
+
+class Recorder(Reporter):
+    """Remembers stages, and stops the run when a stage has done some units."""
+
+    def __init__(self, stop: tuple[str, int] | None = None) -> None:
+        self.stages: list[str] = []
+        self.stop = stop
+
+    def stage(self, name, total, unit):
+        from contextlib import contextmanager
+
+        @contextmanager
+        def inside():
+            self.stages.append(name)
+
+            def advance(done, detail):
+                if self.stop == (name, done):
+                    raise StoppedError
+
+            yield advance
+
+        return inside()
