@@ -92,9 +92,9 @@ def solve(
     objective = sum(float(e @ p) for e, p in zip(errors, rows, strict=True))
     return QCQPSolution(
         P=rows,
-        objective=objective,
-        lower_bound=min(lower, objective),
-        gap=max(0.0, objective - lower) / span,
+        objective=float(objective),
+        lower_bound=float(min(lower, objective)),
+        gap=float(max(0.0, objective - lower) / span),
         macs=_expected(space, "macs", rows),
         params=_expected(space, "params", rows),
         multipliers=tuple(dual.multipliers.tolist()),

@@ -24,11 +24,11 @@ def select_records(
     widths: npt.ArrayLike,
     losses: npt.ArrayLike,
     *,
-    keep: int = 100,
+    keep: int | None = 100,
     rule: Rule = DEFAULT_RULE,
     window: int = 200,
 ) -> tuple[IntArray, FloatArray]:
-    """The `keep` best records: widths `(m, groups)` and comparable losses `(m,)`, best first.
+    """The `keep` best records (None: all): widths `(m, groups)` and comparable losses `(m,)`, best first.
 
     `steps` and `losses` have shape `(records,)`, `widths` `(records, groups)`. `rule` says how losses of different
     times are compared: "naive" takes them as they are, "running-mean" subtracts the mean of the `window` records around
@@ -41,7 +41,7 @@ def select_records(
     times, table, values = _checked(steps, widths, losses)
     if rule not in get_args(Rule):
         raise SearchError(f"the rule for records is one of {', '.join(get_args(Rule))}; got {rule!r}")
-    if keep < 1 or window < 2:
+    if (keep is not None and keep < 1) or window < 2:
         raise SearchError(f"keep is at least 1 and window at least 2; got {keep} and {window}")
     order = np.argsort(times, kind="stable")
     comparable = values.copy()

@@ -47,7 +47,7 @@ def toy_space(groups: int, channels: int = 32, choices: int = 8, parameters: int
     return WidthSpace(
         groups=tuple(WidthGroup(f"conv{g}", channels, 1, grid, (f"conv{g}.weight",)) for g in range(groups)),
         macs_terms=Polynomial(MappingProxyType({**terms, **pairs})),
-        params_terms=Polynomial(MappingProxyType({(): parameters, **{key: 9 for key in pairs}, (0,): 27})),
+        params_terms=Polynomial(MappingProxyType({(): parameters, **dict.fromkeys(pairs, 9), (0,): 27})),
     )
 
 

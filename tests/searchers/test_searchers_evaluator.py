@@ -1,0 +1,62 @@
+"""Scores of a supernet, here of one made of a formula."""
+
+import numpy as np
+import pytest
+import torch
+
+from bcnet.errors import SearchError
+from bcnet.searchers import SupernetEvaluator, confidence_interval, rescore
+from bcnet.searchers.result import Candidate
+from bcnet.space import Cost, Side
+
+
+def paths(images, widths, side):
+    """LEFT is right on the first `widths[0]` of 10 classes, RIGHT always wrong."""
+    logits = torch.zeros(len(images), 11)
+    labels = images[:, 0, 0, 0].long()
+    right = (labels < widths[0]) & (side is Side.LEFT)
+    logits[torch.arange(len(images)), torch.where(right, labels, 10)] = 5.0
+    return logits
+
+
+def batches(count=2):
+    labels = torch.arange(10)
+    return [(labels.float().reshape(-1, 1, 1, 1), labels) for _ in range(count)]
+
+
+def test_the_score_is_the_mean_over_both_sides():
+    evaluator = SupernetEvaluator(paths, batches())
+    assert evaluator((6,)) == pytest.approx(30.0)
+    assert evaluator.on_side((6,), Side.LEFT) == pytest.approx(60.0)
+    assert evaluator.on_side((6,), Side.RIGHT) == 0.0
+    assert evaluator.per_image((6,)).shape == (20,)
+
+
+def test_the_loss_is_better_when_higher():
+    evaluator = SupernetEvaluator(paths, batches(), metric="loss")
+    assert evaluator((8,)) > evaluator((2,))
+
+
+def test_batches_have_one_size():
+    ragged = [*batches(1), (torch.zeros(3, 1, 1, 1), torch.zeros(3, dtype=torch.long))]
+    for wrong in ([], ragged):
+        with pytest.raises(SearchError, match="all of one size"):
+            SupernetEvaluator(paths, wrong)
+    with pytest.raises(SearchError, match="got 'f1'"):
+        SupernetEvaluator(paths, batches(), metric="f1")
+
+
+def test_the_best_are_scored_again_with_intervals():
+    flattering = [Candidate((w,), 100.0 - w, Cost(w, w)) for w in range(1, 9)]
+    again = rescore(flattering, SupernetEvaluator(paths, batches()), count=3)
+    assert [r.candidate.widths for r in again] == [(3,), (2,), (1,)]
+    assert all(r.low < r.score < r.high for r in again)
+
+
+def test_the_interval_covers_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    inside = 0
+    for _ in range(400):
+        low, high = confidence_interval(rng.normal(3.0, 2.0, size=50))
+        inside += low <= 3.0 <= high
+    assert 0.91 <= inside / 400 <= 0.98

@@ -1,0 +1,142 @@
+"""The interface itself: errors, results, random draws, and what pymoo is trusted with."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bcnet.errors import BudgetError, SearchError
+from bcnet.searchers import Evolution, Greedy, Problem, Random, RegularizedEvolution, Searcher, search_widths
+from bcnet.searchers.result import Candidate, hypervolume, pareto_front
+from bcnet.space import Budget, Cost
+from bcnet.testing import toy_space
+
+HALF = Budget(macs=0.5)
+seeds = st.integers(0, 10_000)
+
+
+@given(seeds, st.sampled_from([0.1, 0.3, 0.5, 0.8, 1.0]), st.integers(1, 30))
+@settings(max_examples=40, deadline=None)
+def test_random_widths_are_near_the_budget(seed, ratio, groups):
+    space = toy_space(groups, channels=64, choices=20)
+    problem = Problem.of(space, Budget(macs=ratio))
+    indices = problem.near_budget(20, np.random.default_rng(seed))
+    assert problem.feasible(indices).all()
+    if groups >= 5:
+        assert (problem.load(indices) >= 0.97).mean() >= 0.9
+
+
+@given(seeds)
+@settings(max_examples=20, deadline=None)
+def test_going_outward_meets_every_feasible_candidate_once(seed):
+    rng = np.random.default_rng(seed)
+    space = toy_space(3, choices=4)
+    problem = Problem.of(space, Budget(macs=float(rng.uniform(0.1, 1.0))))
+    met = list(problem.outward())
+    everything = np.stack(np.meshgrid(*(np.arange(4),) * 3), axis=-1).reshape(-1, 3)
+    assert sorted(met) == sorted(problem.widths(everything[problem.feasible(everything)]))
+
+
+@dataclass(frozen=True)
+class Fixed(Searcher):
+    batches: tuple = ()
+    limit: int = 10
+
+    def proposals(self, problem):
+        for batch in self.batches:
+            yield list(batch)
+
+
+def test_a_searcher_over_budget_is_told_so():
+    space = toy_space(3)
+    with pytest.raises(SearchError, match="within .* only; got"):
+        search_widths(space, lambda _: 1.0, HALF, searcher=Fixed(batches=((space.full,),)))
+
+
+def test_a_searcher_that_repeats_itself_forever_is_ended():
+    @dataclass(frozen=True)
+    class Stuck(Fixed):
+        def proposals(self, problem):
+            while True:
+                yield [space.narrowest]
+
+    space = toy_space(3)
+    assert len(search_widths(space, lambda _: 1.0, HALF, searcher=Stuck()).evaluations) == 1
+
+
+def test_scores_may_be_numpy_or_torch_numbers():
+    import torch
+
+    space = toy_space(3)
+    for convert in (np.float32, torch.tensor, int):
+        result = search_widths(space, lambda w, c=convert: c(sum(w)), HALF, searcher=Random(evaluations=3))
+        assert type(result.best.score) is float
+
+
+@pytest.mark.parametrize("seed", [-1, 0.5, True])
+def test_a_wrong_seed_is_refused(seed):
+    with pytest.raises(SearchError, match="seed of a search"):
+        search_widths(toy_space(3), lambda _: 1.0, HALF, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Evolution(population=0), "population of an evolution"),
+        (lambda: Evolution(mutation=1.5), "mutation of an evolution is a probability"),
+        (lambda: Random(evaluations=0), "evaluations of Random"),
+        (lambda: Greedy(step=0), "step of Greedy"),
+        (lambda: RegularizedEvolution(sample=50, population=40), "sample is in"),
+    ],
+)
+def test_wrong_settings_are_refused(make, message):
+    with pytest.raises(SearchError, match=message):
+        make()
+
+
+def test_best_under_answers_other_budgets():
+    space = toy_space(5)
+    result = search_widths(space, lambda w: float(sum(w)), HALF, searcher=Evolution(population=20, generations=5))
+    for ratio in (0.3, 0.4, 0.5):
+        best = result.best_under(Budget(macs=ratio))
+        limit = ratio * space.reference.macs
+        assert best.score == max(c.score for c in result.evaluations if c.cost.macs <= limit)
+    with pytest.raises(BudgetError, match="no evaluated candidate holds"):
+        result.best_under(Budget(macs=1))
+
+
+def test_hypervolume_is_the_area_of_the_steps():
+    front = (Candidate((1,), 2.0, Cost(2, 0)), Candidate((2,), 5.0, Cost(6, 0)))
+    assert pareto_front((*front, Candidate((3,), 1.0, Cost(4, 0)))) == front
+    assert hypervolume(front, score=1.0, macs=10) == pytest.approx((1 * 4 + 4 * 4) / 10)
+    assert hypervolume((), score=1.0, macs=10) == 0.0
+
+
+def test_callbacks_follow_every_evaluation():
+    seen = []
+    search_widths(
+        toy_space(4), lambda _: 1.0, HALF, searcher=Random(evaluations=5), callback=lambda c, n, m: seen.append((n, m))
+    )
+    assert seen == [(n, 5) for n in range(1, 6)]
+
+
+def test_greedy_follows_the_least_harm():
+    space = toy_space(3, choices=4)  # 8, 16, 24, 32
+    result = search_widths(space, lambda w: 10.0 * w[0] + 1.0 * w[1] + 0.1 * w[2], HALF, searcher=Greedy())
+    assert result.best.widths[0] == 32
+    assert result.best.widths[2] == 8
+    assert result.evaluations[0].cost.macs > result.budget.macs  # it starts from full width
+
+
+def test_evolution_ascends():
+    space = toy_space(12, channels=64, choices=20)
+    target = np.array([g.choices[(5 * i) % 12] for i, g in enumerate(space.groups)])
+
+    def score(widths):
+        return -float(np.abs(np.array(widths) - target).sum())
+
+    evolved = search_widths(space, score, Budget(macs=0.9), searcher=Evolution(generations=25))
+    drawn = search_widths(space, score, Budget(macs=0.9), searcher=Random(evaluations=1000))
+    assert evolved.best.score > drawn.best.score / 2
