@@ -227,9 +227,7 @@ def main(
 ) -> None:
     """Evaluations that each searcher needs on the table of 16,384 trained networks."""
     if not data.is_file():
-        raise SystemExit(
-            f"the table {data} is not there: put Channel-Bench-Macro's mobilenet.csv there, or give --data"
-        )
+        raise SystemExit(f"the table {data} is not there: get Channel-Bench-Macro's mobilenet.csv, or give --data")
     if quick:
         out, exact_seeds, noisy_seeds = out.with_name("quick_" + out.name), 3, 1
     table = functools.cache(lambda: Table.read(data))

@@ -51,7 +51,7 @@ class Fixed(Searcher):
 
 def test_a_searcher_over_budget_is_told_so():
     space = toy_space(3)
-    with pytest.raises(SearchError, match="within .* only; got"):
+    with pytest.raises(SearchError, match=r"within .* only; got"):
         search_widths(space, lambda _: 1.0, HALF, searcher=Fixed(batches=((space.full,),)))
 
 

@@ -45,7 +45,7 @@ def test_another_space_or_other_settings_are_refused(tmp_path):
     filled(tmp_path / "e.sqlite", space)
     with pytest.raises(RunError, match="another space"):
         EvaluationStore(tmp_path / "e.sqlite", toy_space(5), "weights 1")
-    with pytest.raises(RunError, match="another settings.*weights 1.*weights 2"):
+    with pytest.raises(RunError, match=r"another settings.*weights 1.*weights 2"):
         EvaluationStore(tmp_path / "e.sqlite", space, "weights 2")
     with (
         EvaluationStore(tmp_path / "e.sqlite", space, "weights 1") as store,

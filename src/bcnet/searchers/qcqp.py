@@ -177,7 +177,7 @@ class Lagrangian:
     def starts(self, dual: DualMaximum, seed: int) -> Iterator[IntArray]:
         """Candidates `(groups,)` of small Lagrangian: those at the maximum, then those of slightly changed errors.
 
-        Errors are tilted per group, towards wide or narrow, by normal draws of growing size, which moves whole groups of
+        Errors are tilted per group, towards wide or narrow, by normal draws of growing size, which moves whole sets of
         rows from one optimal candidate to the other.
         """
         rng = np.random.default_rng(seed)

@@ -23,6 +23,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from pathlib import Path
 from types import MappingProxyType
@@ -40,13 +41,13 @@ _HALF = Budget(macs=0.5)
 
 def toy_space(groups: int, channels: int = 32, choices: int = 8, parameters: int = 9) -> WidthSpace:
     """A chain of `groups` convolutions, each `channels` wide at most: MACs couple neighbours, as in a plain network."""
-    terms = {(0,): 27 * 64, (groups - 1,): 10}
-    terms[(0,)] += terms.pop((groups - 1,)) if groups == 1 and (groups - 1,) != (0,) else 0
-    pairs = {(g, g + 1): 9 * 16 for g in range(groups - 1)}
+    pairs: dict[tuple[int, ...], int] = {(g, g + 1): 9 * 16 for g in range(groups - 1)}
+    ends: dict[tuple[int, ...], int] = {(0,): 27 * 64}
+    ends[groups - 1,] = ends.get((groups - 1,), 0) + 10
     grid = floor_choices(channels, choices)
     return WidthSpace(
         groups=tuple(WidthGroup(f"conv{g}", channels, 1, grid, (f"conv{g}.weight",)) for g in range(groups)),
-        macs_terms=Polynomial(MappingProxyType({**terms, **pairs})),
+        macs_terms=Polynomial(MappingProxyType({**ends, **pairs})),
         params_terms=Polynomial(MappingProxyType({(): parameters, **dict.fromkeys(pairs, 9), (0,): 27})),
     )
 
@@ -159,14 +160,18 @@ def names_the_widths_of_a_bad_score(make: Make) -> None:
     bad: list[Callable[[Widths], float]] = [lambda _: math.nan, lambda _: math.inf, lambda _: "0.9", failing]  # type: ignore[list-item,return-value]
     for score in bad:
         counted = _Counted(score)
-        try:
-            _search(make, space, _HALF, 50, counted)
-        except SearchError as error:
-            (widths,) = counted.calls
-            assert str(widths) in str(error)
-            assert score is not failing or isinstance(error.__cause__, ZeroDivisionError)
-        else:
-            raise AssertionError("a bad score went unnoticed")
+        error = _raised(SearchError, partial(_search, make, space, _HALF, 50, counted))
+        (widths,) = counted.calls
+        assert str(widths) in str(error)
+        assert score is not failing or isinstance(error.__cause__, ZeroDivisionError)
+
+
+def _raised(kind: type[Exception], call: Callable[[], object]) -> Exception:
+    try:
+        call()
+    except kind as error:
+        return error
+    raise AssertionError(f"no {kind.__name__} was raised")
 
 
 def refuses_an_infeasible_budget(make: Make) -> None:
@@ -174,12 +179,9 @@ def refuses_an_infeasible_budget(make: Make) -> None:
     space = toy_space(5)
     searcher, score = make(space, _HALF, 50), _Counted()
     cheapest = space.cost(space.narrowest).macs
-    try:
-        search_widths(space, score, Budget(macs=cheapest - 1), searcher=searcher)
-    except BudgetError as error:
-        assert f"{cheapest:,}" in str(error)
-    else:
-        raise AssertionError("an infeasible budget went unnoticed")
+    too_low = Budget(macs=cheapest - 1)
+    error = _raised(BudgetError, lambda: search_widths(space, score, too_low, searcher=searcher))
+    assert f"{cheapest:,}" in str(error)
     assert not score.calls
 
 
