@@ -221,8 +221,10 @@ def _evaluator(
 ) -> SupernetEvaluator:
     assert context.settings.device is not None
     precision, device = context.settings.supernet.precision, torch.device(context.settings.device)
+    trained_sides = STRATEGIES[context.settings.strategy]().sides
 
     def logits(images: torch.Tensor, widths: Widths, side: Side) -> torch.Tensor:
+        side = side if side in trained_sides else trained_sides[0]
         with autocast(precision, device):
             output: torch.Tensor = supernet(images, widths, side)
         return output

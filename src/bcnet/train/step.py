@@ -37,9 +37,13 @@ class Term:
 
 
 class Strategy(ABC):
-    """Which paths a step trains. `draws` widths are drawn per step, each giving its own terms."""
+    """Which paths a step trains. `draws` widths are drawn per step, each giving its own terms.
+
+    `sides` are those it trains: only these may score widths.
+    """
 
     draws: int = 1
+    sides: tuple[Side, ...] = (Side.LEFT, Side.RIGHT)
 
     @abstractmethod
     def terms(self, space: WidthSpace, widths: Widths) -> tuple[Term, ...]:
@@ -74,6 +78,8 @@ class Bilateral(Strategy):
 class Unilateral(Strategy):
     """The unilaterally augmented supernet of AutoSlim: LEFT paths only, `draws` of them per step."""
 
+    sides = (Side.LEFT,)
+
     def __init__(self, draws: int = 1) -> None:
         self.draws = draws
 
@@ -84,6 +90,8 @@ class Unilateral(Strategy):
 
 class UnilateralComplementary(Strategy):
     """The complementary strategy on a unilateral supernet, which makes it worse (Fig. 2b)."""
+
+    sides = (Side.LEFT,)
 
     def terms(self, space: WidthSpace, widths: Widths) -> tuple[Term, ...]:
         """`c` and `c~`, LEFT each."""

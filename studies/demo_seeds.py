@@ -1,0 +1,84 @@
+"""The demo over five seeds: does the searched network hold its own against the original and Uniform?
+
+    python studies/demo_seeds.py            # seeds 0-4, one after the other, into results/demo_digits.csv
+    python studies/demo_seeds.py --quick    # one tiny run, to see that everything works; writes nothing
+
+A row per seed; a seed already in the file is not run again. Accuracies are percent on the test digits, `seconds` is the
+wall time of the whole command, start to end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from provenance import append_row, finished, provenance
+
+OUTPUT = Path(__file__).resolve().parent.parent / "results" / "demo_digits.csv"
+DEMO = ["--model", "resnet_digits", "--data", "digits", "--budget", "0.5"]
+QUICK = ["--epochs", "1", "--population", "4", "--generations", "2"]
+NETWORKS = ("original", "uniform", "searched")
+
+
+def main() -> None:
+    options = arguments()
+    if options.quick:
+        print(run(0, [*DEMO, *QUICK], options.threads))
+        return
+    for seed in range(5):
+        key = {"configuration": " ".join(DEMO), "seed": str(seed)}
+        if not finished(OUTPUT, key):
+            append_row(OUTPUT, {**key, **run(seed, DEMO, options.threads), **provenance()})
+    show()
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one tiny run, nothing written")
+    parser.add_argument("--threads", type=int, default=2)
+    return parser.parse_args()
+
+
+def run(seed: int, demo: list[str], threads: int) -> dict[str, object]:
+    """One search from the command line, as columns."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "bcnet", "search", *demo, "--seed", str(seed), "--threads", str(threads)]
+        start = time.monotonic()
+        subprocess.run([*command, "--out", folder], check=True, stdout=subprocess.DEVNULL)
+        seconds = round(time.monotonic() - start, 1)
+        result = json.loads((Path(folder) / "result.json").read_text())
+    networks = result["networks"]
+    return {
+        **{f"{name}_top1": round(networks[name]["test_top1"], 3) for name in NETWORKS},
+        **{f"{name}_macs_ratio": round(networks[name]["macs_ratio"], 4) for name in NETWORKS},
+        **{f"{name}_params": networks[name]["params"] for name in NETWORKS},
+        "widths": " ".join(map(str, networks["searched"]["widths"])),
+        "score": round(result["search"]["score"], 3),
+        "fresh_score": round(result["search"]["fresh_score"], 3),
+        "evaluations": result["search"]["evaluations"],
+        "supernet_epochs": result["epochs"]["supernet"],
+        "final_epochs": result["epochs"]["final"],
+        "seconds": seconds,
+        "threads": threads,
+        "torch": result["versions"]["torch"],
+    }
+
+
+def show() -> None:
+    with OUTPUT.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for name in NETWORKS:
+        top1 = [float(row[f"{name}_top1"]) for row in rows]
+        print(f"{name:>9}: mean {statistics.mean(top1):.2f} %, seeds {' '.join(f'{value:.2f}' for value in top1)}")
+    print(f"  seconds: {' '.join(row['seconds'] for row in rows)}")
+
+
+if __name__ == "__main__":
+    main()
