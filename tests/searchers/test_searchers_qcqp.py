@@ -61,7 +61,7 @@ def test_expected_cost_is_the_mean_over_independent_draws(seed):
 
 
 @given(seeds, st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_lower_bound_is_below_every_feasible_distribution(seed, exact):
     rng = np.random.default_rng(seed)
     space = random_space(rng)

@@ -90,16 +90,12 @@ class ExpectedCost:
 
 
 def _contract(factor: Factor, rows: Sequence[FloatArray], keep: int | None = None) -> FloatArray:
+    """Expectation of a factor over the rows of its groups, all but `keep`: a number, or a vector over that group."""
     value = factor.table
     for axis in range(len(factor.groups) - 1, -1, -1):
-        if factor.groups[axis] != keep:
-            value = (
-                np.tensordot(value, rows[factor.groups[axis]], axes=(axis, 0))
-                if value.ndim > 2
-                else (
-                    value @ rows[factor.groups[axis]] if axis == value.ndim - 1 else rows[factor.groups[axis]] @ value
-                )
-            )
+        group = factor.groups[axis]
+        if group != keep:
+            value = np.asarray(np.moveaxis(value, axis, -1) @ rows[group])
     return value
 
 
