@@ -70,7 +70,19 @@ Example:
   bcnet report runs/demo
 """
 
-app = typer.Typer(help=_HELP, no_args_is_help=True, add_completion=False, rich_markup_mode="rich")
+
+def _page(text: str) -> str:
+    """Help text with its paragraphs unwrapped, for the terminal to wrap."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n"))
+
+
+app = typer.Typer(
+    help=_page(_HELP),
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_show_locals=False,
+)
 _SPACE, _TRAINING, _SEARCH, _MACHINE = "Width space", "Training", "Search", "Machine"
 
 NumChoices = Annotated[int, typer.Option(help="Widths each group may take.", rich_help_panel=_SPACE)]
@@ -93,7 +105,7 @@ def _guarded(command: Callable[_P, None]) -> Callable[_P, None]:
     return guarded
 
 
-@app.command(help=_SEARCH_HELP)
+@app.command(help=_page(_SEARCH_HELP))
 @_guarded
 def search(
     model: Annotated[str, typer.Option(help="Name, torchvision:NAME, timm:NAME or package.module:factory.")],
@@ -173,7 +185,7 @@ def search(
     show_result(console, outcome.result, str(out))
 
 
-@app.command(help=_PROFILE_HELP)
+@app.command(help=_page(_PROFILE_HELP))
 @_guarded
 def profile(
     model: Annotated[
@@ -205,7 +217,7 @@ def profile(
     show_space(Console(), space, model, chosen)
 
 
-@app.command(help=_REPORT_HELP)
+@app.command(help=_page(_REPORT_HELP))
 @_guarded
 def report(run: Annotated[Path, typer.Argument(help="Run directory.")]) -> None:
     """Show a result; the help is `_REPORT_HELP`."""
