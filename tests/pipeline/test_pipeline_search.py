@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file
 from tiny_job import Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
 
-from bcnet import Budget
+from bcnet import Budget, Side, Supernet
 from bcnet.errors import BudgetError, DataError, ModelError, RecipeError, RunError, TraceError, TrainingError
 from bcnet.pipeline.run_directory import read_document
 
@@ -211,3 +211,24 @@ def test_distillation_has_the_original_as_teacher(tmp_path):
     assert plain.widths == taught.widths
     assert plain.result["networks"]["original"] == taught.result["networks"]["original"]
     assert not torch.equal(plain.network.head.weight, taught.network.head.weight)
+
+
+@pytest.mark.parametrize("strategy", ["bilateral", "unilateral", "unilateral-complementary"])
+def test_every_strategy_goes_all_the_way(tmp_path, strategy):
+    outcome = tiny_search(tmp_path, strategy=strategy, budget=Budget(macs=0.6, params=0.7))
+    assert outcome.result["networks"]["searched"]["macs_ratio"] <= 0.6
+    full = outcome.result["networks"]["original"]["params"]
+    assert outcome.result["networks"]["searched"]["params"] <= 0.7 * full
+
+
+def test_a_unilateral_supernet_scores_by_the_side_it_trained(tmp_path, monkeypatch):
+    seen = set()
+    forward = Supernet.forward
+
+    def watched(self, x, widths, side):
+        seen.add(side)
+        return forward(self, x, widths, side)
+
+    monkeypatch.setattr(Supernet, "forward", watched)
+    tiny_search(tmp_path, strategy="unilateral")
+    assert seen == {Side.LEFT}
