@@ -37,7 +37,7 @@ def test_rows_are_distributions_within_budget_and_as_spread_as_asked(seed, sprea
 
 
 @given(seeds, st.sampled_from([Budget(macs=0.3), Budget(params=0.3), Budget(macs=0.5, params=0.2)]))
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_a_population_is_always_filled_with_distinct_feasible_widths(seed, budget):
     space = toy_space(10)
     rng = np.random.default_rng(seed)
