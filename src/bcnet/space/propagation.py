@@ -36,6 +36,7 @@ class Propagation:
         self.births: list[tuple[Dim, str]] = []  # what layers produce and the weight's name, in network order
         self.inputs: list[Dim] = []
         self.macs: list[MacsEntry] = []
+        self.outputs: list[tuple[Labels, ...]] = []  # the output tensors of every graph
         self.unknown_operators: set[str] = set()
         self._node: Any = None
         self._counting = False
@@ -66,8 +67,8 @@ class Propagation:
                 values[node] = self._call(node, values)
             elif node.op == "get_attr":
                 values[node] = None
-            elif node.op == "output" and not self._vary_outputs:
-                self._fix_outputs(program, node, values)
+            elif node.op == "output":
+                self._note_outputs(program, node, values)
 
     # ------------------------------------------------------------ what rules use
 
@@ -144,17 +145,18 @@ class Propagation:
         kwargs = {key: value for key, value in kwargs.items() if key not in _LAYOUT_OPTIONS}
         return found(self, node, *args, **kwargs)
 
-    def _fix_outputs(self, program: ExportedProgram, node: Any, values: dict[Any, Any]) -> None:
-        user = {
-            s.arg.name
-            for s in program.graph_signature.output_specs
-            if s.kind is OutputKind.USER_OUTPUT and hasattr(s.arg, "name")
-        }
-        for argument in node.args[0]:
-            labels = values.get(argument) if isinstance(argument, torch.fx.Node) else None
-            if isinstance(labels, Labels) and argument.name in user:
-                for dim in labels.dims:
-                    self.fix(dim, Reason("the network's output"))
+    def _note_outputs(self, program: ExportedProgram, node: Any, values: dict[Any, Any]) -> None:
+        """The leaves of what the model returns, in a dict, a tuple or alone; fixed unless they may vary."""
+        specs = program.graph_signature.output_specs
+        outputs = tuple(
+            values[argument]
+            for spec, argument in zip(specs, node.args[0], strict=True)
+            if spec.kind is OutputKind.USER_OUTPUT and isinstance(values.get(argument), Labels)
+        )
+        self.outputs.append(outputs)
+        if not self._vary_outputs:
+            for dim in (dim for labels in outputs for dim in labels.dims):
+                self.fix(dim, Reason("the network's output"))
 
 
 _LAYOUT_OPTIONS = {"memory_format", "dtype", "layout", "device", "pin_memory", "non_blocking", "copy", "generator"}

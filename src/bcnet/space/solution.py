@@ -54,6 +54,12 @@ class Solution:
             min_ratio=self._options.min_ratio,
         )
 
+    def outputs(self) -> tuple[tuple[ParameterLayout, ...], ...]:
+        """The layouts of the output tensors of every graph that was propagated."""
+        return tuple(
+            tuple(self._layouts(labels.dims, labels.shape) for labels in graph) for graph in self._propagation.outputs
+        )
+
     def _searchable(self) -> list[Piece]:
         """The free variables that layers produce, in network order."""
         symbols = self._propagation.symbols

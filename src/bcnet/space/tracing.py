@@ -21,20 +21,20 @@ from bcnet.space.propagation import Propagation
 from bcnet.space.solution import Solution
 from bcnet.space.space import WidthSpace
 from bcnet.space.symbols import Reason
-from bcnet.space.trial import breaking_groups
+from bcnet.space.trial import MODES, breaking_groups
 
 
 def trace(model: nn.Module, example_input: torch.Tensor, options: SpaceOptions) -> WidthSpace:
     """`WidthSpace.trace`, with its arguments."""
     model, example = _prepared(model, example_input)
     propagation = Propagation(tensors_of(model), vary_outputs=options.vary_outputs)
-    for training in (True, False):
+    for training in MODES:
         propagation.run(_export(model.train(training), example), count_macs=not training)
     _apply_wishes(propagation, options)
     parameters = {name for name, _ in model.named_parameters()}
     solution = Solution(propagation, options)
     space = solution.space(parameters, batch=len(example))
-    broken = breaking_groups(model, example, space)
+    broken = breaking_groups(model, example, space, solution.outputs())
     if broken:
         for group, reason in broken.items():
             propagation.fix(solution.dims[group], reason)

@@ -8,26 +8,33 @@ from __future__ import annotations
 
 import copy
 import traceback
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from bcnet.space.layout import Side
+from bcnet.space.layout import ParameterLayout, Side, length
 from bcnet.space.narrowing import Narrowing
 from bcnet.space.space import Widths, WidthSpace
 from bcnet.space.symbols import Reason
 
+MODES = (True, False)  # training, then evaluation: the order in which a model is traced and tried
+Outputs = Sequence[Sequence[ParameterLayout]]
 
-def breaking_groups(model: nn.Module, example: torch.Tensor, space: WidthSpace) -> dict[int, Reason]:
-    """The groups that break the model when they are narrow, with the error each gives; empty where all is well."""
+
+def breaking_groups(
+    model: nn.Module, example: torch.Tensor, space: WidthSpace, outputs: Outputs
+) -> dict[int, Reason]:
+    """The groups that break the model when they are narrow, with the error each gives; empty where all is well.
+
+    `outputs` are the layouts of the model's output tensors, for each of the `MODES`: what their shapes ought to be.
+    """
     with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
         fakes: dict[int, Any] = {id(t): _fake(mode, t) for t in [*model.parameters(), *model.buffers()]}
         fake_model = copy.deepcopy(model, fakes)
-        trial = _Trial(fake_model, mode.from_tensor(example), space)
-        if all(trial.error(widths) is None for widths in _narrow_widths(space)):
-            return {}
+        trial = _Trial(fake_model, mode.from_tensor(example), space, outputs)
         return trial.search(_narrow_widths(space))
 
 
@@ -44,10 +51,9 @@ def _narrow_widths(space: WidthSpace) -> list[Widths]:
 
 
 class _Trial:
-    def __init__(self, model: nn.Module, example: torch.Tensor, space: WidthSpace) -> None:
-        self._model, self._example, self._space = model, example, space
+    def __init__(self, model: nn.Module, example: torch.Tensor, space: WidthSpace, outputs: Outputs) -> None:
+        self._model, self._example, self._space, self._outputs = model, example, space, outputs
         self._narrowing = Narrowing(model, space.layouts)
-        self._shapes = {training: _shapes(self._run(space.full, training)) for training in (True, False)}
 
     def _run(self, widths: Widths, training: bool) -> Any:
         with self._narrowing.applied(widths, Side.LEFT):
@@ -55,31 +61,45 @@ class _Trial:
 
     def error(self, widths: Widths) -> Reason | None:
         """What goes wrong at `widths` in either mode, or None."""
-        for training in (True, False):
+        for training, layouts in zip(MODES, self._outputs, strict=True):
+            expected = [tuple(length(dim, widths) for dim in layout) for layout in layouts]
             try:
                 shapes = _shapes(self._run(widths, training))
             except Exception as error:
                 return _reason(error)
-            if shapes != self._shapes[training]:
-                return Reason(f"the shape of the output changes: {shapes} instead of {self._shapes[training]}")
+            if shapes != expected:
+                return Reason(f"the shape of the output changes: {shapes} instead of {expected}")
         return None
 
     def search(self, targets: list[Widths]) -> dict[int, Reason]:
-        """Narrow one group after the other, and hold those that break what ran before."""
+        """Narrow as many groups as the model's code bears, in order, and hold the others.
+
+        Halves of halves are tried together, so that a few groups that break cost a few runs each.
+        """
         held: dict[int, Reason] = {}
-        reached = [list(self._space.full) for _ in targets]
-        for group in range(len(self._space.groups)):
-            for widths, target in zip(reached, targets, strict=True):
-                before, widths[group] = widths[group], target[group]
-                error = None if group in held else self.error(tuple(widths))
-                if error is not None:
-                    held[group] = error
-                if group in held:
-                    widths[group] = before
-            if group in held:
-                for widths in reached:
-                    widths[group] = self._space.full[group]
+        narrow: set[int] = set()
+
+        def admit(groups: range) -> None:
+            error = self._error_of(narrow.union(groups), targets)
+            if error is None:
+                narrow.update(groups)
+            elif len(groups) == 1:
+                held[groups[0]] = error
+            else:
+                middle = len(groups) // 2
+                admit(groups[:middle])
+                admit(groups[middle:])
+
+        admit(range(len(self._space.groups)))
         return held
+
+    def _error_of(self, narrow: set[int], targets: list[Widths]) -> Reason | None:
+        for target in targets:
+            widths = (t if g in narrow else f for g, (t, f) in enumerate(zip(target, self._space.full, strict=True)))
+            error = self.error(tuple(widths))
+            if error is not None:
+                return error
+        return None
 
 
 def _shapes(output: Any) -> list[tuple[int, ...]]:
