@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from bcnet.pipeline.stages import Choice, Context, Trained
+from bcnet.pipeline.choice import Choice
+from bcnet.pipeline.stages import Context, Trained
 from bcnet.searchers import SearchResult
 
 

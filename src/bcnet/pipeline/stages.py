@@ -12,6 +12,7 @@ from torch import nn
 
 from bcnet.data import all_batches
 from bcnet.errors import RunError
+from bcnet.pipeline.choice import Choice, choice, finalists
 from bcnet.pipeline.progress import Advance, Reporter
 from bcnet.pipeline.run_directory import RunDirectory, read_document, write_document
 from bcnet.pipeline.settings import Settings
@@ -140,26 +141,15 @@ def evolve(context: Context, supernet: Supernet, prior: Prior) -> SearchResult:
         )
 
 
-@dataclass(frozen=True)
-class Choice:
-    """The widths to train, and the best candidates' second scores, best first."""
-
-    widths: Widths
-    rescored: tuple[Rescored, ...]
-    fresh_images: int
-
-
 def choose(context: Context, supernet: Supernet, found: SearchResult) -> Choice:
-    """Score the best again on fresh data; the highest mean over the images of both scores is trained.
-
-    The fresh scores alone carry the interval: the first scores were selected for being high.
-    """
+    """Score the best candidates again on fresh data, and choose one of them (see `choice`)."""
     file = context.directory.file("rescored.json")
     fresh = sum(len(labels) for _, labels in context.subject.fresh)
     inside = [c for c in found.evaluations if found.budget.admits(c.cost)]
     if not file.exists():
         with context.directory.timed("rescore"):
-            again = rescore(inside, _evaluator(context, supernet, context.subject.fresh), context.settings.rescored)
+            best = finalists(inside, context.settings.rescored)
+            again = rescore(best, _evaluator(context, supernet, context.subject.fresh), len(best))
             rows = [[list(r.candidate.widths), r.score, r.low, r.high] for r in again]
             write_document(file, {"rescored": rows})
     known = {c.widths: c for c in inside}
@@ -167,9 +157,7 @@ def choose(context: Context, supernet: Supernet, found: SearchResult) -> Choice:
     if any(tuple(row[0]) not in known for row in rows):
         raise RunError(f"{file} names widths that evaluations.sqlite lacks: restore the two files, or start a new run")
     rescored = tuple(Rescored(known[tuple(row[0])], *row[1:]) for row in rows)
-    first = sum(len(labels) for _, labels in context.subject.validation)
-    best = max(rescored, key=lambda r: r.candidate.score * first + r.score * fresh)
-    return Choice(best.candidate.widths, rescored, fresh)
+    return choice(rescored, sum(len(labels) for _, labels in context.subject.validation), fresh)
 
 
 def train_final(
