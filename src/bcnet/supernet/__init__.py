@@ -1,8 +1,9 @@
 """The supernet: paths as slices of a model's own parameters, and plain networks built from them."""
 
 from bcnet.space.layout import Side
+from bcnet.supernet.architecture import describe, rebuild
 from bcnet.supernet.build import build
 from bcnet.supernet.calibration import recalibrate
 from bcnet.supernet.supernet import Supernet
 
-__all__ = ["Side", "Supernet", "build", "recalibrate"]
+__all__ = ["Side", "Supernet", "build", "describe", "rebuild", "recalibrate"]

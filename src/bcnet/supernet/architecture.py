@@ -1,0 +1,162 @@
+"""An architecture as data: widths and the layouts they slice, as a small JSON document.
+
+It holds no code and no weights. `rebuild` makes the narrow network from the user's own constructor, and refuses a
+constructor that has changed since, with the first difference.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
+from torch import nn
+
+from bcnet.errors import ModelError
+from bcnet.space import Polynomial, Segment, WidthGroup, WidthSpace
+from bcnet.space.narrowing import tensors_of
+from bcnet.supernet.build import build
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class _Group(_Strict):
+    name: str
+    width: PositiveInt
+    max_width: PositiveInt
+    unit: PositiveInt
+
+
+class _Segment(_Strict):
+    group: NonNegativeInt | None
+    size: PositiveInt
+    per_channel: PositiveInt
+
+
+class _Document(_Strict):
+    """Every tensor of the full network: its dimensions as segments."""
+
+    format: Literal["bcnet-architecture"]
+    version: Literal[1]
+    model: str
+    space: str
+    macs: NonNegativeInt
+    params: NonNegativeInt
+    groups: list[_Group]
+    tensors: dict[str, list[list[_Segment]]]
+
+
+def describe(model: nn.Module, space: WidthSpace, widths: Sequence[int], *, reference: str = "") -> dict[str, Any]:
+    """The architecture at `widths` as a document for `json.dump`.
+
+    Args:
+        model: the network `space` was traced from.
+        space: its width space.
+        widths: one width per group.
+        reference: how to get the model, for people (`torchvision:resnet50`); nothing is imported from it.
+
+    Raises:
+        WidthError: widths that do not belong to the space.
+    """
+    cost = space.cost(widths)
+    groups = [
+        {"name": g.name, "width": int(w), "max_width": g.max_width, "unit": g.unit}
+        for g, w in zip(space.groups, widths, strict=True)
+    ]
+    tensors = {
+        name: [
+            [{"group": s.group, "size": s.size, "per_channel": s.per_channel} for s in dim]
+            for dim in space.layouts.get(name, tuple((Segment(None, size),) for size in tensor.shape))
+        ]
+        for name, tensor in tensors_of(model).items()
+        if tensor.numel()
+    }
+    return {
+        "format": "bcnet-architecture",
+        "version": 1,
+        "model": reference or type(model).__name__,
+        "space": space.fingerprint(),
+        "macs": cost.macs,
+        "params": cost.params,
+        "groups": groups,
+        "tensors": tensors,
+    }
+
+
+def rebuild(
+    source: Mapping[str, Any] | str | Path,
+    factory: Callable[[], nn.Module],
+    *,
+    generator: torch.Generator | None = None,
+) -> nn.Module:
+    """The narrow network of a document, made by the user's own constructor of the full one, freshly initialised.
+
+    Args:
+        source: what `describe` gave, or the path of its JSON file.
+        factory: makes the full network.
+        generator: source of the fresh weights (CPU; default: seed 0).
+
+    Raises:
+        ModelError: a file or document that is none of ours, or a factory whose network differs from the one described;
+            the message names the first difference.
+
+    Example: `rebuild("runs/half/architecture.json", torchvision.models.resnet50).load_state_dict(weights)`
+    """
+    document = _read(source)
+    model = factory()
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"a factory makes a torch.nn.Module; got {type(model).__name__}")
+    _check_same(document, model)
+    space = WidthSpace(
+        groups=tuple(WidthGroup(g.name, g.max_width, g.unit, (g.width,)) for g in document.groups),
+        macs_terms=Polynomial({}),
+        params_terms=Polynomial({}),
+        layouts={
+            name: tuple(tuple(Segment(s.group, s.size, s.per_channel) for s in dim) for dim in dims)
+            for name, dims in document.tensors.items()
+            if any(s.group is not None for dim in dims for s in dim)
+        },
+    )
+    return build(model, space, [g.width for g in document.groups], factory=factory, generator=generator)
+
+
+def _read(source: Mapping[str, Any] | str | Path) -> _Document:
+    rule = "an architecture is a JSON document written by bcnet"
+    try:
+        if not isinstance(source, Mapping):
+            source = json.loads(Path(source).read_text())
+        document = _Document.model_validate(source)
+    except OSError as error:
+        raise ModelError(f"{rule}; {source} cannot be read: {error.strerror}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the document"
+        raise ModelError(f"{rule}; {place}: {first['msg']}") from None
+    except ValueError as error:
+        raise ModelError(f"{rule}; {source} is no JSON: {error}") from None
+    for name, dims in document.tensors.items():
+        for segment in (s for dim in dims for s in dim if s.group is not None):
+            assert segment.group is not None
+            if segment.group >= len(document.groups):
+                raise ModelError(f"{rule}; tensor {name!r} names group {segment.group} of {len(document.groups)}")
+            if segment.size != document.groups[segment.group].max_width * segment.per_channel:
+                raise ModelError(f"{rule}; tensor {name!r} has a segment that is not as long as its group")
+    return document
+
+
+def _check_same(document: _Document, model: nn.Module) -> None:
+    rule = f"the network must be the one described ({document.model})"
+    found = {name: tuple(tensor.shape) for name, tensor in tensors_of(model).items() if tensor.numel()}
+    described = {name: tuple(sum(s.size for s in dim) for dim in dims) for name, dims in document.tensors.items()}
+    for name in [*described, *found]:
+        if name not in found:
+            raise ModelError(f"{rule}; it has no tensor {name!r} any more")
+        if name not in described:
+            raise ModelError(f"{rule}; tensor {name!r} is new")
+        if found[name] != described[name]:
+            raise ModelError(f"{rule}; tensor {name!r} had shape {described[name]}, got {found[name]}")

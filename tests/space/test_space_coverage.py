@@ -1,0 +1,35 @@
+"""Every CNN of torchvision and many of timm keep every property."""
+
+import pytest
+import torch
+from networks import seeded
+from properties import check_network
+from zoo import CNNS, QUICK, TRANSFORMERS, Entry
+
+from bcnet.space import WidthSpace
+
+
+def _check(entry: Entry) -> None:
+    pytest.importorskip(entry.name.partition(":")[0])
+    model = seeded(entry.build)
+    check_network(model, entry.example(torch.float64))
+
+
+@pytest.mark.parametrize("entry", QUICK, ids=lambda entry: entry.name)
+def test_networks_of_other_libraries_keep_every_property(entry: Entry) -> None:
+    _check(entry)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", [entry for entry in CNNS if entry not in QUICK], ids=lambda entry: entry.name)
+def test_all_networks_of_other_libraries_keep_every_property(entry: Entry) -> None:
+    _check(entry)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", TRANSFORMERS, ids=lambda entry: entry.name)
+def test_transformers_trace_where_rules_reach_and_say_where_not(entry: Entry) -> None:
+    pytest.importorskip(entry.name.partition(":")[0])
+    space = WidthSpace.trace(entry.build(), entry.example())
+    assert space.groups
+    assert any("attention" in f.operator or f.operator or "breaks" in f.reason for f in space.fixed)
