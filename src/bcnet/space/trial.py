@@ -24,9 +24,7 @@ MODES = (True, False)  # training, then evaluation: the order in which a model i
 Outputs = Sequence[Sequence[ParameterLayout]]
 
 
-def breaking_groups(
-    model: nn.Module, example: torch.Tensor, space: WidthSpace, outputs: Outputs
-) -> dict[int, Reason]:
+def breaking_groups(model: nn.Module, example: torch.Tensor, space: WidthSpace, outputs: Outputs) -> dict[int, Reason]:
     """The groups that break the model when they are narrow, with the error each gives; empty where all is well.
 
     `outputs` are the layouts of the model's output tensors, for each of the `MODES`: what their shapes ought to be.
