@@ -1,6 +1,6 @@
-"""The paper's networks that torchvision lacks, models by name, and published widths."""
+"""The paper's networks that torchvision lacks, models by name, published widths, and detectors."""
 
-from bcnet.models import published
+from bcnet.models import detection, published
 from bcnet.models.channel_bench import channel_bench_mobilenet, channel_bench_resnet
 from bcnet.models.create import NAMES, ModelSpec, create
 from bcnet.models.mobile import mobilenetv2, proxylessnas_mobile
@@ -13,6 +13,7 @@ __all__ = [
     "channel_bench_mobilenet",
     "channel_bench_resnet",
     "create",
+    "detection",
     "mobilenetv2",
     "proxylessnas_mobile",
     "published",

@@ -1,0 +1,180 @@
+"""A searched ResNet as the backbone of torchvision's detectors with a feature pyramid (the paper's Table 7).
+
+torchvision's own constructors compute the pyramid's input channels from one number; here they are read off the network,
+whose stages may have any width. torchvision is imported when a detector is made.
+
+Sources: Lin et al., "Feature Pyramid Networks", CVPR 2017, and "Focal Loss for Dense Object Detection", ICCV 2017;
+Ren et al., "Faster R-CNN", NeurIPS 2015.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from bcnet.errors import ModelError
+
+_STAGES = ("layer1", "layer2", "layer3", "layer4")
+_PYRAMID_CHANNELS = 256
+# What `trainable_layers` thaws, in this order.
+_THAWED = (("layer4",), ("layer3",), ("layer2",), ("layer1",), ("conv1", "bn1"))
+
+
+def retinanet(
+    network: nn.Module,
+    num_classes: int = 91,
+    *,
+    trainable_layers: int = 3,
+    frozen_norm: bool = True,
+    generator: torch.Generator | None = None,
+    **settings: Any,
+) -> nn.Module:
+    """torchvision's RetinaNet on stages 2 to 4 of `network`, as its `retinanet_resnet50_fpn` is built.
+
+    In training it takes images, tensors `(3, height, width)` in [0, 1], and targets `{"boxes": (objects, 4), "labels":
+    (objects,)}`, and gives a dict of losses; in evaluation it takes images and gives boxes, labels and scores.
+
+    Args:
+        network: a ResNet of torchvision's layout, narrowed by `bcnet.build` or not; it is copied, with its weights.
+        num_classes: classes with the background, which is class 0.
+        trainable_layers: how many of layer4, layer3, layer2, layer1 and the stem learn, from the last one on.
+        frozen_norm: keep the backbone's batch norms at the statistics and weights they have.
+        generator: source of the fresh weights of pyramid and heads (CPU; default: seed 0).
+        settings: further arguments of `torchvision.models.detection.RetinaNet`, `min_size=800` for instance.
+
+    Raises:
+        ModelError: a network of another layout, batch norms without statistics to freeze, settings out of range, or no
+            torchvision.
+    """
+    _check_classes(num_classes)
+    models, ops = _torchvision("models.detection.retinanet"), _torchvision("ops.feature_pyramid_network")
+    with torch.random.fork_rng(devices=[]):
+        _seed(generator)
+        last = ops.LastLevelP6P7(_PYRAMID_CHANNELS, _PYRAMID_CHANNELS)
+        backbone = _pyramid(network, _STAGES[1:], last, trainable_layers, frozen_norm)
+        detector: nn.Module = models.RetinaNet(backbone, num_classes, **settings)
+    return detector
+
+
+def faster_rcnn(
+    network: nn.Module,
+    num_classes: int = 91,
+    *,
+    trainable_layers: int = 3,
+    frozen_norm: bool = True,
+    generator: torch.Generator | None = None,
+    **settings: Any,
+) -> nn.Module:
+    """torchvision's Faster R-CNN on all four stages of `network`, as its `fasterrcnn_resnet50_fpn` is built.
+
+    Images, targets, arguments and errors are those of `retinanet`; `settings` go to
+    `torchvision.models.detection.FasterRCNN`.
+    """
+    _check_classes(num_classes)
+    models, ops = _torchvision("models.detection.faster_rcnn"), _torchvision("ops.feature_pyramid_network")
+    with torch.random.fork_rng(devices=[]):
+        _seed(generator)
+        backbone = _pyramid(network, _STAGES, ops.LastLevelMaxPool(), trainable_layers, frozen_norm)
+        detector: nn.Module = models.FasterRCNN(backbone, num_classes, **settings)
+    return detector
+
+
+def stage_channels(network: nn.Module) -> tuple[int, int, int, int]:
+    """Output channels of layer1 to layer4 of a ResNet of torchvision's layout: (256, 512, 1024, 2048) for ResNet50.
+
+    Raises:
+        ModelError: a network of another layout.
+    """
+    children = dict(network.named_children()) if isinstance(network, nn.Module) else {}
+    missing = [name for name in ("conv1", "bn1", *_STAGES) if name not in children]
+    if missing:
+        raise ModelError(
+            "a detector's backbone is a ResNet of torchvision's layout (conv1, bn1, layer1 to layer4); got "
+            f"{type(network).__name__} without {', '.join(missing)}: give bcnet.build(torchvision.models.resnet50(), "
+            "space, widths), for instance"
+        )
+    first = children["conv1"]
+    if not isinstance(first, nn.Conv2d) or first.in_channels != 3:
+        raise ModelError(f"a detector's backbone takes colour images, by a 3-channel convolution conv1; got {first}")
+    one, two, three, four = (_last_convolution(name, children[name]).out_channels for name in _STAGES)
+    return one, two, three, four
+
+
+def _last_convolution(name: str, stage: nn.Module) -> nn.Conv2d:
+    """The last convolution registered: the main branch's or the shortcut's, of equal outputs."""
+    convolutions = [part for part in stage.modules() if isinstance(part, nn.Conv2d)]
+    if not convolutions:
+        raise ModelError(f"every stage of a detector's backbone has convolutions; got none in {name}")
+    return convolutions[-1]
+
+
+def _pyramid(
+    network: nn.Module, stages: Sequence[str], last: nn.Module, trainable_layers: int, frozen_norm: bool
+) -> nn.Module:
+    """A copy of the network with a feature pyramid on top of the stages named."""
+    if type(trainable_layers) is not int or not 0 <= trainable_layers <= len(_THAWED):
+        raise ModelError(f"trainable_layers is an int from 0 to {len(_THAWED)}; got {trainable_layers!r}")
+    channels = dict(zip(_STAGES, stage_channels(network), strict=True))
+    body = copy.deepcopy(network)
+    if frozen_norm:
+        _freeze_norms(body)
+    thawed = tuple(name for names in _THAWED[:trainable_layers] for name in names)
+    for name, parameter in body.named_parameters():
+        parameter.requires_grad_(name.partition(".")[0] in thawed)
+    utilities = _torchvision("models.detection.backbone_utils")
+    pyramid: nn.Module = utilities.BackboneWithFPN(
+        body,
+        {stage: str(level) for level, stage in enumerate(stages)},
+        [channels[stage] for stage in stages],
+        _PYRAMID_CHANNELS,
+        extra_blocks=last,
+    )
+    return pyramid
+
+
+def _freeze_norms(body: nn.Module) -> None:
+    """Replace every batch norm by torchvision's frozen one, which computes the same in evaluation."""
+    frozen = _torchvision("ops.misc").FrozenBatchNorm2d
+    norms = {name: part for name, part in body.named_modules() if isinstance(part, nn.BatchNorm2d)}
+    if norms and not any(_has_statistics(norm) for norm in norms.values()):
+        raise ModelError(
+            "frozen_norm=True keeps the statistics of the backbone's batch norms; got a network that has none: train "
+            "it, load its weights or run bcnet.recalibrate(network, batches) first, or give frozen_norm=False"
+        )
+    for name, norm in norms.items():
+        replacement = frozen(norm.num_features, eps=norm.eps)
+        for key in ("weight", "bias", "running_mean", "running_var"):
+            value = getattr(norm, key)
+            if value is not None:
+                getattr(replacement, key).copy_(value.detach())
+        parent, _, child = name.rpartition(".")
+        setattr(body.get_submodule(parent), child, replacement)
+
+
+def _has_statistics(norm: nn.BatchNorm2d) -> bool:
+    return norm.running_mean is not None and bool(norm.running_mean.any())
+
+
+def _check_classes(num_classes: int) -> None:
+    if type(num_classes) is not int or num_classes < 2:
+        raise ModelError(f"num_classes counts the background too and is an int of at least 2; got {num_classes!r}")
+
+
+def _seed(generator: torch.Generator | None) -> None:
+    source = generator or torch.Generator().manual_seed(0)
+    torch.manual_seed(int(torch.randint(2**62, (), generator=source)))
+
+
+def _torchvision(module: str) -> Any:
+    try:
+        return importlib.import_module(f"torchvision.{module}")
+    except Exception as error:  # a build that does not match torch raises RuntimeError, not ImportError
+        raise ModelError(
+            f"detectors need the package torchvision; importing it failed with {type(error).__name__}: {error}: run "
+            "`pip install torchvision`, in the build that fits your torch"
+        ) from error
