@@ -102,9 +102,9 @@ class Propagation:
         if self._counting:
             self.macs.append(MacsEntry(positions, weight))
 
-    def reason(self, text: str) -> Reason:
+    def reason(self, text: str, remedy: str = "") -> Reason:
         """A reason that names the operator at hand and its source line."""
-        return Reason(text, str(self._node.target), self.where(self._node))
+        return Reason(text, str(self._node.target), self.where(self._node), remedy)
 
     @staticmethod
     def where(node: Any) -> str:
@@ -156,7 +156,7 @@ class Propagation:
         self.outputs.append(outputs)
         if not self._vary_outputs:
             for dim in (dim for labels in outputs for dim in labels.dims):
-                self.fix(dim, Reason("the network's output"))
+                self.fix(dim, Reason("the network's output", remedy="vary_outputs=True lets it change"))
 
 
 _LAYOUT_OPTIONS = {"memory_format", "dtype", "layout", "device", "pin_memory", "non_blocking", "copy", "generator"}

@@ -11,7 +11,7 @@ from bcnet.space.layout import Layout, ParameterLayout, Segment
 from bcnet.space.options import SpaceOptions
 from bcnet.space.propagation import MacsEntry, Propagation
 from bcnet.space.space import FixedDimension, WidthGroup, WidthSpace, floor_choices
-from bcnet.space.symbols import Dim, Piece
+from bcnet.space.symbols import Dim, Piece, Reason
 
 
 class Solution:
@@ -151,11 +151,9 @@ class Solution:
             if variable in self._index or variable not in places:
                 continue
             name, d, piece = places[variable]
-            reason = symbols.reason(variable)
-            text = reason.text if reason else "a single channel"
-            if text:
-                operator, where = (reason.operator, reason.where) if reason else ("", "")
-                yield FixedDimension(name, d, piece.size, text, operator, where)
+            reason = symbols.reason(variable) or Reason("a single channel")
+            if reason.text:
+                yield FixedDimension(name, d, piece.size, reason.text, reason.operator, reason.where, reason.remedy)
 
 
 def _varies(layout: ParameterLayout) -> bool:

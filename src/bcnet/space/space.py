@@ -46,7 +46,7 @@ class FixedDimension:
     """Something that stays at full width, and why.
 
     `name` is the parameter, `size` its elements in that dimension, `operator` and `where` the operation and source line
-    that hold it (empty where the rule is the reason itself, as for the class logits).
+    that hold it, `remedy` what can be done about it (empty where the rule is the reason itself, as for the logits).
     """
 
     name: str
@@ -55,6 +55,7 @@ class FixedDimension:
     reason: str
     operator: str = ""
     where: str = ""
+    remedy: str = ""
 
 
 def floor_choices(

@@ -32,11 +32,12 @@ Dim = tuple[Piece, ...]
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a variable stays at full width: the rule, the operator that holds it, and the source line."""
+    """Why a variable stays at full width: the rule, the operator that holds it, the source line, and what to do."""
 
     text: str
     operator: str = ""
     where: str = ""
+    remedy: str = ""
 
 
 class Symbols:

@@ -109,4 +109,5 @@ def _reason(error: Exception) -> Reason:
     frame = frames[-1] if frames else None
     where = f"{frame.filename}, line {frame.lineno}" if frame else ""
     first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return Reason(f"the model's own code breaks at other widths: {first}", "", where)
+    remedy = "let the code read numbers of channels off the tensor (x.shape[1])"
+    return Reason(f"the model's own code breaks at other widths: {first}", "", where, remedy)

@@ -120,7 +120,10 @@ def _group_norm(
         whole = (p.symbols.fresh(groups)[0]._replace(repeat=x.shape[1] // groups),)
         p.unify(x.dims[1], whole, "the channels of a normalisation group cannot be told apart here")
         if weight is None:
-            p.fix(x.dims[1], p.reason("a group norm without parameters does not adapt to narrower inputs"))
+            p.fix(
+                x.dims[1],
+                p.reason("a group norm without parameters does not adapt to narrower inputs", "give it affine=True"),
+            )
     for part in (weight, bias):
         if part is not None:
             p.unify(x.dims[1], part.dims[0], "normalises channels that are held at full width")
@@ -135,7 +138,10 @@ def _layer_norm(
     first = len(x.shape) - len(shape)
     for d in range(first, len(x.shape)):
         if weight is None:
-            p.fix(x.dims[d], p.reason("a layer norm without parameters does not adapt to narrower inputs"))
+            p.fix(
+                x.dims[d],
+                p.reason("a layer norm without parameters does not adapt to narrower inputs", "give it parameters"),
+            )
         for part in (weight, bias):
             if isinstance(part, Labels):
                 p.unify(x.dims[d], part.dims[d - first], "normalises channels that are held at full width")

@@ -58,7 +58,8 @@ def out_shape(node: Any) -> tuple[int, ...]:
 
 def unknown(p: Propagation, node: Any, arguments: Sequence[Any]) -> Any:
     """What happens at an operator without a rule: everything it touches is held at full width."""
-    reason = Reason(f"no rule for operator {node.target}", str(node.target), p.where(node))
+    remedy = "use another operator there, or add a rule for it to bcnet.space.rules"
+    reason = Reason(f"no rule for operator {node.target}", str(node.target), p.where(node), remedy)
     for labels in arguments:
         for dim in labels.dims:
             p.fix(dim, reason)

@@ -1,0 +1,124 @@
+"""What a user asks of a space is done, or refused with what could be asked."""
+
+import pytest
+import torch
+from networks import TRICKY
+from properties import check_path_equals_built
+from torch import nn
+
+from bcnet.errors import TraceError, WidthError
+from bcnet.space import WidthSpace
+from bcnet.space.options import matches
+
+X = torch.zeros(2, 3, 16, 16)
+
+
+class Branches(nn.Module):
+    """Two blocks of two convolutions each, so that patterns have something to tell apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 1)
+        self.first = nn.Sequential(nn.Conv2d(8, 6, 1), nn.ReLU(), nn.Conv2d(6, 8, 1))
+        self.second = nn.Sequential(nn.Conv2d(8, 6, 1), nn.ReLU(), nn.Conv2d(6, 8, 1))
+        self.last = nn.Conv2d(8, 10, 1)
+        self.head = nn.Linear(10, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.stem(x)
+        x = x + self.first(x)
+        x = x + self.second(x)
+        return self.head(torch.relu(self.last(x)).mean((2, 3)))
+
+
+def names(**options: object) -> list[str]:
+    return [group.name for group in WidthSpace.trace(Branches(), X, **options).groups]
+
+
+def test_without_wishes_everything_is_searched() -> None:
+    assert names() == ["stem", "first.0", "second.0", "last"]
+
+
+@pytest.mark.parametrize("ignore", ["first", ["first.*"], ("first.2.weight",), ["f*"]])
+def test_ignored_layers_take_their_whole_group_with_them(ignore: object) -> None:
+    found = names(ignore=ignore)
+    assert ("first.0" in found) == (ignore == ("first.2.weight",))
+    assert "stem" not in found, "first.2 is tied to the stem"
+    assert {"second.0", "last"} <= set(found)
+
+
+def test_only_keeps_groups_whose_layers_all_match() -> None:
+    assert names(only=["last"]) == ["last"]
+    assert names(only=["second"]) == ["second.0"], "second.2 shares a group with layers outside"
+    assert names(only=["*.0", "last"], ignore="first") == ["second.0", "last"]
+
+
+def test_what_is_excluded_says_by_which_pattern() -> None:
+    space = WidthSpace.trace(Branches(), X, ignore=["last"])
+    assert any(f.name == "last.weight" and f.reason == "excluded by ignore='last'" for f in space.fixed)
+
+
+def test_ties_make_one_group_of_several() -> None:
+    model = Branches().double()
+    space = WidthSpace.trace(model, X.double(), ties=[("first.0", "second.0")])
+    assert [group.name for group in space.groups] == ["stem", "first.0", "last"]
+    assert {"first.0.weight", "second.0.weight"} <= set(space.groups[1].members)
+    check_path_equals_built(model, space, torch.randn(2, 3, 16, 16, dtype=torch.float64), (3, 2, 7))
+
+
+def test_own_choices_and_grid_settings() -> None:
+    space = WidthSpace.trace(Branches(), X, choices={"last": [2, 4]}, multiple_of=2, min_ratio=0.5, num_choices=4)
+    assert [group.choices for group in space.groups] == [(4, 6, 8), (4, 6), (4, 6), (2, 4)]
+
+
+def test_outputs_vary_where_asked() -> None:
+    backbone = nn.Sequential(nn.Conv2d(3, 8, 1), nn.ReLU(), nn.Conv2d(8, 6, 1))
+    assert [g.max_width for g in WidthSpace.trace(backbone, X).groups] == [8]
+    assert [g.max_width for g in WidthSpace.trace(backbone, X, vary_outputs=True).groups] == [8, 6]
+
+
+def test_a_widened_budget_reference_is_the_full_network() -> None:
+    space = WidthSpace.trace(Branches(), X)
+    assert space.reference == space.cost(space.full)
+
+
+@pytest.mark.parametrize("kind", ["ignore", "only", "ties"])
+def test_patterns_that_name_nothing_list_what_there_is(kind: str) -> None:
+    patterns = [("stem", "frist")] if kind == "ties" else ["frist"]
+    with pytest.raises(TraceError, match=f"{kind} must name layers of the network; got 'frist'.*first.0"):
+        names(**{kind: patterns})
+
+
+def test_layers_of_different_width_cannot_be_tied() -> None:
+    with pytest.raises(TraceError, match=r"ties need layers of equal width; got \[6, 10\]"):
+        names(ties=[("first.0", "last")])
+
+
+def test_excluding_everything_is_an_error() -> None:
+    with pytest.raises(TraceError, match=r"nothing|none"):
+        names(ignore=["*"])
+
+
+@pytest.mark.parametrize("options", [{"ignore": [3]}, {"only": [None]}, {"min_ratio": True}])
+def test_wishes_of_the_wrong_type_say_so(options: dict[str, object]) -> None:
+    with pytest.raises(WidthError, match=f"{next(iter(options))} is .*got"):
+        names(**options)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matched"),
+    [
+        ("layer4", True),
+        ("layer4.*.conv1", True),
+        ("layer4.0.conv1.weight", True),
+        ("layer4.1", False),
+        ("conv1", False),
+    ],
+)
+def test_patterns_match_parameters_layers_and_modules(pattern: str, matched: bool) -> None:
+    assert matches(pattern, "layer4.0.conv1.weight") is matched
+
+
+def test_what_is_held_says_what_to_do() -> None:
+    space = WidthSpace.trace(TRICKY["StoredNumber"](), X)
+    assert any("read numbers of channels off the tensor" in f.remedy for f in space.fixed)
