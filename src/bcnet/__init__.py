@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         search_widths,
     )
     from bcnet.space import Budget, Cost, Side, WidthGroup, WidthSpace
-    from bcnet.supernet import Supernet, build, recalibrate
+    from bcnet.supernet import Supernet, build, describe, rebuild, recalibrate
     from bcnet.train import Recipe, load_recipe
 
 _HOMES = {
@@ -55,7 +55,7 @@ _HOMES = {
         "search_widths",
     ),
     "bcnet.space": ("Budget", "Cost", "Side", "WidthGroup", "WidthSpace"),
-    "bcnet.supernet": ("Supernet", "build", "recalibrate"),
+    "bcnet.supernet": ("Supernet", "build", "describe", "rebuild", "recalibrate"),
     "bcnet.train": ("Recipe", "load_recipe"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -84,9 +84,11 @@ __all__ = [
     "WidthSpace",
     "build",
     "data",
+    "describe",
     "learn_prior",
     "load_recipe",
     "models",
+    "rebuild",
     "recalibrate",
     "search",
     "search_widths",

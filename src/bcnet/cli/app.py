@@ -88,6 +88,13 @@ _SPACE, _TRAINING, _SEARCH, _MACHINE = "Width space", "Training", "Search", "Mac
 NumChoices = Annotated[int, typer.Option(help="Widths each group may take.", rich_help_panel=_SPACE)]
 MinRatio = Annotated[float, typer.Option(help="Smallest kept ratio of a group.", rich_help_panel=_SPACE)]
 MultipleOf = Annotated[int, typer.Option(help="Make widths multiples of this, 8 for instance.", rich_help_panel=_SPACE)]
+Ignore = Annotated[
+    list[str] | None,
+    typer.Option(help="Layers to hold at full width, by pattern (layer4.*); repeatable.", rich_help_panel=_SPACE),
+]
+Only = Annotated[
+    list[str] | None, typer.Option(help="Search only these layers, by pattern; repeatable.", rich_help_panel=_SPACE)
+]
 ImageSize = Annotated[int | None, typer.Option(help="Pixels, where not the model's usual ones.")]
 
 
@@ -139,6 +146,8 @@ def search(
     num_choices: NumChoices = 20,
     min_ratio: MinRatio = 0.0,
     multiple_of: MultipleOf = 1,
+    ignore: Ignore = None,
+    only: Only = None,
     threads: Annotated[
         int | None, typer.Option(help="CPU threads (default: torch's).", rich_help_panel=_MACHINE)
     ] = None,
@@ -176,6 +185,8 @@ def search(
             num_choices=num_choices,
             min_ratio=min_ratio,
             multiple_of=multiple_of,
+            ignore=tuple(ignore or ()),
+            only=tuple(only or ()),
             threads=threads,
             device=device,
         )
@@ -198,6 +209,8 @@ def profile(
     num_choices: NumChoices = 20,
     min_ratio: MinRatio = 0.0,
     multiple_of: MultipleOf = 1,
+    ignore: Ignore = None,
+    only: Only = None,
 ) -> None:
     """Show a width space; the help is `_PROFILE_HELP`."""
     from bcnet.cli import parse
@@ -210,8 +223,14 @@ def profile(
         _complain("Error: give a MODEL, for instance `bcnet profile vgg19`; --list shows the names")
         raise typer.Exit(2)
     chosen = None if widths is None else parse.widths(widths)
-    choices = {"num_choices": num_choices, "min_ratio": min_ratio, "multiple_of": multiple_of}
-    space = _trace(model, classes, image_size, choices)
+    wishes = {
+        "num_choices": num_choices,
+        "min_ratio": min_ratio,
+        "multiple_of": multiple_of,
+        "ignore": ignore or (),
+        "only": only or (),
+    }
+    space = _trace(model, classes, image_size, wishes)
     if chosen is not None:
         space.check(chosen)
     show_space(Console(), space, model, chosen)
@@ -240,14 +259,14 @@ def main() -> None:
         sys.exit(130)
 
 
-def _trace(model: str, classes: int | None, image_size: int | None, choices: dict[str, Any]) -> Any:
+def _trace(model: str, classes: int | None, image_size: int | None, wishes: dict[str, Any]) -> Any:
     import torch
 
     from bcnet.models import create
     from bcnet.space import WidthSpace
 
     spec = create(model, classes, image_size=image_size)
-    return WidthSpace.trace(spec.build(), torch.zeros(2, *spec.input_size), **choices)
+    return WidthSpace.trace(spec.build(), torch.zeros(2, *spec.input_size), **wishes)
 
 
 def _list_names() -> None:

@@ -75,11 +75,12 @@ def show_space(console: Console, space: WidthSpace, name: str, widths: Widths | 
 
 def _fixed_table(space: WidthSpace) -> Table:
     table = Table(title="Held at full width")
-    for heading in ("parameter", "dim", "size", "why", "where"):
+    for heading in ("parameter", "dim", "size", "why, and what to do", "where"):
         table.add_column(heading)
     for fixed in space.fixed:
         where = " ".join(part for part in (fixed.operator, fixed.where) if part)
-        table.add_row(fixed.name, str(fixed.dim), str(fixed.size), fixed.reason, where)
+        why = f"{fixed.reason}; {fixed.remedy}" if fixed.remedy else fixed.reason
+        table.add_row(fixed.name, str(fixed.dim), str(fixed.size), why, where)
     return table
 
 

@@ -23,6 +23,7 @@ from bcnet.pipeline.stages import Context, choose, evolve, find_prior, train_fin
 from bcnet.pipeline.subject import ModelLike, Source, open_source, prepare
 from bcnet.searchers import SearchResult
 from bcnet.space import Budget, Widths
+from bcnet.supernet import describe
 from bcnet.train import Recipe, load_recipe
 
 
@@ -127,6 +128,8 @@ def _stages(context: Context) -> SearchOutcome:
     searched = train_final(context, "searched", "final", choice.widths, teacher)
     networks = Networks(original, uniform, searched)
     document = result_document(context, networks, choice, found)
+    described = describe(context.subject.model, space, choice.widths, reference=context.settings.model)
+    write_document(context.directory.file("architecture.json"), described)
     write_pictures(context.directory.path, document)
     write_page(context.directory.path, document, found)
     write_document(context.directory.file("result.json"), document)

@@ -41,6 +41,8 @@ class Settings(BaseModel):
     num_choices: PositiveInt = 20
     min_ratio: float = Field(default=0.0, ge=0, le=1)
     multiple_of: PositiveInt = 1
+    ignore: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
     strategy: StrategyName = "complementary"
     supernet: Recipe
     final: Recipe

@@ -86,6 +86,8 @@ def prepare(source: Source, settings: Settings) -> Subject:
         num_choices=settings.num_choices,
         min_ratio=settings.min_ratio,
         multiple_of=settings.multiple_of,
+        ignore=settings.ignore,
+        only=settings.only,
     )
     _check_logits(source, example)
     space.feasible(settings.budget)
