@@ -303,11 +303,106 @@ class Upscale(nn.Module):
         return self.head(nn.functional.pixel_shuffle(self.shuffle(x), 2).amax((2, 3)))
 
 
+class Attention(nn.Module):
+    """CBAM: a channel gate of pooled statistics and a spatial gate over the channels' mean and maximum."""
+
+    expected: ClassVar = {"stem": 8, "squeeze": 3}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3)
+        self.squeeze = nn.Linear(8, 3)
+        self.excite = nn.Linear(3, 8)
+        self.spatial = nn.Conv2d(2, 1, 3, padding=1)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.stem(x))
+        gate = self.excite(torch.relu(self.squeeze(x.mean((2, 3))))) + self.excite(self.squeeze(x.amax((2, 3))))
+        x = x * torch.sigmoid(gate)[:, :, None, None]
+        pooled = torch.cat([x.mean(1, keepdim=True), x.max(1, keepdim=True)[0]], dim=1)
+        return self.head((x * torch.sigmoid(self.spatial(pooled))).mean((2, 3)))
+
+
+class ChannelConvolution(nn.Module):
+    """ECA: a convolution runs along the channels; its multiply-adds follow their number."""
+
+    expected: ClassVar = {"stem": 8, "last": 6}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3)
+        self.along = nn.Conv1d(1, 1, 3, padding=1, bias=False)
+        self.last = nn.Conv2d(8, 6, 1)
+        self.head = nn.Linear(6, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.stem(x))
+        gate = torch.sigmoid(self.along(x.mean((2, 3)).unsqueeze(1)))
+        return self.head(self.last(x * gate.view(x.shape[0], -1, 1, 1)).mean((2, 3)))
+
+
+class Shuffles(nn.Module):
+    """ShuffleNet's blocks: half the channels pass, the other half is convolved, both are shuffled together."""
+
+    expected: ClassVar = {"stem": 6, "last": 7}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 12, 1)
+        self.blocks = nn.ModuleList(nn.Conv2d(6, 6, 3, padding=1) for _ in range(3))
+        self.last = nn.Conv2d(12, 7, 1)
+        self.head = nn.Linear(7, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.stem(x))
+        for block in self.blocks:
+            passed, changed = x.chunk(2, dim=1)
+            x = nn.functional.channel_shuffle(torch.cat([passed, torch.relu(block(changed))], dim=1), 2)
+        return self.head(torch.relu(self.last(x)).mean((2, 3)))
+
+
+class Pyramid(nn.Module):
+    """Padding, interpolation, adaptive pools and a stack of maps that are added up."""
+
+    expected: ClassVar = {"stem": 6, "down": 4}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 6, 3)
+        self.down = nn.Conv2d(6, 4, 3, stride=2)
+        self.up = nn.Conv2d(4, 6, 1)
+        self.head = nn.Linear(6 * 4, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.stem(nn.functional.pad(x, (1, 1, 1, 1)))
+        y = nn.functional.interpolate(self.up(torch.relu(self.down(x))), size=x.shape[2:], mode="bilinear")
+        x = torch.stack([x, y], dim=1).sum(1)
+        return self.head(nn.functional.adaptive_max_pool2d(x, 2).flatten(1))
+
+
+class Volume(nn.Module):
+    """Three dimensions folded into one, then a one-dimensional convolution."""
+
+    expected: ClassVar = {"stem": 5, "line": 6}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv3d(3, 5, 3, stride=2)
+        self.norm = nn.BatchNorm3d(5)
+        self.line = nn.Conv1d(5, 6, 3)
+        self.head = nn.Linear(6, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.norm(self.stem(x.unsqueeze(2).expand(-1, -1, 4, -1, -1))))
+        return self.head(self.line(x.flatten(2)).mean(2))
+
+
 TRICKY: dict[str, type[nn.Module]] = {
     cls.__name__: cls
     for cls in (
         Residual, Depthwise, Gate, Flatten, Concatenate, AddToConcatenation, Groups, ChannelsLast, StoredNumber,
-        PickedChannels, SharedWeight, Halves, Upscale,
+        PickedChannels, SharedWeight, Halves, Upscale, Attention, ChannelConvolution, Shuffles, Pyramid, Volume,
     )
 }  # fmt: skip
 

@@ -1,8 +1,9 @@
 """Width spaces: what can be searched in a network, and what any widths cost."""
 
 from bcnet.space.cost import Budget, Cost, Polynomial
+from bcnet.space.groups import FixedDimension, WidthGroup, floor_choices
 from bcnet.space.layout import Segment, Side
-from bcnet.space.space import FixedDimension, WidthGroup, Widths, WidthSpace, floor_choices
+from bcnet.space.space import Widths, WidthSpace
 
 __all__ = [
     "Budget",

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Set
 
 from bcnet.errors import TraceError
 from bcnet.space.cost import Polynomial, sum_of_products
+from bcnet.space.groups import FixedDimension, WidthGroup, floor_choices
 from bcnet.space.layout import Layout, ParameterLayout, Segment
 from bcnet.space.options import SpaceOptions
 from bcnet.space.propagation import MacsEntry, Propagation
-from bcnet.space.space import FixedDimension, WidthGroup, WidthSpace, floor_choices
+from bcnet.space.space import WidthSpace
 from bcnet.space.symbols import Dim, Piece, Reason
 
 

@@ -15,6 +15,7 @@ import torch
 
 from bcnet.errors import BudgetError, WidthError
 from bcnet.space.cost import Budget, Cost, IntArray, Polynomial
+from bcnet.space.groups import FixedDimension, WidthGroup, complement, with_choices
 from bcnet.space.layout import ParameterLayout
 from bcnet.space.options import SpaceOptions, as_tuple
 
@@ -22,55 +23,6 @@ if TYPE_CHECKING:
     from torch import nn
 
 Widths = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class WidthGroup:
-    """Parameter dimensions that must keep the same channels: one search variable.
-
-    `choices` are ascending ints, multiples of `unit`, the last one `max_width`. `members` are the names of the
-    parameters (and buffers) with a dimension in the group.
-
-    Example: `WidthGroup("features.0", 64, 1, (3, 6, ..., 64), ("features.0.weight", "features.1.weight", ...))`.
-    """
-
-    name: str
-    max_width: int
-    unit: int
-    choices: tuple[int, ...]
-    members: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class FixedDimension:
-    """Something that stays at full width, and why.
-
-    `name` is the parameter, `size` its elements in that dimension, `operator` and `where` the operation and source line
-    that hold it, `remedy` what can be done about it (empty where the rule is the reason itself, as for the logits).
-    """
-
-    name: str
-    dim: int
-    size: int
-    reason: str
-    operator: str = ""
-    where: str = ""
-    remedy: str = ""
-
-
-def floor_choices(
-    max_width: int, num_choices: int, *, unit: int = 1, min_ratio: float = 0.0, multiple_of: int = 1
-) -> tuple[int, ...]:
-    """`floor(l * k / K)` for k = 1..K, rounded down to multiples of the unit and of `multiple_of`; `l` always the last.
-
-    Values below one step or below `min_ratio * l` are dropped, duplicates merged (spec, section 1).
-
-    Example: `floor_choices(512, 20)[:3] == (25, 51, 76)`; `floor_choices(24, 4, multiple_of=8) == (8, 16, 24)`.
-    """
-    step = math.lcm(unit, multiple_of)
-    rounded = {max_width * k // num_choices // step * step for k in range(1, num_choices)}
-    kept = {width for width in rounded if width >= max(step, min_ratio * max_width)}
-    return tuple(sorted(kept | {max_width}))
 
 
 @dataclass(frozen=True)
@@ -210,7 +162,7 @@ class WidthSpace:
         With `min_ratio > 0` and `c_min` the smallest choice it is `l + c_min - c`, which stays in the space.
         """
         return tuple(
-            _complement(group, width, bounded=self.min_ratio > 0)
+            complement(group, width, bounded=self.min_ratio > 0)
             for group, width in zip(self.groups, widths, strict=True)
         )
 
@@ -276,7 +228,7 @@ class WidthSpace:
         unknown = set(choices) - {group.name for group in self.groups}
         if unknown:
             raise WidthError(f"no group is named {sorted(unknown)}; the groups are {[g.name for g in self.groups]}")
-        return dataclasses.replace(self, groups=tuple(_with_choices(g, choices.get(g.name)) for g in self.groups))
+        return dataclasses.replace(self, groups=tuple(with_choices(g, choices.get(g.name)) for g in self.groups))
 
     def fingerprint(self) -> str:
         """A hash of groups, choices and costs: equal spaces have equal fingerprints, in every process."""
@@ -285,21 +237,3 @@ class WidthSpace:
             [[list(k), v] for terms in (self.macs_terms, self.params_terms) for k, v in sorted(terms.terms.items())],
         ]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
-
-
-def _complement(group: WidthGroup, width: int, *, bounded: bool) -> int:
-    if bounded:
-        return group.max_width + group.choices[0] - width
-    return group.max_width - width or group.max_width
-
-
-def _with_choices(group: WidthGroup, choices: Sequence[int] | None) -> WidthGroup:
-    if choices is None:
-        return group
-    ascending = tuple(sorted(set(choices)))
-    if not ascending or any(c < group.unit or c > group.max_width or c % group.unit for c in ascending):
-        raise WidthError(
-            f"choices of group {group.name!r} are multiples of {group.unit} up to {group.max_width}; "
-            f"got {list(choices)}"
-        )
-    return dataclasses.replace(group, choices=ascending)

@@ -76,42 +76,42 @@ class Symbols:
 
     def unify(self, left: Dim, right: Dim, reason: Reason) -> None:
         """Let two dimensions of equal size keep the same elements; `reason` is given to what has to be fixed for it."""
-        todo_left, todo_right = list(self.resolve(left))[::-1], list(self.resolve(right))[::-1]
-        while todo_left and todo_right:
-            a, b = self._refresh(todo_left), self._refresh(todo_right)
+        left_stack, right_stack = list(self.resolve(left))[::-1], list(self.resolve(right))[::-1]
+        while left_stack and right_stack:
+            a, b = self._refresh(left_stack), self._refresh(right_stack)
             if a.size == b.size:
-                todo_left.pop(), todo_right.pop()
+                left_stack.pop(), right_stack.pop()
                 self._tie(a, b, reason)
             else:
-                longer, shorter = (todo_left, b) if a.size > b.size else (todo_right, a)
+                longer, shorter = (left_stack, b) if a.size > b.size else (right_stack, a)
                 if not self._cut(longer[-1], shorter.size):
-                    self.fix((*todo_left, *todo_right), reason)
+                    self.fix((*left_stack, *right_stack), reason)
                     return
 
     def split(self, dim: Dim, sizes: Sequence[int], reason: Reason) -> list[Dim]:
         """The dimension cut into parts of the given sizes; it is fixed where a cut would divide an atom."""
         parts: list[Dim] = []
-        todo = list(self.resolve(dim))[::-1]
+        stack = list(self.resolve(dim))[::-1]
         for size in sizes:
             part: list[Piece] = []
             missing = size
             while missing:
-                piece = self._refresh(todo)
+                piece = self._refresh(stack)
                 if piece.size > missing:
                     if not self._cut(piece, missing):
                         self.fix(dim, reason)
                         return [self.fresh(s, reason) for s in sizes]
-                    piece = self._refresh(todo)
-                part.append(todo.pop())
+                    piece = self._refresh(stack)
+                part.append(stack.pop())
                 missing -= piece.size
             parts.append(tuple(part))
         return parts
 
-    def _refresh(self, todo: list[Piece]) -> Piece:
+    def _refresh(self, stack: list[Piece]) -> Piece:
         """Resolve the piece on top of the stack, which an earlier step may have bound."""
-        top = todo.pop()
-        todo.extend(reversed(self.resolve((top,))))
-        return todo[-1]
+        top = stack.pop()
+        stack.extend(reversed(self.resolve((top,))))
+        return stack[-1]
 
     def _bind(self, variable: int, dim: Dim) -> None:
         held = self._reasons[variable]

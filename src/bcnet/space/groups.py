@@ -1,0 +1,79 @@
+"""Width groups: the search variables of a network, the widths each may take, and what cannot be searched."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bcnet.errors import WidthError
+
+
+@dataclass(frozen=True)
+class WidthGroup:
+    """Parameter dimensions that must keep the same channels: one search variable.
+
+    `choices` are ascending ints, multiples of `unit`, the last one `max_width`. `members` are the names of the
+    parameters (and buffers) with a dimension in the group.
+
+    Example: `WidthGroup("features.0", 64, 1, (3, 6, ..., 64), ("features.0.weight", "features.1.weight", ...))`.
+    """
+
+    name: str
+    max_width: int
+    unit: int
+    choices: tuple[int, ...]
+    members: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FixedDimension:
+    """Something that stays at full width, and why.
+
+    `name` is the parameter, `size` its elements in that dimension, `operator` and `where` the operation and source line
+    that hold it, `remedy` what can be done about it (empty where the rule is the reason itself, as for the logits).
+    """
+
+    name: str
+    dim: int
+    size: int
+    reason: str
+    operator: str = ""
+    where: str = ""
+    remedy: str = ""
+
+
+def floor_choices(
+    max_width: int, num_choices: int, *, unit: int = 1, min_ratio: float = 0.0, multiple_of: int = 1
+) -> tuple[int, ...]:
+    """`floor(l * k / K)` for k = 1..K, rounded down to multiples of the unit and of `multiple_of`; `l` always the last.
+
+    Values below one step or below `min_ratio * l` are dropped, duplicates merged (spec, section 1).
+
+    Example: `floor_choices(512, 20)[:3] == (25, 51, 76)`; `floor_choices(24, 4, multiple_of=8) == (8, 16, 24)`.
+    """
+    step = math.lcm(unit, multiple_of)
+    rounded = {max_width * k // num_choices // step * step for k in range(1, num_choices)}
+    kept = {width for width in rounded if width >= max(step, min_ratio * max_width)}
+    return tuple(sorted(kept | {max_width}))
+
+
+def complement(group: WidthGroup, width: int, *, bounded: bool) -> int:
+    """What the group leaves over: `l - c`, or `l + c_min - c` where it is bounded below (spec, section 3)."""
+    if bounded:
+        return group.max_width + group.choices[0] - width
+    return group.max_width - width or group.max_width
+
+
+def with_choices(group: WidthGroup, choices: Sequence[int] | None) -> WidthGroup:
+    """The group with other choices, checked; None leaves it as it is."""
+    if choices is None:
+        return group
+    ascending = tuple(sorted(set(choices)))
+    if not ascending or any(c < group.unit or c > group.max_width or c % group.unit for c in ascending):
+        raise WidthError(
+            f"choices of group {group.name!r} are multiples of {group.unit} up to {group.max_width}; "
+            f"got {list(choices)}"
+        )
+    return dataclasses.replace(group, choices=ascending)
