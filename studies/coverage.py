@@ -9,7 +9,6 @@ the CSV and are not traced again; delete a row to do it anew.
 from __future__ import annotations
 
 import csv
-import importlib
 import statistics
 import sys
 import time
@@ -20,6 +19,7 @@ from typing import Annotated
 import torch
 import typer
 from provenance import append_row, provenance
+from torchvision_here import let_torchvision_import
 from zoo import CNNS, QUICK, TRANSFORMERS, Entry
 
 from bcnet.errors import BCNetError
@@ -91,8 +91,7 @@ def write_page(rows: list[dict[str, str]], page: Path) -> None:
 
 def main(quick: Annotated[bool, typer.Option(help="A few networks, nothing written.")] = False) -> None:
     """Trace what is missing, then write the page."""
-    sys.path.append(str(ROOT / "tests"))
-    importlib.import_module("torchvision_stand_ins").install()
+    let_torchvision_import()
     torch.manual_seed(0)
     if quick:
         for entry in QUICK:

@@ -34,6 +34,7 @@ from provenance import append_row, finished, provenance
 from safetensors.torch import load_file
 from torch import nn
 from torch.utils.data import DataLoader
+from torchvision_here import let_torchvision_import
 
 import bcnet
 from bcnet.errors import BCNetError, DataError, ModelError, TrainingError, WidthError
@@ -243,10 +244,7 @@ def quick() -> None:
     """Both detectors on drawn images, trained, evaluated and resumed; the stand-ins serve where operators lack."""
     from coco import tiny_folder
 
-    sys.path.append(str(ROOT / "tests"))
-    import torchvision_stand_ins
-
-    torchvision_stand_ins.install()
+    let_torchvision_import()
     with tempfile.TemporaryDirectory() as folder:
         tiny = Settings(
             tiny_folder(Path(folder) / "coco"), model="torchvision:resnet18", widths="uniform:0.25", epochs=1, batch=4,

@@ -26,6 +26,7 @@ import typer
 from channel_bench_macro import BUDGETS, DATA, Table, run, simulated_records
 from provenance import append_row, finished, provenance
 from scipy.optimize import minimize
+from torchvision_here import let_torchvision_import
 
 from bcnet.models import create
 from bcnet.searchers import Evolution, Problem, learn_prior, solve
@@ -143,21 +144,12 @@ def measure(space: WidthSpace, kind: str, method: str, ratio: float, seed: int) 
     return (objective - certified.lower_bound) / span, max(0.0, cost(rows) - 1), seconds
 
 
-def define_missing_operators() -> list[torch.library.Library]:
-    """A CPU-only torch lacks two compiled operators that torchvision names when imported: declare them, unused."""
-    library = torch.library.Library("torchvision", "DEF")
-    for name in ("nms", "qnms"):
-        if not hasattr(torch.ops.torchvision, name):
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    return [library]
-
-
 @app.command()
 def qcqp(quick: bool = False) -> None:
     """Gaps and times of the certified solution and of what others do."""
     out = RESULTS / ("quick_prior_qcqp.csv" if quick else "prior_qcqp.csv")
     spaces: dict[str, WidthSpace] = {}
-    kept = define_missing_operators()  # declarations last as long as this object
+    let_torchvision_import()
     for network, kind, method, ratio, draws in qcqp_cells(quick):
         key = {"network": network, "errors": kind, "method": method, "budget": str(ratio), "draws": str(draws)}
         if finished(out, key):
@@ -176,7 +168,6 @@ def qcqp(quick: bool = False) -> None:
         }
         append_row(out, {**key, **figures, **provenance()})
         print(*key.values(), *figures.values(), file=sys.stderr, flush=True)
-    del kept
 
 
 @app.command()

@@ -1,0 +1,47 @@
+"""Every study runs in its quick form."""
+
+from pathlib import Path
+
+import channel_bench_macro
+import coverage
+import demo_seeds
+import prior
+import pytest
+
+pytestmark = pytest.mark.slow
+needs_table = pytest.mark.skipif(
+    not channel_bench_macro.DATA.is_file(), reason="needs Channel-Bench-Macro's table in ../shared/data"
+)
+
+
+@needs_table
+def test_searchers_on_the_table(tmp_path: Path) -> None:
+    channel_bench_macro.main(quick=True, out=tmp_path / "table.csv")
+    assert (tmp_path / "quick_table.svg").stat().st_size > 1000
+    rows = (tmp_path / "quick_table.csv").read_text().splitlines()
+    assert len(rows) > 20
+
+
+def test_the_priors_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prior, "RESULTS", tmp_path)
+    prior.qcqp(quick=True)
+    assert list(tmp_path.glob("quick_*.csv"))
+
+
+@needs_table
+def test_the_priors_temperature(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prior, "RESULTS", tmp_path)
+    prior.temperature(quick=True)
+    assert list(tmp_path.glob("quick_*.csv"))
+
+
+def test_coverage(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torchvision")
+    pytest.importorskip("timm")
+    coverage.main(quick=True)
+    assert "'searchable': 1.0" in capsys.readouterr().out
+
+
+def test_the_demo() -> None:
+    figures = demo_seeds.run(0, [*demo_seeds.DEMO, *demo_seeds.QUICK], threads=1)
+    assert figures["evaluations"] == 8
