@@ -1,12 +1,13 @@
 import json
 import sqlite3
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from tiny_job import Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
 
-from bcnet import Budget, Side, Supernet
+from bcnet import Budget, Side, Supernet, rebuild
 from bcnet.errors import BudgetError, DataError, ModelError, RecipeError, RunError, TraceError, TrainingError
 from bcnet.pipeline.run_directory import read_document
 
@@ -65,6 +66,16 @@ def test_the_run_directory_holds_what_the_page_promises(finished):
     assert "src=" not in page
     assert "<link" not in page
     assert "<script" not in page
+
+
+@pytest.mark.parametrize("as_path", [str, Path])
+def test_two_files_and_the_constructor_are_the_network(finished, as_path):
+    network = rebuild(as_path(finished.run_dir / "architecture.json"), TinyNetwork)
+    network.load_state_dict(load_file(finished.run_dir / "final.safetensors"))
+    network.eval()
+    images = torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    assert type(network) is TinyNetwork
+    torch.testing.assert_close(network(images), finished.network(images))
 
 
 def test_a_finished_run_is_not_run_again(finished):

@@ -17,7 +17,7 @@ from bcnet.pipeline.figures import write_pictures
 from bcnet.pipeline.html import write_page
 from bcnet.pipeline.progress import Reporter
 from bcnet.pipeline.result import Networks, result_document
-from bcnet.pipeline.run_directory import RunDirectory, check_usable, read_settings, write_document
+from bcnet.pipeline.run_directory import RunDirectory, check_usable, read_settings, write_document, write_plain
 from bcnet.pipeline.settings import Settings, default_recipe, make_settings, split_changes
 from bcnet.pipeline.stages import Context, choose, evolve, find_prior, train_final, train_supernet
 from bcnet.pipeline.subject import ModelLike, Source, open_source, prepare
@@ -129,7 +129,7 @@ def _stages(context: Context) -> SearchOutcome:
     networks = Networks(original, uniform, searched)
     document = result_document(context, networks, choice, found)
     described = describe(context.subject.model, space, choice.widths, reference=context.settings.model)
-    write_document(context.directory.file("architecture.json"), described)
+    write_plain(context.directory.file("architecture.json"), described)
     write_pictures(context.directory.path, document)
     write_page(context.directory.path, document, found)
     write_document(context.directory.file("result.json"), document)

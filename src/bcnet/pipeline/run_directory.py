@@ -1,7 +1,7 @@
 """A run directory: one folder that holds one run, finished or not.
 
-`settings.json` makes a folder a run directory. Every other file is written whole or not at all and carries a checksum;
-a stage whose output is there is never run again.
+`settings.json` makes a folder a run directory. Every file is written whole or not at all, and what a later stage reads
+carries a checksum; a stage whose output is there is never run again.
 """
 
 from __future__ import annotations
@@ -130,8 +130,16 @@ def write_document(path: Path, document: Mapping[str, Any]) -> None:
     Raises:
         RunError: the file system refuses.
     """
-    content = {"sha256": _digest(document), **document}
-    write_atomic(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+    write_plain(path, {"sha256": _digest(document), **document})
+
+
+def write_plain(path: Path, document: Mapping[str, Any]) -> None:
+    """Write JSON as it is, atomically: for others to read, since nothing here does.
+
+    Raises:
+        RunError: the file system refuses.
+    """
+    write_atomic(path, (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def read_document(path: Path) -> dict[str, Any]:
