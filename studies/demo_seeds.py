@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import statistics
 import subprocess
 import sys
@@ -20,11 +19,11 @@ import time
 from pathlib import Path
 
 from provenance import append_row, finished, provenance
+from result_row import NETWORKS, columns
 
 OUTPUT = Path(__file__).resolve().parent.parent / "results" / "demo_digits.csv"
 DEMO = ["--model", "resnet_digits", "--data", "digits", "--budget", "0.5"]
 QUICK = ["--epochs", "1", "--population", "4", "--generations", "2"]
-NETWORKS = ("original", "uniform", "searched")
 
 
 def main() -> None:
@@ -53,22 +52,8 @@ def run(seed: int, demo: list[str], threads: int) -> dict[str, object]:
         start = time.monotonic()
         subprocess.run([*command, "--out", folder], check=True, stdout=subprocess.DEVNULL)
         seconds = round(time.monotonic() - start, 1)
-        result = json.loads((Path(folder) / "result.json").read_text())
-    networks = result["networks"]
-    return {
-        **{f"{name}_top1": round(networks[name]["test_top1"], 3) for name in NETWORKS},
-        **{f"{name}_macs_ratio": round(networks[name]["macs_ratio"], 4) for name in NETWORKS},
-        **{f"{name}_params": networks[name]["params"] for name in NETWORKS},
-        "widths": " ".join(map(str, networks["searched"]["widths"])),
-        "score": round(result["search"]["score"], 3),
-        "fresh_score": round(result["search"]["fresh_score"], 3),
-        "evaluations": result["search"]["evaluations"],
-        "supernet_epochs": result["epochs"]["supernet"],
-        "final_epochs": result["epochs"]["final"],
-        "seconds": seconds,
-        "threads": threads,
-        "torch": result["versions"]["torch"],
-    }
+        figures = columns(Path(folder))
+    return {**figures, "seconds": seconds}
 
 
 def show() -> None:

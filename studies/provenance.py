@@ -33,11 +33,19 @@ def finished(path: Path, key: Mapping[str, str]) -> bool:
 
 
 def append_row(path: Path, row: Mapping[str, object]) -> None:
-    """Add a finished cell; the header is written with the first one."""
+    """Add a finished cell under the file's own header, which the first one writes; columns must be the same.
+
+    Raises:
+        ValueError: the row has columns that the file lacks.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = not path.is_file()
+    header = list(row)
+    if not fresh:
+        with path.open(newline="") as file:
+            header = next(csv.reader(file))
     with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, list(row))
+        writer = csv.DictWriter(file, header)
         if fresh:
             writer.writeheader()
         writer.writerow(row)
