@@ -143,6 +143,16 @@ def test_ctrl_c_says_what_is_kept_and_the_run_goes_on(tmp_path):
     assert read_document(tmp_path / "run" / "result.json")["epochs"] == {"supernet": 4, "final": 4}
 
 
+def test_a_model_may_live_in_the_current_folder(tmp_path):
+    (tmp_path / "shed.py").write_text("from bcnet.models import create\n\nmake = create('resnet20').build\n")
+    (tmp_path / "yaml.py").write_text("raise RuntimeError('what is installed goes first')\n")
+    start = [sys.executable, "-P", "-c", "from bcnet.cli import main; main()"]  # -P: as the installed command starts
+    arguments = ["profile", "shed:make", "--image-size", "8"]
+    shown = subprocess.run([*start, *arguments], capture_output=True, text=True, cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert "shed:make: 12 width groups" in shown.stdout
+
+
 def test_python_m_bcnet_is_the_command():
     shown = subprocess.run([sys.executable, "-m", "bcnet", "--help"], capture_output=True, text=True, check=True)
     assert re.search(r"search.*profile.*report", shown.stdout, re.DOTALL)

@@ -75,8 +75,8 @@ def test_input_sizes(package):
         ("my factories:plain", "got 'my factories:plain'"),
         (".my_factories:plain", "got '.my_factories:plain'"),
         ("no_such_module_of_mine:net", "'no_such_module_of_mine' failed with ModuleNotFoundError.*PYTHONPATH"),
-        ("my_broken:net", "'my_broken' failed with ModuleNotFoundError: No module named 'no_such_package_of_mine'"),
-        ("my_factories:missing", "got no such name; there are Net, failing, nothing"),
+        ("my_broken:net", "No module named 'no_such_package_of_mine': it is found, but"),
+        ("my_factories:missing", r"my_factories.py\); got no such name; there are Net, failing, nothing"),
         ("my_factories:NUMBER", "got a int"),
     ],
 )

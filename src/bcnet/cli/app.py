@@ -41,7 +41,7 @@ directory ends with result.json, final.safetensors, report.html and ratios.svg. 
 goes on; with other settings the directory is refused.
 
 MODEL is a name (bcnet profile --list), torchvision:NAME, timm:NAME or package.module:factory, which imports and runs
-that code. DATA is digits, cifar10, imagefolder:PATH, parquet:PATH or hf:ORG/NAME.
+that code, installed or in the current folder. DATA is digits, cifar10, imagefolder:PATH, parquet:PATH or hf:ORG/NAME.
 
 Examples:
 
@@ -61,6 +61,8 @@ Examples:
   bcnet profile resnet_digits --widths 8,12,12,16,16,24
 
   bcnet profile torchvision:mobilenet_v2 --num-choices 10 --multiple-of 8
+
+  bcnet profile mymodels:make_network     (make_network in mymodels.py, in the current folder)
 """
 _REPORT_HELP = """
 Show the result of a finished run again.
@@ -252,11 +254,18 @@ def report(run: Annotated[Path, typer.Argument(help="Run directory.")]) -> None:
 
 def main() -> None:
     """Entry point of the `bcnet` command."""
+    _find_modules_here()
     try:
         app()
     except KeyboardInterrupt:
         _complain("Stopped.")
         sys.exit(130)
+
+
+def _find_modules_here() -> None:
+    """Let `--model module:factory` name code in the current folder, behind all that is installed."""
+    if "" not in sys.path:
+        sys.path.append("")
 
 
 def _trace(model: str, classes: int | None, image_size: int | None, wishes: dict[str, Any]) -> Any:
@@ -281,10 +290,9 @@ def _stopped(out: Path) -> str:
     if not (out / "settings.json").exists():
         return "Stopped before anything was written."
     kept = [name for name in ("supernet", "original", "uniform", "final") if (out / f"{name}.safetensors").exists()]
-    finished = f"Finished and kept: {', '.join(kept)}. " if kept else ""
     return (
-        f"Stopped. {finished}{out} also keeps every scored candidate and the last checkpoint of the training at hand "
-        "(at most half a minute of it is done again). Run the same command to go on."
+        f"Stopped. Finished and kept in {out}: {', '.join((*kept, 'every scored candidate'))}. Of the training at hand "
+        "at most half a minute is done again. Run the same command to go on."
     )
 
 

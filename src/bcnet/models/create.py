@@ -147,17 +147,28 @@ def _own(name: str, package: str, member: str) -> Callable[..., Any]:
     except Exception as error:
         raise ModelError(
             f"the module of model {name!r} has to be importable; importing {package!r} failed with "
-            f"{type(error).__name__}: {error}: install it, or put its folder on PYTHONPATH"
+            f"{type(error).__name__}: {error}: {_importing(error, package)}"
         ) from error
     factory = getattr(module, member, None)
     if not callable(factory):
         found = "no such name" if factory is None else f"a {type(factory).__name__}"
         public = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise ModelError(
-            f"model {name!r} has to name a function or class of {package!r}; got {found}; there are "
+            f"model {name!r} has to name a function or class of {package!r} ({_place(module)}); got {found}; there are "
             f"{', '.join(sorted(public)) or 'none'}"
         )
     return factory  # type: ignore[no-any-return]
+
+
+def _importing(error: Exception, package: str) -> str:
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    if missing is not None and (package == missing or package.startswith(f"{missing}.")):
+        return "install it, go to its folder, or put that on PYTHONPATH"
+    return "it is found, but does not import"
+
+
+def _place(module: ModuleType) -> str:
+    return getattr(module, "__file__", None) or "built in"
 
 
 def _accepts(factory: Callable[..., Any], setting: str) -> bool:
