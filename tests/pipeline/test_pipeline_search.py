@@ -1,6 +1,8 @@
 import json
 import sqlite3
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -118,6 +120,26 @@ def test_a_run_stopped_anywhere_ends_like_one_that_never_stopped(finished, tmp_p
 def test_a_run_of_another_configuration_is_refused(finished, changes, message):
     with pytest.raises(RunError, match=message):
         tiny_search(finished.run_dir, **changes)
+
+
+NAMED = {"model": "changing:make", "data": "parquet:changing"}
+
+
+@pytest.mark.parametrize("what", ["model", "data"])
+def test_what_changed_behind_its_name_is_refused(tmp_path, monkeypatch, what):
+    def offer(channels, data):
+        module = SimpleNamespace(make=lambda: TinyNetwork(channels))
+        monkeypatch.setitem(sys.modules, "changing", module)
+        monkeypatch.setattr("bcnet.pipeline.subject.load", lambda name, image_size: data)
+
+    offer(8, tiny_data())
+    with pytest.raises(StoppedError):
+        tiny_search(tmp_path, reporter=Recorder(("evolution", 1)), **NAMED)
+    offer(*((9, tiny_data()) if what == "model" else (8, tiny_data(126))))
+    with pytest.raises(RunError, match=f"started with another {what} of the name '{NAMED[what]}'"):
+        tiny_search(tmp_path, **NAMED)
+    offer(8, tiny_data())
+    tiny_search(tmp_path, **NAMED)
 
 
 def test_what_was_left_open_is_taken_from_the_run(finished, monkeypatch):

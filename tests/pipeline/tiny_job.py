@@ -13,10 +13,12 @@ SMALL = {"population": 4, "generations": 2, "parents": 2, "num_choices": 4, "thr
 
 
 class TinyNetwork(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, channels: int = 8) -> None:
         super().__init__()
-        self.first = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())
-        self.second = nn.Sequential(nn.Conv2d(8, 12, 3, stride=2), nn.BatchNorm2d(12), nn.ReLU(), nn.Dropout(0.1))
+        self.first = nn.Sequential(nn.Conv2d(1, channels, 3, padding=1), nn.BatchNorm2d(channels), nn.ReLU())
+        self.second = nn.Sequential(
+            nn.Conv2d(channels, 12, 3, stride=2), nn.BatchNorm2d(12), nn.ReLU(), nn.Dropout(0.1)
+        )
         self.head = nn.Linear(12, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -13,11 +13,19 @@ import torch
 from torch import nn
 
 from bcnet.data import DataSet
+from bcnet.errors import RunError
 from bcnet.pipeline.figures import write_pictures
 from bcnet.pipeline.html import write_page
 from bcnet.pipeline.progress import Reporter
 from bcnet.pipeline.result import Networks, result_document
-from bcnet.pipeline.run_directory import RunDirectory, check_usable, read_settings, write_document, write_plain
+from bcnet.pipeline.run_directory import (
+    RunDirectory,
+    check_usable,
+    read_document,
+    read_settings,
+    write_document,
+    write_plain,
+)
 from bcnet.pipeline.settings import Settings, default_recipe, make_settings, split_changes
 from bcnet.pipeline.stages import Context, choose, evolve, find_prior, train_final, train_supernet
 from bcnet.pipeline.subject import ModelLike, Source, open_source, prepare
@@ -115,7 +123,7 @@ def _stages(context: Context) -> SearchOutcome:
     space, budget = context.subject.space, context.settings.budget
     for note in context.subject.data.notes:
         context.reporter.note(note)
-    write_document(context.directory.file("space.json"), _space_summary(context))
+    _record_subject(context)
     supernet, records = train_supernet(context)
     found = evolve(context, supernet, find_prior(context, records))
     for note in found.notes:
@@ -150,10 +158,31 @@ def _recipes(
     return supernet, recipe.changed(for_final)
 
 
+def _record_subject(context: Context) -> None:
+    """Write what the run works on; where it is written, model and data must still be the same behind their names.
+
+    Raises:
+        RunError: one of them has changed since the run started.
+    """
+    file, now = context.directory.file("space.json"), _space_summary(context)
+    before = read_document(file) if file.exists() else {}
+    for key, what, name in (
+        ("fingerprint", "model", context.settings.model),
+        ("images", "data", context.settings.data),
+    ):
+        if before.get(key, now[key]) != now[key]:
+            raise RunError(
+                f"run directory {context.directory.path} was started with another {what} of the name {name!r}: it has "
+                f"changed since ({key} {before[key]}, now {now[key]}); put it back to go on, or give another --out"
+            )
+    write_document(file, now)
+
+
 def _space_summary(context: Context) -> dict[str, Any]:
     space = context.subject.space
     return {
         "fingerprint": space.fingerprint(),
+        "images": context.subject.source.data_digest,
         "macs": space.reference.macs,
         "params": space.reference.params,
         "groups": [

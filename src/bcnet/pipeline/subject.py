@@ -24,10 +24,14 @@ Factory = Callable[[], nn.Module]
 
 @dataclass(frozen=True)
 class Source:
-    """A model and a data set that fit each other, with the names under which the settings know them."""
+    """A model and a data set that fit each other, with the names under which the settings know them.
+
+    `data_digest` tells images and labels from any others.
+    """
 
     model_name: str
     data_name: str
+    data_digest: str
     data: DataSet
     model: nn.Module
     factory: Factory | None
@@ -64,11 +68,12 @@ def open_source(model: ModelLike, data: str | DataSet, *, image_size: int | None
     spec = create(model) if isinstance(model, str) else None
     size = image_size if image_size is not None or spec is None else _usual_size(spec)
     loaded = load(data, image_size=size) if isinstance(data, str) else data
-    data_name = data if isinstance(data, str) else f"{loaded.name} {_digest_of_images(loaded)}"
+    digest = _digest_of_images(loaded)
+    data_name = data if isinstance(data, str) else f"{loaded.name} {digest}"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derived_seed(seed, "model"))
         name, network, factory = _make(model, loaded)
-    return Source(name, data_name, loaded, network, factory)
+    return Source(name, data_name, digest, loaded, network, factory)
 
 
 def prepare(source: Source, settings: Settings) -> Subject:
