@@ -53,6 +53,11 @@ def test_only_keeps_groups_whose_layers_all_match() -> None:
     assert names(only=["*.0", "last"], ignore="first") == ["second.0", "last"]
 
 
+def test_only_says_which_layer_of_a_group_is_outside() -> None:
+    with pytest.raises(TraceError, match=r"stem is not among only=\('second.2',\)"):
+        names(only=["second.2"])
+
+
 def test_what_is_excluded_says_by_which_pattern() -> None:
     space = WidthSpace.trace(Branches(), X, ignore=["last"])
     assert any(f.name == "last.weight" and f.reason == "excluded by ignore='last'" for f in space.fixed)

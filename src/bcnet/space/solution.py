@@ -14,6 +14,8 @@ from bcnet.space.propagation import MacsEntry, Propagation
 from bcnet.space.space import WidthSpace
 from bcnet.space.symbols import Dim, Piece, Reason
 
+_SHOWN = 4  # reasons in one message
+
 
 class Solution:
     """Reads a propagation out. `dims[g]` is group `g` as a dimension, for fixing it afterwards."""
@@ -35,11 +37,12 @@ class Solution:
         """The width space; `parameters` are the names to count, `batch` the size of the traced batch."""
         fixed = tuple(self._fixed())
         if not self.groups:
-            held = sorted({dimension.reason for dimension in fixed})
+            held = list(dict.fromkeys(dimension.reason for dimension in fixed))
+            more = f"; and {len(held) - _SHOWN} other reasons" if len(held) > _SHOWN else ""
             raise TraceError(
                 "a width space needs a layer whose width can change; this network has none"
                 + (
-                    f" (held by: {'; '.join(held)})"
+                    f" (held by: {'; '.join(held[:_SHOWN])}{more})"
                     if held
                     else ": it has no convolution or linear layer before its output"
                 )

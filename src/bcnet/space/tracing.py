@@ -59,7 +59,7 @@ def _apply_wishes(propagation: Propagation, options: SpaceOptions) -> None:
         if ignored is not None:
             propagation.fix(dim, Reason(f"excluded by ignore={ignored!r}"))
         elif options.only and not any(matches(pattern, layer) for pattern in options.only):
-            propagation.fix(dim, Reason(f"not among only={options.only!r}"))
+            propagation.fix(dim, Reason(f"{layer.removesuffix('.weight')} is not among only={options.only!r}"))
     for tie in options.ties:
         _tie(propagation, tie)
 
