@@ -1,6 +1,7 @@
 """The interface itself: errors, results, random draws, and what pymoo is trusted with."""
 
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import pytest
@@ -73,6 +74,23 @@ def test_scores_may_be_numpy_or_torch_numbers():
     for convert in (np.float32, torch.tensor, int):
         result = search_widths(space, lambda w, c=convert: c(sum(w)), HALF, searcher=Random(evaluations=3))
         assert type(result.best.score) is float
+
+
+def test_a_plain_table_is_a_score():
+    space = toy_space(3, choices=4)
+    table = {widths: float(sum(widths)) for widths in product(*(group.choices for group in space.groups))}
+    found = search_widths(space, table, HALF)
+    feasible = [widths for widths in table if space.cost(widths).macs <= found.budget.macs]
+    assert found.best.score == max(table[widths] for widths in feasible)
+
+
+@pytest.mark.parametrize(
+    ("score", "message"),
+    [({}, r"widths \(.*\) failed: a table of scores has every candidate"), (None, "a score is a function"), (3, "int")],
+)
+def test_what_is_no_score_is_refused(score, message):
+    with pytest.raises(SearchError, match=message):
+        search_widths(toy_space(3, choices=4), score, HALF)
 
 
 @pytest.mark.parametrize("seed", [-1, 0.5, True])

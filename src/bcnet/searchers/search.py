@@ -8,7 +8,7 @@ resuming replays it from stored evaluations.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import ClassVar
 
 from bcnet.errors import SearchError
@@ -49,7 +49,7 @@ class Searcher(ABC):
 
 def search_widths(
     space: WidthSpace,
-    score: Score,
+    score: Score | Mapping[Widths, float],
     budget: Budget,
     *,
     searcher: Searcher | None = None,
@@ -59,13 +59,15 @@ def search_widths(
 ) -> SearchResult:
     """The widths of `space` with the highest `score` under `budget`.
 
-    `score(widths) -> float`, higher is better, is called once per candidate, never over budget (but see `Greedy`).
+    `score(widths) -> float`, higher is better, is called once per candidate, never over budget (but see `Greedy`). A
+    table, `{widths: score}`, does as well, if it has every candidate within the budget.
     `searcher` is `Evolution()` by default. Evaluations already in `store` are not repeated and new ones are added as
     they happen. `callback(candidate, done, limit)` follows each of them.
 
     Raises:
         BudgetError: the narrowest network costs more than the budget.
-        SearchError: `score` gave something that is no finite number, or raised; the message names the widths.
+        SearchError: `score` gave something that is no finite number, raised, or has no entry; the message names the
+            widths.
         RunError: the store belongs to another space.
     """
     from bcnet.searchers.evolution import Evolution
@@ -74,10 +76,25 @@ def search_widths(
     problem = Problem.of(space, budget, seed)
     if store is not None:
         store.check_space(space)
-    oracle = Oracle(problem, score, limit=_checked_limit(searcher), over_budget=searcher.over_budget)
+    ask = _looked_up(score) if isinstance(score, Mapping) else score
+    if not callable(ask):
+        raise SearchError(f"a score is a function of widths or a table of them; got {type(score).__name__}")
+    oracle = Oracle(problem, ask, limit=_checked_limit(searcher), over_budget=searcher.over_budget)
     oracle.attach(store, callback)
     generation_ends = _drive(searcher.proposals(problem), oracle)
     return summarise(problem, oracle.evaluations, generation_ends)
+
+
+def _looked_up(table: Mapping[Widths, float]) -> Score:
+    def score(widths: Widths) -> float:
+        if widths not in table:
+            raise SearchError(
+                f"a table of scores has every candidate within the budget; this one, of {len(table):,}, lacks some: "
+                "give the space the choices of the table (num_choices=, choices=)"
+            )
+        return table[widths]
+
+    return score
 
 
 def _checked_limit(searcher: Searcher) -> int:
