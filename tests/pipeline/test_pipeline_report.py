@@ -21,7 +21,8 @@ def document(name="net") -> dict:
     return {
         "model": name,
         "data": "digits",
-        "networks": networks | {"searched": {"macs": 300, "macs_ratio": 0.5, "params": 30, "test_top1": 99.0}},
+        "networks": networks
+        | {"searched": {"widths": [3, 4], "macs": 300, "macs_ratio": 0.5, "params": 30, "test_top1": 99.0}},
         "groups": [{"name": "first", "max_width": 8, "uniform": 5, "searched": 3}],
         "search": {"score": 97.0, "fresh_score": 96.0, "fresh_interval": [94.0, 98.0], "fresh_images": 144},
         "seed": 0,
@@ -32,15 +33,22 @@ def document(name="net") -> dict:
 
 
 def test_the_scatter_has_a_dot_for_every_candidate():
-    picture = ElementTree.fromstring(scatter(EVALUATIONS, EVALUATIONS, EVALUATIONS[-1]))
+    picture = ElementTree.fromstring(scatter(EVALUATIONS, EVALUATIONS, (2, 4)))
     assert len(picture.findall("g/circle")) == 3
     line = picture.find("polyline").attrib["points"].split()
     assert line == sorted(line, key=lambda point: float(point.split(",")[0]))
     assert len(line) == 3
 
 
+def test_the_ring_is_around_the_trained_widths_not_the_best_score():
+    picture = ElementTree.fromstring(scatter(EVALUATIONS, EVALUATIONS, (2, 4)))
+    dots = [(dot.attrib["cx"], dot.attrib["cy"]) for dot in picture.findall("g/circle")]
+    ring = picture.find("circle")
+    assert (ring.attrib["cx"], ring.attrib["cy"]) == dots[1]
+
+
 def test_one_candidate_is_no_division_by_zero():
-    ElementTree.fromstring(scatter(EVALUATIONS[:1], EVALUATIONS[:1], EVALUATIONS[0]))
+    ElementTree.fromstring(scatter(EVALUATIONS[:1], EVALUATIONS[:1], (1, 4)))
 
 
 def test_the_page_says_what_came_out():

@@ -9,6 +9,7 @@ from typing import Any
 
 from bcnet.pipeline.figures import BLUE, GREY, VERMILLION
 from bcnet.searchers import Candidate, SearchResult
+from bcnet.space import Widths
 from bcnet.train import write_atomic
 
 _STYLE = """
@@ -44,9 +45,9 @@ def page(document: Mapping[str, Any], found: SearchResult, picture: str) -> str:
 {_networks_table(document)}
 <figure role="img" aria-label="Kept ratio of every width group">{picture}
 <figcaption>Kept ratio of every width group: original, searched, and Uniform at the same budget.</figcaption></figure>
-<figure>{scatter(found.evaluations, found.front, found.best)}
-<figcaption>{len(found.evaluations):,} candidates scored by the supernet, with the front of the best.</figcaption>
-</figure>
+<figure>{scatter(found.evaluations, found.front, tuple(searched["widths"]))}
+<figcaption>{len(found.evaluations):,} candidates scored by the supernet. The line joins those that no other beats in
+both score and multiply-adds; the ring marks the one that was trained.</figcaption></figure>
 {_search_paragraph(document)}
 {_groups_table(document)}
 {_footer(document)}
@@ -54,8 +55,8 @@ def page(document: Mapping[str, Any], found: SearchResult, picture: str) -> str:
 """
 
 
-def scatter(evaluations: Sequence[Candidate], front: Sequence[Candidate], best: Candidate) -> str:
-    """Score against MACs of all evaluations as an SVG element."""
+def scatter(evaluations: Sequence[Candidate], front: Sequence[Candidate], trained: Widths) -> str:
+    """Score against MACs of all evaluations as an SVG element, with a ring around those widths that were trained."""
     macs, scores = [c.cost.macs for c in evaluations], [c.score for c in evaluations]
     x_low, x_span = min(macs), max(1, max(macs) - min(macs))
     y_low, y_span = min(scores), max(1e-9, max(scores) - min(scores))
@@ -67,7 +68,7 @@ def scatter(evaluations: Sequence[Candidate], front: Sequence[Candidate], best: 
 
     dots = "".join(f'<circle cx="{x}" cy="{y}" r="2.2"/>' for x, y in map(place, evaluations))
     line = " ".join(f"{x},{y}" for x, y in map(place, front))
-    x, y = place(best)
+    x, y = place(next(c for c in evaluations if c.widths == trained))
     return f"""<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="Score against multiply-adds">
 <g fill="{GREY}">{dots}</g><polyline points="{line}" fill="none" stroke="{BLUE}" stroke-width="2"/>
 <circle cx="{x}" cy="{y}" r="6" fill="none" stroke="{VERMILLION}" stroke-width="2.5"/>
@@ -119,5 +120,5 @@ def _groups_table(document: Mapping[str, Any]) -> str:
 def _footer(document: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
     device, total = document["device"], sum(document["seconds"].values())
-    text = f"Seed {document['seed']}; {device['name']}, {device['threads']} threads; {total:.0f} s; {versions}."
+    text = f"Seed {document['seed']}; {device['name']}, {device['threads']} CPU threads; {total:.0f} s; {versions}."
     return f'<p class="small">{escape(text)}</p>'
