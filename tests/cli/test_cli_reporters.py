@@ -1,5 +1,6 @@
 import io
 
+import pytest
 from rich.console import Console
 
 from bcnet.cli import reporters
@@ -36,3 +37,16 @@ def test_elsewhere_there_are_plain_lines(monkeypatch):
     assert lines[1].startswith("supernet: 501 of 1,000 steps, 0:00:0")
     assert lines[1].endswith("left, loss [1.0]")
     assert lines[2].startswith("supernet: done in ")
+
+
+@pytest.mark.parametrize(("minutes", "most"), [(1, 6), (60, 80), (24 * 60, 240)])
+def test_a_long_stage_keeps_its_log_short(monkeypatch, minutes, most):
+    now = [0.0]
+    monkeypatch.setattr(reporters.time, "monotonic", lambda: now[0])
+    text, console = shown(terminal=False)
+    with LineReporter(console).stage("supernet", 60 * minutes, "steps") as advance:
+        for second in range(60 * minutes):
+            now[0] = float(second)
+            advance(second, "")
+    lines = len(text.getvalue().splitlines()) - 2
+    assert 0.8 * most <= lines <= most
