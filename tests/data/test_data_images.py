@@ -143,6 +143,7 @@ def test_grey_tensors_stay_grey_and_are_resized():
         ([torch.zeros(3, 4, 4)], "pairs of image and label; got Tensor"),
         ([(torch.zeros(3, 4, 4), 0), (torch.zeros(3, 5, 4), 0)], "got 4x4 and, for mine, train: image 1, 4x5: give"),
         ([], "at least one; got none"),
+        (DataLoader([(torch.zeros(3, 4, 4), 0)] * 5, shuffle=True), "got one that shuffles: give it shuffle=False"),
         (DataLoader([torch.zeros(3, 4, 4)] * 5, batch_size=5), "pairs of images and as many labels; got Tensor"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 from bcnet.data.decoding import Bytes, Labelled, eight_bits, fit, stack
 from bcnet.errors import DataError
@@ -36,6 +36,11 @@ def read_items(source: Iterable[Any], name: str, image_size: int | None) -> Labe
 
 def _items(source: Iterable[Any]) -> Iterator[Any]:
     if isinstance(source, DataLoader):
+        if isinstance(source.sampler, RandomSampler):
+            raise DataError(
+                "a loader gives its images in the same order every time, so that a run can go on with them; got one "
+                "that shuffles: give it shuffle=False, training shuffles the images itself"
+            )
         return (pair for batch in source for pair in _pairs(batch))
     if isinstance(source, Dataset) and isinstance(source, Sized):
         # A Dataset with only __getitem__ and __len__ need not raise IndexError at its end.

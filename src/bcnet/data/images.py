@@ -206,13 +206,13 @@ class DataSet:
         """A data set of two torch `Dataset`s, `DataLoader`s or iterables of `(image, label)`, each read once.
 
         Images are PIL images, byte arrays `(H, W)` or `(H, W, C)`, or tensors `(C, H, W)` of bytes or of floats in
-        [0, 1] (as torchvision's `ToTensor` gives). A `DataLoader` gives batches of such tensors. Leave normalisation
-        and augmentation out: they are done on whole batches, from the bytes. Given an `image_size`, every image is
+        [0, 1] (as torchvision's `ToTensor` gives). A `DataLoader` gives batches of such tensors and does not shuffle.
+        Leave normalisation and augmentation out: they are done on whole batches, from the bytes. Given an `image_size`, every image is
         resized to it (shorter side, bicubic) and cropped to the centre square.
 
         Raises:
             DataError: items of another form, floats outside [0, 1], labels that are no class numbers, images of
-                different sizes without `image_size`, or an empty split.
+                different sizes without `image_size`, an empty split, or a loader that shuffles.
         """
         parts = [read_items(part, f"{name}, {which}", image_size) for part, which in ((train, "train"), (test, "test"))]
         return cls.from_tensors(parts[0], parts[1], name=name, class_names=class_names, augmentation=augmentation)

@@ -75,7 +75,7 @@ def search(
         recipe: how to train, as a value, a name or a YAML file; by default one that suits model and data.
         supernet_epochs: epochs of the supernet where they are not the recipe's.
         changes: other values in the recipe, for instance `{"epochs": 20, "supernet.lr": 0.2}`.
-        image_size: pixels, where not the model's usual ones.
+        image_size: pixels, where not the model's usual ones; for data given by name.
         reporter: hears about progress.
         **settings: any other field of `Settings`: seed, population, generations, num_choices, threads, ...
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from bcnet.data import DataSet, Images, TrainingBatches, fixed_batches, load, split_validation
 from bcnet.data.batches import Batch
-from bcnet.errors import ModelError
+from bcnet.errors import DataError, ModelError
 from bcnet.models import ModelSpec, create
 from bcnet.pipeline.settings import Settings
 from bcnet.space import WidthSpace
@@ -65,6 +65,11 @@ def open_source(model: ModelLike, data: str | DataSet, *, image_size: int | None
         ModelError: an unknown model, or a factory that gives none.
         DataError: an unknown or unusable data set.
     """
+    if image_size is not None and isinstance(data, DataSet) and data.image_shape[1:] != (image_size, image_size):
+        raise DataError(
+            f"image_size is for data given by name; got {image_size} with images of {data.image_shape[1:]} pixels: give "
+            "it to DataSet.from_datasets"
+        )
     spec = create(model) if isinstance(model, str) else None
     size = image_size if image_size is not None or spec is None else _usual_size(spec)
     loaded = load(data, image_size=size) if isinstance(data, str) else data
