@@ -237,6 +237,8 @@ def test_a_module_is_searched_as_it_is_and_stays_as_it_was(tmp_path):
         assert torch.equal(tensor, before[name])
     assert outcome.network is not model
     assert json.loads((tmp_path / "settings.json").read_text())["model"].startswith("TinyNetwork ")
+    with pytest.raises(RunError, match=r"its weights differ: call torch.manual_seed before making it"):
+        tiny_search(tmp_path, model=TinyNetwork())
 
 
 def test_distillation_has_the_original_as_teacher(tmp_path):

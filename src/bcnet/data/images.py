@@ -207,8 +207,8 @@ class DataSet:
 
         Images are PIL images, byte arrays `(H, W)` or `(H, W, C)`, or tensors `(C, H, W)` of bytes or of floats in
         [0, 1] (as torchvision's `ToTensor` gives). A `DataLoader` gives batches of such tensors and does not shuffle.
-        Leave normalisation and augmentation out: they are done on whole batches, from the bytes. Given an `image_size`, every image is
-        resized to it (shorter side, bicubic) and cropped to the centre square.
+        Leave normalisation and augmentation out: they are done on whole batches, from the bytes. Given an
+        `image_size`, every image is resized to it (shorter side, bicubic) and cropped to the centre square.
 
         Raises:
             DataError: items of another form, floats outside [0, 1], labels that are no class numbers, images of

@@ -68,7 +68,8 @@ def search(
     Where `run_dir` holds the same run unfinished it goes on, and what is finished is not done again.
 
     Args:
-        model: an `nn.Module`, a function without arguments that makes one, or a name as `--model` takes it.
+        model: an `nn.Module`, a function without arguments that makes one, or a name as `--model` takes it. A module's
+            own weights are where the supernet starts from, so that a run goes on with the same weights only.
         data: a `DataSet`, or a name as `--data` takes it.
         budget: the limit, for instance `Budget(macs=0.5)`.
         run_dir: a new folder, an empty one, or one of a run with the same settings.

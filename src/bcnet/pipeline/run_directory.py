@@ -185,5 +185,11 @@ def _check_same(path: Path, settings: Settings, stored: Settings) -> None:
         key, here, there = difference
         raise RunError(
             f"run directory {path} holds a run of another configuration: {key} is {there!r} there and {here!r} here; "
-            "repeat its settings to go on with it, or give another --out"
+            f"{_way_on(key, here, there)}, or give another --out"
         )
+
+
+def _way_on(key: str, here: Any, there: Any) -> str:
+    if key == "model" and " " in here and here.partition(" ")[0] == there.partition(" ")[0]:
+        return "its weights differ: call torch.manual_seed before making it, or give the function that makes it"
+    return "repeat its settings to go on with it"

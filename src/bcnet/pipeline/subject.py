@@ -67,8 +67,8 @@ def open_source(model: ModelLike, data: str | DataSet, *, image_size: int | None
     """
     if image_size is not None and isinstance(data, DataSet) and data.image_shape[1:] != (image_size, image_size):
         raise DataError(
-            f"image_size is for data given by name; got {image_size} with images of {data.image_shape[1:]} pixels: give "
-            "it to DataSet.from_datasets"
+            f"image_size is for data given by name; got {image_size} with images of {data.image_shape[1:]} pixels: "
+            "give it to DataSet.from_datasets"
         )
     spec = create(model) if isinstance(model, str) else None
     size = image_size if image_size is not None or spec is None else _usual_size(spec)
