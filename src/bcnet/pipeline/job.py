@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from bcnet.data import DataSet
-from bcnet.errors import RunError
+from bcnet.errors import BudgetError, RunError
 from bcnet.pipeline.figures import write_pictures
 from bcnet.pipeline.html import write_page
 from bcnet.pipeline.progress import Reporter
@@ -86,6 +86,8 @@ def search(
 
     Example: `search(resnet, "cifar10", budget=Budget(macs=0.5), run_dir="runs/half").network`
     """
+    if not isinstance(budget, Budget):
+        raise BudgetError(f"a budget is a bcnet.Budget; got {budget!r}: write Budget(macs=0.5), for instance")
     path = Path(run_dir)
     check_usable(path)
     source = open_source(model, data, image_size=image_size, seed=settings.get("seed", 0))

@@ -65,6 +65,10 @@ def open_source(model: ModelLike, data: str | DataSet, *, image_size: int | None
         ModelError: an unknown model, or a factory that gives none.
         DataError: an unknown or unusable data set.
     """
+    if not isinstance(data, (str, DataSet)):
+        raise DataError(
+            f"data is a name or a bcnet.DataSet; got {type(data).__name__}: DataSet.from_datasets(train, test) makes one"
+        )
     if image_size is not None and isinstance(data, DataSet) and data.image_shape[1:] != (image_size, image_size):
         raise DataError(
             f"image_size is for data given by name; got {image_size} with images of {data.image_shape[1:]} pixels: "
@@ -143,7 +147,14 @@ def _make(model: ModelLike, data: DataSet) -> tuple[str, nn.Module, Factory | No
         return model, spec.build(), spec.build
     if isinstance(model, nn.Module):
         return f"{type(model).__qualname__} {_digest_of_weights(model)}", model, None
-    made = model()
+    if not callable(model):
+        raise ModelError(f"a model is an nn.Module, a function that makes one, or a name; got {type(model).__name__}")
+    try:
+        made = model()
+    except Exception as error:
+        raise ModelError(
+            f"a model factory has to run without arguments; it failed with {type(error).__name__}: {error}"
+        ) from error
     if not isinstance(made, nn.Module):
         raise ModelError(
             f"a model factory must return a torch.nn.Module; got {type(made).__name__}: return the network"
