@@ -67,7 +67,7 @@ def open_source(model: ModelLike, data: str | DataSet, *, image_size: int | None
     """
     if not isinstance(data, (str, DataSet)):
         raise DataError(
-            f"data is a name or a bcnet.DataSet; got {type(data).__name__}: DataSet.from_datasets(train, test) makes one"
+            f"data is a name or a bcnet.DataSet; got {type(data).__name__}: DataSet.from_datasets makes one of yours"
         )
     if image_size is not None and isinstance(data, DataSet) and data.image_shape[1:] != (image_size, image_size):
         raise DataError(
