@@ -30,7 +30,16 @@ convmixer_768_32 repvgg_a0 hgnet_tiny hgnetv2_b0 gernet_s fasternet_t0 starnet_s
 tresnet_m repvit_m0_9 poolformer_s12 nasnetalarge pnasnet5large
 """.split()  # fmt: skip  # noqa: SIM905
 _TRANSFORMERS = ("torchvision:vit_b_16", "torchvision:swin_t", "timm:edgenext_xx_small", "timm:mobilevit_xxs")
-_SIZES = {"vit_b_16": 224, "swin_t": 64, "googlenet": 96, "inception_v3": 299, "nasnetalarge": 96, "pnasnet5large": 96}
+_SIZES = {
+    "vit_b_16": 224,
+    "swin_t": 64,
+    "googlenet": 96,
+    "inception_v3": 299,
+    "inception_v4": 96,
+    "inception_resnet_v2": 96,
+    "nasnetalarge": 96,
+    "pnasnet5large": 96,
+}
 
 
 @dataclass(frozen=True)

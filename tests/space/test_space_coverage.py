@@ -10,7 +10,7 @@ from zoo import CNNS, QUICK, TRANSFORMERS, Entry
 from bcnet.space import WidthSpace
 from bcnet.supernet import build
 
-LARGE = 12_000_000
+LARGE = 60_000_000
 
 
 def _small(entry: Entry) -> nn.Module:
