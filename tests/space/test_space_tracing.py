@@ -77,6 +77,12 @@ def test_what_is_held_names_the_reason_and_the_place() -> None:
     assert "networks.py, line" in held.where
 
 
+def test_trying_out_what_breaks_leaves_the_log_alone(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("ERROR"):
+        WidthSpace.trace(TRICKY["StoredNumber"](), torch.randn(2, 3, 16, 16))
+    assert not caplog.records
+
+
 class Unknown(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -7,8 +7,10 @@ on tensors that have shapes but no data, in train and in eval mode (both sides h
 from __future__ import annotations
 
 import copy
+import logging
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -29,11 +31,23 @@ def breaking_groups(model: nn.Module, example: torch.Tensor, space: WidthSpace, 
 
     `outputs` are the layouts of the model's output tensors, for each of the `MODES`: what their shapes ought to be.
     """
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad(), _without_log():
         fakes: dict[int, Any] = {id(t): _fake(mode, t) for t in [*model.parameters(), *model.buffers()]}
         fake_model = copy.deepcopy(model, fakes)
         trial = _Trial(fake_model, mode.from_tensor(example), space, outputs)
         return trial.search(_narrow_widths(space))
+
+
+@contextmanager
+def _without_log() -> Iterator[None]:
+    """torch logs a traceback for each operator that refuses its shapes, which a trial provokes on purpose."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    before = log.disabled
+    log.disabled = True
+    try:
+        yield
+    finally:
+        log.disabled = before
 
 
 def _fake(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
