@@ -15,7 +15,7 @@ LAYERS = {
     "errors": set(),
     "space": set(),
     "supernet": {"space"},
-    "data": {"space", "supernet"},
+    "data": set(),
     "train": {"space", "supernet", "data"},
     "searchers": {"space"},
     "models": {"space"},
@@ -35,6 +35,11 @@ def imported(file: Path) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("bcnet.")}
     return found
+
+
+def test_every_package_has_its_place():
+    packages = {file.parent.name for file in SOURCE.glob("*/__init__.py")} | {"errors"}
+    assert packages == set(LAYERS) | {"cli"}
 
 
 @pytest.mark.parametrize("package", LAYERS)

@@ -82,7 +82,9 @@ def stack(images: Iterable[tuple[str, Image.Image]]) -> torch.Tensor:
         array = np.asarray(image)
         if arrays and array.shape[:2] != arrays[0].shape[:2]:
             sizes = [f"{shape[1]}x{shape[0]}" for shape in (arrays[0].shape, array.shape)]
-            raise DataError(f"images have one size; got {sizes[0]} and, for {name}, {sizes[1]}: give image_size")
+            raise DataError(
+                f"images have one size; got {sizes[0]} and, for {name}, {sizes[1]}: give image_size (--image-size)"
+            )
         arrays.append(array)
     if not arrays:
         raise DataError("a set of images holds at least one; got none: check the split it comes from")

@@ -130,7 +130,7 @@ class DataSet:
         if self.train.image_shape != self.test.image_shape:
             raise DataError(
                 f"the training and test images of {self.name!r} have one shape; got {self.train.image_shape} and "
-                f"{self.test.image_shape}: give image_size"
+                f"{self.test.image_shape}: give image_size (--image-size)"
             )
         for part, images in (("training", self.train), ("test", self.test)):
             highest = int(images.labels.max())
