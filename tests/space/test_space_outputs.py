@@ -128,11 +128,11 @@ REAL: dict[str, tuple[Callable[[], nn.Module], list[int], int, int]] = {
     "lraspp_mobilenet": (segmentation("lraspp_mobilenet_v3_large"), [5], 30, 31),
 }
 
-SLOW = ("fcn_resnet50", "timm densenet121", "torchvision FPN", "timm mobilenetv3")
+QUICK = ("IntermediateLayerGetter", "timm resnet18")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in REAL]
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in REAL]
 )
 def test_pyramids_and_segmentation_networks(name: str) -> None:
     factory, channels, fixed_groups, all_groups = REAL[name]
