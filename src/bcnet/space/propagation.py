@@ -37,7 +37,6 @@ class Propagation:
         self.inputs: list[Dim] = []
         self.macs: list[MacsEntry] = []
         self.outputs: list[tuple[Labels, ...]] = []  # the output tensors of every graph
-        self.unknown_operators: set[str] = set()
         self._node: Any = None
         self._counting = False
         shared: dict[int, Labels] = {}
@@ -139,8 +138,6 @@ class Propagation:
         found = RULES.get(operator) if namespace == "aten" else None
         if found is None:
             tensors = [item for item in _flat([args, kwargs]) if isinstance(item, Labels)]
-            if tensors:
-                self.unknown_operators.add(str(node.target))
             return unknown(self, node, tensors)
         kwargs = {key: value for key, value in kwargs.items() if key not in _LAYOUT_OPTIONS}
         return found(self, node, *args, **kwargs)
