@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-import functools
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from bcnet.errors import BCNetError
+from bcnet.cli.common import (
+    MACHINE,
+    SEARCH,
+    TRAINING,
+    Ignore,
+    ImageSize,
+    MinRatio,
+    MultipleOf,
+    NumChoices,
+    Only,
+    complain,
+    guarded,
+    page,
+)
 
-_P = ParamSpec("_P")
 _HELP = """
 Find the best channel widths of a convolutional network under a compute budget (BCNet, CVPR 2021).
 
@@ -73,49 +83,17 @@ Example:
 """
 
 
-def _page(text: str) -> str:
-    """Help text with its paragraphs unwrapped, for the terminal to wrap."""
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n"))
-
-
 app = typer.Typer(
-    help=_page(_HELP),
+    help=page(_HELP),
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_show_locals=False,
 )
-_SPACE, _TRAINING, _SEARCH, _MACHINE = "Width space", "Training", "Search", "Machine"
-
-NumChoices = Annotated[int, typer.Option(help="Widths each group may take.", rich_help_panel=_SPACE)]
-MinRatio = Annotated[float, typer.Option(help="Smallest kept ratio of a group.", rich_help_panel=_SPACE)]
-MultipleOf = Annotated[int, typer.Option(help="Make widths multiples of this, 8 for instance.", rich_help_panel=_SPACE)]
-Ignore = Annotated[
-    list[str] | None,
-    typer.Option(help="Layers to hold at full width, by pattern (layer4.*); repeatable.", rich_help_panel=_SPACE),
-]
-Only = Annotated[
-    list[str] | None, typer.Option(help="Search only these layers, by pattern; repeatable.", rich_help_panel=_SPACE)
-]
-ImageSize = Annotated[int | None, typer.Option(help="Pixels, where not the model's usual ones.")]
 
 
-def _guarded(command: Callable[_P, None]) -> Callable[_P, None]:
-    """End with one message and code 2 on an error of ours; anything else is a bug and keeps its traceback."""
-
-    @functools.wraps(command)
-    def guarded(*args: _P.args, **kwargs: _P.kwargs) -> None:
-        try:
-            command(*args, **kwargs)
-        except BCNetError as error:
-            _complain(f"Error: {error}")
-            raise typer.Exit(2) from None
-
-    return guarded
-
-
-@app.command(help=_page(_SEARCH_HELP))
-@_guarded
+@app.command(help=page(_SEARCH_HELP))
+@guarded
 def search(
     model: Annotated[str, typer.Option(help="Name, torchvision:NAME, timm:NAME or package.module:factory.")],
     data: Annotated[str, typer.Option(help="Data set: digits, cifar10, parquet:PATH, imagefolder:PATH, ...")],
@@ -126,36 +104,36 @@ def search(
     image_size: ImageSize = None,
     recipe: Annotated[
         str | None,
-        typer.Option(help="Recipe name or YAML file (default: by model and data).", rich_help_panel=_TRAINING),
+        typer.Option(help="Recipe name or YAML file (default: by model and data).", rich_help_panel=TRAINING),
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Of every training.", rich_help_panel=_TRAINING)] = None,
-    supernet_epochs: Annotated[int | None, typer.Option(help="Of the supernet.", rich_help_panel=_TRAINING)] = None,
+    epochs: Annotated[int | None, typer.Option(help="Of every training.", rich_help_panel=TRAINING)] = None,
+    supernet_epochs: Annotated[int | None, typer.Option(help="Of the supernet.", rich_help_panel=TRAINING)] = None,
     strategy: Annotated[
         str,
         typer.Option(
             help="Paths per step: complementary, bilateral, unilateral, unilateral-complementary.",
-            rich_help_panel=_TRAINING,
+            rich_help_panel=TRAINING,
         ),
     ] = "complementary",
     set_: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", help="key=value in the recipe; supernet.key and final.key for one.", rich_help_panel=_TRAINING
+            "--set", help="key=value in the recipe; supernet.key and final.key for one.", rich_help_panel=TRAINING
         ),
     ] = None,
-    population: Annotated[int, typer.Option(help="Candidates per generation.", rich_help_panel=_SEARCH)] = 40,
-    generations: Annotated[int, typer.Option(help="Generations of the search.", rich_help_panel=_SEARCH)] = 50,
+    population: Annotated[int, typer.Option(help="Candidates per generation.", rich_help_panel=SEARCH)] = 40,
+    generations: Annotated[int, typer.Option(help="Generations of the search.", rich_help_panel=SEARCH)] = 50,
     num_choices: NumChoices = 20,
     min_ratio: MinRatio = 0.0,
     multiple_of: MultipleOf = 1,
     ignore: Ignore = None,
     only: Only = None,
     threads: Annotated[
-        int | None, typer.Option(help="CPU threads (default: torch's).", rich_help_panel=_MACHINE)
+        int | None, typer.Option(help="CPU threads (default: torch's).", rich_help_panel=MACHINE)
     ] = None,
-    precision: Annotated[str | None, typer.Option(help="auto, fp32, bf16 or fp16.", rich_help_panel=_MACHINE)] = None,
+    precision: Annotated[str | None, typer.Option(help="auto, fp32, bf16 or fp16.", rich_help_panel=MACHINE)] = None,
     device: Annotated[
-        str | None, typer.Option(help="cpu or cuda (default: the best).", rich_help_panel=_MACHINE)
+        str | None, typer.Option(help="cpu or cuda (default: the best).", rich_help_panel=MACHINE)
     ] = None,
 ) -> None:
     """Search widths; the help is `_SEARCH_HELP`."""
@@ -193,13 +171,13 @@ def search(
             device=device,
         )
     except KeyboardInterrupt:
-        _complain(_stopped(out))
+        complain(_stopped(out))
         raise typer.Exit(130) from None
     show_result(console, outcome.result, str(out))
 
 
-@app.command(help=_page(_PROFILE_HELP))
-@_guarded
+@app.command(help=page(_PROFILE_HELP))
+@guarded
 def profile(
     model: Annotated[
         str | None, typer.Argument(help="Name, torchvision:NAME, timm:NAME or package.module:factory.")
@@ -222,7 +200,7 @@ def profile(
         _list_names()
         return
     if model is None:
-        _complain("Error: give a MODEL, for instance `bcnet profile vgg19`; --list shows the names")
+        complain("Error: give a MODEL, for instance `bcnet profile vgg19`; --list shows the names")
         raise typer.Exit(2)
     chosen = None if widths is None else parse.widths(widths)
     wishes = {
@@ -238,8 +216,8 @@ def profile(
     show_space(Console(), space, model, chosen)
 
 
-@app.command(help=_page(_REPORT_HELP))
-@_guarded
+@app.command(help=page(_REPORT_HELP))
+@guarded
 def report(run: Annotated[Path, typer.Argument(help="Run directory.")]) -> None:
     """Show a result; the help is `_REPORT_HELP`."""
     from bcnet.cli.show import show_result
@@ -258,7 +236,7 @@ def main() -> None:
     try:
         app()
     except KeyboardInterrupt:
-        _complain("Stopped.")
+        complain("Stopped.")
         sys.exit(130)
 
 
@@ -294,7 +272,3 @@ def _stopped(out: Path) -> str:
         f"Stopped. Finished and kept in {out}: {', '.join((*kept, 'every scored candidate'))}. Of the training at hand "
         "at most half a minute is done again. Run the same command to go on."
     )
-
-
-def _complain(text: str) -> None:
-    Console(stderr=True).print(text, style="red", highlight=False, markup=False, soft_wrap=True)
