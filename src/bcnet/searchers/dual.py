@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linprog
 
 from bcnet.searchers.problem import FloatArray
 
@@ -94,6 +93,8 @@ def _single(objectives: FloatArray, slacks: FloatArray) -> tuple[float, FloatArr
 
 def _several(objectives: FloatArray, slacks: FloatArray) -> tuple[float, FloatArray, FloatArray]:
     """min w . e subject to w . s <= 0, sum w = 1, w >= 0; the multipliers are the constraints' dual values."""
+    from scipy.optimize import linprog  # half a second to import, and needed for two limits at once only
+
     count = len(objectives)
     offset, scale = objectives.min(), max(np.ptp(objectives), 1e-12)
     solution = linprog(
