@@ -125,22 +125,23 @@ def test_changes_have_yaml_types():
     }
 
 
-def test_ctrl_c_says_what_is_kept_and_the_run_goes_on(tmp_path):
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stop_says_what_is_kept_and_the_run_goes_on(tmp_path, sent, code):
     command = [sys.executable, "-W", "error", "-m", "bcnet", *SEARCH, "--population", "2", "--generations", "1"]
-    command += ["--epochs", "4", "--out", str(tmp_path / "run")]
+    command += ["--epochs", "2", "--out", str(tmp_path / "run")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 120
         while not (tmp_path / "run" / "settings.json").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
-        os.kill(process.pid, signal.SIGINT)
+        os.kill(process.pid, sent)
         _, errors = process.communicate(timeout=120)
-    assert process.returncode == 130, errors
+    assert process.returncode == code, errors
     assert "Run the same command to go on" in errors
     assert "Traceback" not in errors
     assert not (tmp_path / "run" / "result.json").exists()
     outcome = run(*command[5:])
     assert outcome.exit_code == 0, outcome.output
-    assert read_document(tmp_path / "run" / "result.json")["epochs"] == {"supernet": 4, "final": 4}
+    assert read_document(tmp_path / "run" / "result.json")["epochs"] == {"supernet": 2, "final": 2}
 
 
 def test_a_model_may_live_in_the_current_folder(tmp_path):

@@ -19,10 +19,9 @@ from bcnet.cli.common import (
     MultipleOf,
     NumChoices,
     Only,
-    complain,
-    guarded,
     page,
 )
+from bcnet.cli.endings import complain, exit_code, guarded, refuse, stoppable, take_termination_for_a_stop
 
 _HELP = """
 Find the best channel widths of a convolutional network under a compute budget (BCNet, CVPR 2021).
@@ -41,7 +40,8 @@ Examples:
 
   bcnet profile torchvision:resnet50
 
-Exit codes: 0 done, 2 something is wrong with what was asked for (one message says what), 130 stopped by Ctrl-C.
+Exit codes: 0 done, 2 something is wrong with what was asked for (one message says what), 130 stopped by
+Ctrl-C, 143 by SIGTERM.
 """
 _SEARCH_HELP = """
 Search the widths of MODEL under a budget, train the found network, and compare it.
@@ -147,7 +147,7 @@ def search(
     changes |= {key: value for key, value in (("epochs", epochs), ("precision", precision)) if value is not None}
     parameters = None if params_budget is None else parse.limit(params_budget, "--params-budget")
     console = Console()
-    try:
+    with stoppable(out):
         outcome = run_search(
             model,
             data,
@@ -170,9 +170,6 @@ def search(
             threads=threads,
             device=device,
         )
-    except KeyboardInterrupt:
-        complain(_stopped(out))
-        raise typer.Exit(130) from None
     show_result(console, outcome.result, str(out))
 
 
@@ -200,8 +197,7 @@ def profile(
         _list_names()
         return
     if model is None:
-        complain("Error: give a MODEL, for instance `bcnet profile vgg19`; --list shows the names")
-        raise typer.Exit(2)
+        refuse("give a MODEL, for instance `bcnet profile vgg19`; --list shows the names")
     chosen = None if widths is None else parse.widths(widths)
     wishes = {
         "num_choices": num_choices,
@@ -232,12 +228,13 @@ def report(run: Annotated[Path, typer.Argument(help="Run directory.")]) -> None:
 
 def main() -> None:
     """Entry point of the `bcnet` command."""
+    take_termination_for_a_stop()
     _find_modules_here()
     try:
         app()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         complain("Stopped.")
-        sys.exit(130)
+        sys.exit(exit_code(stop))
 
 
 def _find_modules_here() -> None:
@@ -262,13 +259,3 @@ def _list_names() -> None:
 
     for title, names in (("models", models.NAMES), ("data sets", data.NAMES), ("recipes", recipe_names())):
         typer.echo(f"{title}: {', '.join(names)}")
-
-
-def _stopped(out: Path) -> str:
-    if not (out / "settings.json").exists():
-        return "Stopped before anything was written."
-    kept = [name for name in ("supernet", "original", "uniform", "final") if (out / f"{name}.safetensors").exists()]
-    return (
-        f"Stopped. Finished and kept in {out}: {', '.join((*kept, 'every scored candidate'))}. Of the training at hand "
-        "at most half a minute is done again. Run the same command to go on."
-    )

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from typing import Annotated, ParamSpec
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from bcnet.errors import BCNetError
+from bcnet.cli.endings import complain as complain
+from bcnet.cli.endings import guarded as guarded
 
-_P = ParamSpec("_P")
 SPACE, TRAINING, SEARCH, MACHINE = "Width space", "Training", "Search", "Machine"
 
 NumChoices = Annotated[int, typer.Option(help="Widths each group may take.", rich_help_panel=SPACE)]
@@ -30,22 +27,3 @@ ImageSize = Annotated[int | None, typer.Option(help="Pixels, where not the model
 def page(text: str) -> str:
     """Help text with its paragraphs unwrapped, for the terminal to wrap."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n"))
-
-
-def guarded(command: Callable[_P, None]) -> Callable[_P, None]:
-    """End with one message and code 2 on an error of ours; anything else is a bug and keeps its traceback."""
-
-    @functools.wraps(command)
-    def ending_well(*args: _P.args, **kwargs: _P.kwargs) -> None:
-        try:
-            command(*args, **kwargs)
-        except BCNetError as error:
-            complain(f"Error: {error}")
-            raise typer.Exit(2) from None
-
-    return ending_well
-
-
-def complain(text: str) -> None:
-    """Say on stderr what is wrong."""
-    Console(stderr=True).print(text, style="red", highlight=False, markup=False, soft_wrap=True)

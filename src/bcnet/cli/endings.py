@@ -1,0 +1,119 @@
+"""How a command ends: its exit code, and the one message that says why."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn, ParamSpec
+
+import typer
+from rich.console import Console
+
+from bcnet.errors import BCNetError
+
+WRONG_REQUEST = 2
+_P = ParamSpec("_P")
+_STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, as schedulers send it before they kill: it ends a command like Ctrl-C, with exit code 143."""
+
+
+def guarded(command: Callable[_P, None]) -> Callable[_P, None]:
+    """End with one message where a command cannot go on or is stopped; anything else is a bug and keeps its traceback.
+
+    Exit codes: 2 for an error of ours, a file system that refuses or memory that does not do; 130 for Ctrl-C; 143 for
+    SIGTERM.
+    """
+
+    @functools.wraps(command)
+    def guarded_command(*args: _P.args, **kwargs: _P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except BCNetError as error:
+            refuse(str(error))
+        except KeyboardInterrupt as stop:
+            _end_stopped("Stopped.", stop)
+        except (MemoryError, RuntimeError, OSError) as error:
+            reason = _machine_reason(error)
+            if reason is None:
+                raise
+            refuse(reason)
+
+    return guarded_command
+
+
+def refuse(message: str) -> NoReturn:
+    """End with a message and code 2."""
+    complain(f"Error: {message}")
+    raise typer.Exit(WRONG_REQUEST) from None
+
+
+@contextmanager
+def stoppable(run: Path) -> Iterator[None]:
+    """Say, where work in a run directory is stopped, what is kept and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        _end_stopped(_kept(run), stop)
+
+
+def take_termination_for_a_stop() -> None:
+    """Let SIGTERM raise `Terminated` in the main thread from now on."""
+    signal.signal(signal.SIGTERM, _raise_terminated)
+
+
+def exit_code(stop: KeyboardInterrupt) -> int:
+    """128 and the number of the signal, as shells count."""
+    return 128 + (signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT)
+
+
+def complain(text: str) -> None:
+    """Print to standard error, control characters as escapes: what is quoted may come from a stranger's file."""
+    Console(stderr=True).print(printable(text), style="red", highlight=False, markup=False, soft_wrap=True)
+
+
+def printable(text: str) -> str:
+    """The text with what would steer a terminal, or cannot be encoded, written as an escape."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _end_stopped(text: str, stop: KeyboardInterrupt) -> NoReturn:
+    complain(text)
+    raise typer.Exit(exit_code(stop)) from None
+
+
+def _kept(run: Path) -> str:
+    if not (run / "settings.json").exists():
+        return "Stopped before anything was written."
+    kept = [name for name in ("supernet", "original", "uniform", "final") if (run / f"{name}.safetensors").exists()]
+    return (
+        f"Stopped. Finished and kept in {run}: {', '.join((*kept, 'every scored candidate'))}. Of the training at hand "
+        "at most the part since its last checkpoint is done again. Run the same command to go on."
+    )
+
+
+def _machine_reason(error: MemoryError | RuntimeError | OSError) -> str | None:
+    """What the machine lacks, where that is what the error says."""
+    first = str(error).partition("\n")[0]
+    if isinstance(error, OSError):
+        if error.errno not in _STORAGE:
+            return None
+        place = f"{error.filename} cannot be written" if error.filename else "writing failed"
+        return f"{place}: {error.strerror}: what was finished is kept; make room, then run the same command again"
+    # torch's allocators raise RuntimeError on the CPU and a kind of it, OutOfMemoryError, on a GPU.
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator" in first:
+        return (
+            f"the memory of this machine or device does not suffice ({first or 'MemoryError'}): what was finished is "
+            "kept; run the same command where there is more, or a new run with a smaller batch (--set batch_size=64)"
+        )
+    return None
+
+
+def _raise_terminated(*_: Any) -> NoReturn:
+    raise Terminated
