@@ -67,4 +67,4 @@ def test_a_stop_says_what_is_kept(tmp_path, capsys):
 def test_quoted_text_cannot_steer_the_terminal(capsys):
     _, text = ending(raises(RunError("a name \x1b]0;owned\x07\nand \udcff more")), capsys)
     assert text == "Error: a name \\x1b]0;owned\\x07\\nand \\udcff more\n"
-    assert printable("Größe, 0.5×") == "Größe, 0.5×"
+    assert printable("Größe, 50 °C") == "Größe, 50 °C"
