@@ -168,12 +168,19 @@ def test_a_damaged_file_is_never_taken_for_a_result(finished, tmp_path, name):
         tiny_search(tmp_path)
 
 
+MIXED = ("supernet.safetensors", "records.safetensors", "prior.json", "space.json", "seconds.json")
+
+
 def test_files_of_two_runs_do_not_mix(finished, tmp_path):
     with pytest.raises(StoppedError):
         tiny_search(tmp_path, seed=1, reporter=Recorder(("prior", 1)))
-    (tmp_path / "supernet.safetensors").write_bytes((finished.run_dir / "supernet.safetensors").read_bytes())
-    with pytest.raises(RunError, match="belongs to"):
-        tiny_search(tmp_path, seed=1)
+    own = {name: (tmp_path / name).read_bytes() for name in MIXED}
+    for name in MIXED:
+        (tmp_path / name).write_bytes((finished.run_dir / name).read_bytes())
+        with pytest.raises(RunError, match="belongs to"):
+            tiny_search(tmp_path, seed=1)
+        (tmp_path / name).write_bytes(own[name])
+    tiny_search(tmp_path, seed=1)
 
 
 def test_two_processes_do_not_share_a_run(finished):
@@ -181,9 +188,10 @@ def test_two_processes_do_not_share_a_run(finished):
 
     with open(finished.run_dir / "lock", "r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        lock.write("4711\n")
+        lock.truncate()
+        lock.write("4711 on node7\n")
         lock.flush()
-        with pytest.raises(RunError, match="process 4711 works in run directory"):
+        with pytest.raises(RunError, match="process 4711 on node7 works in run directory"):
             tiny_search(finished.run_dir)
 
 

@@ -1,4 +1,6 @@
+import hashlib
 import os
+import re
 
 import pytest
 import torch
@@ -82,3 +84,41 @@ def test_a_file_system_that_refuses_leaves_nothing_half_written(tmp_path):
     with pytest.raises(RunError, match="cannot be written"):
         write_atomic(target, b"x")
     assert os.listdir(tmp_path) == ["directory"]
+
+
+def test_a_file_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    """What a power failure may undo: content before `fsync` of the file, names before `fsync` of the folder."""
+    events = []
+    fsync, replace = os.fsync, os.replace
+
+    def synced(descriptor):
+        name = os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}"))
+        events.append(("sync", "folder" if name == tmp_path.name else name.strip(".").split(".")[0]))
+        fsync(descriptor)
+
+    def replaced(source, target):
+        events.append(("rename", os.path.basename(target)))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", replaced)
+    write(tmp_path / "c.safetensors", keep_previous=True)
+    assert events == [("sync", "c"), ("rename", "c.safetensors"), ("sync", "folder")]
+    events.clear()
+    write(tmp_path / "c.safetensors", keep_previous=True)
+    assert events == [
+        ("sync", "c"),
+        ("rename", "c.previous.safetensors"),
+        ("rename", "c.safetensors"),
+        ("sync", "folder"),
+    ]
+
+
+def test_a_good_checksum_on_what_is_no_tensor_file_is_refused(tmp_path):
+    path = tmp_path / "c.safetensors"
+    write(path)
+    content = path.read_bytes().replace(b'"F32"', b'"X99"')
+    blank = re.sub(rb"[0-9a-f]{64}", b"0" * 64, content)
+    path.write_bytes(blank.replace(b"0" * 64, hashlib.sha256(blank).hexdigest().encode(), 1))
+    with pytest.raises(RunError, match="damaged or not ours"):
+        read_tensors(path, IDENTITY)

@@ -14,14 +14,16 @@ def filled(count: int) -> LossRecords:
 
 @pytest.mark.parametrize("count", [0, 5, 1024, 3000])
 def test_records_survive_a_file_and_go_on(tmp_path, count):
-    filled(count).save(tmp_path / "records.safetensors")
-    loaded = LossRecords.load(tmp_path / "records.safetensors")
+    filled(count).save(tmp_path / "records.safetensors", {"run": "a"})
+    loaded = LossRecords.load(tmp_path / "records.safetensors", {"run": "a"})
     loaded.append(99, (1, 2), 0.5)
     reference = filled(count)
     reference.append(99, (1, 2), 0.5)
     for name in ("steps", "widths", "losses"):
         assert np.array_equal(getattr(loaded, name), getattr(reference, name))
     assert loaded.widths.shape == (count + 1, 2)
+    with pytest.raises(RunError, match="belongs to"):
+        LossRecords.load(tmp_path / "records.safetensors", {"run": "b"})
 
 
 def test_arrays_that_do_not_belong_together_are_refused():

@@ -21,9 +21,7 @@ from bcnet.pipeline.result import Networks, result_document
 from bcnet.pipeline.run_directory import (
     RunDirectory,
     check_usable,
-    read_document,
     read_settings,
-    write_document,
     write_plain,
 )
 from bcnet.pipeline.settings import Settings, default_recipe, make_settings, split_changes
@@ -143,7 +141,7 @@ def _stages(context: Context) -> SearchOutcome:
     write_plain(context.directory.file("architecture.json"), described)
     write_pictures(context.directory.path, document)
     write_page(context.directory.path, document, found)
-    write_document(context.directory.file("result.json"), document)
+    context.directory.write("result.json", document)
     return SearchOutcome(searched.network, searched.widths, found, context.directory.path, document)
 
 
@@ -167,18 +165,18 @@ def _record_subject(context: Context) -> None:
     Raises:
         RunError: one of them has changed since the run started.
     """
-    file, now = context.directory.file("space.json"), _space_summary(context)
-    before = read_document(file) if file.exists() else {}
+    directory, now = context.directory, _space_summary(context)
+    before = directory.read("space.json") if directory.file("space.json").exists() else {}
     for key, what, name in (
         ("fingerprint", "model", context.settings.model),
         ("images", "data", context.settings.data),
     ):
         if before.get(key, now[key]) != now[key]:
             raise RunError(
-                f"run directory {context.directory.path} was started with another {what} of the name {name!r}: it has "
+                f"run directory {directory.path} was started with another {what} of the name {name!r}: it has "
                 f"changed since ({key} {before[key]}, now {now[key]}); put it back to go on, or give another --out"
             )
-    write_document(file, now)
+    directory.write("space.json", now)
 
 
 def _space_summary(context: Context) -> dict[str, Any]:

@@ -6,10 +6,9 @@ carries a checksum; a stage whose output is there is never run again.
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import hashlib
 import json
-import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,11 +18,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from bcnet.errors import RunError
+from bcnet.pipeline.lock import LOCK, locked
 from bcnet.pipeline.settings import Settings
-from bcnet.train import write_atomic
+from bcnet.pipeline.strays import check_contained, sweep
+from bcnet.train import make_folder, write_atomic
 from bcnet.train.recipe import describe
 
-_LOCK = "lock"
+_OWNER = "belongs_to"
 
 
 class RunDirectory:
@@ -43,13 +44,9 @@ class RunDirectory:
                 run directory, or cannot be written.
         """
         check_usable(path)
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            lock = open(path / _LOCK, "a+")  # noqa: SIM115 - held until the run ends
-        except OSError as error:
-            raise RunError(f"run directory {path} cannot be made: {error.strerror}: give another --out") from None
-        with lock:
-            _take(lock, path)
+        make_folder(path)
+        with locked(path):
+            sweep(path)
             if (path / "settings.json").exists():
                 _check_same(path, settings, read_settings(path))
             else:
@@ -64,16 +61,43 @@ class RunDirectory:
         """What the tensor files of a stage are marked with: a file of another run or stage is refused."""
         return {"run": self.settings.fingerprint(), "stage": stage}
 
+    def write(self, name: str, document: Mapping[str, Any]) -> None:
+        """Write a document that only this run will take, and only under this name.
+
+        Raises:
+            RunError: the file system refuses.
+        """
+        write_document(self.file(name), {_OWNER: self._owner(name), **document})
+
+    def read(self, name: str) -> dict[str, Any]:
+        """Read what `write` wrote.
+
+        Raises:
+            RunError: missing, changed since, or of another run or name.
+        """
+        document = read_document(self.file(name))
+        owner = document.pop(_OWNER, None)
+        if owner != self._owner(name):
+            raise RunError(
+                f"{self.file(name)} belongs to {json.dumps(owner)}; expected {json.dumps(self._owner(name))}: put the "
+                "right file back, or start a new run directory"
+            )
+        return document
+
+    def _owner(self, name: str) -> dict[str, str]:
+        return {"run": self.settings.fingerprint(), "file": name}
+
     def checkpoint(self, stage: str) -> Path:
         """Where a stage keeps its state while it runs."""
         folder = self.path / "checkpoints"
-        folder.mkdir(exist_ok=True)
+        make_folder(folder)
         return folder / f"{stage}.safetensors"
 
     def drop_checkpoints(self, stage: str) -> None:
         """Remove the state of a finished stage."""
         for file in (self.path / "checkpoints").glob(f"{stage}.*safetensors"):
-            file.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # what stays is never read again
+                file.unlink()
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
@@ -81,27 +105,31 @@ class RunDirectory:
         start = time.monotonic()
         try:
             yield
-        finally:
-            seconds = self.seconds()
-            seconds[stage] = round(seconds.get(stage, 0.0) + time.monotonic() - start, 3)
-            write_document(self.file("seconds.json"), seconds)
+        except BaseException:
+            with contextlib.suppress(RunError):  # why it was interrupted is the news, not that this cannot be written
+                self._add_seconds(stage, time.monotonic() - start)
+            raise
+        self._add_seconds(stage, time.monotonic() - start)
+
+    def _add_seconds(self, stage: str, seconds: float) -> None:
+        before = self.seconds()
+        self.write("seconds.json", before | {stage: round(before.get(stage, 0.0) + seconds, 3)})
 
     def seconds(self) -> dict[str, float]:
         """Seconds spent in each stage so far, over all resumes."""
-        file = self.file("seconds.json")
-        return read_document(file) if file.exists() else {}
+        return self.read("seconds.json") if self.file("seconds.json").exists() else {}
 
 
 def check_usable(path: Path) -> None:
-    """Raise RunError unless `path` is a run directory, an empty folder, or free."""
+    """Raise RunError unless `path` is a run directory, an empty folder, or free; nothing in it leads out of it."""
     if path.is_file():
         raise RunError(f"a run directory is a folder; {path} is a file: give another --out")
-    if not path.exists() or (path / "settings.json").exists():
+    if not path.exists():
         return
-    try:
-        others = sorted(p.name for p in path.iterdir() if p.name != _LOCK and not p.name.endswith(".tmp"))
-    except OSError as error:
-        raise RunError(f"run directory {path} cannot be read: {error.strerror}: give another --out") from None
+    check_contained(path)
+    if (path / "settings.json").exists():
+        return
+    others = sorted(p.name for p in path.iterdir() if p.name != LOCK and not p.name.endswith(".tmp"))
     if others:
         raise RunError(
             f"{path} is no run directory: it has no settings.json and holds {', '.join(others[:3])}"
@@ -118,6 +146,7 @@ def read_settings(path: Path) -> Settings:
     file = path / "settings.json"
     if not file.exists():
         raise RunError(f"{path} is no run directory: it has no settings.json; give the --out of a `bcnet search`")
+    check_contained(path)
     try:
         return Settings.model_validate(read_document(file))
     except ValidationError as error:
@@ -163,20 +192,6 @@ def read_document(path: Path) -> dict[str, Any]:
 
 def _digest(document: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
-
-
-def _take(lock: Any, path: Path) -> None:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.seek(0)
-        owner = lock.read(20).strip() or "another"
-        raise RunError(
-            f"process {owner} works in run directory {path}: wait for it, stop it, or give another --out"
-        ) from None
-    lock.truncate(0)
-    lock.write(f"{os.getpid()}\n")
-    lock.flush()
 
 
 def _check_same(path: Path, settings: Settings, stored: Settings) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from bcnet.data import all_batches
 from bcnet.errors import RunError
 from bcnet.pipeline.choice import Choice, choice, finalists
 from bcnet.pipeline.progress import Advance, Reporter
-from bcnet.pipeline.run_directory import RunDirectory, read_document, write_document
+from bcnet.pipeline.run_directory import RunDirectory
 from bcnet.pipeline.settings import Settings
 from bcnet.pipeline.subject import Subject
 from bcnet.searchers import (
@@ -41,6 +42,7 @@ from bcnet.train import (
     accuracy,
     autocast,
     derived_generator,
+    load_module,
     read_tensors,
     train,
     write_tensors,
@@ -87,19 +89,18 @@ def train_supernet(context: Context) -> tuple[Supernet, LossRecords]:
                 checkpoints=Checkpoints(directory.checkpoint("supernet"), identity),
                 on_step=_step_reporter(advance),
             )
-        records.save(losses)
+        records.save(losses, directory.identity("records"))
         write_tensors(weights, supernet.state_dict(), identity)
     directory.drop_checkpoints("supernet")
-    supernet.load_state_dict(read_tensors(weights, identity)[0])
-    return supernet.eval(), LossRecords.load(losses)
+    load_module(supernet, read_tensors(weights, identity)[0], weights)
+    return supernet.eval(), LossRecords.load(losses, directory.identity("records"))
 
 
 def find_prior(context: Context, records: LossRecords) -> Prior:
     """The prior over widths (spec, section 4)."""
-    file = context.directory.file("prior.json")
-    space = context.subject.space
-    if not file.exists():
-        with context.directory.timed("prior"), context.reporter.stage("prior", 1, "problem") as advance:
+    directory, space = context.directory, context.subject.space
+    if not directory.file("prior.json").exists():
+        with directory.timed("prior"), context.reporter.stage("prior", 1, "problem") as advance:
             prior = learn_prior(
                 space,
                 records.steps,
@@ -108,9 +109,9 @@ def find_prior(context: Context, records: LossRecords) -> Prior:
                 context.settings.budget,
                 seed=context.settings.seed,
             )
-            write_document(file, prior.to_dict())
+            directory.write("prior.json", prior.to_dict())
             advance(1, f"{prior.effective_widths:.1f} effective widths per group")
-    return Prior.from_dict(read_document(file), space)
+    return Prior.from_dict(directory.read("prior.json"), space)
 
 
 def evolve(context: Context, supernet: Supernet, prior: Prior) -> SearchResult:
@@ -151,12 +152,15 @@ def choose(context: Context, supernet: Supernet, found: SearchResult) -> Choice:
             best = finalists(inside, context.settings.rescored)
             again = rescore(best, _evaluator(context, supernet, context.subject.fresh), len(best))
             rows = [[list(r.candidate.widths), r.score, r.low, r.high] for r in again]
-            write_document(file, {"rescored": rows})
+            context.directory.write("rescored.json", {"rescored": rows})
     known = {c.widths: c for c in inside}
-    rows = read_document(file)["rescored"]
-    if any(tuple(row[0]) not in known for row in rows):
+    try:
+        rows = context.directory.read("rescored.json")["rescored"]
+        rescored = [Rescored(known[tuple(w)], float(score), float(low), float(high)) for w, score, low, high in rows]
+    except (KeyError, TypeError, ValueError, OverflowError):
+        rescored = []
+    if not rescored:
         raise RunError(f"{file} names widths that evaluations.sqlite lacks: restore the two files, or start a new run")
-    rescored = tuple(Rescored(known[tuple(row[0])], *row[1:]) for row in rows)
     return choice(rescored, sum(len(labels) for _, labels in context.subject.validation), fresh)
 
 
@@ -191,11 +195,18 @@ def train_final(
         write_tensors(file, network.state_dict(), identity, outcome)
     directory.drop_checkpoints(name)
     tensors, state = read_tensors(file, identity)
-    if state["widths"] != list(widths):
-        raise RunError(f"{file} holds widths {state['widths']}; expected {list(widths)}: start a new run")
-    network.load_state_dict(tensors)
-    test = Accuracy(state["top1"], state["top5"], state["count"])
+    if state.get("widths") != list(widths):
+        raise RunError(f"{file} holds widths {state.get('widths')}; expected {list(widths)}: start a new run")
+    load_module(network, tensors, file)
+    test = _accuracy(file, state)
     return Trained(name, widths, subject.space.cost(widths), network.eval(), test)
+
+
+def _accuracy(file: Path, state: Mapping[str, Any]) -> Accuracy:
+    try:
+        return Accuracy(float(state["top1"]), float(state["top5"]), int(state["count"]))
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise RunError(f"{file} does not say how its network did on the test images: start a new run") from None
 
 
 def _test(context: Context, network: nn.Module) -> Accuracy:

@@ -1,13 +1,15 @@
 """Every evaluation of a search in one SQLite file, written as it happens, so that a search resumes by replay.
 
-Each row's checksum covers the row and the checksum before it: rows that were changed, removed from the middle or
-reordered are noticed when the file is opened.
+Each row's checksum covers the row and the checksum before it, the first one the owner: rows that were changed, removed
+from the middle or reordered are noticed when the file is opened. Rows missing at the end are what a power failure
+leaves; they are scored again. A stranger's file can hold no view, trigger or journal that acts on its own.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import sqlite3
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +19,8 @@ from bcnet.errors import RunError
 from bcnet.searchers.result import Candidate
 from bcnet.space import Cost, Widths, WidthSpace
 
-_FORMAT = 1
+_FORMAT = 2
+_JOURNAL_END = bytes.fromhex("d9d505f920a163d7")  # ends a journal that names another file, which SQLite may delete
 _TABLES = (
     "CREATE TABLE owner (format INTEGER NOT NULL, space TEXT NOT NULL, settings TEXT NOT NULL)",
     "CREATE TABLE evaluations (position INTEGER PRIMARY KEY, widths TEXT NOT NULL UNIQUE, score REAL NOT NULL,"
@@ -39,16 +42,16 @@ class EvaluationStore:
 
     def __init__(self, path: str | Path, space: WidthSpace, settings: str = "") -> None:
         self.path = Path(path)
-        self._fingerprint, self._settings = space.fingerprint(), settings
+        self._space, self._fingerprint, self._settings = space, space.fingerprint(), settings
         self._evaluations: list[Candidate] = []
-        self._last_checksum = ""
+        self._check_journal()
         try:
             self._connection = sqlite3.connect(self.path)
         except sqlite3.Error as error:
             raise self._unusable(error) from error
         try:
             self._open()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, ValueError, TypeError, OverflowError) as error:
             self._connection.close()
             raise self._unusable(error) from error
         except RunError:
@@ -59,21 +62,40 @@ class EvaluationStore:
         rule = "give the path of one, or a new file"
         return RunError(f"{self.path} cannot be used as an evaluation store ({error}): {rule}")
 
+    def _check_journal(self) -> None:
+        """Refuse a journal that is none of ours: ours name no other file."""
+        journal = self.path.with_name(f"{self.path.name}-journal")
+        try:
+            if journal.is_file() and journal.read_bytes().endswith(_JOURNAL_END):
+                raise self._unusable(ValueError(f"{journal.name} names another file"))
+        except OSError as error:
+            raise self._unusable(error) from None
+
     def _open(self) -> None:
-        self._connection.execute("PRAGMA synchronous=FULL")
-        tables = {name for (name,) in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if not tables:
-            with self._connection:
-                for statement in _TABLES:
-                    self._connection.execute(statement)
-                owner = (_FORMAT, self._fingerprint, self._settings)
-                self._connection.execute("INSERT INTO owner VALUES (?, ?, ?)", owner)
-        elif tables != {"owner", "evaluations"}:
+        self._connection.execute("PRAGMA trusted_schema=OFF")
+        self._connection.execute("PRAGMA synchronous=EXTRA")
+        schema = self._connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
+        if not schema:
+            self._create()
+        elif sorted(schema) != sorted((statement,) for statement in _TABLES):
             raise RunError(
                 f"{self.path} is an SQLite file but no evaluation store: give the path of one, or a new file"
             )
+        ((verdict,),) = self._connection.execute("PRAGMA integrity_check(1)")
+        if verdict != "ok":
+            raise self._unusable(ValueError(verdict))
         self._check_owner()
+        self._last_checksum = self._sealed(["owner", _FORMAT, self._fingerprint, self._settings])
         self._read()
+
+    def _create(self) -> None:
+        """Both tables and the owner in one transaction, so that no half-made store can stay behind."""
+        with self._connection:
+            self._connection.execute("BEGIN IMMEDIATE")
+            for statement in _TABLES:
+                self._connection.execute(statement)
+            owner = (_FORMAT, self._fingerprint, self._settings)
+            self._connection.execute("INSERT INTO owner VALUES (?, ?, ?)", owner)
 
     def _check_owner(self) -> None:
         rows = self._connection.execute("SELECT format, space, settings FROM owner").fetchall()
@@ -93,15 +115,28 @@ class EvaluationStore:
     def _read(self) -> None:
         query = "SELECT position, widths, score, macs, params, checksum FROM evaluations ORDER BY position"
         for number, (position, text, score, macs, params, checksum) in enumerate(self._connection.execute(query)):
-            expected = self._checksum(number, text, score, macs, params)
-            if position != number or checksum != expected:
+            if position != number or checksum != self._checksum(number, text, score, macs, params):
                 raise RunError(f"{self.path} has been changed from outside at evaluation {number}: use a new file")
-            self._evaluations.append(Candidate(tuple(json.loads(text)), score, Cost(macs, params)))
+            self._evaluations.append(self._candidate(number, text, score, macs, params))
             self._last_checksum = checksum
 
+    def _candidate(self, number: int, text: str, score: float, macs: int, params: int) -> Candidate:
+        """A row as a candidate; a good checksum does not say that we wrote it."""
+        try:
+            widths = tuple(json.loads(text))
+            self._space.check(widths)
+            good = math.isfinite(score) and self._space.cost(widths) == Cost(macs, params)
+        except (ValueError, TypeError, RecursionError):
+            good = False
+        if not good:
+            raise RunError(f"{self.path} holds no candidate of this space at evaluation {number}: use a new file")
+        return Candidate(widths, score, Cost(macs, params))
+
     def _checksum(self, position: int, widths: str, score: Any, macs: Any, params: Any) -> str:
-        row = json.dumps([self._last_checksum, self._fingerprint, position, widths, score, macs, params])
-        return hashlib.sha256(row.encode()).hexdigest()
+        return self._sealed([self._last_checksum, position, widths, score, macs, params])
+
+    def _sealed(self, content: list[Any]) -> str:
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def check_space(self, space: WidthSpace) -> None:
         """Raise RunError unless the store was opened for `space`."""
@@ -131,7 +166,10 @@ class EvaluationStore:
             with self._connection:
                 self._connection.execute("INSERT INTO evaluations VALUES (?, ?, ?, ?, ?, ?)", row)
         except sqlite3.Error as error:
-            raise RunError(f"{self.path} could not take another evaluation: {error}") from error
+            raise RunError(
+                f"{self.path} could not take another evaluation: {error}: those before are kept; make room or give "
+                "write access, then run the same command again"
+            ) from error
         self._evaluations.append(candidate)
         self._last_checksum = checksum
 

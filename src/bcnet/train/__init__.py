@@ -1,6 +1,6 @@
 """Training of supernets and networks: one loop, recipes, strategies."""
 
-from bcnet.train.checkpoint import read_latest, read_tensors, write_atomic, write_tensors
+from bcnet.train.checkpoint import load_module, make_folder, read_latest, read_tensors, write_atomic, write_tensors
 from bcnet.train.counts import ChannelCounts
 from bcnet.train.distill import classification_loss, distillation_loss
 from bcnet.train.evaluate import Accuracy, accuracy
@@ -62,7 +62,9 @@ __all__ = [
     "derived_seed",
     "distillation_loss",
     "learning_rate",
+    "load_module",
     "load_recipe",
+    "make_folder",
     "parse_recipe",
     "read_latest",
     "read_tensors",

@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load as parse_safetensors
 from safetensors.torch import save as format_safetensors
+from torch import nn
 
 from bcnet.errors import RunError
 
@@ -53,6 +55,21 @@ def write_atomic(path: Path, content: bytes, *, keep_previous: bool = False) -> 
             f"{path} cannot be written: {error.strerror}: what was finished before is kept; "
             "make room or give write access, then run the same command again"
         ) from None
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it, so that they outlast a power failure; one that exists will do.
+
+    Raises:
+        RunError: the file system refuses, or a file is in the way.
+    """
+    new = [folder for folder in (path, *path.parents) if not folder.exists()]
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        for folder in new:
+            _sync_directory(folder.parent)
+    except OSError as error:
+        raise RunError(f"folder {path} cannot be made: {error.strerror}: make room, or give another place") from None
 
 
 def previous_of(path: Path) -> Path:
@@ -92,12 +109,16 @@ def read_tensors(path: Path, identity: Mapping[str, Any]) -> tuple[Tensors, dict
     except OSError as error:
         raise RunError(f"{path} cannot be read: {error.strerror}: restore it, or start a new run directory") from None
     document = _verified_document(path, content)
+    try:
+        tensors = parse_safetensors(content)
+    except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError):  # a good checksum on what none of us wrote
+        raise _damaged(path) from None
     if document["identity"] != dict(identity):
         raise RunError(
             f"{path} belongs to {json.dumps(document['identity'])}; expected {json.dumps(dict(identity))}: "
             "put the right file back, or start a new run directory"
         )
-    return parse_safetensors(content), document["state"]
+    return tensors, document["state"]
 
 
 def read_latest(path: Path, identity: Mapping[str, Any]) -> tuple[Tensors, dict[str, Any]] | None:
@@ -122,12 +143,25 @@ def read_latest(path: Path, identity: Mapping[str, Any]) -> tuple[Tensors, dict[
     return None
 
 
+def load_module(module: nn.Module, tensors: Mapping[str, torch.Tensor], path: Path) -> None:
+    """Put the tensors of the file `path` into a module.
+
+    Raises:
+        RunError: they are not its own: names or shapes differ.
+    """
+    try:
+        module.load_state_dict(tensors)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise RunError(f"{path} does not fit this model: {reason}: start a new run") from None
+
+
 def _document(digest: str, identity: Mapping[str, Any], state: Mapping[str, Any]) -> str:
     return json.dumps({"sha256": digest, "identity": dict(identity), "state": dict(state)}, separators=(",", ":"))
 
 
 def _verified_document(path: Path, content: bytes) -> dict[str, Any]:
-    damaged = RunError(f"{path} is damaged or not ours: its checksum does not match; restore it or delete it")
+    damaged = _damaged(path)
     try:
         (length,) = struct.unpack("<Q", content[:8])
         header = content[8 : 8 + length]
@@ -142,6 +176,10 @@ def _verified_document(path: Path, content: bytes) -> dict[str, Any]:
     if hashlib.sha256(blank).hexdigest().encode() != digest:
         raise damaged
     return dict(document)
+
+
+def _damaged(path: Path) -> RunError:
+    return RunError(f"{path} is damaged or not ours: its checksum does not match; restore it or delete it")
 
 
 def _sync_directory(directory: Path) -> None:

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from bcnet.errors import RunError, TrainingError
-from bcnet.train.checkpoint import read_latest, write_tensors
+from bcnet.errors import TrainingError
+from bcnet.train.checkpoint import load_module, read_latest, write_tensors
 from bcnet.train.distill import classification_loss
 from bcnet.train.optimizer import make_optimizer, optimizer_tensors, restore_optimizer
 from bcnet.train.precision import autocast, resolve_precision
@@ -227,11 +227,7 @@ class _Run:
             return
         tensors, state = found
         parts = {kind: _section(tensors, kind) for kind in ("module", "optimizer", "records")}
-        try:
-            self.trainee.module.load_state_dict(parts["module"])
-        except RuntimeError as error:
-            reason = " ".join(str(error).split())
-            raise RunError(f"{self.checkpoints.path} does not fit this model: {reason}: start a new run") from None
+        load_module(self.trainee.module, parts["module"], self.checkpoints.path)
         restore_optimizer(self.trainee.module, self.optimizer, parts["optimizer"])
         self.records = LossRecords.from_tensors(parts["records"])
         self.step = int(state["step"])

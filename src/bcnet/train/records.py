@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -81,15 +82,15 @@ class LossRecords:
         records._widths = np.pad(widths.astype(np.int32), ((0, spare), (0, 0)))
         return records
 
-    def save(self, path: Path) -> None:
-        """Write the records to a safetensors file, atomically."""
-        write_tensors(path, self.tensors(), {"kind": "records"})
+    def save(self, path: Path, identity: Mapping[str, Any]) -> None:
+        """Write the records to a safetensors file, atomically, marked with whose they are."""
+        write_tensors(path, self.tensors(), identity)
 
     @classmethod
-    def load(cls, path: Path) -> LossRecords:
-        """Read what `save` wrote.
+    def load(cls, path: Path, identity: Mapping[str, Any]) -> LossRecords:
+        """Read what `save` wrote under the same identity.
 
         Raises:
-            RunError: the file is missing or damaged.
+            RunError: the file is missing or damaged, or of another identity.
         """
-        return cls.from_tensors(read_tensors(path, {"kind": "records"})[0])
+        return cls.from_tensors(read_tensors(path, identity)[0])

@@ -1,0 +1,65 @@
+"""One process at a time in a run directory. The operating system lets go of the lock of a process that died."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bcnet.errors import RunError
+
+LOCK = "lock"
+_ATTEMPTS, _PAUSE = 5, 0.05  # another process may hold the lock for an instant, only to see whether anybody does
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock, which names its holder as `PID on HOST`.
+
+    Raises:
+        RunError: another process holds it (the message names it), or the file system gives no lock.
+    """
+    try:
+        # Not through a link: the file is written to.
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise _refused(folder, error) from None
+    try:
+        _take(descriptor, folder)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _take(descriptor: int, folder: Path) -> None:
+    for attempt in range(_ATTEMPTS):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if attempt == _ATTEMPTS - 1:
+                raise RunError(
+                    f"process {_owner(descriptor)} works in run directory {folder}: wait for it, stop it, or give "
+                    "another --out"
+                ) from None
+            time.sleep(_PAUSE)
+        except OSError as error:
+            raise _refused(folder, error) from None
+    with contextlib.suppress(OSError):  # the name is a courtesy: on a full disk the lock holds without it
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+
+
+def _owner(descriptor: int) -> str:
+    return os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another"
+
+
+def _refused(folder: Path, error: OSError) -> RunError:
+    return RunError(
+        f"run directory {folder} cannot be written: {error.strerror}: give write access, or give another --out"
+    )
