@@ -114,7 +114,7 @@ def test_not_a_number_names_stage_step_and_widths(tiny_supernet, tiny_batches, t
     trainee = SupernetTrainee(tiny_supernet, Complementary())
     checkpoints = Checkpoints(tmp_path / "c.safetensors", IDENTITY, every_steps=1)
     tiny_batches.x = torch.full_like(tiny_batches.x, float("inf"))
-    with pytest.raises(TrainingError, match=r"stage supernet, step 0 at widths \[\d, \d\]: .* lower lr"):
+    with pytest.raises(TrainingError, match=r"stage supernet, step 0 at widths \[\d, \d\] and \[\d, \d\]: .* lower lr"):
         train(trainee, tiny_batches, RECIPE, seed=0, stage="supernet", checkpoints=checkpoints)
     assert list(tmp_path.iterdir()) == []
 

@@ -17,6 +17,7 @@ _BAR = 20
 def show_result(console: Console, document: Mapping[str, Any], folder: str) -> None:
     """The comparison of the three networks, the kept widths, and where everything is."""
     from bcnet.pipeline.html import table_rows
+    from bcnet.pipeline.result import skipped_note
 
     table = Table(title=f"{document['model']} on {document['data']}, budget {document['budget']['given']}")
     table.add_column("network")
@@ -37,8 +38,8 @@ def show_result(console: Console, document: Mapping[str, Any], folder: str) -> N
     low, high = found["fresh_interval"]
     console.print(
         f"Score in the search {found['score']:.2f} %, on {found['fresh_images']:,} fresh images "
-        f"{found['fresh_score']:.2f} % (95 % interval {low:.2f} to {high:.2f}); {found['evaluations']:,} candidates.\n"
-        f"Weights: {folder}/final.safetensors   Report: {folder}/report.html",
+        f"{found['fresh_score']:.2f} % (95 % interval {low:.2f} to {high:.2f}); {found['evaluations']:,} candidates. "
+        f"{skipped_note(document)}\nWeights: {folder}/final.safetensors   Report: {folder}/report.html",
         highlight=False,
         soft_wrap=True,
     )

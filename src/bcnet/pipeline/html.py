@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bcnet.pipeline.figures import BLUE, GREY, VERMILLION
+from bcnet.pipeline.result import skipped_note
 from bcnet.searchers import Candidate, SearchResult
 from bcnet.space import Widths
 from bcnet.train import write_atomic
@@ -121,4 +122,5 @@ def _footer(document: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
     device, total = document["device"], sum(document["seconds"].values())
     text = f"Seed {document['seed']}; {device['name']}, {device['threads']} CPU threads; {total:.0f} s; {versions}."
+    text = f"{text} {skipped_note(document)}".rstrip()
     return f'<p class="small">{escape(text)}</p>'

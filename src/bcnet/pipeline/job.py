@@ -136,7 +136,7 @@ def _stages(context: Context) -> SearchOutcome:
     uniform = train_final(context, "Uniform", "uniform", uniform_widths, teacher)
     searched = train_final(context, "searched", "final", choice.widths, teacher)
     networks = Networks(original, uniform, searched)
-    document = result_document(context, networks, choice, found)
+    document = result_document(context, networks, choice, found, supernet_skipped=len(records.skipped))
     described = describe(context.subject.model, space, choice.widths, reference=context.settings.model)
     write_plain(context.directory.file("architecture.json"), described)
     write_pictures(context.directory.path, document)

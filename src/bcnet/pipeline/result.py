@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
@@ -24,8 +25,13 @@ class Networks:
     searched: Trained
 
 
-def result_document(context: Context, networks: Networks, choice: Choice, found: SearchResult) -> dict[str, Any]:
-    """The content of `result.json`. Equal runs give equal documents, but for what is under `seconds`."""
+def result_document(
+    context: Context, networks: Networks, choice: Choice, found: SearchResult, *, supernet_skipped: int = 0
+) -> dict[str, Any]:
+    """The content of `result.json`. Equal runs give equal documents, but for what is under `seconds`.
+
+    `supernet_skipped` counts the bad steps that were left out of the supernet's training.
+    """
     space, settings = context.subject.space, context.settings
     score = next(c.score for c in found.evaluations if c.widths == choice.widths)
     again = next(r for r in choice.rescored if r.candidate.widths == choice.widths)
@@ -62,11 +68,23 @@ def result_document(context: Context, networks: Networks, choice: Choice, found:
             for g, u, w in zip(space.groups, networks.uniform.widths, choice.widths, strict=True)
         ],
         "epochs": {"supernet": settings.supernet.epochs, "final": settings.final.epochs},
+        "skipped_steps": {
+            "supernet": supernet_skipped,
+            "original": networks.original.skipped,
+            "uniform": networks.uniform.skipped,
+            "searched": networks.searched.skipped,
+        },
         "seed": settings.seed,
         "device": {"name": _device_name(settings.device or "cpu"), "threads": settings.threads},
         "versions": _versions(),
         "seconds": context.directory.seconds(),
     }
+
+
+def skipped_note(document: Mapping[str, Any]) -> str:
+    """A sentence on the steps that were left out as bad; nothing where there were none."""
+    skipped = [f"{name} {count}" for name, count in document["skipped_steps"].items() if count]
+    return f"Bad training steps left out: {', '.join(skipped)}." if skipped else ""
 
 
 def _network(trained: Trained, reference_macs: int) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from bcnet.errors import RunError
 from bcnet.pipeline.lock import LOCK, locked
 from bcnet.pipeline.settings import Settings
 from bcnet.pipeline.strays import check_contained, sweep
-from bcnet.train import make_folder, write_atomic
+from bcnet.train import Checkpoints, make_folder, write_atomic
 from bcnet.train.recipe import describe
 
 _OWNER = "belongs_to"
@@ -47,9 +47,10 @@ class RunDirectory:
         make_folder(path)
         with locked(path):
             sweep(path)
-            if (path / "settings.json").exists():
-                _check_same(path, settings, read_settings(path))
-            else:
+            stored = read_settings(path) if (path / "settings.json").exists() else None
+            if stored is not None:
+                _check_same(path, settings, stored)
+            if stored != settings:
                 write_document(path / "settings.json", settings.model_dump(mode="json"))
             yield cls(path, settings)
 
@@ -92,6 +93,10 @@ class RunDirectory:
         folder = self.path / "checkpoints"
         make_folder(folder)
         return folder / f"{stage}.safetensors"
+
+    def checkpoints(self, stage: str, about: Mapping[str, Any]) -> Checkpoints:
+        """How a stage saves its state, and a step that ends it with what is said `about` the module."""
+        return Checkpoints(self.checkpoint(stage), self.identity(stage), bad_steps=self.file("bad_steps"), about=about)
 
     def drop_checkpoints(self, stage: str) -> None:
         """Remove the state of a finished stage."""

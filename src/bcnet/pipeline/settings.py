@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 from bcnet.errors import RecipeError
 from bcnet.space import Budget
 from bcnet.train import Recipe, resolve_precision
-from bcnet.train.recipe import describe
+from bcnet.train.recipe import HEALTH, describe
 
 StrategyName = Literal["complementary", "bilateral", "unilateral", "unilateral-complementary"]
 
@@ -24,7 +24,8 @@ class Settings(BaseModel):
     `Budget`. `supernet` and `final` are the recipes of the supernet and of every network trained from scratch.
     `validation_fraction` of the training images scores candidates, another `fresh_fraction` scores the `rescored` best
     again; neither takes part in training the supernet. `threads` and `device`, where left open, are what the run
-    started with.
+    started with. What the recipes say about steps that go wrong (`bcnet.train.recipe.HEALTH`) may change from one start
+    of a run to the next; all other settings are its identity.
 
     Raises:
         RecipeError: made by `make_settings` from values out of range.
@@ -62,9 +63,13 @@ class Settings(BaseModel):
         return Budget(macs=self.budget_macs, params=self.budget_params)
 
     def fingerprint(self) -> str:
-        """A hash of all settings: it ties the files of a run to each other."""
-        document = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        """A hash of the run's identity: it ties the files of a run to each other."""
+        document = json.dumps(self.identity(), sort_keys=True)
         return hashlib.sha256(document.encode()).hexdigest()[:16]
+
+    def identity(self) -> dict[str, Any]:
+        """All settings, as JSON takes them, but for those that may change."""
+        return self.model_dump(mode="json", exclude={"supernet": set(HEALTH), "final": set(HEALTH)})
 
     def settled(self, stored: Settings | None = None) -> Settings:
         """The settings with what was left open (threads, device, precision) taken from `stored`, else from here.
@@ -86,8 +91,8 @@ class Settings(BaseModel):
         return self.model_copy(update=settled)
 
     def first_difference(self, other: Settings) -> tuple[str, Any, Any] | None:
-        """Key, own value and other value of the first setting that differs, or None."""
-        mine, theirs = (_flat(s.model_dump(mode="json")) for s in (self, other))
+        """Key, own value and other value of the first setting of the identity that differs, or None."""
+        mine, theirs = (_flat(s.identity()) for s in (self, other))
         for key in dict.fromkeys((*mine, *theirs)):
             if mine.get(key) != theirs.get(key):
                 return key, mine.get(key), theirs.get(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,7 +35,6 @@ from bcnet.supernet import Supernet, build
 from bcnet.train import (
     STRATEGIES,
     Accuracy,
-    Checkpoints,
     LossRecords,
     NetworkTrainee,
     Progress,
@@ -61,13 +61,14 @@ class Context:
 
 @dataclass(frozen=True)
 class Trained:
-    """A network trained from scratch, with its one look at the test set."""
+    """A network trained from scratch, with its one look at the test set; `skipped` steps were bad and left out."""
 
     name: str
     widths: Widths
     cost: Cost
     network: nn.Module
     test: Accuracy
+    skipped: int
 
 
 def train_supernet(context: Context) -> tuple[Supernet, LossRecords]:
@@ -86,7 +87,7 @@ def train_supernet(context: Context) -> tuple[Supernet, LossRecords]:
                 recipe,
                 seed=context.settings.seed,
                 stage="supernet",
-                checkpoints=Checkpoints(directory.checkpoint("supernet"), identity),
+                checkpoints=directory.checkpoints("supernet", _about(context)),
                 on_step=_step_reporter(advance),
             )
         records.save(losses, directory.identity("records"))
@@ -180,31 +181,38 @@ def train_final(
     if not file.exists():
         total = len(subject.all_training) * settings.final.epochs
         with directory.timed(name), context.reporter.stage(name, total, "steps") as advance:
-            train(
+            records = train(
                 NetworkTrainee(network),
                 subject.all_training,
                 settings.final,
                 seed=settings.seed,
                 stage="final",
-                checkpoints=Checkpoints(directory.checkpoint(name), identity),
+                checkpoints=directory.checkpoints(name, _about(context, widths)),
                 teacher=teacher,
                 on_step=_step_reporter(advance),
             )
         test = _test(context, network)
-        outcome = {"widths": list(widths), "top1": test.top1, "top5": test.top5, "count": test.count}
+        outcome = {"widths": list(widths), "skipped": len(records.skipped), **dataclasses.asdict(test)}
         write_tensors(file, network.state_dict(), identity, outcome)
     directory.drop_checkpoints(name)
     tensors, state = read_tensors(file, identity)
     if state.get("widths") != list(widths):
         raise RunError(f"{file} holds widths {state.get('widths')}; expected {list(widths)}: start a new run")
     load_module(network, tensors, file)
-    test = _accuracy(file, state)
-    return Trained(name, widths, subject.space.cost(widths), network.eval(), test)
+    test, skipped = _outcome(file, state)
+    return Trained(name, widths, subject.space.cost(widths), network.eval(), test, skipped)
 
 
-def _accuracy(file: Path, state: Mapping[str, Any]) -> Accuracy:
+def _about(context: Context, widths: Widths = ()) -> dict[str, Any]:
+    """What a replay has to know beside the settings; no widths for the supernet."""
+    return {"classes": context.subject.data.num_classes, "widths": list(widths)}
+
+
+def _outcome(file: Path, state: Mapping[str, Any]) -> tuple[Accuracy, int]:
+    """What a network did on the test images, and how many steps of its training were left out."""
     try:
-        return Accuracy(float(state["top1"]), float(state["top5"]), int(state["count"]))
+        accuracy = Accuracy(float(state["top1"]), float(state["top5"]), int(state["count"]))
+        return accuracy, int(state["skipped"])
     except (KeyError, TypeError, ValueError, OverflowError):
         raise RunError(f"{file} does not say how its network did on the test images: start a new run") from None
 
@@ -233,7 +241,8 @@ def _evaluator(
 
 def _step_reporter(advance: Advance) -> Callable[[Progress], None]:
     def report(progress: Progress) -> None:
-        advance(progress.step, f"epoch {progress.epoch}/{progress.epochs}, loss {progress.loss:.3f}")
+        skipped = f", {progress.skipped} bad steps left out" if progress.skipped else ""
+        advance(progress.step, f"epoch {progress.epoch}/{progress.epochs}, loss {progress.loss:.3f}{skipped}")
 
     return report
 

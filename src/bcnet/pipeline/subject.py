@@ -94,15 +94,7 @@ def prepare(source: Source, settings: Settings) -> Subject:
         DataError: too few images for a batch or a split.
     """
     example = source.data.normaliser(source.data.train.pixels[:2])
-    space = WidthSpace.trace(
-        copy.deepcopy(source.model),
-        example,
-        num_choices=settings.num_choices,
-        min_ratio=settings.min_ratio,
-        multiple_of=settings.multiple_of,
-        ignore=settings.ignore,
-        only=settings.only,
-    )
+    space = trace(source.model, example, settings)
     _check_logits(source, example)
     space.feasible(settings.budget)
     space.uniform(macs=settings.budget_macs, params=settings.budget_params)
@@ -122,6 +114,19 @@ def prepare(source: Source, settings: Settings) -> Subject:
         _scoring_batches(data, validation, settings),
         _scoring_batches(data, fresh, settings),
         data,
+    )
+
+
+def trace(model: nn.Module, example: torch.Tensor, settings: Settings) -> WidthSpace:
+    """The model's width space as the settings want it; `example` is a batch of two images."""
+    return WidthSpace.trace(
+        copy.deepcopy(model),
+        example,
+        num_choices=settings.num_choices,
+        min_ratio=settings.min_ratio,
+        multiple_of=settings.multiple_of,
+        ignore=settings.ignore,
+        only=settings.only,
     )
 
 

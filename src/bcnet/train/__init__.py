@@ -4,6 +4,7 @@ from bcnet.train.checkpoint import load_module, make_folder, read_latest, read_t
 from bcnet.train.counts import ChannelCounts
 from bcnet.train.distill import classification_loss, distillation_loss
 from bcnet.train.evaluate import Accuracy, accuracy
+from bcnet.train.incident import Incident, load_incident
 from bcnet.train.loop import Checkpoints, Progress, train
 from bcnet.train.precision import autocast, resolve_precision
 from bcnet.train.randomness import derived_generator, derived_seed
@@ -18,6 +19,7 @@ from bcnet.train.recipe import (
     recipe_names,
 )
 from bcnet.train.records import LossRecords
+from bcnet.train.replay import PathReplay, Replay, replay
 from bcnet.train.schedule import learning_rate
 from bcnet.train.step import (
     STRATEGIES,
@@ -42,11 +44,14 @@ __all__ = [
     "Cosine",
     "Distillation",
     "Exponential",
+    "Incident",
     "LossRecords",
     "NetworkTrainee",
     "Path",
+    "PathReplay",
     "Progress",
     "Recipe",
+    "Replay",
     "Steps",
     "Strategy",
     "SupernetTrainee",
@@ -62,6 +67,7 @@ __all__ = [
     "derived_seed",
     "distillation_loss",
     "learning_rate",
+    "load_incident",
     "load_module",
     "load_recipe",
     "make_folder",
@@ -69,6 +75,7 @@ __all__ = [
     "read_latest",
     "read_tensors",
     "recipe_names",
+    "replay",
     "resolve_precision",
     "train",
     "write_atomic",

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, V
 from bcnet.errors import RecipeError
 
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
+HEALTH = ("on_bad_step", "max_bad_steps", "explosion_factor")
 
 
 class _Frozen(BaseModel):
@@ -65,6 +66,11 @@ class Recipe(_Frozen):
     unless `decay_norm_and_bias` is off. `clip_norm` limits the gradient's L2 norm. `precision` "auto" takes bf16 where
     the device computes in it, fp16 on older GPUs, fp32 elsewhere.
 
+    The settings named in `HEALTH` say what happens when training goes wrong (`bcnet.train.health`); a run goes on with
+    other ones. `on_bad_step` "skip" leaves steps out whose loss or gradient is no finite number, at most
+    `max_bad_steps` in a row. A loss above `explosion_factor` times its usual size for a while ends the run; None lets
+    it go on.
+
     Example: `Recipe(lr=0.1, batch_size=128, epochs=400, schedule=Steps(milestones=(160, 240)), weight_decay=1e-4)`.
     """
 
@@ -80,6 +86,9 @@ class Recipe(_Frozen):
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     precision: Precision = "auto"
     clip_norm: PositiveFloat | None = None
+    on_bad_step: Literal["stop", "skip"] = "stop"
+    max_bad_steps: PositiveInt = 10
+    explosion_factor: float | None = Field(default=20.0, gt=1)
     distillation: Distillation | None = None
 
     def changed(self, changes: Mapping[str, Any]) -> Recipe:

@@ -18,10 +18,14 @@ _INITIAL = 1024
 
 
 class LossRecords:
-    """Growing arrays of `steps` `(n,)` int64, `widths` `(n, groups)` int32 and `losses` `(n,)` float32."""
+    """Growing arrays of `steps` `(n,)` int64, `widths` `(n, groups)` int32 and `losses` `(n,)` float32.
+
+    `skipped` are the steps without a record because they were bad and left out.
+    """
 
     def __init__(self, num_groups: int) -> None:
         self.num_groups = num_groups
+        self.skipped: tuple[int, ...] = ()
         self._count = 0
         self._steps = np.empty(_INITIAL, dtype=np.int64)
         self._widths = np.empty((_INITIAL, num_groups), dtype=np.int32)
@@ -56,8 +60,9 @@ class LossRecords:
         self._count += 1
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Copies of the three arrays by name."""
-        return {name: torch.from_numpy(getattr(self, name).copy()) for name in ("steps", "widths", "losses")}
+        """Copies of the three arrays by name, and `skipped` as one."""
+        arrays = {name: torch.from_numpy(getattr(self, name).copy()) for name in ("steps", "widths", "losses")}
+        return arrays | {"skipped": torch.tensor(self.skipped, dtype=torch.int64)}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, torch.Tensor]) -> LossRecords:
@@ -67,15 +72,17 @@ class LossRecords:
             RunError: arrays missing or of shapes that do not belong together.
         """
         try:
-            steps, widths, losses = (tensors[name].numpy() for name in ("steps", "widths", "losses"))
+            names = ("steps", "widths", "losses", "skipped")
+            steps, widths, losses, skipped = (tensors[name].numpy() for name in names)
         except KeyError as error:
-            raise RunError(f"loss records hold steps, widths and losses; got none named {error}") from None
+            raise RunError(f"loss records hold steps, widths, losses and skipped; got none named {error}") from None
         if widths.ndim != 2 or steps.shape != losses.shape or steps.shape != widths.shape[:1]:
             raise RunError(
                 f"loss records are arrays (n,), (n, groups), (n,); got {steps.shape}, {widths.shape}, {losses.shape}"
             )
         records = cls(widths.shape[1])
         records._count = len(steps)
+        records.skipped = tuple(skipped.tolist())
         spare = max(_INITIAL - len(steps), 0)
         records._steps = np.pad(steps.astype(np.int64), (0, spare))
         records._losses = np.pad(losses.astype(np.float32), (0, spare))

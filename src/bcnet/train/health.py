@@ -1,0 +1,94 @@
+"""Whether a training step is good: the rule, on plain numbers, and the memory that it needs.
+
+Notation: `L` the mean loss of the step's terms, `n` the L2 norm of its gradient before clipping, `m` the median of `L`
+over the last `WINDOW` good steps, `C` the number of classes (`ln C` is what guessing costs), `f` the recipe's
+`explosion_factor`.
+
+    bad          L or n is not a finite number: the step must not reach the weights
+    exploding    L > f * max(m, ln C) in each of `PATIENCE` steps running: the weights are beyond help
+
+A bad step ends the run, or under `on_bad_step: skip` is left out and counted, until `max_bad_steps` are bad in a row.
+All paths of a step are left out together, so that every channel of a group stays trained equally often.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from bcnet.train.recipe import Recipe
+
+WINDOW = 100
+PATIENCE = 10
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`fault` says what is wrong, `bad` that the step must not reach the weights, `stop` that the run must end."""
+
+    fault: str = ""
+    bad: bool = False
+    stop: bool = False
+
+
+class Health:
+    """What a training run has to remember to judge its next step; part of its state.
+
+    `skipped` are the steps left out so far.
+    """
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+        self._usual: deque[float] = deque(maxlen=WINDOW)
+        self._high = 0
+        self.skipped: list[int] = []
+
+    def judge(self, step: int, losses: Sequence[float], norm: float, classes: int) -> Verdict:
+        """The verdict on step `step`, and remember it.
+
+        `losses` are those of the step's terms, `norm` that of the whole gradient.
+        """
+        loss = math.fsum(losses) / len(losses) if all(map(math.isfinite, losses)) else math.nan
+        if not math.isfinite(loss):
+            return self._bad(step, f"a loss must be a finite number; got {', '.join(f'{x:.4g}' for x in losses)}")
+        if not math.isfinite(norm):
+            return self._bad(step, f"the norm of the gradient must be a finite number; got {norm} at loss {loss:.4g}")
+        bound = self._bound(classes)
+        self._high = self._high + 1 if loss > bound else 0
+        self._usual.append(loss)
+        if self._high >= PATIENCE:
+            limit = f"explosion_factor ({self._recipe.explosion_factor:g}) times its usual size or that of guessing"
+            fault = f"a loss must not stay above {limit}, {bound:.4g}; got {loss:.4g}, and {PATIENCE - 1} before it"
+            return Verdict(fault, stop=True)
+        return Verdict()
+
+    def _bad(self, step: int, fault: str) -> Verdict:
+        row = 1
+        while row <= len(self.skipped) and self.skipped[-row] == step - row:
+            row += 1
+        self.skipped.append(step)
+        if self._recipe.on_bad_step == "stop":
+            return Verdict(fault, bad=True, stop=True)
+        if row > self._recipe.max_bad_steps:
+            fault += f": {row} bad steps in a row, and max_bad_steps is {self._recipe.max_bad_steps}"
+        return Verdict(fault, bad=True, stop=row > self._recipe.max_bad_steps)
+
+    def _bound(self, classes: int) -> float:
+        if self._recipe.explosion_factor is None:
+            return math.inf
+        usual = median(self._usual) if self._usual else 0.0
+        return self._recipe.explosion_factor * max(usual, math.log(classes))
+
+    def state(self) -> dict[str, Any]:
+        """Everything remembered, as JSON takes it."""
+        return {"usual": list(self._usual), "high": self._high, "skipped": self.skipped}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Put back what `state` gave."""
+        self._usual = deque(state["usual"], maxlen=WINDOW)
+        self._high = state["high"]
+        self.skipped = list(state["skipped"])

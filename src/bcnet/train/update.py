@@ -1,0 +1,115 @@
+"""From gradients to weights: good steps update them, bad ones leave no trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from bcnet.train.guard import Guard, look_every
+from bcnet.train.health import Health, Verdict
+from bcnet.train.optimizer import make_optimizer
+from bcnet.train.recipe import Precision, Recipe
+from bcnet.train.step import Term
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A step whose gradients were computed: losses `(terms,)` and the gradient's norm `()`, still on the device."""
+
+    step: int
+    terms: tuple[Term, ...]
+    losses: torch.Tensor
+    norm: torch.Tensor
+    classes: int
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A measured step once the host has looked at it."""
+
+    step: int
+    terms: tuple[Term, ...]
+    losses: tuple[float, ...]
+    norm: float
+    verdict: Verdict
+
+
+class Updates:
+    """The optimiser of a training run, its gradient scaler, and the judgement of every step.
+
+    For each step: `begin`, gradients by `backward`, `measure`, `finish`.
+    """
+
+    def __init__(self, module: nn.Module, recipe: Recipe, precision: Precision) -> None:
+        device = next(module.parameters()).device
+        self._module, self._recipe = module, recipe
+        self.optimizer = make_optimizer(module, recipe)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
+        self.health = Health(recipe)
+        self._guard = Guard(module, self.optimizer)
+        self._look_every = look_every(device, scaled=self.scaler.is_enabled())
+        self._unseen: list[Measured] = []
+        self._bad = torch.zeros((), dtype=torch.bool, device=device)  # the newest unseen step must leave no trace
+
+    def begin(self) -> None:
+        """Get ready for the gradients of a step."""
+        self._guard.remember()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Add the gradient of a loss."""
+        torch.autograd.backward(self.scaler.scale(loss))
+
+    def measure(self, step: int, terms: tuple[Term, ...], losses: torch.Tensor, classes: int) -> None:
+        """Take note of the losses `(terms,)` and of the gradients, which are complete now."""
+        if self.scaler.is_enabled():
+            self.scaler.unscale_(self.optimizer)
+        norm = nn.utils.get_total_norm([p.grad for p in self._module.parameters() if p.grad is not None])
+        self._unseen.append(Measured(step, terms, losses, norm, classes))
+
+    def finish(self, lr: float, *, look: bool) -> list[Seen]:
+        """Update the weights unless the step is bad; the steps looked at, which are all so far if `look` is set.
+
+        Where one of them must end the run (see `offender`) the weights are those before it.
+        """
+        newest = self._unseen[-1]
+        if look or len(self._unseen) >= self._look_every or not self.optimizer.state:
+            seen = self._look()
+            if seen[-1].verdict.bad or self.offender(seen):
+                self._guard.restore()
+            else:
+                self._update(lr, newest.norm)
+            return seen
+        bad = ~(newest.losses.isfinite().all() & newest.norm.isfinite())
+        self._bad = bad | self._bad if self._recipe.on_bad_step == "stop" else bad
+        with self._guard.undone_where(self._bad):
+            self._update(lr, newest.norm)
+        return []
+
+    def offender(self, seen: Sequence[Seen]) -> Seen | None:
+        """The step that must end the run: the first bad one, all after it having been undone, or else the newest."""
+        first_bad = next((s for s in seen if s.verdict.bad and self._recipe.on_bad_step == "stop"), None)
+        return first_bad or next((s for s in seen[-1:] if s.verdict.stop), None)
+
+    def _look(self) -> list[Seen]:
+        rows = torch.stack([torch.cat([m.losses, m.norm[None]]) for m in self._unseen]).tolist()
+        seen = []
+        for measured, (*losses, norm) in zip(self._unseen, rows, strict=True):
+            # An fp16 gradient may overflow: the scaler leaves that step out and lowers its scale.
+            judged = 0.0 if self.scaler.is_enabled() and self.scaler.get_scale() > 1 else norm
+            verdict = self.health.judge(measured.step, losses, judged, measured.classes)
+            seen.append(Seen(measured.step, measured.terms, tuple(losses), norm, verdict))
+        self._unseen.clear()
+        self._bad = torch.zeros_like(self._bad)
+        return seen
+
+    def _update(self, lr: float, norm: torch.Tensor) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        if self._recipe.clip_norm is not None:
+            nn.utils.clip_grads_with_norm_(self._module.parameters(), self._recipe.clip_norm, norm)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()

@@ -1,0 +1,316 @@
+import math
+
+import pytest
+import torch
+from tiny_supernet import TinyBatches, TinySupernet
+from torch import nn
+
+from bcnet.errors import RunError, TrainingError
+from bcnet.train import (
+    ChannelCounts,
+    Checkpoints,
+    Complementary,
+    NetworkTrainee,
+    Recipe,
+    SupernetTrainee,
+    guard,
+    load_incident,
+    replay,
+    train,
+)
+from bcnet.train.checkpoint import read_tensors
+from bcnet.train.health import PATIENCE, WINDOW, Health
+
+RECIPE = Recipe(lr=0.05, batch_size=8, epochs=3, weight_decay=1e-3)
+SKIP = RECIPE.changed({"on_bad_step": "skip"})
+IDENTITY = {"run": "0", "stage": "test"}
+
+
+class PoisonedBatches(TinyBatches):
+    """Images that are infinite at some positions of every epoch."""
+
+    def __init__(self, *positions):
+        super().__init__()
+        self.positions = positions
+
+    def epoch(self, generator):
+        for position, (x, y) in enumerate(super().epoch(generator)):
+            yield (torch.full_like(x, torch.inf) if position in self.positions else x), y
+
+
+class Stopped(Exception):  # noqa: N818
+    pass
+
+
+def stopper(at):
+    def stop(progress):
+        if progress.step == at:
+            raise Stopped
+
+    return stop
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Dropout(0.3),
+        nn.Linear(4, 3),
+    )
+
+
+def trainee_of(kind):
+    if kind == "network":
+        return NetworkTrainee(network())
+    torch.manual_seed(0)
+    return SupernetTrainee(TinySupernet(), Complementary())
+
+
+def run(folder, kind="supernet", *, recipe=SKIP, batches=None, stop_at=None, trainee=None):
+    """Train in `folder`; the bytes of the last checkpoint, the records, the module."""
+    folder.mkdir(exist_ok=True)
+    trainee = trainee or trainee_of(kind)
+    where = Checkpoints(folder / "c.safetensors", IDENTITY, every_steps=2, bad_steps=folder / "bad", about={"a": 1})
+    batches = batches or PoisonedBatches(1, 2)
+    records = train(trainee, batches, recipe, seed=5, stage="first", checkpoints=where, on_step=stopper(stop_at))
+    return (folder / "c.safetensors").read_bytes(), records, trainee.module
+
+
+def state_of(module):
+    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
+
+
+# ---------------------------------------------------------------- the rule
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_is_bad(loss):
+    verdict = Health(RECIPE).judge(3, [1.0, loss], 1.0, 10)
+    assert (verdict.bad, verdict.stop) == (True, True)
+    assert f"got 1, {loss}" in verdict.fault
+
+
+def test_a_gradient_that_is_no_number_is_bad():
+    verdict = Health(RECIPE).judge(3, [1.0], math.nan, 10)
+    assert verdict.stop
+    assert "the norm of the gradient must be a finite number; got nan at loss 1" in verdict.fault
+
+
+def test_bad_steps_are_left_out_until_too_many_follow_each_other():
+    health = Health(SKIP.changed({"max_bad_steps": 2}))
+    verdicts = [health.judge(s, [math.nan if s in (1, 2, 4, 5, 6) else 1.0], 1.0, 10) for s in range(7)]
+    assert [v.bad for v in verdicts] == [False, True, True, False, True, True, True]
+    assert [v.stop for v in verdicts] == [False] * 6 + [True]
+    assert "3 bad steps in a row, and max_bad_steps is 2" in verdicts[-1].fault
+    assert health.skipped == [1, 2, 4, 5, 6]
+
+
+def judged(losses, recipe=RECIPE, classes=10):
+    health = Health(recipe)
+    return [health.judge(step, [loss], 1.0, classes).stop for step, loss in enumerate(losses)]
+
+
+def test_a_loss_that_stays_far_above_its_usual_size_explodes():
+    usual, high = [2.3] * 50, [47.0] * PATIENCE  # 20 * ln 10 = 46.05, 20 * 2.3 = 46
+    assert judged(usual + high) == [False] * (50 + PATIENCE - 1) + [True]
+    assert not any(judged(usual + high[1:] + [2.3] + high[1:]))
+    assert not any(judged(usual + high, RECIPE.changed({"explosion_factor": None})))
+    assert judged([40.0] * 50 + [700.0] * PATIENCE) == [False] * (50 + PATIENCE)  # 20 * 40 = 800
+    assert judged([40.0] * 50 + [900.0] * PATIENCE)[-1]
+
+
+def test_a_loss_no_worse_than_guessing_never_explodes():
+    assert not any(judged([1e-4] * WINDOW + [2.3] * 30))
+
+
+def test_health_goes_on_where_it_stopped():
+    losses = [2.0, math.nan, *[2.0] * WINDOW, *[50.0] * PATIENCE]
+    whole, first = Health(SKIP), Health(SKIP)
+    expected = [whole.judge(s, [loss], 1.0, 10) for s, loss in enumerate(losses)]
+    found = []
+    for step, loss in enumerate(losses):
+        second = Health(SKIP)
+        second.restore(first.state())
+        first = second
+        found.append(first.judge(step, [loss], 1.0, 10))
+    assert found == expected
+    assert expected[-1].stop
+
+
+# ---------------------------------------------------------------- in training
+
+
+@pytest.mark.parametrize("kind", ["supernet", "network"])
+@pytest.mark.parametrize("look_every", [1, 4])
+def test_a_step_left_out_leaves_no_trace(tmp_path, monkeypatch, kind, look_every):
+    monkeypatch.setitem(guard.LOOK_EVERY, "cpu", look_every)
+    trainee = trainee_of(kind)
+    seen = []
+    train(trainee, PoisonedBatches(1, 2), SKIP, seed=5, on_step=lambda progress: seen.append(state_of(trainee.module)))
+    for step in (1, 2, 6, 7, 11, 12):
+        for name, tensor in seen[step].items():
+            assert torch.equal(tensor, seen[step - 1][name]), (step, name)
+    assert any(not torch.equal(tensor, seen[2][name]) for name, tensor in seen[3].items())
+
+
+@pytest.mark.parametrize("kind", ["supernet", "network"])
+@pytest.mark.parametrize("optimizer", ["sgd-nesterov", "rmsprop"])
+def test_looking_rarely_changes_nothing(tmp_path, monkeypatch, kind, optimizer):
+    recipe = SKIP.changed({"optimizer": optimizer, "clip_norm": 1.0})
+    _, records, module = run(tmp_path / "each", kind, recipe=recipe)
+    monkeypatch.setitem(guard.LOOK_EVERY, "cpu", 4)
+    trainee = trainee_of(kind)
+    again = train(trainee, PoisonedBatches(1, 2), recipe, seed=5, stage="first")
+    assert again.losses.tolist() == records.losses.tolist()
+    assert again.steps.tolist() == records.steps.tolist()
+    assert again.skipped == records.skipped == (1, 2, 6, 7, 11, 12)
+    for name, tensor in module.state_dict().items():
+        assert torch.equal(tensor, trainee.module.state_dict()[name])
+
+
+@pytest.mark.parametrize("stop_at", [1, 2, 3, 6, 8, 13])
+def test_resuming_keeps_the_count(tmp_path, stop_at):
+    whole, records, _ = run(tmp_path / "whole")
+    with pytest.raises(Stopped):
+        run(tmp_path / "cut", stop_at=stop_at)
+    resumed, again, _ = run(tmp_path / "cut")
+    assert resumed == whole
+    assert again.skipped == records.skipped == (1, 2, 6, 7, 11, 12)
+
+
+def test_every_channel_stays_trained_equally_often(tmp_path):
+    trainee = trainee_of("supernet")
+    planned = []
+    plan = trainee.plan
+    trainee.plan = lambda generator: planned.append(plan(generator)) or planned[-1]
+    _, records, _ = run(tmp_path, trainee=trainee)
+    trained = sorted(set(records.steps.tolist()))
+    assert sorted((*trained, *records.skipped)) == list(range(15))
+    counts = ChannelCounts(trainee.supernet.space)
+    for step in trained:
+        counts.add(planned[step])
+    assert counts.spread().tolist() == [0, 0]
+    assert counts.of[0][0] >= 2 * len(trained)
+
+
+# ---------------------------------------------------------------- stopped, replayed, gone on with
+
+
+@pytest.mark.parametrize("kind", ["supernet", "network"])
+@pytest.mark.parametrize("look_every", [1, 4])
+def test_a_bad_step_is_saved_and_replayed_to_the_bit(tmp_path, monkeypatch, kind, look_every):
+    monkeypatch.setitem(guard.LOOK_EVERY, "cpu", look_every)
+    where = Checkpoints(tmp_path / "c.safetensors", IDENTITY, bad_steps=tmp_path / "bad", about={"a": 1})
+    with pytest.raises(TrainingError, match=r"saved for replay in .*test-step-3.safetensors.*lower lr.*on_bad_step="):
+        train(trainee_of(kind), PoisonedBatches(3), RECIPE, seed=5, stage="first", checkpoints=where)
+    incident = load_incident(tmp_path / "bad" / "test-step-3.safetensors", IDENTITY)
+    assert (incident.stage, incident.step, incident.about) == ("first", 3, {"a": 1})
+    assert incident.tensors["batch:x"].isinf().all()
+    healthy = trainee_of(kind)
+    with pytest.raises(Stopped):
+        train(healthy, TinyBatches(), RECIPE, seed=5, stage="first", on_step=stopper(3))
+    for name, tensor in healthy.module.state_dict().items():
+        assert torch.equal(tensor, incident.tensors[f"module:{name}"])
+    found = replay(trainee_of(kind), incident)
+    assert found.same
+    assert len(found.paths) == (4 if kind == "supernet" else 1)
+    assert all(math.isnan(path.loss) for path in found.paths)
+    assert found.weights == ()
+    if kind == "network":
+        assert (found.paths[0].broken, found.paths[0].given) == ("0", math.inf)
+
+
+def test_a_finite_step_replays_to_the_bit_too(tmp_path):
+    class Doubtful(nn.Module):
+        """Its loss is finite, its gradient is not: the square root of nothing has none."""
+
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.body, self.head = nn.Linear(16, 4), nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.head((self.body(x.flatten(1)) * 0).abs().sqrt())
+
+    recipe = RECIPE.changed({"clip_norm": 1.0})
+    with pytest.raises(TrainingError, match=r"the norm of the gradient must be .*; got nan at loss 1.*lower clip_norm"):
+        run(tmp_path, recipe=recipe, trainee=NetworkTrainee(Doubtful()), batches=TinyBatches())
+    found = replay(NetworkTrainee(Doubtful()), load_incident(tmp_path / "bad" / "test-step-0.safetensors", IDENTITY))
+    assert found.same
+    assert found.paths[0].broken is None
+    assert [name for name, norm in found.gradients.items() if not math.isfinite(norm)] == ["body"]
+
+
+def test_broken_weights_are_named(tmp_path):
+    trainee = trainee_of("network")
+    with torch.no_grad():
+        trainee.module[6].bias[1] = torch.nan
+    with pytest.raises(TrainingError, match="finite number"):
+        run(tmp_path, recipe=RECIPE, trainee=trainee, batches=TinyBatches())
+    found = replay(trainee_of("network"), load_incident(tmp_path / "bad" / "test-step-0.safetensors", IDENTITY))
+    assert found.weights == ("6.bias",)
+    assert found.paths[0].broken == "6"
+    assert found.paths[0].share == pytest.approx(1 / 3)
+
+
+def test_a_stopped_run_goes_on_leaving_the_step_out(tmp_path):
+    whole, _, _ = run(tmp_path / "whole", batches=PoisonedBatches(3))
+    with pytest.raises(TrainingError):
+        run(tmp_path / "cut", recipe=RECIPE, batches=PoisonedBatches(3))
+    assert read_tensors(tmp_path / "cut" / "c.safetensors", IDENTITY)[1]["step"] == 2
+    assert run(tmp_path / "cut", batches=PoisonedBatches(3))[0] == whole
+
+
+def test_too_many_bad_steps_stop_the_run(tmp_path):
+    recipe = SKIP.changed({"max_bad_steps": 3})
+    with pytest.raises(TrainingError, match=r"step 4.*: 4 bad steps in a row, and max_bad_steps is 3"):
+        run(tmp_path, recipe=recipe, batches=PoisonedBatches(1, 2, 3, 4))
+    assert [path.name for path in sorted((tmp_path / "bad").iterdir())] == [
+        "test-step-4.json",
+        "test-step-4.safetensors",
+    ]
+
+
+@pytest.mark.parametrize("look_every", [1, 4])
+def test_an_exploding_loss_stops_the_run(tmp_path, monkeypatch, look_every):
+    class SuddenlyLarge(TinyBatches):
+        def __len__(self):
+            return 40
+
+        def epoch(self, generator):
+            for number in range(len(self)):
+                rows = torch.randint(40, (8,), generator=generator)
+                yield self.x[rows] * (1e6 if number >= 20 else 1), self.y[rows]
+
+    monkeypatch.setitem(guard.LOOK_EVERY, "cpu", look_every)
+    recipe = RECIPE.changed({"lr": 1e-9})
+    with pytest.raises(TrainingError, match=r"stay above explosion_factor \(20\).*--set explosion_factor=null"):
+        run(tmp_path, recipe=recipe, batches=SuddenlyLarge())
+    (file,) = (tmp_path / "bad").glob("*.safetensors")
+    incident = load_incident(file, IDENTITY)
+    assert 20 + PATIENCE - 1 <= incident.step < 20 + PATIENCE + look_every
+    assert replay(trainee_of("supernet"), incident).same
+
+
+def test_a_disk_that_is_full_does_not_hide_what_happened(tmp_path, monkeypatch):
+    def full(*args, **kwargs):
+        raise RunError("no room")
+
+    monkeypatch.setattr("bcnet.train.incident.write_tensors", full)
+    with pytest.raises(TrainingError, match=r"step 3.*finite number.*could not be saved for replay: no room"):
+        run(tmp_path, recipe=RECIPE, batches=PoisonedBatches(3))
+
+
+def test_a_damaged_step_is_refused(tmp_path):
+    with pytest.raises(TrainingError):
+        run(tmp_path, recipe=RECIPE, batches=PoisonedBatches(3))
+    file = tmp_path / "bad" / "test-step-3.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(RunError, match="damaged"):
+        load_incident(file, IDENTITY)
