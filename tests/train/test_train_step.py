@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from tiny_supernet import make_space
 from torch.nn import functional
 
+from bcnet.errors import TrainingError
 from bcnet.space import Side
 from bcnet.train import (
     Bilateral,
@@ -38,7 +39,9 @@ def test_complementary_trains_every_channel_of_a_group_equally(case):
     assert [int(of[0]) for of in counts.of] == expected
 
 
-@pytest.mark.parametrize("strategy", [Unilateral(), Unilateral(draws=3), Bilateral(), UnilateralComplementary()])
+@pytest.mark.parametrize(
+    "strategy", [Unilateral(), Unilateral(draws=3), Bilateral(draws=2), UnilateralComplementary(draws=2)]
+)
 def test_the_other_strategies_are_not_fair(strategy):
     space = make_space(64, 30)
     counts = ChannelCounts(space)
@@ -46,6 +49,17 @@ def test_the_other_strategies_are_not_fair(strategy):
     for _ in range(50):
         counts.add(strategy.plan(space, generator))
     assert (counts.spread() > 0).all()
+
+
+def test_draws_make_steps_of_equally_many_paths():
+    space = make_space(64, 30)
+    four_paths = (Complementary(), Bilateral(draws=2), Unilateral(draws=4), UnilateralComplementary(draws=2))
+    for strategy in four_paths:
+        terms = strategy.plan(space, torch.Generator().manual_seed(0))
+        assert sum(len(term.paths) for term in terms) == 4
+        assert len({term.recorded for term in terms}) == len(terms)
+    with pytest.raises(TrainingError, match="an int of at least 1; got 0"):
+        Bilateral(draws=0)
 
 
 def test_left_only_favours_the_first_channels():

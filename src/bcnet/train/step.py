@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import torch
 
+from bcnet.errors import TrainingError
 from bcnet.space import Side, Widths, WidthSpace
 
 
@@ -39,11 +40,21 @@ class Term:
 class Strategy(ABC):
     """Which paths a step trains. `draws` widths are drawn per step, each giving its own terms.
 
-    `sides` are those it trains: only these may score widths.
+    `sides` are those it trains: only these may score widths. The terms are added, so that more draws are longer steps
+    unless the learning rate is divided by their number.
+
+    Example: `Unilateral(draws=4)` trains as many paths a step as `Complementary()`.
+
+    Raises:
+        TrainingError: draws that are no int of at least 1.
     """
 
-    draws: int = 1
     sides: tuple[Side, ...] = (Side.LEFT, Side.RIGHT)
+
+    def __init__(self, draws: int = 1) -> None:
+        if isinstance(draws, bool) or not isinstance(draws, int) or draws < 1:
+            raise TrainingError(f"the draws of a strategy are an int of at least 1; got {draws!r}")
+        self.draws = draws
 
     @abstractmethod
     def terms(self, space: WidthSpace, widths: Widths) -> tuple[Term, ...]:
@@ -76,12 +87,9 @@ class Bilateral(Strategy):
 
 
 class Unilateral(Strategy):
-    """The unilaterally augmented supernet of AutoSlim: LEFT paths only, `draws` of them per step."""
+    """The unilaterally augmented supernet of AutoSlim: LEFT paths only."""
 
     sides = (Side.LEFT,)
-
-    def __init__(self, draws: int = 1) -> None:
-        self.draws = draws
 
     def terms(self, space: WidthSpace, widths: Widths) -> tuple[Term, ...]:
         """`c` LEFT."""

@@ -1,0 +1,257 @@
+"""Supernets of Channel-Bench-Macro's MobileNet, trained at equal cost, and their scores of single paths.
+
+Equal cost is an equal number of paths: every step of every supernet trains four paths on one batch, over the same
+batches. UA draws four widths, UA with complement and BC without complement draw two, BC with complement draws one. The
+step follows the mean of the four losses: `lr` and `weight_decay` are those of that mean, and are divided and multiplied
+by the number of terms that the strategy adds up.
+
+A cell keeps everything in a folder of its own and is never trained or scored twice:
+
+    supernet.safetensors    the weights
+    records.safetensors     the loss records of all steps
+    scores.json             accuracy and loss of every path scored
+    seconds.json            time spent
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from bcnet.data import Batch, DataSet, TrainingBatches, fixed_batches, load, split_validation
+from bcnet.models import channel_bench_mobilenet
+from bcnet.space import Side, Widths, WidthSpace
+from bcnet.supernet import Supernet
+from bcnet.train import (
+    Bilateral,
+    Checkpoints,
+    Complementary,
+    Cosine,
+    Progress,
+    Recipe,
+    Strategy,
+    SupernetTrainee,
+    Unilateral,
+    UnilateralComplementary,
+    derived_seed,
+    read_tensors,
+    train,
+    write_atomic,
+    write_tensors,
+)
+
+PATHS_PER_STEP = 4
+SUPERNETS: dict[str, Callable[[], Strategy]] = {
+    "complementary": Complementary,
+    "unilateral": lambda: Unilateral(draws=4),
+    "bilateral": lambda: Bilateral(draws=2),
+    "unilateral-complementary": lambda: UnilateralComplementary(draws=2),
+}
+_SAVE_EVERY = 10  # paths scored
+
+
+@dataclass(frozen=True)
+class Training:
+    """How every supernet is trained. `lr` and `weight_decay` hold for the mean of the four losses of a step."""
+
+    image_size: int = 16
+    epochs: int = 4
+    batch_size: int = 96
+    lr: float = 0.2
+    weight_decay: float = 5e-5
+    warmup_epochs: float = 0.25
+    held_out: float = 0.1
+
+    def recipe(self, strategy: Strategy, space: WidthSpace) -> Recipe:
+        """The recipe by which `strategy`, which adds up its terms, follows the mean of its paths."""
+        terms = len(strategy.plan(space, torch.Generator().manual_seed(0)))
+        return Recipe(
+            lr=self.lr / terms,
+            weight_decay=self.weight_decay * terms,
+            batch_size=self.batch_size,
+            epochs=self.epochs,
+            schedule=Cosine(),
+            warmup_epochs=self.warmup_epochs,
+        )
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """What is scored on what: `widths` of the table, on `images` held out of the training images, in equal batches."""
+
+    widths: int = 200
+    images: int = 2048
+    score_batch_size: int = 512
+
+
+@dataclass(frozen=True)
+class Score:
+    """Top-1 in percent and mean cross-entropy of one path."""
+
+    accuracy: float
+    loss: float
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The data, cut in two once for all cells, and the width space of the network on it."""
+
+    data: DataSet
+    training: TrainingBatches
+    validation: list[Batch]
+    space: WidthSpace
+    device: torch.device
+
+    @classmethod
+    def open(cls, name: str, how: Training, scoring: Scoring, device: str) -> Subject:
+        """Load the data called `name` and hold a class-balanced part of its training images out."""
+        data = load(name, image_size=how.image_size).to(device)
+        training, validation = split_validation(data.train, how.held_out)
+        images = validation.subset(range(min(scoring.images, len(validation))))
+        return cls(
+            data,
+            TrainingBatches(training, how.batch_size, data.normaliser, data.augmentation),
+            fixed_batches(images, min(scoring.score_batch_size, len(images)), data.normaliser),
+            WidthSpace.trace(network(data), torch.zeros(2, *data.image_shape), num_choices=4),
+            torch.device(device),
+        )
+
+
+def network(data: DataSet) -> torch.nn.Module:
+    """The benchmark's network for the classes and channels of `data`."""
+    return channel_bench_mobilenet(data.num_classes, data.image_shape[0])
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One supernet of one seed, in a folder of its own below `runs`."""
+
+    supernet: str
+    seed: int | str
+    training: Training
+    data: str
+    runs: Path
+
+    @property
+    def folder(self) -> Path:
+        """Where the cell keeps its files."""
+        return self.runs / f"{self.supernet}-{self.training.epochs}epochs-seed{self.seed}"
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the cell's files are marked with."""
+        settings = dataclasses.asdict(self.training)
+        return {"supernet": self.supernet, "seed": self.seed, "data": self.data, **settings}
+
+    @property
+    def trained(self) -> bool:
+        """Whether the training has ended."""
+        return (self.folder / "supernet.safetensors").exists()
+
+    def train(self, subject: Subject) -> Supernet:
+        """The trained supernet: read where it was trained before, and else trained from the newest checkpoint on."""
+        torch.manual_seed(derived_seed(self.seed, "model"))
+        supernet = Supernet(network(subject.data), subject.space)
+        supernet.to(subject.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        weights = self.folder / "supernet.safetensors"
+        if not self.trained:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            strategy = SUPERNETS[self.supernet]()
+            checkpoint = self.folder / "checkpoint.safetensors"
+            with self._timed("training") as lap:
+                records = train(
+                    SupernetTrainee(supernet, strategy),
+                    subject.training,
+                    self.training.recipe(strategy, subject.space),
+                    seed=self.seed,
+                    stage="supernet",
+                    checkpoints=Checkpoints(checkpoint, self.identity),
+                    on_step=functools.partial(_report, self.folder.name, lap),
+                )
+            records.save(self.folder / "records.safetensors")
+            write_tensors(weights, supernet.state_dict(), self.identity)
+            for file in self.folder.glob("checkpoint*.safetensors"):
+                file.unlink()
+        supernet.load_state_dict(read_tensors(weights, self.identity)[0])
+        return supernet.eval()
+
+    def scores(self, subject: Subject, sample: list[Widths]) -> dict[tuple[Widths, Side], Score]:
+        """The scores of both paths of every widths of `sample`, those of earlier calls among them."""
+        known = self._stored(subject)
+        missing = [(widths, side) for side in Side for widths in sample if (widths, side) not in known]
+        if missing:
+            supernet = self.train(subject)
+            with self._timed("scoring") as lap:
+                for number, (widths, side) in enumerate(missing, 1):
+                    known[widths, side] = score(supernet, subject.validation, widths, side)
+                    if number % _SAVE_EVERY == 0 or number == len(missing):
+                        self._store(subject, known)
+                        lap()
+                        print(f"{self.folder.name}: {number}/{len(missing)} paths", file=sys.stderr, flush=True)
+        return {(widths, side): known[widths, side] for side in Side for widths in sample}
+
+    def seconds(self) -> dict[str, float]:
+        """Time spent in `training` and `scoring`, over all resumes."""
+        file = self.folder / "seconds.json"
+        return json.loads(file.read_text()) if file.exists() else {}
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[Callable[[], None]]:
+        """Add up the time inside; the function given writes it down, so that a kill loses little of it."""
+        start, before = time.monotonic(), self.seconds()
+
+        def lap() -> None:
+            spent = {**before, stage: round(before.get(stage, 0.0) + time.monotonic() - start, 1)}
+            write_atomic(self.folder / "seconds.json", json.dumps(spent).encode())
+
+        yield lap
+        lap()
+
+    def _store(self, subject: Subject, known: dict[tuple[Widths, Side], Score]) -> None:
+        rows = [[list(widths), side.name, s.accuracy, s.loss] for (widths, side), s in known.items()]
+        document = {"cell": self.identity, "images": _images(subject), "scores": rows}
+        write_atomic(self.folder / "scores.json", json.dumps(document).encode())
+
+    def _stored(self, subject: Subject) -> dict[tuple[Widths, Side], Score]:
+        file = self.folder / "scores.json"
+        if not file.exists():
+            return {}
+        document = json.loads(file.read_text())
+        if document["cell"] != self.identity or document["images"] != _images(subject):
+            raise SystemExit(f"{file} holds scores of other settings: give another --runs, or the settings of before")
+        return {
+            (tuple(widths), Side[side]): Score(accuracy, loss) for widths, side, accuracy, loss in document["scores"]
+        }
+
+
+@torch.inference_mode()
+def score(supernet: Supernet, batches: list[Batch], widths: Widths, side: Side) -> Score:
+    """Accuracy and loss of one path over all images of `batches`."""
+    hits = loss = count = 0.0
+    for images, labels in batches:
+        logits = supernet(images, widths, side).float()  # (batch, classes)
+        hits += float((logits.argmax(dim=1) == labels).sum())
+        loss += float(functional.cross_entropy(logits, labels, reduction="sum"))
+        count += len(labels)
+    return Score(100 * hits / count, loss / count)
+
+
+def _images(subject: Subject) -> list[int]:
+    return [len(labels) for _, labels in subject.validation]
+
+
+def _report(name: str, lap: Callable[[], None], progress: Progress) -> None:
+    if progress.step % 50 == 0 or progress.step == progress.total:
+        lap()
+        print(f"{name}: step {progress.step}/{progress.total}, loss {progress.loss:.3f}", file=sys.stderr, flush=True)

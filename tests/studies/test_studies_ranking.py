@@ -1,0 +1,162 @@
+"""The ranking study's figures are those of scipy, its cells go on where they were, and it runs in its quick form."""
+
+from pathlib import Path
+
+import channel_bench_macro
+import numpy as np
+import pytest
+import ranking
+import ranking_figure
+import ranking_supernets
+import torch
+from ranking_scores import MACS, Contender, ScoreFile
+from ranking_statistics import Estimate, kendall, kendall_given, mean_kendall, regret, resamples, spearman
+from ranking_supernets import PATHS_PER_STEP, SUPERNETS, Cell, Scoring, Subject, Training
+from scipy import stats
+
+from bcnet.space import Side
+from bcnet.train import LossRecords
+
+rng = np.random.default_rng(0)
+X, Z = rng.integers(0, 12, 40).astype(float), rng.normal(size=40)  # X has ties
+Y = X + Z + rng.normal(scale=4, size=40)
+COUNTS = resamples(40, count=5)
+
+
+def repeated(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    return np.repeat(values, counts.astype(int))
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(kendall, stats.kendalltau), (spearman, stats.spearmanr)])
+def test_resampled_correlations_are_those_of_the_repeated_items(ours: object, theirs: object) -> None:
+    expected = [theirs(repeated(X, w), repeated(Y, w)).statistic for w in COUNTS]
+    np.testing.assert_allclose(ours(X, Y, COUNTS), expected)
+
+
+def test_a_line_is_regressed_out_of_every_resample() -> None:
+    expected = []
+    for w in COUNTS:
+        x, y, z = (repeated(a, w) for a in (X, Y, Z))
+        rest = [a - np.polyval(np.polyfit(z, a, 1), z) for a in (x, y)]
+        # Equal items keep equal residuals but for rounding, which would break their ties.
+        expected.append(stats.kendalltau(*(a.round(9) for a in rest)).statistic)
+    np.testing.assert_allclose(kendall_given(X, Y, Z, COUNTS), expected)
+
+
+def test_nothing_is_left_of_a_score_that_only_knows_the_macs() -> None:
+    many = rng.normal(size=(3, 2000))
+    score, truth, macs = many[0] + 5 * many[2], many[1] + 5 * many[2], many[2]
+    one = np.ones((1, 2000))
+    assert kendall(score, truth, one)[0] > 0.7
+    assert abs(kendall_given(score, truth, macs, one)[0]) < 0.05
+
+
+def test_the_interval_covers_as_often_as_it_says() -> None:
+    true = 2 / np.pi * np.arcsin(0.6)  # Kendall's tau of a normal correlation of 0.6
+    inside = 0
+    for repeat in range(200):
+        x, y = np.random.default_rng([7, repeat]).multivariate_normal([0, 0], [[1, 0.6], [0.6, 1]], size=60).T
+        estimate = Estimate.of(lambda w, x=x, y=y: kendall(x, y, w), resamples(60, seed=repeat, count=400))
+        inside += estimate.low <= true <= estimate.high
+    assert 0.88 < inside / 200 <= 0.99
+
+
+def test_scores_without_differences_have_no_figure() -> None:
+    estimate = Estimate.of(lambda w: kendall(np.ones(40), Y, w), COUNTS)
+    assert np.isnan([estimate.value, estimate.low, estimate.high]).all()
+
+
+def test_the_mean_over_seeds() -> None:
+    expected = (kendall(X, Y, COUNTS) + kendall(Z, Y, COUNTS)) / 2
+    np.testing.assert_allclose(mean_kendall([X, Z], Y, COUNTS), expected)
+
+
+def test_regret_is_the_mean_over_equal_choices_within_the_limit() -> None:
+    truth, cost = np.array([90.0, 91, 92, 95]), np.array([1.0, 2, 2, 9])
+    assert regret(np.array([0.0, 1, 1, 5]), truth, cost, 5) == pytest.approx(0.5)
+    assert regret(np.array([0.0, 1, 2, 5]), truth, cost, 5) == 0
+    assert regret(cost, truth, cost, 10) == 0
+    assert np.isnan(regret(cost, truth, cost, 0.5))
+
+
+def test_score_files_replace_a_cell_and_keep_the_others(tmp_path: Path) -> None:
+    file = ScoreFile(tmp_path / "scores.csv")
+    assert file.read({"seed": 0}) is None
+    row = {"macs": 5, "table_accuracy": 90.5, "left_loss": 1.0, "right_loss": 2.0}
+    file.write({"seed": 0}, [row])
+    file.write({"seed": 1}, [row, {**row, "macs": 7}])
+    file.write({"seed": 0}, [row, row, row])
+    first, second = (file.read({"seed": seed}) for seed in (0, 1))
+    assert first is not None
+    assert second is not None
+    assert len(first.macs) == 3
+    assert second.score(MACS).tolist() == [5, 7]
+    assert second.score(Contender("x", "both", "loss")).tolist() == [-1.5, -1.5]
+    assert second.accuracy.tolist() == [90.5, 90.5]
+
+
+def test_every_supernet_takes_equal_steps_along_the_mean_of_its_paths() -> None:
+    assert set(SUPERNETS) == set(ranking_figure.NAMES)
+    data = Subject.open("digits", *ranking.QUICK, "cpu")
+    for make in SUPERNETS.values():
+        strategy = make()
+        terms = strategy.plan(data.space, torch.Generator().manual_seed(0))
+        recipe = Training(lr=0.2, weight_decay=1e-4).recipe(strategy, data.space)
+        assert sum(len(term.paths) for term in terms) == PATHS_PER_STEP
+        assert recipe.lr * len(terms) == pytest.approx(0.2)
+        assert recipe.lr * recipe.weight_decay == pytest.approx(0.2 * 1e-4)
+
+
+class Killed(Exception):  # noqa: N818 - no error
+    pass
+
+
+def test_a_cell_goes_on_where_it_was_and_is_never_scored_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    training, scoring = (
+        Training(image_size=8, epochs=1, batch_size=360),
+        Scoring(widths=3, images=32, score_batch_size=16),
+    )
+    subject = Subject.open("digits", training, scoring, "cpu")
+    sample = [subject.space.full, subject.space.narrowest, subject.space.scaled(0.5)]
+    cell = Cell("unilateral", 0, training, "digits", tmp_path)
+    asked = []
+    original = ranking_supernets.score
+
+    def count(*arguments: object) -> object:
+        asked.append(arguments[2:])
+        if len(asked) == 4:
+            raise Killed
+        return original(*arguments)
+
+    monkeypatch.setattr(ranking_supernets, "score", count)
+    monkeypatch.setattr(ranking_supernets, "_SAVE_EVERY", 2)
+    with pytest.raises(Killed):
+        cell.scores(subject, sample)
+    assert len(LossRecords.load(cell.folder / "records.safetensors")) == 4 * len(subject.training)
+    weights = (cell.folder / "supernet.safetensors").stat().st_mtime_ns
+    scores = cell.scores(subject, sample)
+    assert asked[4:] == [asked[2], asked[3], *asked[6:]]
+    assert len(asked) == 4 + 4
+    assert {side for _, side in scores} == set(Side)
+    assert cell.scores(subject, sample) == scores
+    assert len(asked) == 8
+    assert (cell.folder / "supernet.safetensors").stat().st_mtime_ns == weights
+    other = Subject.open("digits", training, Scoring(images=16, score_batch_size=16), "cpu")
+    with pytest.raises(SystemExit, match="other settings"):
+        cell.scores(other, sample)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not channel_bench_macro.DATA.is_file(), reason="needs Channel-Bench-Macro's table in ../shared/data"
+)
+def test_the_study_in_its_quick_form(tmp_path: Path) -> None:
+    out, runs = tmp_path / "ranking.csv", tmp_path / "runs"
+    ranking.main(quick=True, out=out, runs=runs, threads=1)
+    rows = (tmp_path / "quick_ranking.csv").read_text()
+    assert len(rows.splitlines()) == 1 + 4 * 3 * 2 + 1
+    assert (tmp_path / "quick_ranking.svg").stat().st_size > 1000
+    assert len((tmp_path / "quick_ranking_differences.csv").read_text().splitlines()) == 1 + len(ranking.pairs())
+    ranking.main(quick=True, out=out, runs=tmp_path / "no runs", threads=1)
+    assert (tmp_path / "quick_ranking.csv").read_text() == rows
+    assert not (tmp_path / "quick_no runs").exists()
