@@ -45,6 +45,7 @@ from bcnet.train import (
     Unilateral,
     UnilateralComplementary,
     derived_seed,
+    make_folder,
     read_tensors,
     train,
     write_atomic,
@@ -166,7 +167,7 @@ class Cell:
         supernet.to(subject.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         weights = self.folder / "supernet.safetensors"
         if not self.trained:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
             strategy = SUPERNETS[self.supernet]()
             checkpoint = self.folder / "checkpoint.safetensors"
             with self._timed("training") as lap:
@@ -179,7 +180,7 @@ class Cell:
                     checkpoints=Checkpoints(checkpoint, self.identity),
                     on_step=functools.partial(_report, self.folder.name, lap),
                 )
-            records.save(self.folder / "records.safetensors")
+            records.save(self.folder / "records.safetensors", self.identity)
             write_tensors(weights, supernet.state_dict(), self.identity)
             for file in self.folder.glob("checkpoint*.safetensors"):
                 file.unlink()

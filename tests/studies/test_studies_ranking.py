@@ -132,7 +132,7 @@ def test_a_cell_goes_on_where_it_was_and_is_never_scored_twice(tmp_path: Path, m
     monkeypatch.setattr(ranking_supernets, "_SAVE_EVERY", 2)
     with pytest.raises(Killed):
         cell.scores(subject, sample)
-    assert len(LossRecords.load(cell.folder / "records.safetensors")) == 4 * len(subject.training)
+    assert len(LossRecords.load(cell.folder / "records.safetensors", cell.identity)) == 4 * len(subject.training)
     weights = (cell.folder / "supernet.safetensors").stat().st_mtime_ns
     scores = cell.scores(subject, sample)
     assert asked[4:] == [asked[2], asked[3], *asked[6:]]
