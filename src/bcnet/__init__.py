@@ -18,7 +18,8 @@ from bcnet.errors import BCNetError
 if TYPE_CHECKING:
     from bcnet import data, models
     from bcnet.data import DataSet
-    from bcnet.pipeline import Reporter, SearchOutcome, search
+    from bcnet.export import Export, export_run, push_run
+    from bcnet.pipeline import FinishedRun, Reporter, SearchOutcome, load, search
     from bcnet.searchers import (
         Candidate,
         EvaluationStore,
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "bcnet.data": ("DataSet",),
-    "bcnet.pipeline": ("Reporter", "SearchOutcome", "search"),
+    "bcnet.export": ("Export", "export_run", "push_run"),
+    "bcnet.pipeline": ("FinishedRun", "Reporter", "SearchOutcome", "load", "search"),
     "bcnet.searchers": (
         "Candidate",
         "EvaluationStore",
@@ -68,6 +70,8 @@ __all__ = [
     "DataSet",
     "EvaluationStore",
     "Evolution",
+    "Export",
+    "FinishedRun",
     "Greedy",
     "Prior",
     "PriorOnly",
@@ -85,9 +89,12 @@ __all__ = [
     "build",
     "data",
     "describe",
+    "export_run",
     "learn_prior",
+    "load",
     "load_recipe",
     "models",
+    "push_run",
     "rebuild",
     "recalibrate",
     "search",

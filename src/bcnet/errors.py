@@ -39,3 +39,7 @@ class SearchError(BCNetError):
 
 class RunError(BCNetError):
     """A run directory that cannot be used: another configuration, or no run at all."""
+
+
+class ExportError(BCNetError):
+    """A network that cannot be written in another format, or differs there from what it was."""

@@ -23,6 +23,7 @@ LAYERS = {
     "models": {"space"},
     "testing": {"space", "searchers"},
     "pipeline": {"space", "supernet", "data", "train", "searchers", "models"},
+    "export": {"space", "supernet", "data", "train", "searchers", "models", "pipeline"},
 }
 SEES_A_SUPERNET = "evaluator"
 

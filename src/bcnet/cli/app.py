@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from bcnet.cli import results
 from bcnet.cli.common import (
     MACHINE,
     SEARCH,
@@ -224,6 +225,9 @@ def report(run: Annotated[Path, typer.Argument(help="Run directory.")]) -> None:
     if not (run / "result.json").exists():
         raise RunError(f"run directory {run} has no result yet: repeat its `bcnet search` command to finish it")
     show_result(Console(), read_document(run / "result.json"), str(run))
+
+
+app.command(help=page(results.EXPORT_HELP))(results.export)
 
 
 def main() -> None:

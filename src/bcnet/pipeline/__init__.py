@@ -1,8 +1,9 @@
 """The whole search: run directories, stages, resume, and the report at the end."""
 
+from bcnet.pipeline.finished import FinishedRun, load
 from bcnet.pipeline.job import SearchOutcome, search
 from bcnet.pipeline.progress import Reporter
 from bcnet.pipeline.run_directory import RunDirectory
 from bcnet.pipeline.settings import Settings, default_recipe
 
-__all__ = ["Reporter", "RunDirectory", "SearchOutcome", "Settings", "default_recipe", "search"]
+__all__ = ["FinishedRun", "Reporter", "RunDirectory", "SearchOutcome", "Settings", "default_recipe", "load", "search"]

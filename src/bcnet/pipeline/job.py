@@ -184,6 +184,7 @@ def _space_summary(context: Context) -> dict[str, Any]:
     return {
         "fingerprint": space.fingerprint(),
         "images": context.subject.source.data_digest,
+        "input": context.subject.source.input.to_dict(),
         "macs": space.reference.macs,
         "params": space.reference.params,
         "groups": [

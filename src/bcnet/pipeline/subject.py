@@ -14,6 +14,7 @@ from bcnet.data import DataSet, Images, TrainingBatches, fixed_batches, load, sp
 from bcnet.data.batches import Batch
 from bcnet.errors import DataError, ModelError
 from bcnet.models import ModelSpec, create
+from bcnet.pipeline.inputs import InputFacts
 from bcnet.pipeline.settings import Settings
 from bcnet.space import WidthSpace
 from bcnet.train import derived_seed
@@ -36,6 +37,11 @@ class Source:
     model: nn.Module
     factory: Factory | None
 
+    @property
+    def input(self) -> InputFacts:
+        """What the networks take."""
+        return InputFacts(self.data.image_shape, self.data.class_names, self.data.normaliser)
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -53,6 +59,11 @@ class Subject:
     validation: list[Batch]
     fresh: list[Batch]
     data: DataSet
+
+
+def is_name(model: str) -> bool:
+    """Whether the settings' `model` is a name, not the description of an object that was passed in."""
+    return " " not in model
 
 
 def open_source(model: ModelLike, data: str | DataSet, *, image_size: int | None, seed: int) -> Source:

@@ -1,0 +1,84 @@
+"""Commands for those who use what a run found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from bcnet.cli.common import guarded
+
+EXPORT_HELP = """
+Write the network that RUN found in another format, checked there against PyTorch, with a model card.
+
+The file takes batches of any size. By default it takes what the network was trained on, normalised images; with
+--with-normalisation it takes images in [0, 1] and normalises them itself. model_card.md in RUN says all of it, with the
+figures of the run.
+
+--push gives the file, the card and the architecture to the Hugging Face hub, with your own token and never unasked. A
+repository made by it is private unless --public is given.
+
+Examples:
+
+  bcnet export runs/demo --format onnx --with-normalisation
+
+  bcnet export runs/demo --format pt2 --out narrow.pt2
+
+  bcnet export runs/demo --format safetensors --push me/narrow-resnet
+"""
+
+Run = Annotated[Path, typer.Argument(help="Run directory.")]
+Model = Annotated[
+    str | None,
+    typer.Option(help="package.module:factory of the full network, where the run was given an object, not a name."),
+]
+
+
+@guarded
+def export(
+    run: Run,
+    format_: Annotated[
+        str | None, typer.Option("--format", help="onnx, pt2 or safetensors (default: by --out, else onnx).")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The file (default: RUN/export/network.FORMAT).")] = None,
+    with_normalisation: Annotated[
+        bool, typer.Option("--with-normalisation", help="Take images in [0, 1], and normalise them inside.")
+    ] = False,
+    threads: Annotated[int, typer.Option(help="CPU threads for the times.")] = 1,
+    model: Model = None,
+    push: Annotated[str | None, typer.Option(help="ORG/NAME on the Hugging Face hub to upload to.")] = None,
+    public: Annotated[bool, typer.Option("--public", help="Make a new repository of --push public.")] = False,
+) -> None:
+    """Export a network; the help is `EXPORT_HELP`."""
+    from bcnet.export import FORMATS, export_run, push_run
+    from bcnet.export.hub import check_repository, hub_client
+
+    client = None
+    if push is not None:
+        check_repository(push)
+        client = hub_client()  # before the work: a missing token shows at once
+    by_name = out.suffix.removeprefix(".") if out is not None else ""
+    chosen = format_ or (by_name if by_name in FORMATS else "onnx")
+    done = export_run(run, model, format=chosen, out=out, with_normalisation=with_normalisation, threads=threads)
+    _show_export(Console(), done, run)
+    if push is not None:
+        typer.echo(f"Uploaded: {push_run(run, done.path, push, private=not public, client=client)}")
+
+
+def _show_export(console: Console, done: Any, run: Path) -> None:
+    batches = ", ".join(map(str, done.batches))
+    times = "; ".join(f"{name} {t.median:.3g} ({t.low:.3g} to {t.high:.3g})" for name, t in done.milliseconds.items())
+    takes = "images in [0, 1]" if done.with_normalisation else "normalised images, see the model card"
+    lines = (
+        f"Wrote {done.path}",
+        f"Checked: {done.runtime} against PyTorch in batches of {batches}: largest difference {done.difference:.1e} of "
+        f"the largest logit, {done.tolerance:.0e} allowed",
+        f"Size: {done.size:,} bytes, {done.size / done.original_size:.2f}x of the original's {done.original_size:,}",
+        f"One image, milliseconds, median (quartiles), CPU threads: {done.threads}: {times}",
+        f"Takes: {takes}; any batch size",
+        f"Model card: {run / 'model_card.md'}",
+    )
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)

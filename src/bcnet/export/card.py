@@ -1,0 +1,147 @@
+"""The model card: one page of Markdown about a network, with the figures of the run that found it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bcnet.pipeline.finished import FinishedRun
+
+_SHOWN = 20  # class names
+_USE = {
+    "onnx": "import onnxruntime\n\nsession = onnxruntime.InferenceSession({file!r})\n"
+    '(logits,) = session.run(None, {{"images": images}})  # a float32 array',
+    "pt2": "import torch\n\nnetwork = torch.export.load({file!r}).module()  # may unpickle: load what you trust\n"
+    "logits = network(images)",
+    "safetensors": "import bcnet\n\nnetwork = bcnet.load({file!r}, make_the_full_network)\nlogits = network(images)",
+}
+_LABELS = {"original": "original", "uniform": "Uniform (all layers narrowed alike)", "searched": "**this network**"}
+
+
+def model_card(finished: FinishedRun, exports: Sequence[Mapping[str, Any]]) -> str:
+    """The card as Markdown, with the front matter that the Hugging Face hub reads.
+
+    `exports` are the files written so far, as `exports.json` holds them. Local folders are named by their last part.
+    """
+    document = finished.result
+    parts = [
+        _front_matter(),
+        f"# {document['model']}, narrowed by BCNet on {data_name(document['data'])}",
+        _summary(document),
+        _results(document),
+        _input(finished),
+        _files(finished, exports),
+        _use(exports),
+        _widths(document),
+        _training(finished),
+        _limits(document),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def data_name(name: str) -> str:
+    """The name of a data set for others to read: without the folders of this machine."""
+    kind, colon, place = name.partition(":")
+    return f"{kind}:{place.rstrip('/').rpartition('/')[2]}" if colon and kind != "hf" else name
+
+
+def _front_matter() -> str:
+    return "---\nlibrary_name: pytorch\npipeline_tag: image-classification\ntags:\n- bcnet\n- channel-pruning\n---"
+
+
+def _summary(document: Mapping[str, Any]) -> str:
+    searched, original = (document["networks"][name] for name in ("searched", "original"))
+    return (
+        f"{searched['macs_ratio']:.1%} of the multiply-adds and {searched['params'] / original['params']:.1%} of the "
+        f"parameters of the original network, test top-1 {searched['test_top1']:.2f} % against "
+        f"{original['test_top1']:.2f} %. How many channels each layer keeps was searched under a budget of "
+        f"{document['budget']['given']} (BCNet, CVPR 2021)."
+    )
+
+
+def _results(document: Mapping[str, Any]) -> str:
+    rows = [
+        f"| {label} | {n['macs']:,} | {n['macs_ratio']:.3f} | {n['params']:,} | {n['test_top1']:.2f} |"
+        for name, label in _LABELS.items()
+        for n in (document["networks"][name],)
+    ]
+    images = document["networks"]["searched"]["test_images"]
+    return "\n".join(
+        [
+            "## Results",
+            "",
+            "| network | MACs | ratio | parameters | test top-1 (%) |",
+            "|---|---|---|---|---|",
+            *rows,
+            "",
+            f"All three were trained alike and tested once, on {images:,} images.",
+        ]
+    )
+
+
+def _input(finished: FinishedRun) -> str:
+    shape = ", ".join(map(str, finished.input.shape))
+    lines = [f"## Input and output\n\nFloats `(batch, {shape})`, any batch size."]
+    normaliser = finished.input.normaliser
+    if normaliser is None:
+        lines.append("The images are prepared as the training loader prepared them.")
+    else:
+        mean, std = (", ".join(f"{value:.4f}" for value in values) for values in (normaliser.mean, normaliser.std))
+        lines.append(
+            f"The network takes normalised images: bytes / 255, then `(x - mean) / std` for each channel, with mean "
+            f"({mean}) and std ({std}). A file exported with its normalisation takes bytes / 255."
+        )
+    names = finished.input.class_names
+    shown = ", ".join(f"{name}" for name in names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+    lines.append(f"The output is one logit for each of {len(names)} classes, in this order: {shown}.")
+    return "\n".join(lines)
+
+
+def _files(finished: FinishedRun, exports: Sequence[Mapping[str, Any]]) -> str:
+    if not exports:
+        return ""
+    head = "| file | takes | bytes | original's bytes | checked with | largest difference | one image (ms) |"
+    rows = [_file_row(export) for export in exports]
+    threads = ", ".join(sorted({f"{export['threads']}" for export in exports}))
+    note = (
+        "Differences are from PyTorch's logits, relative to the largest. Times are medians with quartiles, "
+        f"{finished.result['device']['name']}, CPU threads: {threads}."
+    )
+    return "\n".join(["## Files", "", head, "|---|---|---|---|---|---|---|", *rows, "", note])
+
+
+def _file_row(export: Mapping[str, Any]) -> str:
+    takes = "images in [0, 1]" if export["with_normalisation"] else "normalised images"
+    time = export["milliseconds"][export["runtime"]]
+    return (
+        f"| `{export['path']}` | {takes} | {export['size']:,} | {export['original_size']:,} | {export['runtime']} | "
+        f"{export['difference']:.1e} | {time['median']:.3g} ({time['low']:.3g} to {time['high']:.3g}) |"
+    )
+
+
+def _use(exports: Sequence[Mapping[str, Any]]) -> str:
+    blocks = [_USE[export["format"]].format(file=export["path"].rpartition("/")[2]) for export in exports]
+    return "\n\n".join(["## Use", *(f"```python\n{block}\n```" for block in blocks)]) if blocks else ""
+
+
+def _widths(document: Mapping[str, Any]) -> str:
+    rows = [f"| {g['name']} | {g['max_width']} | {g['uniform']} | {g['searched']} |" for g in document["groups"]]
+    return "\n".join(["## Widths", "", "| group | original | Uniform | searched |", "|---|---|---|---|", *rows])
+
+
+def _training(finished: FinishedRun) -> str:
+    document, recipe = finished.result, finished.settings.final
+    versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
+    return (
+        f"## Training\n\nSupernet {document['epochs']['supernet']} epochs, {document['search']['evaluations']:,} "
+        f"candidates scored; each network {document['epochs']['final']} epochs of {recipe.optimizer}, batch "
+        f"{recipe.batch_size}, learning rate {recipe.lr:g}, weight decay {recipe.weight_decay:g}. Seed "
+        f"{document['seed']}; {document['device']['name']}; {versions}."
+    )
+
+
+def _limits(document: Mapping[str, Any]) -> str:
+    return (
+        "## Limits\n\nOne run with one seed: differences smaller than those between seeds mean nothing. The accuracy "
+        f"is that on the test images of {data_name(document['data'])}; on other images it may be lower."
+    )

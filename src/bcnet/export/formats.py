@@ -1,0 +1,195 @@
+"""The formats a network can be written in, each with the way back that checks it."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import re
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any, ClassVar
+
+import torch
+from safetensors.torch import load as parse_safetensors
+from safetensors.torch import save as format_safetensors
+from torch import nn
+
+from bcnet.errors import ExportError
+
+Runner = Callable[[torch.Tensor], torch.Tensor]  # images (batch, ...) -> logits (batch, classes)
+
+
+class Format(ABC):
+    """A way to write a network, and to run what was written."""
+
+    suffix: ClassVar[str]
+    runtime: ClassVar[str]  # what runs the file
+    holds_graph: ClassVar[bool] = True  # and not the weights alone
+
+    @abstractmethod
+    def written(self, network: nn.Module, example: torch.Tensor, notes: Mapping[str, str]) -> bytes:
+        """The content of the file, for any batch size; `example` is a network input of two images or more.
+
+        Raises:
+            ExportError: the network has something that the format lacks, or a package is missing.
+        """
+
+    @abstractmethod
+    def runner(self, content: bytes, network: nn.Module, threads: int) -> Runner:
+        """Runs what `written` gave. Formats of weights alone run it in a copy of `network`."""
+
+
+class Onnx(Format):
+    """ONNX, by PyTorch's own exporter; inputs are named `images`, outputs `logits`."""
+
+    suffix = "onnx"
+    runtime = "onnxruntime"
+
+    def written(self, network: nn.Module, example: torch.Tensor, notes: Mapping[str, str]) -> bytes:
+        """See `Format`."""
+        for package in ("onnx", "onnxscript", "onnxruntime"):
+            needed(package)
+        program = exported(network, example)
+        try:
+            with _quiet():
+                model = torch.onnx.export(
+                    program, dynamo=True, input_names=["images"], output_names=["logits"], verbose=False
+                )
+        except Exception as error:
+            raise _refusal("ONNX", network, error) from error
+        assert model is not None
+        return _plain_onnx(model.model_proto, notes)
+
+    def runner(self, content: bytes, network: nn.Module, threads: int) -> Runner:
+        """See `Format`."""
+        ort = needed("onnxruntime")
+        options = ort.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        return lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
+
+
+class Pt2(Format):
+    """The archive of `torch.export`, for `torch.export.load` and AOTInductor.
+
+    Loading one may unpickle, so load only archives you trust; here only the one just written is.
+    """
+
+    suffix = "pt2"
+    runtime = "torch.export"
+
+    def written(self, network: nn.Module, example: torch.Tensor, notes: Mapping[str, str]) -> bytes:
+        """See `Format`."""
+        program = exported(network, example)
+        for node in program.graph_module.graph.nodes:
+            node.meta.pop("stack_trace", None)  # lines of the user's own files
+        buffer = io.BytesIO()
+        with _quiet():
+            torch.export.save(program, buffer, extra_files=dict(notes))
+        return buffer.getvalue()
+
+    def runner(self, content: bytes, network: nn.Module, threads: int) -> Runner:
+        """See `Format`."""
+        with _quiet():
+            module = torch.export.load(io.BytesIO(content)).module()
+        return without_gradients(module)
+
+
+class SafeTensors(Format):
+    """The weights, with the architecture in the file's metadata: `bcnet.load` rebuilds the network from both."""
+
+    suffix = "safetensors"
+    runtime = "PyTorch with the loaded weights"
+    holds_graph = False
+
+    def written(self, network: nn.Module, example: torch.Tensor, notes: Mapping[str, str]) -> bytes:
+        """See `Format`."""
+        tensors = {name: tensor.detach().contiguous().clone() for name, tensor in network.state_dict().items()}
+        content: bytes = format_safetensors(tensors, metadata={"format": "pt", **notes})
+        return content
+
+    def runner(self, content: bytes, network: nn.Module, threads: int) -> Runner:
+        """See `Format`."""
+        network.load_state_dict(parse_safetensors(content))
+        return without_gradients(network)
+
+
+FORMATS: Mapping[str, Format] = {"onnx": Onnx(), "pt2": Pt2(), "safetensors": SafeTensors()}
+
+
+def exported(network: nn.Module, example: torch.Tensor) -> torch.export.ExportedProgram:
+    """The network's graph with a batch size left open.
+
+    Raises:
+        ExportError: its code depends on the batch size.
+    """
+    batch = torch.export.Dim("batch", min=1)
+    try:
+        with _quiet():
+            return torch.export.export(network, (example,), dynamic_shapes=({0: batch},))
+    except Exception as error:
+        raise _refusal("torch.export", network, error) from error
+
+
+def without_gradients(network: nn.Module) -> Runner:
+    """The network as a function that keeps nothing for a backward pass."""
+
+    def run(images: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            logits: torch.Tensor = network(images)
+        return logits
+
+    return run
+
+
+def needed(package: str) -> ModuleType:
+    """A package of the extra `onnx`.
+
+    Raises:
+        ExportError: it is not installed, or does not import.
+    """
+    try:
+        return importlib.import_module(package)
+    except Exception as error:  # a build that does not match the machine raises more than ImportError
+        raise ExportError(
+            f"ONNX needs the packages onnx, onnxscript and onnxruntime; importing {package} failed with "
+            f"{type(error).__name__}: {error}: run `pip install 'bcnet[onnx]'`"
+        ) from error
+
+
+def _refusal(what: str, network: nn.Module, error: Exception) -> ExportError:
+    reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return ExportError(
+        f"a network is exported with an open batch size; {what} refuses {type(network).__name__} with "
+        f"{type(error).__name__}: {reason}: take --format safetensors, which holds no graph, or change its code"
+    )
+
+
+def _plain_onnx(model: Any, notes: Mapping[str, str]) -> bytes:
+    """The model without PyTorch's notes for its developers, which name lines of the user's files, and with ours."""
+    graph = model.graph
+    for part in (model, graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        del part.metadata_props[:]
+        part.doc_string = ""
+    symbol = graph.input[0].type.tensor_type.shape.dim[0].dim_param
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param:
+                dim.dim_param = re.sub(rf"\b{symbol}\b", "batch", dim.dim_param)
+    for key, text in notes.items():
+        model.metadata_props.add(key=key, value=text)
+    content: bytes = model.SerializeToString(deterministic=True)
+    return content
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """PyTorch's exporters warn of deprecations in their own code."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore", FutureWarning)
+        warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\..*")
+        yield

@@ -1,0 +1,219 @@
+"""Exporting a finished run: written in another format, checked against PyTorch there, and only then kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from bcnet.errors import ExportError
+from bcnet.export.card import model_card
+from bcnet.export.formats import FORMATS, Format, Runner
+from bcnet.export.timing import Timing, alternating, torch_threads
+from bcnet.pipeline.finished import FinishedRun, Which
+from bcnet.pipeline.run_directory import read_document, write_document
+from bcnet.pipeline.subject import ModelLike
+from bcnet.train import derived_generator, write_atomic
+
+TOLERANCE = 1e-4  # of the largest logit
+_COMPARED: tuple[Which, Which] = ("searched", "original")
+_BATCHES = (1, 2, 5)
+_ROUNDS, _WARMUP = 50, 10
+
+
+@dataclass(frozen=True)
+class Export:
+    """A file that was written, and how it was checked.
+
+    `size` and `original_size` are bytes, the latter of the original network in the same format. `difference` is the
+    largest one between a logit of the file's and PyTorch's, on random images in batches of `batches`, relative to the
+    largest logit; `tolerance` is what is allowed. `milliseconds` are for one image: of PyTorch, of the file in its
+    runtime, and of the original's file there.
+    """
+
+    path: Path
+    format: str
+    runtime: str
+    with_normalisation: bool
+    size: int
+    original_size: int
+    difference: float
+    tolerance: float
+    batches: tuple[int, ...]
+    threads: int
+    milliseconds: Mapping[str, Timing]
+
+
+def export_run(
+    run: str | Path,
+    factory: ModelLike | None = None,
+    *,
+    format: str = "onnx",
+    out: str | Path | None = None,
+    with_normalisation: bool = False,
+    threads: int = 1,
+) -> Export:
+    """Write the network that a finished run found in another format, with an open batch size, and a model card.
+
+    The file is run by its own runtime and compared with PyTorch before it is put in its place. `model_card.md` in the
+    run directory says what the network is and takes, with the figures of the run.
+
+    Args:
+        run: the run directory.
+        factory: makes the full network, where the run was given a module or a function.
+        format: `onnx` (needs the extra `onnx`), `pt2` or `safetensors`.
+        out: the file; by default `export/network.SUFFIX` in the run directory, or `network_with_normalisation.SUFFIX`.
+        with_normalisation: let the file take images in [0, 1] and normalise them itself.
+        threads: CPU threads for the times.
+
+    Raises:
+        ExportError: an unknown format, a package that is missing, a network that the format cannot hold, or a file that
+            gives other logits than PyTorch.
+        RunError: no finished run, or a file that cannot be written.
+        ModelError: see `bcnet.load`.
+
+    Example: `bcnet.export_run("runs/half", format="onnx", with_normalisation=True).path`
+    """
+    chosen = _format(format, with_normalisation, threads)
+    finished = FinishedRun.read(run, factory)
+    path = _place(finished, chosen, out, with_normalisation)
+    networks = {which: _network(finished, which, with_normalisation) for which in _COMPARED}
+    content = {
+        which: chosen.written(networks[which], _images(finished, 2), _notes(finished, which, chosen))
+        for which in _COMPARED
+    }
+    runners = {
+        which: chosen.runner(content[which], _network(finished, which, with_normalisation), threads)
+        for which in _COMPARED
+    }
+    difference = _difference(networks["searched"], runners["searched"], finished, chosen)
+    milliseconds = _times(networks["searched"], runners, finished, chosen, threads)
+    if out is None:
+        path.parent.mkdir(exist_ok=True)
+    write_atomic(path, content["searched"])
+    export = Export(
+        path,
+        format,
+        chosen.runtime,
+        with_normalisation,
+        len(content["searched"]),
+        len(content["original"]),
+        difference,
+        TOLERANCE,
+        _BATCHES,
+        threads,
+        milliseconds,
+    )
+    _record(finished, export)
+    write_atomic(finished.path / "model_card.md", model_card(finished, _known(finished)).encode())
+    return export
+
+
+def _format(name: str, with_normalisation: bool, threads: int) -> Format:
+    if name not in FORMATS:
+        raise ExportError(f"a format is one of {', '.join(FORMATS)}; got {name!r}")
+    if with_normalisation and not FORMATS[name].holds_graph:
+        raise ExportError(
+            f"{name} holds weights alone and no normalisation (its metadata name it): leave --with-normalisation out, "
+            "or take --format onnx or pt2"
+        )
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+        raise ExportError(f"threads are an int of at least 1; got {threads!r}")
+    return FORMATS[name]
+
+
+def _place(finished: FinishedRun, chosen: Format, out: str | Path | None, with_normalisation: bool) -> Path:
+    if out is None:
+        name = "network_with_normalisation" if with_normalisation else "network"
+        return finished.path / "export" / f"{name}.{chosen.suffix}"
+    path = Path(out)
+    if path.is_dir():
+        raise ExportError(f"--out is a file; {path} is a folder: write {path / f'network.{chosen.suffix}'}")
+    if not path.parent.is_dir():
+        raise ExportError(f"--out is a file in a folder that exists; there is no {path.parent}: make it")
+    if path.parent.resolve() == finished.path.resolve():
+        raise ExportError(
+            f"--out must leave the run's own files alone; {path} is among them: leave --out out, which writes "
+            f"{finished.path / 'export'}, or give another folder"
+        )
+    return path
+
+
+def _network(finished: FinishedRun, which: Which, with_normalisation: bool) -> nn.Module:
+    network = finished.network(which)
+    return finished.input.normalised(network) if with_normalisation else network
+
+
+def _images(finished: FinishedRun, count: int) -> torch.Tensor:
+    """Random images, in the range of normalised ones and of those in [0, 1] alike."""
+    return torch.rand(count, *finished.input.shape, generator=derived_generator(finished.settings.seed, "export"))
+
+
+def _notes(finished: FinishedRun, which: Which, chosen: Format) -> dict[str, str]:
+    figures = finished.result["networks"][which]
+    notes = {
+        "bcnet": metadata.version("bcnet"),
+        "model": finished.settings.model,
+        "macs": str(figures["macs"]),
+        "params": str(figures["params"]),
+        "input": json.dumps(finished.input.to_dict()),
+    }
+    return notes if chosen.holds_graph else notes | {"architecture": json.dumps(finished.architecture(which))}
+
+
+def _difference(network: nn.Module, runner: Runner, finished: FinishedRun, chosen: Format) -> float:
+    """Largest difference of the file's logits from PyTorch's, relative to the largest logit (at least 1)."""
+    worst = 0.0
+    for count in _BATCHES:
+        images = _images(finished, count)
+        with torch.no_grad():
+            expected = network(images)
+        found = runner(images)
+        if found.shape != expected.shape:
+            raise ExportError(
+                f"{chosen.runtime} must give logits {tuple(expected.shape)} for {count} images; got "
+                f"{tuple(found.shape)}: nothing was written; take another --format"
+            )
+        largest = max(1.0, float(expected.abs().max()))
+        worst = max(worst, float((found - expected).abs().max()) / largest)
+    if not worst <= TOLERANCE:
+        raise ExportError(
+            f"{chosen.runtime} must give PyTorch's logits to {TOLERANCE:g} of the largest; the difference is "
+            f"{worst:.3g}: nothing was written; take another --format"
+        )
+    return worst
+
+
+def _times(
+    network: nn.Module, runners: Mapping[Which, Runner], finished: FinishedRun, chosen: Format, threads: int
+) -> dict[str, Timing]:
+    image = _images(finished, 1)
+    calls = {
+        "PyTorch": lambda: network(image),
+        chosen.runtime: lambda: runners["searched"](image),
+        f"{chosen.runtime}, original network": lambda: runners["original"](image),
+    }
+    with torch_threads(threads), torch.no_grad():
+        return alternating(calls, rounds=_ROUNDS, warmup=_WARMUP)
+
+
+def _record(finished: FinishedRun, export: Export) -> None:
+    """Remember the export in the run, in place of the last one of its kind."""
+    kind = (export.format, export.with_normalisation)
+    others = [e for e in _known(finished) if (e["format"], e["with_normalisation"]) != kind]
+    inside = export.path.resolve().is_relative_to(finished.path.resolve())
+    shown = export.path.resolve().relative_to(finished.path.resolve()) if inside else export.path.name
+    entry = dataclasses.asdict(export) | {"path": str(shown), "batches": list(export.batches)}
+    write_document(finished.path / "exports.json", {"exports": [*others, entry]})
+
+
+def _known(finished: FinishedRun) -> list[dict[str, Any]]:
+    file = finished.path / "exports.json"
+    return list(read_document(file)["exports"]) if file.exists() else []

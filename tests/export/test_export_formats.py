@@ -1,0 +1,174 @@
+import json
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from tiny_job import TinyNetwork, tiny_data, tiny_search
+
+import bcnet
+from bcnet.errors import ExportError, ModelError, RunError
+from bcnet.export.formats import FORMATS, Onnx, exported
+from bcnet.pipeline.run_directory import read_document, write_document
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return tiny_search(tmp_path_factory.mktemp("runs") / "whole")
+
+
+@pytest.fixture(scope="module")
+def as_onnx(finished):
+    return bcnet.export_run(finished.run_dir, TinyNetwork, format="onnx", with_normalisation=True)
+
+
+def pixels(count: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(count)
+    return torch.randint(256, (count, 1, 8, 8), generator=generator, dtype=torch.uint8)
+
+
+def test_onnx_gives_the_logits_of_the_network_for_images_in_0_to_1(finished, as_onnx):
+    session = onnxruntime.InferenceSession(as_onnx.path, providers=["CPUExecutionProvider"])
+    for count in (1, 3, 7):
+        images = pixels(count)
+        (logits,) = session.run(["logits"], {"images": (images / 255).numpy()})
+        with torch.no_grad():
+            expected = finished.network(tiny_data().normaliser(images))
+        np.testing.assert_allclose(logits, expected.numpy(), atol=1e-5)
+
+
+def test_onnx_says_what_it_is_and_nothing_of_the_users_files(as_onnx):
+    model = onnx.load(as_onnx.path)
+    onnx.checker.check_model(model)
+    notes = {entry.key: entry.value for entry in model.metadata_props}
+    assert notes["model"] == "TinyNetwork from a factory"
+    assert json.loads(notes["input"])["shape"] == [1, 8, 8]
+    assert [dim.dim_param or dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim] == [
+        "batch",
+        1,
+        8,
+        8,
+    ]
+    assert b".py" not in as_onnx.path.read_bytes()
+
+
+def test_an_export_states_tolerance_sizes_and_times(finished, as_onnx):
+    assert as_onnx.path == finished.run_dir / "export" / "network_with_normalisation.onnx"
+    assert 0 <= as_onnx.difference <= as_onnx.tolerance == 1e-4
+    assert as_onnx.size == as_onnx.path.stat().st_size < as_onnx.original_size
+    assert set(as_onnx.milliseconds) == {"PyTorch", "onnxruntime", "onnxruntime, original network"}
+    assert all(0 < t.low <= t.median <= t.high and t.count == 50 for t in as_onnx.milliseconds.values())
+    (entry,) = read_document(finished.run_dir / "exports.json")["exports"]
+    assert entry["path"] == "export/network_with_normalisation.onnx"
+    assert entry["milliseconds"]["onnxruntime"]["median"] == as_onnx.milliseconds["onnxruntime"].median
+
+
+def test_pt2_gives_the_same_logits(finished, tmp_path):
+    done = bcnet.export_run(finished.run_dir, TinyNetwork, format="pt2", out=tmp_path / "net.pt2")
+    assert done.path == tmp_path / "net.pt2"
+    network = torch.export.load(done.path).module()
+    for count in (1, 4):
+        images = torch.randn(count, 1, 8, 8)
+        with torch.no_grad():
+            torch.testing.assert_close(network(images), finished.network(images), atol=1e-5, rtol=0)
+
+
+def test_safetensors_hold_the_architecture(finished, tmp_path):
+    file = bcnet.export_run(finished.run_dir, TinyNetwork, format="safetensors", out=tmp_path / "n.safetensors").path
+    images = pixels(4)
+    plain = bcnet.load(file, TinyNetwork)
+    assert type(plain) is TinyNetwork
+    normalised = bcnet.load(file, TinyNetwork, with_normalisation=True)
+    with torch.no_grad():
+        expected = finished.network(tiny_data().normaliser(images))
+        torch.testing.assert_close(plain(tiny_data().normaliser(images)), expected, atol=1e-6, rtol=0)
+        torch.testing.assert_close(normalised(images / 255), expected, atol=1e-5, rtol=0)
+    with pytest.raises(ModelError, match="which only your code can make"):
+        bcnet.load(file)
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(RunError, match="a file to load is one that"):
+        bcnet.load(file, TinyNetwork)
+
+
+def test_a_run_loads_as_its_three_networks(finished):
+    loaded = bcnet.load(finished.run_dir, TinyNetwork)
+    assert not loaded.training
+    for name, tensor in finished.network.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], tensor)
+    run = bcnet.FinishedRun.read(finished.run_dir, TinyNetwork())
+    for which in ("original", "uniform", "searched"):
+        params = sum(p.numel() for p in run.network(which).parameters())
+        assert params == finished.result["networks"][which]["params"]
+    assert run.space().cost(finished.widths).macs == finished.result["networks"]["searched"]["macs"]
+    assert run.input.class_names == ("0", "1", "2")
+
+
+def test_an_object_is_loaded_with_the_code_that_made_it(finished):
+    with pytest.raises(ModelError, match=r"which only your code can make: give the function that makes it, bcnet.load"):
+        bcnet.load(finished.run_dir)
+    with pytest.raises(ModelError, match="must be the one described"):
+        bcnet.load(finished.run_dir, lambda: TinyNetwork(10))
+    with pytest.raises(ModelError, match="of the space"):
+        bcnet.FinishedRun.read(finished.run_dir, lambda: TinyNetwork(10)).space()
+
+
+def test_only_a_finished_run_is_loaded(finished, tmp_path):
+    with pytest.raises(RunError, match="is no run directory"):
+        bcnet.load(tmp_path)
+    settings = read_document(finished.run_dir / "settings.json")
+    write_document(tmp_path / "settings.json", settings)
+    with pytest.raises(RunError, match="has no result yet"):
+        bcnet.load(tmp_path, TinyNetwork)
+
+
+def test_a_file_that_differs_is_not_kept(finished, tmp_path, monkeypatch):
+    monkeypatch.setattr(Onnx, "written", lambda self, network, example, notes: b"")
+    monkeypatch.setattr(Onnx, "runner", lambda self, content, network, threads: lambda x: network(x).detach() + 0.01)
+    with pytest.raises(ExportError, match=r"give PyTorch's logits to 0.0001 of the largest; the difference is 0\.01"):
+        bcnet.export_run(finished.run_dir, TinyNetwork, format="onnx", out=tmp_path / "net.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"format": "tflite"}, "a format is one of onnx, pt2, safetensors; got 'tflite'"),
+        ({"format": "safetensors", "with_normalisation": True}, "holds weights alone"),
+        ({"format": "pt2", "threads": 0}, "threads are an int of at least 1; got 0"),
+        ({"format": "pt2", "out": "."}, "--out is a file; . is a folder"),
+        ({"format": "pt2", "out": "nowhere/net.pt2"}, "there is no nowhere: make it"),
+    ],
+)
+def test_wishes_that_make_no_sense_are_refused(finished, options, message):
+    with pytest.raises(ExportError, match=message):
+        bcnet.export_run(finished.run_dir, TinyNetwork, **options)
+
+
+def test_the_runs_own_files_are_safe(finished):
+    weights = finished.run_dir / "final.safetensors"
+    before = weights.read_bytes()
+    with pytest.raises(ExportError, match="must leave the run's own files alone"):
+        bcnet.export_run(finished.run_dir, TinyNetwork, format="safetensors", out=weights)
+    assert weights.read_bytes() == before
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxscript", "onnxruntime"])
+def test_a_missing_package_names_the_extra(finished, monkeypatch, package):
+    monkeypatch.setitem(__import__("sys").modules, package, None)
+    with pytest.raises(ExportError, match=rf"importing {package} failed .* run `pip install 'bcnet\[onnx\]'`"):
+        bcnet.export_run(finished.run_dir, TinyNetwork, format="onnx")
+
+
+class OneBatchSize(TinyNetwork):
+    def forward(self, x):
+        return super().forward(x) if len(x) == 2 else super().forward(x[:2])
+
+
+def test_code_that_depends_on_the_batch_size_is_refused():
+    with pytest.raises(ExportError, match=r"exported with an open batch size; torch\.export refuses OneBatchSize"):
+        exported(OneBatchSize().eval(), torch.zeros(2, 1, 8, 8))
+
+
+def test_every_format_has_a_suffix_of_its_own():
+    assert {name: format_.suffix for name, format_ in FORMATS.items()} == {name: name for name in FORMATS}
