@@ -136,6 +136,9 @@ def search(
     device: Annotated[
         str | None, typer.Option(help="cpu or cuda (default: the best).", rich_help_panel=MACHINE)
     ] = None,
+    checkpoint_seconds: Annotated[
+        float, typer.Option(help="Most training to lose when killed.", rich_help_panel=MACHINE)
+    ] = 30.0,
 ) -> None:
     """Search widths; the help is `_SEARCH_HELP`."""
     from bcnet.cli import parse
@@ -159,6 +162,7 @@ def search(
             changes=changes,
             image_size=image_size,
             reporter=make_reporter(console),
+            checkpoint_seconds=checkpoint_seconds,
             seed=seed,
             strategy=strategy,
             population=population,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import torch
 from torch import nn
 
 from bcnet.data import DataSet
-from bcnet.errors import BudgetError, RunError
+from bcnet.errors import BudgetError, RecipeError, RunError
 from bcnet.pipeline.figures import write_pictures
 from bcnet.pipeline.html import write_page
 from bcnet.pipeline.progress import Reporter
@@ -30,7 +31,7 @@ from bcnet.pipeline.subject import ModelLike, Source, open_source, prepare
 from bcnet.searchers import SearchResult
 from bcnet.space import Budget, Widths
 from bcnet.supernet import describe
-from bcnet.train import Recipe, load_recipe
+from bcnet.train import CHECKPOINT_SECONDS, Recipe, load_recipe
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ def search(
     changes: Mapping[str, Any] | None = None,
     image_size: int | None = None,
     reporter: Reporter | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
     **settings: Any,
 ) -> SearchOutcome:
     """Find, train and compare the best widths of `model` under `budget`: supernet, prior, evolution, final networks.
@@ -76,6 +78,8 @@ def search(
         changes: other values in the recipe, for instance `{"epochs": 20, "supernet.lr": 0.2}`.
         image_size: pixels, where not the model's usual ones; for data given by name.
         reporter: hears about progress.
+        checkpoint_seconds: the most training that is lost when the run is killed; longer where saving takes so long
+            that it would cost more than 2 % of the time.
         **settings: any other field of `Settings`: seed, population, generations, num_choices, threads, ...
 
     Raises:
@@ -86,6 +90,8 @@ def search(
     """
     if not isinstance(budget, Budget):
         raise BudgetError(f"a budget is a bcnet.Budget; got {budget!r}: write Budget(macs=0.5), for instance")
+    if not isinstance(checkpoint_seconds, (int, float)) or not 0 <= checkpoint_seconds < math.inf:
+        raise RecipeError(f"checkpoint_seconds is a number of seconds, 0 or more; got {checkpoint_seconds!r}")
     path = Path(run_dir)
     check_usable(path)
     source = open_source(model, data, image_size=image_size, seed=settings.get("seed", 0))
@@ -100,14 +106,14 @@ def search(
         final=final,
         **settings,
     )
-    return _run(source, request, path, reporter or Reporter())
+    return _run(source, request, path, reporter or Reporter(), checkpoint_seconds)
 
 
-def _run(source: Source, request: Settings, path: Path, reporter: Reporter) -> SearchOutcome:
+def _run(source: Source, request: Settings, path: Path, reporter: Reporter, checkpoint_seconds: float) -> SearchOutcome:
     settings = request.settled(read_settings(path) if (path / "settings.json").exists() else None)
     subject = prepare(source, settings)  # before anything is written: most mistakes show here
     with RunDirectory.open(path, settings) as directory, _threads(settings.threads):
-        return _stages(Context(settings, subject, directory, reporter))
+        return _stages(Context(settings, subject, directory, reporter, checkpoint_seconds))
 
 
 @contextmanager

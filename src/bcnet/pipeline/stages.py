@@ -33,8 +33,10 @@ from bcnet.searchers import (
 from bcnet.space import Cost, Side, Widths
 from bcnet.supernet import Supernet, build
 from bcnet.train import (
+    CHECKPOINT_SECONDS,
     STRATEGIES,
     Accuracy,
+    Checkpoints,
     LossRecords,
     NetworkTrainee,
     Progress,
@@ -51,12 +53,18 @@ from bcnet.train import (
 
 @dataclass(frozen=True)
 class Context:
-    """What every stage needs."""
+    """What every stage needs. Training is saved every `checkpoint_seconds`, for the result it makes no difference."""
 
     settings: Settings
     subject: Subject
     directory: RunDirectory
     reporter: Reporter
+    checkpoint_seconds: float = CHECKPOINT_SECONDS
+
+    def checkpoints(self, stage: str, widths: Widths = ()) -> Checkpoints:
+        """How a training stage saves its state; no widths for the supernet."""
+        about = {"classes": self.subject.data.num_classes, "widths": list(widths)}
+        return dataclasses.replace(self.directory.checkpoints(stage, about), every_seconds=self.checkpoint_seconds)
 
 
 @dataclass(frozen=True)
@@ -87,7 +95,7 @@ def train_supernet(context: Context) -> tuple[Supernet, LossRecords]:
                 recipe,
                 seed=context.settings.seed,
                 stage="supernet",
-                checkpoints=directory.checkpoints("supernet", _about(context)),
+                checkpoints=context.checkpoints("supernet"),
                 on_step=_step_reporter(advance),
             )
         records.save(losses, directory.identity("records"))
@@ -187,7 +195,7 @@ def train_final(
                 settings.final,
                 seed=settings.seed,
                 stage="final",
-                checkpoints=directory.checkpoints(name, _about(context, widths)),
+                checkpoints=context.checkpoints(name, widths),
                 teacher=teacher,
                 on_step=_step_reporter(advance),
             )
@@ -201,11 +209,6 @@ def train_final(
     load_module(network, tensors, file)
     test, skipped = _outcome(file, state)
     return Trained(name, widths, subject.space.cost(widths), network.eval(), test, skipped)
-
-
-def _about(context: Context, widths: Widths = ()) -> dict[str, Any]:
-    """What a replay has to know beside the settings; no widths for the supernet."""
-    return {"classes": context.subject.data.num_classes, "widths": list(widths)}
 
 
 def _outcome(file: Path, state: Mapping[str, Any]) -> tuple[Accuracy, int]:

@@ -5,7 +5,7 @@ from bcnet.train.counts import ChannelCounts
 from bcnet.train.distill import classification_loss, distillation_loss
 from bcnet.train.evaluate import Accuracy, accuracy
 from bcnet.train.incident import Incident, load_incident
-from bcnet.train.loop import Checkpoints, Progress, train
+from bcnet.train.loop import CHECKPOINT_SECONDS, Checkpoints, Progress, train
 from bcnet.train.precision import autocast, resolve_precision
 from bcnet.train.randomness import derived_generator, derived_seed
 from bcnet.train.recipe import (
@@ -35,6 +35,7 @@ from bcnet.train.step import (
 from bcnet.train.trainee import NetworkTrainee, SupernetTrainee, Trainee
 
 __all__ = [
+    "CHECKPOINT_SECONDS",
     "STRATEGIES",
     "Accuracy",
     "Bilateral",

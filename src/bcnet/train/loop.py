@@ -33,6 +33,7 @@ from bcnet.train.trainee import Trainee
 from bcnet.train.update import Seen, Updates
 
 Batch = tuple[torch.Tensor, torch.Tensor]
+CHECKPOINT_SECONDS = 30.0
 
 
 class EpochBatches(Protocol):
@@ -72,7 +73,7 @@ class Checkpoints:
 
     path: FilePath
     identity: dict[str, Any]
-    every_seconds: float = 30.0
+    every_seconds: float = CHECKPOINT_SECONDS
     every_steps: int | None = None
     bad_steps: FilePath | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
