@@ -6,6 +6,7 @@ import copy
 import pickle
 from typing import Any
 
+import numpy as np
 import torch
 from networks import batch_statistics
 from torch import nn
@@ -78,6 +79,7 @@ def check_plain_module(model: nn.Module, space: WidthSpace, x: torch.Tensor, wid
     """A built network is a module like any other: both modes, copies, pickles and exports."""
     network = build(model, space, widths)
     assert type(network) is type(model)
+    check_layers(space, widths)
     for mode in (True, False):
         shapes = [t.shape for t in tensors(copy.deepcopy(model).train(mode)(x))]
         assert [t.shape for t in tensors(network.train(mode)(x))] == shapes
@@ -89,6 +91,14 @@ def check_plain_module(model: nn.Module, space: WidthSpace, x: torch.Tensor, wid
         exported = torch.export.export(network, (x,)).module()
         for a, b in zip(tensors(exported(x)), expected, strict=True):
             torch.testing.assert_close(a, b)
+
+
+def check_layers(space: WidthSpace, widths: tuple[int, ...]) -> None:
+    """The costs of the layers add up to those of the network."""
+    table = np.array([widths])
+    macs = sum(int(layer.macs(table)[0]) for layer in space.layers)
+    params = sum(int(layer.params(table)[0]) for layer in space.layers)
+    assert (macs, params) == tuple(space.cost(widths))
 
 
 def check_network(model: nn.Module, x: torch.Tensor, seed: int = 0) -> WidthSpace:

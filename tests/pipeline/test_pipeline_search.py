@@ -11,9 +11,11 @@ from tiny_job import Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
 
 from bcnet import Budget, Side, Supernet, rebuild
 from bcnet.errors import BudgetError, DataError, ModelError, RecipeError, RunError, TraceError, TrainingError
-from bcnet.pipeline.run_directory import read_document
+from bcnet.pipeline.run_directory import RunDirectory, read_document, read_settings
+from bcnet.train import ChannelCounts, LossRecords
 
-WEIGHTS = ("supernet", "records", "original", "uniform", "final")
+NETWORKS = ("original", "uniform", "final")
+WEIGHTS = ("supernet", "records", "counts", *NETWORKS, *(f"{name}_losses" for name in NETWORKS))
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +70,28 @@ def test_the_run_directory_holds_what_the_page_promises(finished):
     assert "src=" not in page
     assert "<link" not in page
     assert "<script" not in page
+
+
+def directory_of(outcome):
+    return RunDirectory(outcome.run_dir, read_settings(outcome.run_dir))
+
+
+def test_the_losses_of_every_network_are_kept(finished):
+    run = directory_of(finished)
+    for name, stage in zip(NETWORKS, ("original", "Uniform", "searched"), strict=True):
+        records = LossRecords.load(run.file(f"{name}_losses.safetensors"), run.identity(f"{stage} losses"))
+        assert records.steps.tolist() == list(range(10))
+        assert all(records.losses > 0)
+
+
+def test_every_channel_was_trained_equally_often(finished):
+    run = directory_of(finished)
+    counts = ChannelCounts.load(run.file("counts.safetensors"), run.identity("counts"))
+    assert [len(of) for of in counts] == [8, 12]
+    steps = len(LossRecords.load(run.file("records.safetensors"), run.identity("records"))) // 2
+    for of in counts:
+        assert of.min() == of.max()
+        assert 2 * steps <= of[0] <= 4 * steps
 
 
 @pytest.mark.parametrize("as_path", [str, Path])

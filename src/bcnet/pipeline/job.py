@@ -204,4 +204,5 @@ def _space_summary(context: Context) -> dict[str, Any]:
             for g in space.groups
         ],
         "fixed": [dataclasses.asdict(f) for f in space.fixed],
+        "layers": [layer.to_dict() for layer in space.layers],
     }

@@ -99,6 +99,7 @@ def train_supernet(context: Context) -> tuple[Supernet, LossRecords]:
                 on_step=_step_reporter(advance),
             )
         records.save(losses, directory.identity("records"))
+        trainee.counts.save(directory.file("counts.safetensors"), directory.identity("counts"))
         write_tensors(weights, supernet.state_dict(), identity)
     directory.drop_checkpoints("supernet")
     load_module(supernet, read_tensors(weights, identity)[0], weights)
@@ -199,6 +200,7 @@ def train_final(
                 teacher=teacher,
                 on_step=_step_reporter(advance),
             )
+        records.save(directory.file(f"{file_name}_losses.safetensors"), directory.identity(f"{name} losses"))
         test = _test(context, network)
         outcome = {"widths": list(widths), "skipped": len(records.skipped), **dataclasses.asdict(test)}
         write_tensors(file, network.state_dict(), identity, outcome)

@@ -2,6 +2,7 @@
 
 from bcnet.space.cost import Budget, Cost, Polynomial
 from bcnet.space.groups import FixedDimension, WidthGroup, floor_choices
+from bcnet.space.layers import LayerTerms
 from bcnet.space.layout import Segment, Side
 from bcnet.space.space import Widths, WidthSpace
 
@@ -9,6 +10,7 @@ __all__ = [
     "Budget",
     "Cost",
     "FixedDimension",
+    "LayerTerms",
     "Polynomial",
     "Segment",
     "Side",

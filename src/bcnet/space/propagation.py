@@ -16,8 +16,13 @@ from bcnet.space.symbols import Dim, Reason, Symbols
 
 @dataclass(frozen=True)
 class MacsEntry:
-    """A multiply-add for every position (batch included) and every element of the weight."""
+    """A multiply-add for every position (batch included) and every element of the weight.
 
+    `layer` is the module that multiplies, `out` the channels that it makes.
+    """
+
+    layer: str
+    out: Dim
     positions: Labels
     weight: Labels
 
@@ -96,10 +101,12 @@ class Propagation:
         """Note a dimension that a layer produces: these are what can be searched."""
         self.births.append((dim, self._names.get(id(weight), "")))
 
-    def count_macs(self, positions: Labels, weight: Labels) -> None:
-        """Note that every element of the weight is multiplied at every position, batch included."""
+    def count_macs(self, positions: Labels, weight: Labels, out: Dim) -> None:
+        """Note that every element of the weight is multiplied at every position, batch included, to make `out`."""
         if self._counting:
-            self.macs.append(MacsEntry(positions, weight))
+            owner = owner_of(self._names.get(id(weight), ""))
+            layer = owner or self._module(self._node) or str(self._node.target)
+            self.macs.append(MacsEntry(layer, out, positions, weight))
 
     def reason(self, text: str, remedy: str = "") -> Reason:
         """A reason that names the operator at hand and its source line."""
@@ -108,12 +115,17 @@ class Propagation:
     @staticmethod
     def where(node: Any) -> str:
         """Module and last source line of the node's stack."""
-        stack = node.meta.get("nn_module_stack") or {}
-        module = next((path for path, _ in reversed(list(stack.values())) if path), "")
+        module = Propagation._module(node)
         lines = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines()]
         files = [line for line in lines if line.startswith("File ")]
         line = files[-1].removeprefix("File ").replace('"', "").rpartition(", in ")[0] if files else ""
         return f"{module} at {line}" if module and line else module or line
+
+    @staticmethod
+    def _module(node: Any) -> str:
+        """The innermost module that the node belongs to; empty for the network itself."""
+        stack = node.meta.get("nn_module_stack") or {}
+        return next((path for path, _ in reversed(list(stack.values())) if path), "")
 
     # ------------------------------------------------------------ graph walk
 
@@ -154,6 +166,11 @@ class Propagation:
         if not self._vary_outputs:
             for dim in (dim for labels in outputs for dim in labels.dims):
                 self.fix(dim, Reason("the network's output", remedy="vary_outputs=True lets it change"))
+
+
+def owner_of(tensor: str) -> str:
+    """The module of a parameter's name, or the name itself where the network owns it directly."""
+    return tensor.rpartition(".")[0] or tensor
 
 
 _LAYOUT_OPTIONS = {"memory_format", "dtype", "layout", "device", "pin_memory", "non_blocking", "copy", "generator"}

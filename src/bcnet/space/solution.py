@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Set
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Set
 
 from bcnet.errors import TraceError
-from bcnet.space.cost import Polynomial, sum_of_products
+from bcnet.space.cost import sum_of_products
 from bcnet.space.groups import FixedDimension, WidthGroup, floor_choices
+from bcnet.space.layers import LayerTerms
 from bcnet.space.layout import Layout, ParameterLayout, Segment
 from bcnet.space.options import SpaceOptions
-from bcnet.space.propagation import MacsEntry, Propagation
+from bcnet.space.propagation import MacsEntry, Propagation, owner_of
 from bcnet.space.space import WidthSpace
 from bcnet.space.symbols import Dim, Piece, Reason
 
@@ -51,11 +53,12 @@ class Solution:
         layouts = {name: self._layouts(dims, shapes[name]) for name, dims in self._tensors.items()}
         return WidthSpace(
             groups=self.groups,
-            macs_terms=self._macs(batch),
+            macs_terms=sum_of_products(self._product(entry, batch) for entry in self._propagation.macs),
             params_terms=sum_of_products((1, layouts[name]) for name in sorted(parameters)),
             layouts={name: layout for name, layout in layouts.items() if _varies(layout)},
             fixed=fixed,
             min_ratio=self._options.min_ratio,
+            layers=self._layers({name: layouts[name] for name in layouts if name in parameters}, batch),
         )
 
     def outputs(self) -> tuple[tuple[ParameterLayout, ...], ...]:
@@ -133,15 +136,31 @@ class Solution:
                 segments.append(Segment(None, piece.size))
         return tuple(segments)
 
-    def _macs(self, batch: int) -> Polynomial:
-        def product(entry: MacsEntry) -> tuple[int, ParameterLayout]:
-            positions, weight = entry.positions, entry.weight
-            plain = math.prod(n for n, dim in zip(positions.shape, positions.dims, strict=True) if dim is None)
-            labelled = tuple(self._layout(dim) for dim in positions.dims if dim is not None)
-            whole, ragged = divmod(plain, batch)
-            return plain if ragged else whole, (*labelled, *self._layouts(weight.dims, weight.shape))
+    def _product(self, entry: MacsEntry, batch: int) -> tuple[int, ParameterLayout]:
+        """The multiply-adds of an entry for one input: a coefficient and the layouts it is multiplied by."""
+        positions, weight = entry.positions, entry.weight
+        plain = math.prod(n for n, dim in zip(positions.shape, positions.dims, strict=True) if dim is None)
+        labelled = tuple(self._layout(dim) for dim in positions.dims if dim is not None)
+        whole, ragged = divmod(plain, batch)
+        return plain if ragged else whole, (*labelled, *self._layouts(weight.dims, weight.shape))
 
-        return sum_of_products(product(entry) for entry in self._propagation.macs)
+    def _layers(self, parameters: Mapping[str, ParameterLayout], batch: int) -> tuple[LayerTerms, ...]:
+        """Layers with multiply-adds in network order, then the other owners of parameters."""
+        macs: dict[str, list[MacsEntry]] = defaultdict(list)
+        for entry in self._propagation.macs:
+            macs[entry.layer].append(entry)
+        owned: dict[str, list[ParameterLayout]] = defaultdict(list)
+        for name, layouts in parameters.items():
+            owned[owner_of(name)].append(layouts)
+        return tuple(
+            LayerTerms(
+                name,
+                self._layout(macs[name][0].out) if name in macs else None,
+                sum_of_products(self._product(entry, batch) for entry in macs.get(name, ())),
+                sum_of_products((1, layouts) for layouts in owned.get(name, ())),
+            )
+            for name in dict.fromkeys((*macs, *owned))
+        )
 
     def _fixed(self) -> Iterable[FixedDimension]:
         """What layers read or produce that is held at full width, once for each variable."""

@@ -16,6 +16,7 @@ import torch
 from bcnet.errors import BudgetError, WidthError
 from bcnet.space.cost import Budget, Cost, IntArray, Polynomial
 from bcnet.space.groups import FixedDimension, WidthGroup, complement, with_choices
+from bcnet.space.layers import LayerTerms
 from bcnet.space.layout import ParameterLayout
 from bcnet.space.options import SpaceOptions, as_tuple
 
@@ -30,7 +31,7 @@ class WidthSpace:
     """What can be searched in a network, and what any widths cost. Made by `WidthSpace.trace`.
 
     A candidate is a tuple of ints, one width per group. Any multiples of a group's unit up to `max_width` can be costed
-    and run; a search draws from `choices`.
+    and run; a search draws from `choices`. `layers` share out the costs of a traced network.
     """
 
     groups: tuple[WidthGroup, ...]
@@ -39,6 +40,7 @@ class WidthSpace:
     layouts: Mapping[str, ParameterLayout] = field(default_factory=dict, repr=False)
     fixed: tuple[FixedDimension, ...] = ()
     min_ratio: float = 0.0
+    layers: tuple[LayerTerms, ...] = field(default=(), repr=False)
     original: Cost | None = None  # set where the traced network is a widened copy of the original
 
     @classmethod

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
 
+from bcnet.errors import RunError
 from bcnet.space import Side, WidthSpace
 from bcnet.space.cost import IntArray
+from bcnet.train.checkpoint import read_tensors, write_tensors
 from bcnet.train.step import Term
 
 
@@ -19,6 +24,38 @@ class ChannelCounts:
 
     def __init__(self, space: WidthSpace) -> None:
         self.of: list[IntArray] = [np.zeros(width, dtype=np.int64) for width in space.full]
+
+    def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Go on from the counts that `tensors()` gave.
+
+        Raises:
+            RunError: they are of other groups.
+        """
+        shapes = {str(group): counts.shape for group, counts in enumerate(self.of)}
+        if {name: tuple(tensor.shape) for name, tensor in tensors.items()} != shapes:
+            raise RunError(
+                f"channel counts have one array per group, of {[len(c) for c in self.of]} channels; got "
+                f"{[tuple(tensor.shape) for tensor in tensors.values()]}: start a new run"
+            )
+        self.of = [tensors[name].numpy().astype(np.int64) for name in shapes]
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Copies of the counts, named by the number of their group."""
+        return {str(group): torch.from_numpy(counts.copy()) for group, counts in enumerate(self.of)}
+
+    def save(self, path: Path, identity: Mapping[str, Any]) -> None:
+        """Write the counts to a safetensors file, atomically, marked with whose they are."""
+        write_tensors(path, self.tensors(), identity)
+
+    @staticmethod
+    def load(path: Path, identity: Mapping[str, Any]) -> list[IntArray]:
+        """Read `of` as `save` wrote it under the same identity.
+
+        Raises:
+            RunError: the file is missing or damaged, or of another identity.
+        """
+        tensors, _ = read_tensors(path, identity)
+        return [tensors[str(group)].numpy() for group in range(len(tensors))]
 
     def add(self, terms: Iterable[Term]) -> None:
         """Count one step."""

@@ -182,6 +182,7 @@ class _Run:
         for good in (s for s in seen if not s.verdict.bad):
             for term, loss in zip(good.terms, good.losses, strict=True):
                 self.records.append(good.step, term.recorded, loss)
+            self.trainee.trained(good.terms)
             self.loss = sum(good.losses) / len(good.losses)
         self.step += 1
         if due and self.checkpoints is not None:
@@ -248,14 +249,15 @@ class _Run:
 
     def save(self, checkpoints: Checkpoints) -> None:
         start = time.monotonic()
-        records = {f"records:{name}": tensor for name, tensor in self.records.tensors().items()}
+        done = {f"records:{name}": tensor for name, tensor in self.records.tensors().items()}
+        done |= {f"trainee:{name}": tensor for name, tensor in self.trainee.tensors().items()}
         state = {
             "step": self.step,
             "total": self.total,
             "scaler": self.updates.scaler.state_dict(),
             "health": self.updates.health.state(),
         }
-        write_tensors(checkpoints.path, self.tensors() | records, checkpoints.identity, state, keep_previous=True)
+        write_tensors(checkpoints.path, self.tensors() | done, checkpoints.identity, state, keep_previous=True)
         self.last_save = time.monotonic()
         self.save_seconds = self.last_save - start
 
@@ -273,10 +275,11 @@ class _Run:
         if found is None:
             return
         tensors, state = found
-        parts = {kind: _section(tensors, kind) for kind in ("module", "optimizer", "records")}
+        parts = {kind: _section(tensors, kind) for kind in ("module", "optimizer", "records", "trainee")}
         load_module(self.trainee.module, parts["module"], self.checkpoints.path)
         restore_optimizer(self.trainee.module, self.updates.optimizer, parts["optimizer"])
         self.records = LossRecords.from_tensors(parts["records"])
+        self.trainee.restore(parts["trainee"])
         self.step = int(state["step"])
         self.updates.scaler.load_state_dict(state["scaler"])
         self.updates.health.restore(state["health"])

@@ -19,7 +19,7 @@ def _conv(
 ) -> Labels:  # fmt: skip
     channel = len(x.shape) - len(weight.shape) + 1
     out = _grouped(p, x, channel, weight, 0, 1, groups) if groups > 1 else dense(p, x, channel, weight, 0, 1)
-    p.count_macs(_along_channels(p, node, x, channel), weight)
+    p.count_macs(_along_channels(p, node, x, channel), weight, out)
     return _finish_conv(p, node, x, channel, out, weight, bias)
 
 
@@ -36,7 +36,7 @@ def _conv_transpose(
         out = dense(p, x, channel, weight, 1, 0)
     for d in range(channel + 1, len(x.shape)):
         p.fix(x.dims[d], p.reason("a transposed convolution runs along channels"))
-    p.count_macs(x.without(channel), weight)
+    p.count_macs(x.without(channel), weight, out)
     return _finish_conv(p, node, x, channel, out, weight, bias)
 
 
@@ -96,7 +96,7 @@ def _linear(p: Propagation, node: Any, x: Labels, weight: Labels, bias: Labels |
     out = dense(p, x, len(x.shape) - 1, weight, 0, 1)
     if bias is not None:
         p.unify(bias.dims[0], out, "bias")
-    p.count_macs(x.without(len(x.shape) - 1), weight)
+    p.count_macs(x.without(len(x.shape) - 1), weight, out)
     return Labels(out_shape(node), (*x.dims[:-1], out))
 
 

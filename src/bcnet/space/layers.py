@@ -1,0 +1,57 @@
+"""Layers: the share of every layer in the costs of a network.
+
+The polynomials of all layers add up to those of the space, term by term.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bcnet.space.cost import Polynomial
+from bcnet.space.layout import Layout, Segment, length
+
+
+@dataclass(frozen=True)
+class LayerTerms:
+    """What one layer costs at any widths.
+
+    `name` is the module that owns the parameters, `out` the layout of the channels it makes (None for layers without
+    multiply-adds, which pass channels on), `macs` and `params` polynomials in the widths of the groups.
+
+    Example: a 3x3 convolution without bias from group 0 to group 1 on 8x8 outputs has
+    `macs=Polynomial({(0, 1): 576})` and `params=Polynomial({(0, 1): 9})`.
+    """
+
+    name: str
+    out: Layout | None
+    macs: Polynomial
+    params: Polynomial
+
+    def width(self, widths: Sequence[int]) -> int | None:
+        """Channels the layer makes at `widths`, one width per group; None where it makes none of its own."""
+        return None if self.out is None else length(self.out, widths)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists and numbers, for JSON; `from_dict` is the inverse."""
+        return {
+            "name": self.name,
+            "out": None if self.out is None else [[s.group, s.size, s.per_channel] for s in self.out],
+            "macs": [[list(groups), value] for groups, value in self.macs.terms.items()],
+            "params": [[list(groups), value] for groups, value in self.params.terms.items()],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> LayerTerms:
+        """The layer that `to_dict` wrote."""
+        return cls(
+            name=data["name"],
+            out=None if data["out"] is None else tuple(Segment(*segment) for segment in data["out"]),
+            macs=_polynomial(data["macs"]),
+            params=_polynomial(data["params"]),
+        )
+
+
+def _polynomial(terms: Sequence[Any]) -> Polynomial:
+    return Polynomial({tuple(groups): value for groups, value in terms})
