@@ -87,6 +87,7 @@ MISTAKES = {
     "no multiple": (search(multiple_of=0), "'multiple_of' must be greater than 0; got 0"),
     "negative seed": (search(seed=-1), "'seed' must be greater than or equal to 0; got -1"),
     "unknown strategy": (search(strategy="x"), "'strategy' must be 'complementary', 'bilateral'"),
+    "unknown score": (search(score="f1"), "'score' must be 'accuracy' or 'loss'; got 'f1'"),
     "unknown precision": (search(precision="fp8"), "'precision' must be 'auto', 'fp32'"),
     "fp16 on a CPU": (search(precision="fp16", device="cpu"), "precision fp16 needs a GPU"),
     "unknown device": (search(device="abacus"), "device must be one that torch has here.*got 'abacus'"),

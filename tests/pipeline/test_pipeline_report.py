@@ -24,11 +24,18 @@ def document(name="net") -> dict:
         "networks": networks
         | {"searched": {"widths": [3, 4], "macs": 300, "macs_ratio": 0.5, "params": 30, "test_top1": 99.0}},
         "groups": [{"name": "first", "max_width": 8, "uniform": 5, "searched": 3}],
-        "search": {"score": 97.0, "fresh_score": 96.0, "fresh_interval": [94.0, 98.0], "fresh_images": 144},
+        "search": {
+            "metric": "accuracy",
+            "score": 97.0,
+            "fresh_score": 96.0,
+            "fresh_interval": [94.0, 98.0],
+            "fresh_images": 144,
+        },
         "seed": 0,
         "device": {"name": "CPU", "threads": 1},
         "versions": {"torch": "2"},
         "seconds": {"supernet": 3.0},
+        "skipped_steps": {"supernet": 2, "final": 0},
     }
 
 
@@ -53,7 +60,15 @@ def test_one_candidate_is_no_division_by_zero():
 
 def test_the_page_says_what_came_out():
     text = page(document(), found(), "<svg></svg>")
-    for part in ("50% of the multiply-adds", "99.00 %", "99.50 %", "94.00 to 98.00", "144 images", "3 candidates"):
+    for part in (
+        "50% of the multiply-adds",
+        "99.00 %",
+        "99.50 %",
+        "94.00 to 98.00",
+        "144 images",
+        "3 candidates",
+        "supernet 2",
+    ):
         assert part in text
 
 

@@ -304,3 +304,17 @@ def test_a_unilateral_supernet_scores_by_the_side_it_trained(tmp_path, monkeypat
     monkeypatch.setattr(Supernet, "forward", watched)
     tiny_search(tmp_path, strategy="unilateral")
     assert seen == {Side.LEFT}
+
+
+def test_candidates_can_be_ranked_by_loss(tmp_path):
+    outcome = tiny_search(tmp_path, score="loss")
+    found = outcome.result["search"]
+    low, high = found["fresh_interval"]
+    assert found["metric"] == "loss"
+    assert low < found["fresh_score"] < high <= 0
+    assert all(candidate.score < 0 for candidate in outcome.found.evaluations)
+    page = (tmp_path / "report.html").read_text()
+    assert "score (negative loss, nats)" in page
+    assert f"{found['fresh_score']:.4f} nats (95 % interval {low:.4f} to {high:.4f})" in page
+    with pytest.raises(RunError, match="score is 'loss' there and 'accuracy' here"):
+        tiny_search(tmp_path)

@@ -122,6 +122,9 @@ def search(
             "--set", help="key=value in the recipe; supernet.key and final.key for one.", rich_help_panel=TRAINING
         ),
     ] = None,
+    score: Annotated[str, typer.Option(help="What ranks candidates: accuracy or loss.", rich_help_panel=SEARCH)] = (
+        "accuracy"
+    ),
     population: Annotated[int, typer.Option(help="Candidates per generation.", rich_help_panel=SEARCH)] = 40,
     generations: Annotated[int, typer.Option(help="Generations of the search.", rich_help_panel=SEARCH)] = 50,
     num_choices: NumChoices = 20,
@@ -165,6 +168,7 @@ def search(
             checkpoint_seconds=checkpoint_seconds,
             seed=seed,
             strategy=strategy,
+            score=score,
             population=population,
             generations=generations,
             num_choices=num_choices,

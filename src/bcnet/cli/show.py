@@ -18,6 +18,7 @@ def show_result(console: Console, document: Mapping[str, Any], folder: str) -> N
     """The comparison of the three networks, the kept widths, and where everything is."""
     from bcnet.pipeline.html import table_rows
     from bcnet.pipeline.result import skipped_note
+    from bcnet.pipeline.score import fresh_score_text, score_text
 
     table = Table(title=f"{document['model']} on {document['data']}, budget {document['budget']['given']}")
     table.add_column("network")
@@ -35,10 +36,9 @@ def show_result(console: Console, document: Mapping[str, Any], folder: str) -> N
     console.print(table)
     console.print(_widths_table(document))
     found = document["search"]
-    low, high = found["fresh_interval"]
     console.print(
-        f"Score in the search {found['score']:.2f} %, on {found['fresh_images']:,} fresh images "
-        f"{found['fresh_score']:.2f} % (95 % interval {low:.2f} to {high:.2f}); {found['evaluations']:,} candidates. "
+        f"Score in the search {score_text(found['score'], found['metric'])}, on {found['fresh_images']:,} fresh images "
+        f"{fresh_score_text(found)}; {found['evaluations']:,} candidates. "
         f"{skipped_note(document)}\nWeights: {folder}/final.safetensors   Report: {folder}/report.html",
         highlight=False,
         soft_wrap=True,

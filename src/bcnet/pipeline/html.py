@@ -9,7 +9,8 @@ from typing import Any
 
 from bcnet.pipeline.figures import BLUE, GREY, VERMILLION
 from bcnet.pipeline.result import skipped_note
-from bcnet.searchers import Candidate, SearchResult
+from bcnet.pipeline.score import axis_title, fresh_score_text, score_text
+from bcnet.searchers import Candidate, Metric, SearchResult
 from bcnet.space import Widths
 from bcnet.train import write_atomic
 
@@ -46,7 +47,7 @@ def page(document: Mapping[str, Any], found: SearchResult, picture: str) -> str:
 {_networks_table(document)}
 <figure role="img" aria-label="Kept ratio of every width group">{picture}
 <figcaption>Kept ratio of every width group: original, searched, and Uniform at the same budget.</figcaption></figure>
-<figure>{scatter(found.evaluations, found.front, tuple(searched["widths"]))}
+<figure>{scatter(found.evaluations, found.front, tuple(searched["widths"]), document["search"]["metric"])}
 <figcaption>{len(found.evaluations):,} candidates scored by the supernet. The line joins those that no other beats in
 both score and multiply-adds; the ring marks the one that was trained.</figcaption></figure>
 {_search_paragraph(document)}
@@ -56,7 +57,9 @@ both score and multiply-adds; the ring marks the one that was trained.</figcapti
 """
 
 
-def scatter(evaluations: Sequence[Candidate], front: Sequence[Candidate], trained: Widths) -> str:
+def scatter(
+    evaluations: Sequence[Candidate], front: Sequence[Candidate], trained: Widths, metric: Metric = "accuracy"
+) -> str:
     """Score against MACs of all evaluations as an SVG element, with a ring around those widths that were trained."""
     macs, scores = [c.cost.macs for c in evaluations], [c.score for c in evaluations]
     x_low, x_span = min(macs), max(1, max(macs) - min(macs))
@@ -77,9 +80,9 @@ def scatter(evaluations: Sequence[Candidate], front: Sequence[Candidate], traine
 <g font-size="12" fill="#1a1a1a"><text x="{_LEFT}" y="{_HEIGHT - 26}">{x_low:,}</text>
 <text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 26}" text-anchor="end">{x_low + x_span:,}</text>
 <text x="{_WIDTH / 2}" y="{_HEIGHT - 8}" text-anchor="middle">multiply-adds (MACs)</text>
-<text x="{_LEFT - 6}" y="{_HEIGHT - _BOTTOM}" text-anchor="end">{y_low:.1f}</text>
-<text x="{_LEFT - 6}" y="{_TOP + 10}" text-anchor="end">{y_low + y_span:.1f}</text>
-<text x="14" y="{_HEIGHT / 2}" text-anchor="middle" transform="rotate(-90 14 {_HEIGHT / 2})">score (%)</text>
+<text x="{_LEFT - 6}" y="{_HEIGHT - _BOTTOM}" text-anchor="end">{score_text(y_low, metric, unit=False)}</text>
+<text x="{_LEFT - 6}" y="{_TOP + 10}" text-anchor="end">{score_text(y_low + y_span, metric, unit=False)}</text>
+<text x="14" y="{_HEIGHT / 2}" text-anchor="middle" transform="rotate(-90 14 {_HEIGHT / 2})">{axis_title(metric)}</text>
 </g></svg>"""
 
 
@@ -101,10 +104,9 @@ def table_rows(document: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str,
 
 def _search_paragraph(document: Mapping[str, Any]) -> str:
     found = document["search"]
-    low, high = found["fresh_interval"]
     text = (
-        f"The searched widths scored {found['score']:.2f} % in the search, and {found['fresh_score']:.2f} % "
-        f"(95 % interval {low:.2f} to {high:.2f}) on {found['fresh_images']:,} images that took no part in it."
+        f"The searched widths scored {score_text(found['score'], found['metric'])} in the search, and "
+        f"{fresh_score_text(found)} on {found['fresh_images']:,} images that took no part in it."
     )
     return f"<p>{escape(text)}</p>"
 

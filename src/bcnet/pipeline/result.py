@@ -1,4 +1,4 @@
-"""`result.json`: what came out, in plain numbers. Accuracies and scores are percent."""
+"""`result.json`: what came out, in plain numbers. Accuracies are percent, scores are of `search.metric`."""
 
 from __future__ import annotations
 
@@ -50,6 +50,7 @@ def result_document(
             )
         },
         "search": {
+            "metric": settings.score,
             "score": score,
             "fresh_score": again.score,
             "fresh_interval": [again.low, again.high],

@@ -10,6 +10,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, StrictFloat, StrictInt, ValidationError
 
 from bcnet.errors import RecipeError
+from bcnet.searchers import Metric
 from bcnet.space import Budget
 from bcnet.train import Recipe, resolve_precision
 from bcnet.train.recipe import HEALTH, describe
@@ -23,7 +24,8 @@ class Settings(BaseModel):
     `model` and `data` are names, or descriptions of objects passed in. `budget_macs` and `budget_params` are as in
     `Budget`. `supernet` and `final` are the recipes of the supernet and of every network trained from scratch.
     `validation_fraction` of the training images scores candidates, another `fresh_fraction` scores the `rescored` best
-    again; neither takes part in training the supernet. `threads` and `device`, where left open, are what the run
+    again; neither takes part in training the supernet. `score` is what is made of those images, as in
+    `SupernetEvaluator`. `threads` and `device`, where left open, are what the run
     started with. What the recipes say about steps that go wrong (`bcnet.train.recipe.HEALTH`) may change from one start
     of a run to the next; all other settings are its identity.
 
@@ -45,6 +47,7 @@ class Settings(BaseModel):
     ignore: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     strategy: StrategyName = "complementary"
+    score: Metric = "accuracy"
     supernet: Recipe
     final: Recipe
     population: PositiveInt = 40

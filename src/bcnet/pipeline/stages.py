@@ -17,6 +17,7 @@ from bcnet.errors import RunError
 from bcnet.pipeline.choice import Choice, choice, finalists
 from bcnet.pipeline.progress import Advance, Reporter
 from bcnet.pipeline.run_directory import RunDirectory
+from bcnet.pipeline.score import score_text
 from bcnet.pipeline.settings import Settings
 from bcnet.pipeline.subject import Subject
 from bcnet.searchers import (
@@ -139,7 +140,7 @@ def evolve(context: Context, supernet: Supernet, prior: Prior) -> SearchResult:
         def report(candidate: Any, done: int, limit: int) -> None:
             nonlocal best
             best = max(best, candidate.score)
-            advance(done, f"best score {best:.2f} %")
+            advance(done, f"best score {score_text(best, settings.score)}")
 
         return search_widths(
             subject.space,
@@ -241,7 +242,7 @@ def _evaluator(
             output: torch.Tensor = supernet(images, widths, side)
         return output
 
-    return SupernetEvaluator(logits, batches)
+    return SupernetEvaluator(logits, batches, context.settings.score)
 
 
 def _step_reporter(advance: Advance) -> Callable[[Progress], None]:

@@ -1,7 +1,7 @@
 """Searching widths: scores of a supernet, the prior over widths, and searchers that take any score."""
 
 from bcnet.searchers.baselines import PriorOnly, Random, RegularizedEvolution
-from bcnet.searchers.evaluator import Rescored, SupernetEvaluator, confidence_interval, rescore
+from bcnet.searchers.evaluator import Metric, Rescored, SupernetEvaluator, confidence_interval, rescore
 from bcnet.searchers.evolution import Evolution
 from bcnet.searchers.greedy import Greedy
 from bcnet.searchers.prior import Prior, learn_prior, prior_of_errors
@@ -17,6 +17,7 @@ __all__ = [
     "EvaluationStore",
     "Evolution",
     "Greedy",
+    "Metric",
     "Prior",
     "PriorOnly",
     "Problem",
