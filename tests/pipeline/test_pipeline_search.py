@@ -57,6 +57,14 @@ def test_a_run_gives_a_plain_narrow_trained_network(finished):
     assert low <= document["search"]["fresh_score"] <= high
 
 
+def test_a_notebook_shows_what_was_found(finished):
+    shown = finished._repr_html_() + finished.found._repr_html_()
+    for name in ("original", "uniform", "searched"):
+        assert f"<td>{finished.result['networks'][name]['macs']:,}</td>" in shown
+    for text in ("TinyNetwork from a factory", "second.0", "candidates scored", str(finished.run_dir)):
+        assert text in shown
+
+
 def test_the_run_directory_holds_what_the_page_promises(finished):
     names = {path.name for path in finished.run_dir.iterdir()}
     assert {f"{name}.safetensors" for name in WEIGHTS} <= names

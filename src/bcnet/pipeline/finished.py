@@ -16,9 +16,9 @@ from torch import nn
 from bcnet.errors import ModelError, RunError
 from bcnet.models import create
 from bcnet.pipeline.inputs import InputFacts
-from bcnet.pipeline.run_directory import RunDirectory, read_document, read_settings
+from bcnet.pipeline.run_directory import RunDirectory, read_settings
 from bcnet.pipeline.settings import Settings
-from bcnet.pipeline.subject import ModelLike, is_name
+from bcnet.pipeline.subject import ModelLike, is_name, trace
 from bcnet.space import Widths, WidthSpace
 from bcnet.supernet import rebuild
 from bcnet.train import read_tensors
@@ -81,8 +81,9 @@ class FinishedRun:
         settings = read_settings(path)
         if not (path / "result.json").exists():
             raise RunError(f"run directory {path} has no result yet: repeat its `bcnet search` command to finish it")
-        facts = InputFacts.from_dict(read_document(path / "space.json").get("input"), path)
-        result = read_document(path / "result.json")
+        directory = RunDirectory(path, settings)
+        facts = InputFacts.from_dict(directory.read("space.json").get("input"), path)
+        result = directory.read("result.json")
         return cls(path, settings, result, facts, _factory(path, settings.model, facts, factory))
 
     def widths(self, which: Which = "searched") -> Widths:
@@ -123,21 +124,12 @@ class FinishedRun:
         Raises:
             ModelError: the factory makes a network of another space.
         """
-        s = self.settings
-        space = WidthSpace.trace(
-            self.factory(),
-            torch.zeros(2, *self.input.shape),
-            num_choices=s.num_choices,
-            min_ratio=s.min_ratio,
-            multiple_of=s.multiple_of,
-            ignore=s.ignore,
-            only=s.only,
-        )
-        searched = read_document(self.path / "space.json")["fingerprint"]
+        space = trace(self.factory(), torch.zeros(2, *self.input.shape), self.settings)
+        searched = RunDirectory(self.path, self.settings).read("space.json")["fingerprint"]
         if space.fingerprint() != searched:
             raise ModelError(
                 f"the network must be the one that run {self.path} searched, of the space {searched}; got the space "
-                f"{space.fingerprint()}: put the code of {s.model!r} back as it was"
+                f"{space.fingerprint()}: put the code of {self.settings.model!r} back as it was"
             )
         return space
 

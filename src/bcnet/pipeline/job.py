@@ -16,7 +16,7 @@ from torch import nn
 from bcnet.data import DataSet
 from bcnet.errors import BudgetError, RecipeError, RunError
 from bcnet.pipeline.figures import write_pictures
-from bcnet.pipeline.html import write_page
+from bcnet.pipeline.html import table_rows, write_page
 from bcnet.pipeline.progress import Reporter
 from bcnet.pipeline.result import Networks, result_document
 from bcnet.pipeline.run_directory import (
@@ -30,6 +30,7 @@ from bcnet.pipeline.stages import Context, choose, evolve, find_prior, train_fin
 from bcnet.pipeline.subject import ModelLike, Source, open_source, prepare
 from bcnet.searchers import SearchResult
 from bcnet.space import Budget, Widths
+from bcnet.space.display import table
 from bcnet.supernet import describe
 from bcnet.train import CHECKPOINT_SECONDS, Recipe, load_recipe
 
@@ -47,6 +48,17 @@ class SearchOutcome:
     found: SearchResult
     run_dir: Path
     result: Mapping[str, Any]
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (label, n["macs"], n["macs_ratio"], n["params"], n["test_top1"]) for _, label, n in table_rows(self.result)
+        ]
+        title = f"{self.result['model']} on {self.result['data']}, budget {self.result['budget']['given']}"
+        headings = ("network", "MACs", "ratio", "parameters", "test top-1 (%)")
+        widths = [(g["name"], g["max_width"], g["uniform"], g["searched"]) for g in self.result["groups"]]
+        return table(title, headings, rows, [f"Run directory: {self.run_dir}"]) + table(
+            "Widths", ("group", "original", "Uniform", "searched"), widths
+        )
 
 
 def search(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from bcnet.errors import BudgetError
 from bcnet.searchers.problem import Problem
 from bcnet.space import Budget, Cost, Widths
+from bcnet.space.display import table
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,22 @@ class SearchResult:
     reference: Cost
     seed: int
     notes: tuple[str, ...] = ()
+
+    def _repr_html_(self) -> str:
+        named = [("best", self.best), *((f"front {number}", c) for number, c in enumerate(self.front, 1))]
+        rows = [
+            (
+                name,
+                c.score,
+                c.cost.macs,
+                c.cost.macs / self.reference.macs,
+                c.cost.params,
+                ", ".join(map(str, c.widths)),
+            )
+            for name, c in named
+        ]
+        title = f"{len(self.evaluations):,} candidates scored under {self.budget}"
+        return table(title, ("", "score", "MACs", "ratio", "parameters", "widths"), rows, self.notes)
 
     def best_under(self, budget: Budget) -> Candidate:
         """The best of all evaluations under another budget: one search answers every budget below its own.

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bcnet.errors import BudgetError
+from bcnet.space.display import table
 from bcnet.space.layout import Layout
 
 IntArray = npt.NDArray[np.int64]
@@ -31,6 +32,12 @@ class Cost(NamedTuple):
 
     macs: Any
     params: Any
+
+    def _repr_html_(self) -> str:
+        if np.ndim(self.macs) == 0:
+            return table("Cost for one input", ("MACs", "parameters"), [(int(self.macs), int(self.params))])
+        rows = zip(self.macs.tolist(), self.params.tolist(), strict=True)
+        return table("Cost for one input", ("MACs", "parameters"), rows)
 
 
 @dataclass(frozen=True)
@@ -139,6 +146,9 @@ class Budget:
             if limit is not None:
                 verdict = verdict & (value <= limit)
         return verdict
+
+    def _repr_html_(self) -> str:
+        return table("Budget", ("at most",), [(part,) for part in str(self).split(" and ")])
 
     def __str__(self) -> str:
         parts = ((self.macs, "MACs"), (self.params, "parameters"))

@@ -15,6 +15,7 @@ import torch
 
 from bcnet.errors import BudgetError, WidthError
 from bcnet.space.cost import Budget, Cost, IntArray, Polynomial
+from bcnet.space.display import table
 from bcnet.space.groups import FixedDimension, WidthGroup, complement, with_choices
 from bcnet.space.layers import LayerTerms
 from bcnet.space.layout import ParameterLayout
@@ -231,6 +232,14 @@ class WidthSpace:
         if unknown:
             raise WidthError(f"no group is named {sorted(unknown)}; the groups are {[g.name for g in self.groups]}")
         return dataclasses.replace(self, groups=tuple(with_choices(g, choices.get(g.name)) for g in self.groups))
+
+    def _repr_html_(self) -> str:
+        cost = self.reference
+        rows = [(g.name, g.max_width, g.unit, len(g.choices), g.choices[0]) for g in self.groups]
+        title = f"{len(self.groups)} width groups: {cost.macs:,} MACs, {cost.params:,} parameters"
+        held = [(f.name, f.dim, f.size, f.reason) for f in self.fixed]
+        shown = table(title, ("group", "width", "unit", "choices", "narrowest"), rows)
+        return shown + table("Held at full width", ("parameter", "dimension", "size", "why"), held) if held else shown
 
     def fingerprint(self) -> str:
         """A hash of groups, choices and costs: equal spaces have equal fingerprints, in every process."""
