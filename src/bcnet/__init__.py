@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from bcnet import data, models
     from bcnet.data import DataSet
     from bcnet.export import Export, export_run, push_run
-    from bcnet.pipeline import FinishedRun, Reporter, SearchOutcome, load, search
+    from bcnet.pipeline import FinishedRun, Reporter, SearchOutcome, TensorBoard, Together, load, search
+    from bcnet.runs import Status, read_status
     from bcnet.searchers import (
         Candidate,
         EvaluationStore,
@@ -41,7 +42,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "bcnet.data": ("DataSet",),
     "bcnet.export": ("Export", "export_run", "push_run"),
-    "bcnet.pipeline": ("FinishedRun", "Reporter", "SearchOutcome", "load", "search"),
+    "bcnet.pipeline": ("FinishedRun", "Reporter", "SearchOutcome", "TensorBoard", "Together", "load", "search"),
+    "bcnet.runs": ("Status", "read_status"),
     "bcnet.searchers": (
         "Candidate",
         "EvaluationStore",
@@ -82,8 +84,11 @@ __all__ = [
     "SearchResult",
     "Searcher",
     "Side",
+    "Status",
     "Supernet",
     "SupernetEvaluator",
+    "TensorBoard",
+    "Together",
     "WidthGroup",
     "WidthSpace",
     "build",
@@ -95,6 +100,7 @@ __all__ = [
     "load_recipe",
     "models",
     "push_run",
+    "read_status",
     "rebuild",
     "recalibrate",
     "search",

@@ -1,3 +1,4 @@
+import json
 import os
 import re
 import signal
@@ -55,6 +56,32 @@ def test_the_same_command_does_nothing_again(finished):
     assert "supernet:" not in outcome.output
 
 
+def test_machines_get_the_result_and_the_error_as_lines(finished):
+    folder, _ = finished
+    lines = run(*QUICK, "--log", "json", "--out", folder).output.splitlines()
+    last = json.loads(lines[-1])
+    assert (last["event"], last["run"]) == ("result", str(folder))
+    assert last["result"]["networks"]["searched"]["test_top1"] > 0
+    outcome = run(*QUICK, "--seed", "1", "--log", "json", "--out", folder)
+    assert outcome.exit_code == 2
+    error = json.loads(outcome.stdout.splitlines()[-1])
+    assert (error["event"], "another configuration" in error["message"]) == ("error", True)
+
+
+def test_a_quiet_run_says_nothing(finished):
+    outcome = run(*QUICK, "--log", "quiet", "--out", finished[0])
+    assert (outcome.exit_code, outcome.output) == (0, "")
+
+
+def test_status_of_a_finished_run(finished):
+    outcome = run("status", finished[0])
+    assert outcome.exit_code == 0
+    assert "finished since" in outcome.output
+    assert "Found so far: 4 candidates, the best" in outcome.output
+    assert "Test top-1: original" in outcome.output
+    assert run("status", finished[0] / "no such").exit_code == 2
+
+
 def test_another_configuration_is_refused(finished):
     folder, _ = finished
     outcome = run(*QUICK, "--seed", "1", "--out", folder)
@@ -92,7 +119,7 @@ def test_profile_lists_names():
         assert text in outcome.output
 
 
-@pytest.mark.parametrize("command", [[], ["search"], ["profile"], ["report"]])
+@pytest.mark.parametrize("command", [[], ["search"], ["profile"], ["report"], ["status"]])
 def test_help_reads_like_a_manual_page(command):
     outcome = run(*command, "--help")
     assert outcome.exit_code == 0

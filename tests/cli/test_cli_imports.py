@@ -15,6 +15,7 @@ HEAVY = ("torch", "pymoo", "cvxpy", "datasets", "matplotlib", "torchvision", "sk
 LIGHT = {"PIL", "annotated_types", "pydantic", "pydantic_core", "safetensors", "typing_inspection", "yaml"}
 LAYERS = {
     "errors": set(),
+    "runs": set(),
     "space": set(),
     "supernet": {"space"},
     "data": set(),
@@ -22,7 +23,7 @@ LAYERS = {
     "searchers": {"space"},
     "models": {"space"},
     "testing": {"space", "searchers"},
-    "pipeline": {"space", "supernet", "data", "train", "searchers", "models"},
+    "pipeline": {"runs", "space", "supernet", "data", "train", "searchers", "models"},
     "export": {"space", "supernet", "data", "train", "searchers", "models", "pipeline"},
 }
 SEES_A_SUPERNET = "evaluator"

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from bcnet.cli import results
+from bcnet.cli import results, status
+from bcnet.cli.carry_out import Log, WithTensorBoard, carry_out
 from bcnet.cli.common import (
     MACHINE,
     SEARCH,
@@ -22,7 +23,7 @@ from bcnet.cli.common import (
     Only,
     page,
 )
-from bcnet.cli.endings import complain, exit_code, guarded, refuse, stoppable, take_termination_for_a_stop
+from bcnet.cli.endings import complain, exit_code, guarded, refuse, take_termination_for_a_stop
 
 _HELP = """
 Find the best channel widths of a convolutional network under a compute budget (BCNet, CVPR 2021).
@@ -40,6 +41,8 @@ Examples:
   bcnet search --model vgg19 --data cifar10 --budget 0.5 --out runs/vgg
 
   bcnet profile torchvision:resnet50
+
+  bcnet status runs/demo
 
 Exit codes: 0 done, 2 something is wrong with what was asked for (one message says what), 130 stopped by
 Ctrl-C, 143 by SIGTERM.
@@ -142,10 +145,11 @@ def search(
     checkpoint_seconds: Annotated[
         float, typer.Option(help="Most training to lose when killed.", rich_help_panel=MACHINE)
     ] = 30.0,
+    log: Log = "auto",
+    tensorboard: WithTensorBoard = False,
 ) -> None:
     """Search widths; the help is `_SEARCH_HELP`."""
     from bcnet.cli import parse
-    from bcnet.cli.reporters import make_reporter
     from bcnet.cli.show import show_result
     from bcnet.pipeline import search as run_search
     from bcnet.space import Budget
@@ -153,18 +157,18 @@ def search(
     changes = parse.changes(set_ or [])
     changes |= {key: value for key, value in (("epochs", epochs), ("precision", precision)) if value is not None}
     parameters = None if params_budget is None else parse.limit(params_budget, "--params-budget")
-    console = Console()
-    with stoppable(out):
-        outcome = run_search(
+    limits = Budget(macs=parse.limit(budget), params=parameters)
+    carry_out(
+        lambda reporter: run_search(
             model,
             data,
-            budget=Budget(macs=parse.limit(budget), params=parameters),
+            budget=limits,
             run_dir=out,
             recipe=recipe,
             supernet_epochs=supernet_epochs,
             changes=changes,
             image_size=image_size,
-            reporter=make_reporter(console),
+            reporter=reporter,
             checkpoint_seconds=checkpoint_seconds,
             seed=seed,
             strategy=strategy,
@@ -178,8 +182,13 @@ def search(
             only=tuple(only or ()),
             threads=threads,
             device=device,
-        )
-    show_result(console, outcome.result, str(out))
+        ),
+        lambda console, outcome: show_result(console, outcome.result, str(out)),
+        lambda outcome: dict(outcome.result),
+        out=out,
+        log=log,
+        tensorboard=tensorboard,
+    )
 
 
 @app.command(help=page(_PROFILE_HELP))
@@ -236,6 +245,7 @@ def report(run: Annotated[Path, typer.Argument(help="Run directory.")]) -> None:
 
 
 app.command(help=page(results.EXPORT_HELP))(results.export)
+app.command("status", help=page(status.HELP))(status.status)
 
 
 def main() -> None:

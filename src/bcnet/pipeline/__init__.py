@@ -2,8 +2,20 @@
 
 from bcnet.pipeline.finished import FinishedRun, load
 from bcnet.pipeline.job import SearchOutcome, search
-from bcnet.pipeline.progress import Reporter
+from bcnet.pipeline.progress import Reporter, Together
 from bcnet.pipeline.run_directory import RunDirectory
 from bcnet.pipeline.settings import Settings, default_recipe
+from bcnet.pipeline.tensorboard import TensorBoard
 
-__all__ = ["FinishedRun", "Reporter", "RunDirectory", "SearchOutcome", "Settings", "default_recipe", "load", "search"]
+__all__ = [
+    "FinishedRun",
+    "Reporter",
+    "RunDirectory",
+    "SearchOutcome",
+    "Settings",
+    "TensorBoard",
+    "Together",
+    "default_recipe",
+    "load",
+    "search",
+]

@@ -17,7 +17,9 @@ from bcnet.data import DataSet
 from bcnet.errors import BudgetError, RecipeError, RunError
 from bcnet.pipeline.figures import write_pictures
 from bcnet.pipeline.html import table_rows, write_page
-from bcnet.pipeline.progress import Reporter
+from bcnet.pipeline.plan import stages_ahead
+from bcnet.pipeline.progress import Reporter, Together
+from bcnet.pipeline.record import RunRecord
 from bcnet.pipeline.result import Networks, result_document
 from bcnet.pipeline.run_directory import (
     RunDirectory,
@@ -124,8 +126,10 @@ def search(
 def _run(source: Source, request: Settings, path: Path, reporter: Reporter, checkpoint_seconds: float) -> SearchOutcome:
     settings = request.settled(read_settings(path) if (path / "settings.json").exists() else None)
     subject = prepare(source, settings)  # before anything is written: most mistakes show here
-    with RunDirectory.open(path, settings) as directory, _threads(settings.threads):
-        return _stages(Context(settings, subject, directory, reporter, checkpoint_seconds))
+    with RunDirectory.open(path, settings) as directory, _threads(settings.threads), RunRecord(path) as record:
+        both = Together(reporter, record)
+        both.plan(stages_ahead(settings, subject, {file.name for file in path.iterdir()}))
+        return _stages(Context(settings, subject, directory, both, checkpoint_seconds))
 
 
 @contextmanager

@@ -7,7 +7,6 @@ carries a checksum; a stage whose output is there is never run again.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import time
 from collections.abc import Iterator, Mapping
@@ -21,6 +20,8 @@ from bcnet.errors import RunError
 from bcnet.pipeline.lock import LOCK, locked
 from bcnet.pipeline.settings import Settings
 from bcnet.pipeline.strays import check_contained, sweep
+from bcnet.runs import digest
+from bcnet.runs import read_document as read_document
 from bcnet.train import Checkpoints, make_folder, write_atomic
 from bcnet.train.recipe import describe
 
@@ -164,7 +165,7 @@ def write_document(path: Path, document: Mapping[str, Any]) -> None:
     Raises:
         RunError: the file system refuses.
     """
-    write_plain(path, {"sha256": _digest(document), **document})
+    write_plain(path, {"sha256": digest(document), **document})
 
 
 def write_plain(path: Path, document: Mapping[str, Any]) -> None:
@@ -174,29 +175,6 @@ def write_plain(path: Path, document: Mapping[str, Any]) -> None:
         RunError: the file system refuses.
     """
     write_atomic(path, (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode())
-
-
-def read_document(path: Path) -> dict[str, Any]:
-    """Read what `write_document` wrote.
-
-    Raises:
-        RunError: missing, or changed since.
-    """
-    try:
-        document = json.loads(path.read_bytes())
-        digest = document.pop("sha256")
-        good = digest == _digest(document)
-    except OSError as error:
-        raise RunError(f"{path} cannot be read: {error.strerror}: restore it, or start a new run directory") from None
-    except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
-        good = False
-    if not good:
-        raise RunError(f"{path} is damaged: its checksum does not match; restore it, or start a new run directory")
-    return dict(document)
-
-
-def _digest(document: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def _check_same(path: Path, settings: Settings, stored: Settings) -> None:

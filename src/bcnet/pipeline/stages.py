@@ -97,7 +97,7 @@ def train_supernet(context: Context) -> tuple[Supernet, LossRecords]:
                 seed=context.settings.seed,
                 stage="supernet",
                 checkpoints=context.checkpoints("supernet"),
-                on_step=_step_reporter(advance),
+                on_step=_step_reporter(context, "supernet", advance),
             )
         records.save(losses, directory.identity("records"))
         trainee.counts.save(directory.file("counts.safetensors"), directory.identity("counts"))
@@ -136,11 +136,15 @@ def evolve(context: Context, supernet: Supernet, prior: Prior) -> SearchResult:
         _timed_unless(len(store.evaluations) >= searcher.limit, directory, "evolution"),
         context.reporter.stage("evolution", searcher.limit, "candidates") as advance,
     ):
+        stored = len(store.evaluations)
 
         def report(candidate: Any, done: int, limit: int) -> None:
             nonlocal best
             best = max(best, candidate.score)
-            advance(done, f"best score {score_text(best, settings.score)}")
+            if done > stored:  # what is replayed says nothing about speed, and has been reported
+                figures = {"score": candidate.score, "best score": best, "macs": float(candidate.cost.macs)}
+                context.reporter.figures("evolution", done, figures)
+                advance(done, f"best score {score_text(best, settings.score)}")
 
         return search_widths(
             subject.space,
@@ -199,7 +203,7 @@ def train_final(
                 stage="final",
                 checkpoints=context.checkpoints(name, widths),
                 teacher=teacher,
-                on_step=_step_reporter(advance),
+                on_step=_step_reporter(context, name, advance),
             )
         records.save(directory.file(f"{file_name}_losses.safetensors"), directory.identity(f"{name} losses"))
         test = _test(context, network)
@@ -245,8 +249,9 @@ def _evaluator(
     return SupernetEvaluator(logits, batches, context.settings.score)
 
 
-def _step_reporter(advance: Advance) -> Callable[[Progress], None]:
+def _step_reporter(context: Context, stage: str, advance: Advance) -> Callable[[Progress], None]:
     def report(progress: Progress) -> None:
+        context.reporter.figures(stage, progress.step, {"loss": progress.loss, "learning rate": progress.lr})
         skipped = f", {progress.skipped} bad steps left out" if progress.skipped else ""
         advance(progress.step, f"epoch {progress.epoch}/{progress.epochs}, loss {progress.loss:.3f}{skipped}")
 

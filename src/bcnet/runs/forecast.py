@@ -1,0 +1,121 @@
+"""When a stage and a whole run will end, from known amounts of work and measured rates.
+
+Notation: a stage has `n` units of which `d` are done, each of `w` work (multiply-adds; a backward pass counts as two
+forward ones). Its rate `r` in units per second is measured over its last minutes.
+
+    left of a stage     (n - d) / r
+    left of a run       that of the stage at hand, and n * w / v for every stage to come
+
+`v`, work per second, is that of the stage of the same kind measured last, else of any stage. What has no measured rate
+to go by is unknown, never guessed. Stages of no work are too short to count.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+_WINDOW = 300  # marks, one a second, over which a rate is measured
+_EVIDENCE = 2.0  # seconds below which a rate says nothing
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A stage to come: `total` units of `work` each. Stages of one `kind` work at one speed."""
+
+    name: str
+    total: int
+    unit: str
+    work: float = 0.0
+    kind: str = "training"
+    finished: bool = False
+
+
+class Forecast:
+    """Follows a run from stage to stage; what is left is in seconds, None where unknown."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._plan: dict[str, Planned] = {}
+        self._speeds: dict[str, float] = {}  # work per second, by kind, the last measured at the end
+        self._finished: set[str] = set()
+        self._stage: Planned | None = None
+        self._marks: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
+        self._now = (0.0, 0)
+        self._start = clock()
+
+    def plan(self, stages: Sequence[Planned]) -> None:
+        """Learn what is ahead."""
+        self._plan = {stage.name: stage for stage in stages}
+        self._finished = {stage.name for stage in stages if stage.finished}
+
+    def begin(self, name: str, total: int, unit: str) -> None:
+        """Enter a stage, planned or not."""
+        self._stage = replace(self._plan.get(name, Planned(name, total, unit)), total=total)
+        self._start = self._clock()
+        self._now = (self._start, 0)
+        self._marks.clear()
+
+    def advance(self, done: int) -> None:
+        """Units done so far. The first call sets where this process began: a resumed stage starts in its middle."""
+        now = self._clock()
+        if not self._marks:
+            self._marks.append((self._start, done - 1))
+        elif now - self._marks[-1][0] >= 1.0:
+            self._marks.append((now, done))
+        self._now = (now, done)
+        rate = self._rate()
+        if rate is not None and self._stage is not None and self._stage.work:
+            self._speeds.pop(self._stage.kind, None)
+            self._speeds[self._stage.kind] = rate * self._stage.work
+
+    def end(self) -> None:
+        """Leave the stage."""
+        if self._stage is not None:
+            self._finished.add(self._stage.name)
+        self._stage = None
+
+    @property
+    def has_plan(self) -> bool:
+        """Whether anything was planned."""
+        return bool(self._plan)
+
+    @property
+    def seconds(self) -> float:
+        """Since the stage was entered."""
+        return self._clock() - self._start
+
+    @property
+    def stage_left(self) -> float | None:
+        """Of the stage at hand."""
+        rate = self._rate()
+        if self._stage is None or rate is None:
+            return None
+        return max(0, self._stage.total - self._now[1]) / rate
+
+    @property
+    def run_left(self) -> float | None:
+        """Of the whole run; None as well where nothing was planned."""
+        if not self._plan:
+            return None
+        here = 0.0 if self._stage is None or not self._stage.work else self.stage_left
+        ahead = [self._expected(stage) for stage in self._plan.values() if self._is_ahead(stage)]
+        parts = [here, *ahead]
+        known = [part for part in parts if part is not None]
+        return sum(known) if len(known) == len(parts) else None
+
+    def _is_ahead(self, stage: Planned) -> bool:
+        here = self._stage is not None and stage.name == self._stage.name
+        return stage.work > 0 and not here and stage.name not in self._finished
+
+    def _expected(self, stage: Planned) -> float | None:
+        speed = self._speeds.get(stage.kind) or next(reversed(self._speeds.values()), None)
+        return None if speed is None else stage.total * stage.work / speed
+
+    def _rate(self) -> float | None:
+        if not self._marks:
+            return None
+        (then, before), (now, done) = self._marks[0], self._now
+        return (done - before) / (now - then) if now - then >= _EVIDENCE and done > before else None
