@@ -42,13 +42,13 @@ class DualMaximum:
 Oracle = Callable[[FloatArray], tuple[float, Cut]]  # multipliers -> dual value and the cut there
 
 
-def maximise_dual(oracle: Oracle, held: Cut, tolerance: float) -> DualMaximum:
-    """Maximise `theta`, given the cut of some point `held` that holds every constraint.
+def maximise_dual(oracle: Oracle, known: Sequence[Cut], tolerance: float) -> DualMaximum:
+    """Maximise `theta`, given some `known` cuts, at least one of a point that holds every constraint.
 
     Ends when the cuts' maximum exceeds the best value by at most `tolerance`.
     """
-    multipliers = np.zeros(len(held.slack))
-    cuts = [held]
+    cuts = list(known)
+    _, multipliers, _ = _master(cuts)
     bound, best = -np.inf, multipliers
     for _ in range(_STEPS):
         value, cut = oracle(multipliers)
@@ -78,9 +78,9 @@ def _single(objectives: FloatArray, slacks: FloatArray) -> tuple[float, FloatArr
     value, multiplier, weights[cheapest] = float(objectives[cheapest]), 0.0, 1.0
     if len(broken) == 0:
         return value, np.zeros(1), weights
-    a, b = np.meshgrid(held, broken, indexing="ij")
-    share = -np.minimum(slacks[a], 0.0) / (slacks[b] - np.minimum(slacks[a], 0.0))  # of the broken cut
-    mixed = (1 - share) * objectives[a] + share * objectives[b]
+    under, over = np.minimum(slacks[held], 0.0)[:, None], slacks[broken]
+    share = -under / (over - under)  # of the broken cut, (held, broken)
+    mixed = (1 - share) * objectives[held][:, None] + share * objectives[broken]
     i, j = np.unravel_index(int(np.argmin(mixed)), mixed.shape)
     if mixed[i, j] < value:
         first, second = held[i], broken[j]

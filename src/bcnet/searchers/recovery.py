@@ -16,6 +16,8 @@ from bcnet.searchers.multilinear import ExpectedCost, Rows, one_hot
 from bcnet.searchers.problem import FloatArray, IntArray
 
 _SWEEPS = 30
+_FIRST_SETS = 6  # sparse graphs have no more; which set comes first decides where an infeasible start ends
+_NEVER = 1e100  # finite: infinity times a multiplier of zero is not a number
 _ROUNDING = 1e-9  # costs over their limits by this much count as held
 
 
@@ -27,35 +29,46 @@ class Recovery:
         self._sizes = [len(e) for e in errors]
         self._span = sum(float(np.ptp(e)) for e in errors)
         self._sets = independent_sets(costs)
+        self._tried: set[bytes] = set()
 
     def objective(self, rows: Sequence[FloatArray]) -> float:
         """Expected potential error."""
         return sum(float(e @ p) for e, p in zip(self._errors, rows, strict=True))
 
-    def best_from(self, starts: Iterable[IntArray], narrowest: object) -> Rows:
-        """The best rows over all starts; stops early at the target."""
-        best = self.improved(one_hot(np.asarray(narrowest), self._sizes))
-        assert best is not None, "the narrowest candidate holds the budget"
+    def narrowest(self) -> Rows:
+        """Rows improved from the narrowest candidate, which holds the budget."""
+        rows = self.improved(one_hot(np.zeros(len(self._sizes), dtype=np.int64), self._sizes))
+        assert rows is not None, "the narrowest candidate holds the budget"
+        return rows
+
+    def better(self, best: Rows, starts: Iterable[IntArray]) -> Rows:
+        """The best of `best` and the rows found from all starts, each improved beginning with every set.
+
+        Stops early at the target.
+        """
         for start in starts:
-            if self.objective(best) <= self._target:
-                break
-            rows = self.improved(one_hot(start, self._sizes))
-            if rows is not None and self.objective(rows) < self.objective(best):
-                best = rows
+            known = start.tobytes() in self._tried
+            self._tried.add(start.tobytes())
+            for first in range(0 if known else min(len(self._sets), _FIRST_SETS)):
+                if self.objective(best) <= self._target:
+                    return best
+                rows = self.improved(one_hot(start, self._sizes), first)
+                if rows is not None and self.objective(rows) < self.objective(best):
+                    best = rows
         return best
 
-    def improved(self, rows: Rows) -> Rows | None:
+    def improved(self, rows: Rows, first: int = 0) -> Rows | None:
         """Local optimum from `rows`, which may be over budget; None where no single set repairs that."""
         current = list(rows)
         feasible = self._holds(current)
         last = self.objective(current) if feasible else np.inf
         for _ in range(_SWEEPS):
-            for members in self._sets:
+            for members in (*self._sets[first:], *self._sets[:first]):
                 feasible = self._improve_set(current, members) or feasible
             if not feasible:
                 return None
             value = self.objective(current)
-            if last - value <= 1e-7 * self._span:
+            if last - value <= 1e-6 * self._span:
                 break
             last = value
         return tuple(current)
@@ -65,33 +78,32 @@ class Recovery:
 
     def _improve_set(self, rows: list[FloatArray], members: Sequence[int]) -> bool:
         """Solve the linear programme of one independent set in place; whether it has a solution."""
-        slopes = [[cost.gradient(rows, g) for g in members] for cost in self._costs]  # per cost and member
-        offsets = [
-            cost(rows) - 1 - sum(float(s @ rows[g]) for s, g in zip(slope, members, strict=True))
-            for cost, slope in zip(self._costs, slopes, strict=True)
-        ]
+        errors = self._padded([self._errors[g] for g in members])  # (members, choices)
+        gradients = [[cost.gradient(rows, g) for g in members] for cost in self._costs]
+        slopes = np.stack([self._padded(of_cost) for of_cost in gradients])  # (costs, members, choices)
+        spent = [sum(float(s @ rows[g]) for s, g in zip(d, members, strict=True)) for d in gradients]
+        offsets = np.array([cost(rows) - 1 - value for cost, value in zip(self._costs, spent, strict=True)])
+        member = np.arange(len(members))
 
-        def cut(indices: Sequence[int]) -> Cut:
-            objective = sum(float(self._errors[g][i]) for g, i in zip(members, indices, strict=True))
-            slack = [
-                offset + sum(float(s[i]) for s, i in zip(slope, indices, strict=True))
-                for offset, slope in zip(offsets, slopes, strict=True)
-            ]
-            return Cut(objective, np.array(slack), indices)
+        def cut(indices: IntArray) -> Cut:
+            return Cut(float(errors[member, indices].sum()), offsets + slopes[:, member, indices].sum(axis=1), indices)
 
         def oracle(multipliers: FloatArray) -> tuple[float, Cut]:
-            indices = []
-            for number, g in enumerate(members):
-                reduced = self._errors[g] + sum(m * slope[number] for m, slope in zip(multipliers, slopes, strict=True))
-                indices.append(int(np.argmin(reduced)))
-            found = cut(indices)
+            found = cut(np.argmin(errors + np.tensordot(multipliers, slopes, axes=1), axis=1))
             return found.objective + float(multipliers @ found.slack), found
 
-        cheapest = cut([int(np.argmin(sum(slope[n] for slope in slopes))) for n in range(len(members))])
+        cheapest = cut(np.argmin(slopes.sum(axis=0), axis=1))
         if (cheapest.slack > _ROUNDING).any():
             return False
-        self._mix(rows, members, maximise_dual(oracle, cheapest, 1e-9 * self._span))
+        self._mix(rows, members, maximise_dual(oracle, [cheapest], 1e-9 * self._span))
         return True
+
+    def _padded(self, vectors: Sequence[FloatArray]) -> FloatArray:
+        """Vectors as rows of one array, short ones filled up with a value that no minimum takes."""
+        table = np.full((len(vectors), max(self._sizes)), _NEVER)
+        for row, vector in zip(table, vectors, strict=True):
+            row[: len(vector)] = vector
+        return table
 
     def _mix(self, rows: list[FloatArray], members: Sequence[int], dual: DualMaximum) -> None:
         for number, g in enumerate(members):
