@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bcnet import data, models
     from bcnet.data import DataSet
     from bcnet.export import Export, export_run, push_run
-    from bcnet.pipeline import FinishedRun, Reporter, SearchOutcome, TensorBoard, Together, load, search
+    from bcnet.pipeline import FinishedRun, Reporter, SearchOutcome, TensorBoard, Together, load, replay, search
     from bcnet.runs import Status, read_status
     from bcnet.searchers import (
         Candidate,
@@ -42,7 +42,16 @@ if TYPE_CHECKING:
 _HOMES = {
     "bcnet.data": ("DataSet",),
     "bcnet.export": ("Export", "export_run", "push_run"),
-    "bcnet.pipeline": ("FinishedRun", "Reporter", "SearchOutcome", "TensorBoard", "Together", "load", "search"),
+    "bcnet.pipeline": (
+        "FinishedRun",
+        "Reporter",
+        "SearchOutcome",
+        "TensorBoard",
+        "Together",
+        "load",
+        "replay",
+        "search",
+    ),
     "bcnet.runs": ("Status", "read_status"),
     "bcnet.searchers": (
         "Candidate",
@@ -103,6 +112,7 @@ __all__ = [
     "read_status",
     "rebuild",
     "recalibrate",
+    "replay",
     "search",
     "search_widths",
 ]

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from bcnet.cli import replay as replaying
 from bcnet.cli import results, status
 from bcnet.cli.carry_out import Log, WithTensorBoard, carry_out
 from bcnet.cli.common import (
@@ -246,6 +247,7 @@ def report(run: Annotated[Path, typer.Argument(help="Run directory.")]) -> None:
 
 app.command(help=page(results.EXPORT_HELP))(results.export)
 app.command("status", help=page(status.HELP))(status.status)
+app.command("replay", help=page(replaying.HELP))(replaying.replay)
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from bcnet.pipeline.finished import FinishedRun, load
 from bcnet.pipeline.job import SearchOutcome, search
 from bcnet.pipeline.progress import Reporter, Together
+from bcnet.pipeline.replay import replay
 from bcnet.pipeline.run_directory import RunDirectory
 from bcnet.pipeline.settings import Settings, default_recipe
 from bcnet.pipeline.tensorboard import TensorBoard
@@ -17,5 +18,6 @@ __all__ = [
     "Together",
     "default_recipe",
     "load",
+    "replay",
     "search",
 ]

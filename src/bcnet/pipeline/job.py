@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from bcnet.data import DataSet
 from bcnet.errors import BudgetError, RecipeError, RunError
 from bcnet.pipeline.figures import write_pictures
 from bcnet.pipeline.html import table_rows, write_page
+from bcnet.pipeline.machine import threads
 from bcnet.pipeline.plan import stages_ahead
 from bcnet.pipeline.progress import Reporter, Together
 from bcnet.pipeline.record import RunRecord
@@ -126,20 +125,10 @@ def search(
 def _run(source: Source, request: Settings, path: Path, reporter: Reporter, checkpoint_seconds: float) -> SearchOutcome:
     settings = request.settled(read_settings(path) if (path / "settings.json").exists() else None)
     subject = prepare(source, settings)  # before anything is written: most mistakes show here
-    with RunDirectory.open(path, settings) as directory, _threads(settings.threads), RunRecord(path) as record:
+    with RunDirectory.open(path, settings) as directory, threads(settings.threads), RunRecord(path) as record:
         both = Together(reporter, record)
         both.plan(stages_ahead(settings, subject, {file.name for file in path.iterdir()}))
         return _stages(Context(settings, subject, directory, both, checkpoint_seconds))
-
-
-@contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _stages(context: Context) -> SearchOutcome:

@@ -92,7 +92,8 @@ def open_source(model: ModelLike, data: str | DataSet, *, image_size: int | None
     data_name = data if isinstance(data, str) else f"{loaded.name} {digest}"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derived_seed(seed, "model"))
-        name, network, factory = _make(model, loaded)
+        channels, height, _ = loaded.image_shape
+        name, network, factory = make_model(model, loaded.num_classes, channels, height)
     return Source(name, data_name, digest, loaded, network, factory)
 
 
@@ -156,10 +157,16 @@ def _usual_size(spec: ModelSpec) -> int | None:
     return None if own else spec.input_size[1]
 
 
-def _make(model: ModelLike, data: DataSet) -> tuple[str, nn.Module, Factory | None]:
+def make_model(model: ModelLike, classes: int, channels: int, image_size: int) -> tuple[str, nn.Module, Factory | None]:
+    """The settings' name for a model, the module, and what makes another one of it.
+
+    A model given by name gets the classes, channels and image size; others are as they are.
+
+    Raises:
+        ModelError: an unknown model, or a factory that gives none.
+    """
     if isinstance(model, str):
-        channels, height, _ = data.image_shape
-        spec = create(model, data.num_classes, in_channels=channels, image_size=height)
+        spec = create(model, classes, in_channels=channels, image_size=image_size)
         return model, spec.build(), spec.build
     if isinstance(model, nn.Module):
         return f"{type(model).__qualname__} {_digest_of_weights(model)}", model, None

@@ -41,8 +41,8 @@ class Replay:
     """What a replayed step showed.
 
     `gradients` is the L2 norm of the gradient of every module with parameters of its own, `norm` that of all;
-    `weights` names the parameters and buffers that were no finite numbers before the step. `same` says that losses and
-    norm are the run's to the bit.
+    `weights` names the parameters and buffers that were no finite numbers before the step, `heaviest` is the one with
+    the largest absolute value and that value. `same` says that losses and norm are the run's to the bit.
     """
 
     incident: Incident
@@ -50,6 +50,7 @@ class Replay:
     gradients: dict[str, float]
     norm: float
     weights: tuple[str, ...]
+    heaviest: tuple[str, float]
     same: bool
 
 
@@ -72,6 +73,8 @@ def replay(trainee: Trainee, incident: Incident) -> Replay:
         )
     except RuntimeError as error:
         raise RunError(f"the step saved does not fit this model: {' '.join(str(error).split())}") from None
+    peaks = {name: _peak(tensor) for name, tensor in module.named_parameters()}
+    heaviest = max(peaks.items(), key=lambda item: item[1])
     weights = tuple(name for name, tensor in module.state_dict().items() if not tensor.isfinite().all())
     scaler = torch.amp.GradScaler(device.type, enabled=incident.recipe.precision == "fp16")
     scaler.load_state_dict(dict(incident.scaler))
@@ -85,7 +88,7 @@ def replay(trainee: Trainee, incident: Incident) -> Replay:
     gradients, norm = _gradients(module, scaler.get_scale() if scaler.is_enabled() else 1.0)
     # as text, in which not-a-number equals itself
     same = repr([*losses.tolist(), norm]) == repr([*incident.losses, incident.norm])
-    return Replay(incident, tuple(watch.paths), gradients, norm, weights, same)
+    return Replay(incident, tuple(watch.paths), gradients, norm, weights, heaviest, same)
 
 
 class _Watch:
@@ -131,7 +134,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def _peak(tensor: torch.Tensor) -> float:
-    return float(tensor.abs().max()) if tensor.numel() else 0.0
+    return float(tensor.detach().abs().max()) if tensor.numel() else 0.0
 
 
 def _gradients(module: nn.Module, scale: float) -> tuple[dict[str, float], float]:
