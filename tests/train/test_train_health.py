@@ -195,6 +195,8 @@ def test_every_channel_stays_trained_equally_often(tmp_path):
         counts.add(planned[step])
     assert counts.spread().tolist() == [0, 0]
     assert counts.of[0][0] >= 2 * len(trained)
+    for counted, expected in zip(trainee.counts.of, counts.of, strict=True):
+        assert counted.tolist() == expected.tolist()
 
 
 # ---------------------------------------------------------------- stopped, replayed, gone on with

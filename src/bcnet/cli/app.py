@@ -25,6 +25,7 @@ from bcnet.cli.common import (
     page,
 )
 from bcnet.cli.endings import complain, exit_code, guarded, refuse, take_termination_for_a_stop
+from bcnet.cli.preview import DryRun, show_preview
 
 _HELP = """
 Find the best channel widths of a convolutional network under a compute budget (BCNet, CVPR 2021).
@@ -148,42 +149,43 @@ def search(
     ] = 30.0,
     log: Log = "auto",
     tensorboard: WithTensorBoard = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Search widths; the help is `_SEARCH_HELP`."""
     from bcnet.cli import parse
     from bcnet.cli.show import show_result
     from bcnet.pipeline import search as run_search
+    from bcnet.pipeline.preview import preview
     from bcnet.space import Budget
 
     changes = parse.changes(set_ or [])
     changes |= {key: value for key, value in (("epochs", epochs), ("precision", precision)) if value is not None}
     parameters = None if params_budget is None else parse.limit(params_budget, "--params-budget")
-    limits = Budget(macs=parse.limit(budget), params=parameters)
+    arguments: dict[str, Any] = {
+        "budget": Budget(macs=parse.limit(budget), params=parameters),
+        "run_dir": out,
+        "recipe": recipe,
+        "supernet_epochs": supernet_epochs,
+        "changes": changes,
+        "image_size": image_size,
+        "seed": seed,
+        "strategy": strategy,
+        "score": score,
+        "population": population,
+        "generations": generations,
+        "num_choices": num_choices,
+        "min_ratio": min_ratio,
+        "multiple_of": multiple_of,
+        "ignore": tuple(ignore or ()),
+        "only": tuple(only or ()),
+        "threads": threads,
+        "device": device,
+    }
+    if dry_run:
+        show_preview(Console(), preview(model, data, **arguments))
+        return
     carry_out(
-        lambda reporter: run_search(
-            model,
-            data,
-            budget=limits,
-            run_dir=out,
-            recipe=recipe,
-            supernet_epochs=supernet_epochs,
-            changes=changes,
-            image_size=image_size,
-            reporter=reporter,
-            checkpoint_seconds=checkpoint_seconds,
-            seed=seed,
-            strategy=strategy,
-            score=score,
-            population=population,
-            generations=generations,
-            num_choices=num_choices,
-            min_ratio=min_ratio,
-            multiple_of=multiple_of,
-            ignore=tuple(ignore or ()),
-            only=tuple(only or ()),
-            threads=threads,
-            device=device,
-        ),
+        lambda reporter: run_search(model, data, reporter=reporter, checkpoint_seconds=checkpoint_seconds, **arguments),
         lambda console, outcome: show_result(console, outcome.result, str(out)),
         lambda outcome: dict(outcome.result),
         out=out,

@@ -13,6 +13,7 @@ from torch import nn
 
 from bcnet.data import DataSet
 from bcnet.errors import BudgetError, RecipeError, RunError
+from bcnet.pipeline.estimate import estimate
 from bcnet.pipeline.figures import write_pictures
 from bcnet.pipeline.html import table_rows, write_page
 from bcnet.pipeline.machine import threads
@@ -28,7 +29,7 @@ from bcnet.pipeline.run_directory import (
 )
 from bcnet.pipeline.settings import Settings, default_recipe, make_settings, split_changes
 from bcnet.pipeline.stages import Context, choose, evolve, find_prior, train_final, train_supernet
-from bcnet.pipeline.subject import ModelLike, Source, open_source, prepare
+from bcnet.pipeline.subject import ModelLike, Source, Subject, open_source, prepare
 from bcnet.searchers import SearchResult
 from bcnet.space import Budget, Widths
 from bcnet.space.display import table
@@ -101,10 +102,41 @@ def search(
 
     Example: `search(resnet, "cifar10", budget=Budget(macs=0.5), run_dir="runs/half").network`
     """
-    if not isinstance(budget, Budget):
-        raise BudgetError(f"a budget is a bcnet.Budget; got {budget!r}: write Budget(macs=0.5), for instance")
     if not isinstance(checkpoint_seconds, (int, float)) or not 0 <= checkpoint_seconds < math.inf:
         raise RecipeError(f"checkpoint_seconds is a number of seconds, 0 or more; got {checkpoint_seconds!r}")
+    subject, settled = settle(
+        model,
+        data,
+        budget=budget,
+        run_dir=run_dir,
+        recipe=recipe,
+        supernet_epochs=supernet_epochs,
+        changes=changes,
+        image_size=image_size,
+        **settings,
+    )
+    return _run(settled, subject, Path(run_dir), reporter or Reporter(), checkpoint_seconds)
+
+
+def settle(
+    model: ModelLike,
+    data: str | DataSet,
+    *,
+    budget: Budget,
+    run_dir: str | Path,
+    recipe: Recipe | str | None = None,
+    supernet_epochs: int | None = None,
+    changes: Mapping[str, Any] | None = None,
+    image_size: int | None = None,
+    **settings: Any,
+) -> tuple[Subject, Settings]:
+    """What a run with these arguments of `search` works on, and all its settings; nothing is written.
+
+    Raises:
+        BCNetError: something that `search` would refuse.
+    """
+    if not isinstance(budget, Budget):
+        raise BudgetError(f"a budget is a bcnet.Budget; got {budget!r}: write Budget(macs=0.5), for instance")
     path = Path(run_dir)
     check_usable(path)
     source = open_source(model, data, image_size=image_size, seed=settings.get("seed", 0))
@@ -119,15 +151,20 @@ def search(
         final=final,
         **settings,
     )
-    return _run(source, request, path, reporter or Reporter(), checkpoint_seconds)
+    settled = request.settled(read_settings(path) if (path / "settings.json").exists() else None)
+    return prepare(source, settled), settled
 
 
-def _run(source: Source, request: Settings, path: Path, reporter: Reporter, checkpoint_seconds: float) -> SearchOutcome:
-    settings = request.settled(read_settings(path) if (path / "settings.json").exists() else None)
-    subject = prepare(source, settings)  # before anything is written: most mistakes show here
+def _run(
+    settings: Settings, subject: Subject, path: Path, reporter: Reporter, checkpoint_seconds: float
+) -> SearchOutcome:
     with RunDirectory.open(path, settings) as directory, threads(settings.threads), RunRecord(path) as record:
         both = Together(reporter, record)
-        both.plan(stages_ahead(settings, subject, {file.name for file in path.iterdir()}))
+        ahead = stages_ahead(settings, subject, {file.name for file in path.iterdir()})
+        both.plan(ahead)
+        expected = estimate(settings, subject, ahead)
+        for line in expected.lines() if expected is not None else ():
+            both.note(line)
         return _stages(Context(settings, subject, directory, both, checkpoint_seconds))
 
 

@@ -93,6 +93,10 @@ class Settings(BaseModel):
             settled[name] = recipe.model_copy(update={"precision": precision})
         return self.model_copy(update=settled)
 
+    def flat(self) -> dict[str, Any]:
+        """All settings, with a dot between a recipe and its keys."""
+        return _flat(self.model_dump(mode="json"))
+
     def first_difference(self, other: Settings) -> tuple[str, Any, Any] | None:
         """Key, own value and other value of the first setting of the identity that differs, or None."""
         mine, theirs = (_flat(s.identity()) for s in (self, other))

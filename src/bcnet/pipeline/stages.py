@@ -15,6 +15,7 @@ from torch import nn
 from bcnet.data import all_batches
 from bcnet.errors import RunError
 from bcnet.pipeline.choice import Choice, choice, finalists
+from bcnet.pipeline.disk import check_room, search_bytes, training_bytes
 from bcnet.pipeline.progress import Advance, Reporter
 from bcnet.pipeline.run_directory import RunDirectory
 from bcnet.pipeline.score import score_text
@@ -89,6 +90,8 @@ def train_supernet(context: Context) -> tuple[Supernet, LossRecords]:
     if not weights.exists():
         trainee = SupernetTrainee(supernet, STRATEGIES[context.settings.strategy]())
         total = len(subject.training) * recipe.epochs
+        losses_ahead = total * len(trainee.plan(torch.Generator()))
+        check_room(directory.path, "supernet", training_bytes(supernet, recipe, losses_ahead, trainee.num_groups))
         with directory.timed("supernet"), context.reporter.stage("supernet", total, "steps") as advance:
             records = train(
                 trainee,
@@ -130,6 +133,8 @@ def evolve(context: Context, supernet: Supernet, prior: Prior) -> SearchResult:
     settings, subject, directory = context.settings, context.subject, context.directory
     searcher = Evolution(settings.population, settings.generations, settings.parents, prior)
     score = _evaluator(context, supernet, subject.validation)
+    if not directory.file("rescored.json").exists():
+        check_room(directory.path, "evolution", search_bytes(searcher.limit, len(subject.space.groups)))
     best = float("-inf")
     with (
         EvaluationStore(directory.file("evaluations.sqlite"), subject.space, settings.fingerprint()) as store,
@@ -194,6 +199,7 @@ def train_final(
     file, identity = directory.file(f"{file_name}.safetensors"), directory.identity(name)
     if not file.exists():
         total = len(subject.all_training) * settings.final.epochs
+        check_room(directory.path, name, training_bytes(network, settings.final, total))
         with directory.timed(name), context.reporter.stage(name, total, "steps") as advance:
             records = train(
                 NetworkTrainee(network),

@@ -1,0 +1,62 @@
+"""Room on the disk, asked for before a stage starts rather than missed at its end."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from torch import nn
+
+from bcnet.errors import RunError
+from bcnet.train import Recipe
+
+_MARGIN = 2  # others write to the disk as well
+_KEPT = 3  # checkpoints at once: the newest, the one before it, and the one being written
+_STATES = {"sgd-nesterov": 1, "rmsprop": 2}  # tensors of a parameter's size that the optimiser keeps
+
+
+def training_bytes(module: nn.Module, recipe: Recipe, records: int = 0, groups: int = 0) -> int:
+    """What a training writes at most: its checkpoints, the weights, and `records` losses with widths of `groups`."""
+    weights = sum(int(tensor.nbytes) for tensor in module.state_dict().values())
+    state = _STATES[recipe.optimizer] * sum(int(parameter.nbytes) for parameter in module.parameters())
+    losses = records * (8 + 4 + 4 * groups)
+    return _KEPT * (weights + state + losses) + weights + losses
+
+
+def search_bytes(candidates: int, groups: int) -> int:
+    """What the store of evaluations grows to: a row has widths as text, digests and indices; SQLite keeps a journal."""
+    return 2 * candidates * (512 + 8 * groups)
+
+
+def check_room(path: Path, stage: str, needed: int) -> None:
+    """Make sure that a stage can write `needed` bytes, twice over, to the disk of `path`.
+
+    Raises:
+        RunError: there is less.
+    """
+    free = free_bytes(path)
+    if free < _MARGIN * needed:
+        raise RunError(
+            f"stage {stage} writes about {size(needed)} and starts where twice that is free; the disk of {path} has "
+            f"{size(free)}: make room and run the same command again, or give an --out on another disk"
+        )
+
+
+def free_bytes(path: Path) -> int:
+    """What is free on the disk that `path` is on, or would be."""
+    place = path.absolute()
+    while not place.exists():
+        place = place.parent
+    return shutil.disk_usage(place).free
+
+
+def size(count: float) -> str:
+    """Bytes for people.
+
+    Example: `size(2_254_857_830) == "2.1 GiB"`.
+    """
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit in ("bytes", "KiB") or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
