@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from bcnet.errors import SearchError
-from bcnet.searchers import SupernetEvaluator, confidence_interval, rescore
+from bcnet.searchers import SupernetEvaluator, accuracy_interval, confidence_interval, rescore
 from bcnet.searchers.result import Candidate
 from bcnet.space import Cost, Side
 
@@ -60,3 +60,29 @@ def test_the_interval_covers_as_often_as_it_says():
         low, high = confidence_interval(rng.normal(3.0, 2.0, size=50))
         inside += low <= 3.0 <= high
     assert 0.91 <= inside / 400 <= 0.98
+
+
+@pytest.mark.parametrize(
+    ("right", "count", "expected"), [(20, 20, (83.89, 100)), (0, 20, (0, 16.11)), (8, 10, (49.02, 94.33))]
+)
+def test_an_accuracy_has_wilsons_interval(right, count, expected):
+    assert accuracy_interval(100.0 * (np.arange(count) < right)) == pytest.approx(expected, abs=0.01)
+
+
+@pytest.mark.parametrize("agreeing", [0.0, 0.5, 1.0])
+def test_the_interval_of_two_sides_covers_as_often_as_it_says(agreeing):
+    rng = np.random.default_rng(0)
+    inside, widths = 0, []
+    for _ in range(2000):
+        left, other = rng.random((2, 60)) < 0.95
+        right = np.where(rng.random(60) < agreeing, left, other)
+        low, high = accuracy_interval(50.0 * (left.astype(float) + right))
+        inside += low <= 95 <= high
+        widths.append(high - low)
+    assert 0.93 <= inside / 2000 <= 0.99
+    assert min(widths) > 1
+
+
+def test_one_image_of_two_minds_tells_little():
+    low, high = accuracy_interval(np.array([50.0]))
+    assert high - low > 80

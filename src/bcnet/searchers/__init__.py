@@ -1,7 +1,14 @@
 """Searching widths: scores of a supernet, the prior over widths, and searchers that take any score."""
 
 from bcnet.searchers.baselines import PriorOnly, Random, RegularizedEvolution
-from bcnet.searchers.evaluator import Metric, Rescored, SupernetEvaluator, confidence_interval, rescore
+from bcnet.searchers.evaluator import (
+    Metric,
+    Rescored,
+    SupernetEvaluator,
+    accuracy_interval,
+    confidence_interval,
+    rescore,
+)
 from bcnet.searchers.evolution import Evolution
 from bcnet.searchers.greedy import Greedy
 from bcnet.searchers.prior import Prior, learn_prior, prior_of_errors
@@ -29,6 +36,7 @@ __all__ = [
     "SearchResult",
     "Searcher",
     "SupernetEvaluator",
+    "accuracy_interval",
     "confidence_interval",
     "learn_prior",
     "potential_errors",

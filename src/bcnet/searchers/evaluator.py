@@ -17,6 +17,7 @@ from bcnet.searchers.result import Candidate
 from bcnet.space import Side, Widths
 
 Metric = Literal["accuracy", "loss"]
+_Z = 1.96  # standard errors on either side in a 95 % interval
 
 
 class Paths(Protocol):
@@ -40,7 +41,7 @@ class SupernetEvaluator:
     """
 
     def __init__(self, supernet: Paths, batches: Iterable[tuple[Tensor, Tensor]], metric: Metric = "accuracy") -> None:
-        self._supernet, self._batches, self._metric = supernet, tuple(batches), metric
+        self._supernet, self._batches, self.metric = supernet, tuple(batches), metric
         if metric not in get_args(Metric):
             raise SearchError(f"the metric is one of {', '.join(get_args(Metric))}; got {metric!r}")
         sizes = {len(labels) for _, labels in self._batches}
@@ -69,7 +70,7 @@ class SupernetEvaluator:
         return torch.cat(parts).double().cpu()
 
     def _of_batch(self, logits: Tensor, labels: Tensor) -> Tensor:
-        if self._metric == "accuracy":
+        if self.metric == "accuracy":
             return 100.0 * (logits.argmax(dim=1) == labels).double()
         return -functional.cross_entropy(logits.float(), labels, reduction="none").double()
 
@@ -87,11 +88,27 @@ class Rescored:
 def confidence_interval(per_image: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[float, float]:
     """95 % interval of the mean of `per_image`, shape `(images,)`, by the normal approximation.
 
-    Example: `confidence_interval(evaluator.per_image(widths))`.
+    Example: `confidence_interval(evaluator.per_image(widths))`, for scores by loss.
     """
     centre = float(per_image.mean())
-    half = 1.96 * float(per_image.std(ddof=1)) / math.sqrt(len(per_image)) if len(per_image) > 1 else math.inf
+    half = _Z * float(per_image.std(ddof=1)) / math.sqrt(len(per_image)) if len(per_image) > 1 else math.inf
     return centre - half, centre + half
+
+
+def accuracy_interval(per_image: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[float, float]:
+    """95 % interval of an accuracy in percent from that of single images, shape `(images,)`, each in [0, 100].
+
+    Wilson's interval ("Probable inference", 1927), which keeps its width where all images are right or all wrong and
+    never leaves [0, 100]. An image counts once where both sides agree on it and up to twice where they do not: the
+    effective number is `n p (1 - p) / v`, with `p` the mean and `v` the variance over the `n` images.
+
+    Example: 20 images of 20 right: (83.9, 100).
+    """
+    share, spread = float(per_image.mean()) / 100, float(per_image.var()) / 100**2
+    count = len(per_image) * (min(2.0, share * (1 - share) / spread) if spread > 0 else 1.0)
+    centre = (share + _Z**2 / (2 * count)) / (1 + _Z**2 / count)
+    half = _Z / (1 + _Z**2 / count) * math.sqrt(share * (1 - share) / count + _Z**2 / (4 * count**2))
+    return 100 * max(0.0, centre - half), 100 * min(1.0, centre + half)
 
 
 def rescore(candidates: Sequence[Candidate], evaluator: SupernetEvaluator, count: int = 10) -> tuple[Rescored, ...]:
@@ -100,8 +117,9 @@ def rescore(candidates: Sequence[Candidate], evaluator: SupernetEvaluator, count
     `evaluator` holds data that took no part in the search.
     """
     best = sorted(candidates, key=lambda c: (-c.score, c.cost.macs))[:count]
+    interval = accuracy_interval if evaluator.metric == "accuracy" else confidence_interval
     found = []
     for candidate in best:
         per_image = evaluator.per_image(candidate.widths)
-        found.append(Rescored(candidate, float(per_image.mean()), *confidence_interval(per_image)))
+        found.append(Rescored(candidate, float(per_image.mean()), *interval(per_image)))
     return tuple(sorted(found, key=lambda r: -r.score))
