@@ -19,7 +19,21 @@ if TYPE_CHECKING:
     from bcnet import data, models
     from bcnet.data import DataSet
     from bcnet.export import Export, export_run, push_run
-    from bcnet.pipeline import FinishedRun, Reporter, SearchOutcome, TensorBoard, Together, load, replay, search
+    from bcnet.pipeline import (
+        FinishedRun,
+        FoundWidths,
+        Reporter,
+        SearchOutcome,
+        TensorBoard,
+        Together,
+        TrainedSupernet,
+        evolve,
+        load,
+        replay,
+        retrain,
+        search,
+        train_supernet,
+    )
     from bcnet.runs import Status, read_status
     from bcnet.searchers import (
         Candidate,
@@ -44,13 +58,18 @@ _HOMES = {
     "bcnet.export": ("Export", "export_run", "push_run"),
     "bcnet.pipeline": (
         "FinishedRun",
+        "FoundWidths",
         "Reporter",
         "SearchOutcome",
         "TensorBoard",
         "Together",
+        "TrainedSupernet",
+        "evolve",
         "load",
         "replay",
+        "retrain",
         "search",
+        "train_supernet",
     ),
     "bcnet.runs": ("Status", "read_status"),
     "bcnet.searchers": (
@@ -83,6 +102,7 @@ __all__ = [
     "Evolution",
     "Export",
     "FinishedRun",
+    "FoundWidths",
     "Greedy",
     "Prior",
     "PriorOnly",
@@ -98,11 +118,13 @@ __all__ = [
     "SupernetEvaluator",
     "TensorBoard",
     "Together",
+    "TrainedSupernet",
     "WidthGroup",
     "WidthSpace",
     "build",
     "data",
     "describe",
+    "evolve",
     "export_run",
     "learn_prior",
     "load",
@@ -113,8 +135,10 @@ __all__ = [
     "rebuild",
     "recalibrate",
     "replay",
+    "retrain",
     "search",
     "search_widths",
+    "train_supernet",
 ]
 
 

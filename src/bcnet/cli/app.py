@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from bcnet.cli import again, results, status
 from bcnet.cli import replay as replaying
-from bcnet.cli import results, status
 from bcnet.cli.carry_out import Log, WithTensorBoard, carry_out
 from bcnet.cli.common import (
     MACHINE,
@@ -75,6 +75,8 @@ Examples:
   bcnet profile vgg19
 
   bcnet profile resnet_digits --widths 8,12,12,16,16,24
+
+  bcnet profile vgg19 --widths published:0.5x
 
   bcnet profile torchvision:mobilenet_v2 --num-choices 10 --multiple-of 8
 
@@ -200,7 +202,9 @@ def profile(
     model: Annotated[
         str | None, typer.Argument(help="Name, torchvision:NAME, timm:NAME or package.module:factory.")
     ] = None,
-    widths: Annotated[str | None, typer.Option(help="One width per group, with commas: what would they cost?")] = None,
+    widths: Annotated[
+        str | None, typer.Option(help="What would they cost? Numbers, a file, a run, or published:VARIANT.")
+    ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the names of models, data sets and recipes.")] = False,
     classes: Annotated[int | None, typer.Option(help="Number of classes (default: the model's usual one).")] = None,
     image_size: ImageSize = None,
@@ -211,15 +215,14 @@ def profile(
     only: Only = None,
 ) -> None:
     """Show a width space; the help is `_PROFILE_HELP`."""
-    from bcnet.cli import parse
     from bcnet.cli.show import show_space
+    from bcnet.pipeline import resolve_widths
 
     if list_:
         _list_names()
         return
     if model is None:
         refuse("give a MODEL, for instance `bcnet profile vgg19`; --list shows the names")
-    chosen = None if widths is None else parse.widths(widths)
     wishes = {
         "num_choices": num_choices,
         "min_ratio": min_ratio,
@@ -227,9 +230,8 @@ def profile(
         "ignore": ignore or (),
         "only": only or (),
     }
-    space = _trace(model, classes, image_size, wishes)
-    if chosen is not None:
-        space.check(chosen)
+    space, network = _trace(model, classes, image_size, wishes)
+    chosen = None if widths is None else resolve_widths(widths, space, network, model)
     show_space(Console(), space, model, chosen)
 
 
@@ -248,6 +250,9 @@ def report(run: Annotated[Path, typer.Argument(help="Run directory.")]) -> None:
 
 
 app.command(help=page(results.EXPORT_HELP))(results.export)
+app.command(help=page(again.TRAIN_HELP))(again.train)
+app.command(help=page(again.EVOLVE_HELP))(again.evolve)
+app.command(help=page(again.RETRAIN_HELP))(again.retrain)
 app.command("status", help=page(status.HELP))(status.status)
 app.command("replay", help=page(replaying.HELP))(replaying.replay)
 
@@ -276,7 +281,8 @@ def _trace(model: str, classes: int | None, image_size: int | None, wishes: dict
     from bcnet.space import WidthSpace
 
     spec = create(model, classes, image_size=image_size)
-    return WidthSpace.trace(spec.build(), torch.zeros(2, *spec.input_size), **wishes)
+    network = spec.build()
+    return WidthSpace.trace(network, torch.zeros(2, *spec.input_size), **wishes), network
 
 
 def _list_names() -> None:

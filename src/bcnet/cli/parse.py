@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from bcnet.errors import BudgetError, RecipeError, WidthError
+from bcnet.errors import BudgetError, RecipeError
 
 _SCALES = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9}
 
@@ -48,15 +48,3 @@ def changes(pairs: Sequence[str]) -> dict[str, Any]:
         except (yaml.YAMLError, ValueError, RecursionError):
             raise RecipeError(f"--set {key}= takes a number, a word or a YAML value; got {value!r}") from None
     return found
-
-
-def widths(text: str) -> tuple[int, ...]:
-    """Widths from numbers with commas.
-
-    Raises:
-        WidthError: something that is no number.
-    """
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise WidthError(f"--widths are whole numbers with commas, one per group: 16,24,24; got {text!r}") from None

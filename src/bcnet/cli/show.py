@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from bcnet.pipeline import FoundWidths, TrainedSupernet
     from bcnet.space import Widths, WidthSpace
 
 _BAR = 20
@@ -17,8 +18,6 @@ _BAR = 20
 def show_result(console: Console, document: Mapping[str, Any], folder: str) -> None:
     """The comparison of the three networks, the kept widths, and where everything is."""
     from bcnet.pipeline.html import table_rows
-    from bcnet.pipeline.result import skipped_note
-    from bcnet.pipeline.score import fresh_score_text, score_text
 
     table = Table(title=f"{document['model']} on {document['data']}, budget {document['budget']['given']}")
     table.add_column("network")
@@ -35,14 +34,63 @@ def show_result(console: Console, document: Mapping[str, Any], folder: str) -> N
         )
     console.print(table)
     console.print(_widths_table(document))
+    console.print(_last_words(document, folder), highlight=False, soft_wrap=True)
+
+
+def _last_words(document: Mapping[str, Any], folder: str) -> str:
+    from bcnet.pipeline.result import skipped_note
+    from bcnet.pipeline.score import fresh_score_text, score_text
+
+    files = f"Weights: {folder}/final.safetensors   Report: {folder}/report.html"
     found = document["search"]
-    console.print(
+    if found is None:
+        return f"The widths were given. {skipped_note(document)}\n{files}"
+    return (
         f"Score in the search {score_text(found['score'], found['metric'])}, on {found['fresh_images']:,} fresh images "
-        f"{fresh_score_text(found)}; {found['evaluations']:,} candidates. "
-        f"{skipped_note(document)}\nWeights: {folder}/final.safetensors   Report: {folder}/report.html",
+        f"{fresh_score_text(found)}; {found['evaluations']:,} candidates. {skipped_note(document)}\n{files}"
+    )
+
+
+def show_supernet(console: Console, outcome: TrainedSupernet) -> None:
+    """Where the supernet is, and how to go on."""
+    console.print(
+        f"Trained the supernet of {len(outcome.space.groups)} width groups, and learnt a prior of "
+        f"{outcome.prior.effective_widths:.1f} effective widths per group.\n"
+        f"Go on: bcnet evolve {outcome.run_dir} (--budget ... --out NEW for another budget)",
         highlight=False,
         soft_wrap=True,
     )
+
+
+def supernet_document(outcome: TrainedSupernet) -> dict[str, Any]:
+    """The same for machines."""
+    groups = [{"name": g.name, "max_width": g.max_width} for g in outcome.space.groups]
+    return {"groups": groups, "effective_widths": outcome.prior.effective_widths}
+
+
+def show_found(console: Console, outcome: FoundWidths) -> None:
+    """The widths to train with their cost, and how to go on."""
+    table = Table(title=f"Widths of {len(outcome.found.evaluations):,} candidates")
+    for heading in ("group", "original", "found"):
+        table.add_column(heading, justify="left" if heading == "group" else "right")
+    for group, width in zip(outcome.space.groups, outcome.widths, strict=True):
+        table.add_row(group.name, str(group.max_width), str(width))
+    console.print(table)
+    cost, reference = outcome.space.cost(outcome.widths), outcome.space.reference
+    console.print(
+        f"{cost.macs:,} MACs ({cost.macs / reference.macs:.3f} of the original), {cost.params:,} parameters.\n"
+        f"Go on: bcnet retrain {outcome.run_dir}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def found_document(outcome: FoundWidths) -> dict[str, Any]:
+    """The same for machines."""
+    cost = outcome.space.cost(outcome.widths)
+    widths = {g.name: w for g, w in zip(outcome.space.groups, outcome.widths, strict=True)}
+    evaluations = len(outcome.found.evaluations)
+    return {"widths": widths, "macs": cost.macs, "params": cost.params, "evaluations": evaluations}
 
 
 def _widths_table(document: Mapping[str, Any]) -> Table:

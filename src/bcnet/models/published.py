@@ -50,6 +50,24 @@ def widths(space: WidthSpace, model: nn.Module, network: str, variant: str) -> W
     return result
 
 
+def network_of(model: str) -> str:
+    """The entry of `table()` for the model of this name, as `bcnet.models.create` takes it.
+
+    Raises:
+        ModelError: nobody published widths for it.
+    """
+    known = _models()
+    if model not in known:
+        raise ModelError(f"published widths are there for {', '.join(known)}; got {model!r}")
+    return known[model]
+
+
+def variant_of(model: str, variant: str) -> str:
+    """The variant as it is in `table()`; a ratio may end in x: `variant_of("vgg19", "0.5x") == "0.5"`."""
+    shorter = variant.removesuffix("x")
+    return shorter if shorter in table()[network_of(model)] else variant
+
+
 def convolution_groups(space: WidthSpace, model: nn.Module) -> dict[str, int | None]:
     """Weight name of every convolution, in the order of `model.modules()` -> the group of its output channels.
 
@@ -68,6 +86,13 @@ def table() -> Table:
         for network, entry in json.loads(text).items()
     }
     return MappingProxyType(networks)
+
+
+@cache
+def _models() -> Mapping[str, str]:
+    text = resources.files("bcnet.models").joinpath("published_widths.json").read_text(encoding="utf-8")
+    # "torchvision resnet50" there is `torchvision:resnet50` here; what follows a comma are settings of the factory.
+    return {entry["model"].partition(",")[0].replace(" ", ":"): name for name, entry in json.loads(text).items()}
 
 
 def _numbers(network: str, variant: str) -> Widths:

@@ -1,23 +1,32 @@
 """The whole search: run directories, stages, resume, and the report at the end."""
 
+from bcnet.pipeline.again import evolve, retrain
+from bcnet.pipeline.course import FoundWidths, SearchOutcome, TrainedSupernet
 from bcnet.pipeline.finished import FinishedRun, load
-from bcnet.pipeline.job import SearchOutcome, search
+from bcnet.pipeline.job import search, train_supernet
 from bcnet.pipeline.progress import Reporter, Together
 from bcnet.pipeline.replay import replay
 from bcnet.pipeline.run_directory import RunDirectory
 from bcnet.pipeline.settings import Settings, default_recipe
 from bcnet.pipeline.tensorboard import TensorBoard
+from bcnet.pipeline.widths import resolve_widths
 
 __all__ = [
     "FinishedRun",
+    "FoundWidths",
     "Reporter",
     "RunDirectory",
     "SearchOutcome",
     "Settings",
     "TensorBoard",
     "Together",
+    "TrainedSupernet",
     "default_recipe",
+    "evolve",
     "load",
     "replay",
+    "resolve_widths",
+    "retrain",
     "search",
+    "train_supernet",
 ]

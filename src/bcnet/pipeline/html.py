@@ -25,14 +25,14 @@ figcaption, .small { color: #555; font-size: .875rem; } figure { margin: 1.5rem 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP, _RIGHT = 720, 360, 60, 45, 15, 15
 
 
-def write_page(folder: Path, document: Mapping[str, Any], found: SearchResult) -> None:
+def write_page(folder: Path, document: Mapping[str, Any], found: SearchResult | None) -> None:
     """Write `report.html` beside the pictures of the same folder."""
     picture = (folder / "ratios.svg").read_text(encoding="utf-8")
     write_atomic(folder / "report.html", page(document, found, picture[picture.index("<svg") :]).encode())
 
 
-def page(document: Mapping[str, Any], found: SearchResult, picture: str) -> str:
-    """The page as HTML; `picture` is an SVG element."""
+def page(document: Mapping[str, Any], found: SearchResult | None, picture: str) -> str:
+    """The page as HTML; `picture` is an SVG element. Without a search, `found` None, it says nothing of one."""
     title = f"{document['model']} on {document['data']}"
     searched, original = (document["networks"][name] for name in ("searched", "original"))
     headline = (
@@ -47,14 +47,19 @@ def page(document: Mapping[str, Any], found: SearchResult, picture: str) -> str:
 {_networks_table(document)}
 <figure role="img" aria-label="Kept ratio of every width group">{picture}
 <figcaption>Kept ratio of every width group: original, searched, and Uniform at the same budget.</figcaption></figure>
-<figure>{scatter(found.evaluations, found.front, tuple(searched["widths"]), document["search"]["metric"])}
-<figcaption>{len(found.evaluations):,} candidates scored by the supernet. The line joins those that no other beats in
-both score and multiply-adds; the ring marks the one that was trained.</figcaption></figure>
-{_search_paragraph(document)}
+{"" if found is None else _search_figure(document, found)}
 {_groups_table(document)}
 {_footer(document)}
 </body></html>
 """
+
+
+def _search_figure(document: Mapping[str, Any], found: SearchResult) -> str:
+    trained = tuple(document["networks"]["searched"]["widths"])
+    return f"""<figure>{scatter(found.evaluations, found.front, trained, document["search"]["metric"])}
+<figcaption>{len(found.evaluations):,} candidates scored by the supernet. The line joins those that no other beats in
+both score and multiply-adds; the ring marks the one that was trained.</figcaption></figure>
+{_search_paragraph(document)}"""
 
 
 def scatter(

@@ -2,65 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from bcnet.data import DataSet
-from bcnet.errors import BudgetError, RecipeError, RunError
-from bcnet.pipeline.estimate import estimate
-from bcnet.pipeline.figures import write_pictures
-from bcnet.pipeline.html import table_rows, write_page
-from bcnet.pipeline.machine import threads
-from bcnet.pipeline.plan import stages_ahead
-from bcnet.pipeline.progress import Reporter, Together
-from bcnet.pipeline.record import RunRecord
-from bcnet.pipeline.result import Networks, result_document
-from bcnet.pipeline.run_directory import (
-    RunDirectory,
-    check_usable,
-    read_settings,
-    write_plain,
-)
+from bcnet.errors import BudgetError
+from bcnet.pipeline.conduct import check_seconds, conduct
+from bcnet.pipeline.course import TO_THE_PRIOR, SearchOutcome, TrainedSupernet, to_the_end, to_the_prior
+from bcnet.pipeline.progress import Reporter
+from bcnet.pipeline.run_directory import check_usable, read_settings
 from bcnet.pipeline.settings import Settings, default_recipe, make_settings, split_changes
-from bcnet.pipeline.stages import Context, choose, evolve, find_prior, train_final, train_supernet
 from bcnet.pipeline.subject import ModelLike, Source, Subject, open_source, prepare
-from bcnet.searchers import SearchResult
-from bcnet.space import Budget, Widths
-from bcnet.space.display import table
-from bcnet.supernet import describe
+from bcnet.space import Budget
 from bcnet.train import CHECKPOINT_SECONDS, Recipe, load_recipe
-
-
-@dataclass(frozen=True)
-class SearchOutcome:
-    """What `search` gives back.
-
-    `network` is the narrow network of the model's own class, trained from scratch, in eval mode; `widths` its widths,
-    one per group; `found` all that was evaluated; `result` the content of `result.json`, accuracies in percent.
-    """
-
-    network: nn.Module
-    widths: Widths
-    found: SearchResult
-    run_dir: Path
-    result: Mapping[str, Any]
-
-    def _repr_html_(self) -> str:
-        rows = [
-            (label, n["macs"], n["macs_ratio"], n["params"], n["test_top1"]) for _, label, n in table_rows(self.result)
-        ]
-        title = f"{self.result['model']} on {self.result['data']}, budget {self.result['budget']['given']}"
-        headings = ("network", "MACs", "ratio", "parameters", "test top-1 (%)")
-        widths = [(g["name"], g["max_width"], g["uniform"], g["searched"]) for g in self.result["groups"]]
-        return table(title, headings, rows, [f"Run directory: {self.run_dir}"]) + table(
-            "Widths", ("group", "original", "Uniform", "searched"), widths
-        )
 
 
 def search(
@@ -102,8 +57,7 @@ def search(
 
     Example: `search(resnet, "cifar10", budget=Budget(macs=0.5), run_dir="runs/half").network`
     """
-    if not isinstance(checkpoint_seconds, (int, float)) or not 0 <= checkpoint_seconds < math.inf:
-        raise RecipeError(f"checkpoint_seconds is a number of seconds, 0 or more; got {checkpoint_seconds!r}")
+    check_seconds(checkpoint_seconds)
     subject, settled = settle(
         model,
         data,
@@ -115,7 +69,47 @@ def search(
         image_size=image_size,
         **settings,
     )
-    return _run(settled, subject, Path(run_dir), reporter or Reporter(), checkpoint_seconds)
+    return conduct(
+        to_the_end, subject, settled, Path(run_dir), reporter=reporter, checkpoint_seconds=checkpoint_seconds
+    )
+
+
+def train_supernet(
+    model: ModelLike,
+    data: str | DataSet,
+    *,
+    run_dir: str | Path,
+    budget: Budget | None = None,
+    reporter: Reporter | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    **options: Any,
+) -> TrainedSupernet:
+    """The first part of `search` alone: train the supernet and learn the prior for `budget`, by default half the MACs.
+
+    `search` with the same arguments goes on with it; `evolve` searches under this or another budget.
+
+    Args:
+        model, data, run_dir, reporter, checkpoint_seconds: as in `search`.
+        budget: what the prior is for.
+        **options: the other arguments of `search`.
+
+    Raises:
+        BCNetError: as `search`.
+
+    Example: `train_supernet("vgg19", "cifar10", run_dir="runs/vgg")`, then
+    `evolve("runs/vgg", budget=Budget(macs=0.3), run_dir="runs/vgg-0.3")`.
+    """
+    check_seconds(checkpoint_seconds)
+    subject, settled = settle(model, data, budget=budget or Budget(macs=0.5), run_dir=run_dir, **options)
+    return conduct(
+        to_the_prior,
+        subject,
+        settled,
+        Path(run_dir),
+        reporter=reporter,
+        checkpoint_seconds=checkpoint_seconds,
+        stages=TO_THE_PRIOR,
+    )
 
 
 def settle(
@@ -140,7 +134,7 @@ def settle(
     path = Path(run_dir)
     check_usable(path)
     source = open_source(model, data, image_size=image_size, seed=settings.get("seed", 0))
-    supernet, final = _recipes(source, recipe, dict(changes or {}), supernet_epochs)
+    supernet, final = recipes_for(source, recipe, dict(changes or {}), supernet_epochs)
     request = make_settings(
         model=source.model_name,
         data=source.data_name,
@@ -155,47 +149,10 @@ def settle(
     return prepare(source, settled), settled
 
 
-def _run(
-    settings: Settings, subject: Subject, path: Path, reporter: Reporter, checkpoint_seconds: float
-) -> SearchOutcome:
-    with RunDirectory.open(path, settings) as directory, threads(settings.threads), RunRecord(path) as record:
-        both = Together(reporter, record)
-        ahead = stages_ahead(settings, subject, {file.name for file in path.iterdir()})
-        both.plan(ahead)
-        expected = estimate(settings, subject, ahead)
-        for line in expected.lines() if expected is not None else ():
-            both.note(line)
-        return _stages(Context(settings, subject, directory, both, checkpoint_seconds))
-
-
-def _stages(context: Context) -> SearchOutcome:
-    space, budget = context.subject.space, context.settings.budget
-    for note in context.subject.data.notes:
-        context.reporter.note(note)
-    _record_subject(context)
-    supernet, records = train_supernet(context)
-    found = evolve(context, supernet, find_prior(context, records))
-    for note in found.notes:
-        context.reporter.note(note)
-    choice = choose(context, supernet, found)
-    original = train_final(context, "original", "original", space.full)
-    teacher = original.network if context.settings.final.distillation is not None else None
-    uniform_widths = space.uniform(macs=budget.macs, params=budget.params)
-    uniform = train_final(context, "Uniform", "uniform", uniform_widths, teacher)
-    searched = train_final(context, "searched", "final", choice.widths, teacher)
-    networks = Networks(original, uniform, searched)
-    document = result_document(context, networks, choice, found, supernet_skipped=len(records.skipped))
-    described = describe(context.subject.model, space, choice.widths, reference=context.settings.model)
-    write_plain(context.directory.file("architecture.json"), described)
-    write_pictures(context.directory.path, document)
-    write_page(context.directory.path, document, found)
-    context.directory.write("result.json", document)
-    return SearchOutcome(searched.network, searched.widths, found, context.directory.path, document)
-
-
-def _recipes(
-    source: Source, recipe: Recipe | str | None, changes: dict[str, Any], supernet_epochs: int | None
+def recipes_for(
+    source: Source, recipe: Recipe | str | None, changes: dict[str, Any], supernet_epochs: int | None = None
 ) -> tuple[Recipe, Recipe]:
+    """The recipes of the supernet and of the networks trained from scratch, by default those that suit the source."""
     if not isinstance(recipe, Recipe):
         name = recipe or default_recipe(source.model_name, source.data_name, source.data.image_shape[1])
         recipe = load_recipe(name)
@@ -205,46 +162,3 @@ def _recipes(
     # A supernet has no teacher: every path would need its own.
     supernet = recipe.changed(for_supernet).model_copy(update={"distillation": None})
     return supernet, recipe.changed(for_final)
-
-
-def _record_subject(context: Context) -> None:
-    """Write what the run works on; where it is written, model and data must still be the same behind their names.
-
-    Raises:
-        RunError: one of them has changed since the run started.
-    """
-    directory, now = context.directory, _space_summary(context)
-    before = directory.read("space.json") if directory.file("space.json").exists() else {}
-    for key, what, name in (
-        ("fingerprint", "model", context.settings.model),
-        ("images", "data", context.settings.data),
-    ):
-        if before.get(key, now[key]) != now[key]:
-            raise RunError(
-                f"run directory {directory.path} was started with another {what} of the name {name!r}: it has "
-                f"changed since ({key} {before[key]}, now {now[key]}); put it back to go on, or give another --out"
-            )
-    directory.write("space.json", now)
-
-
-def _space_summary(context: Context) -> dict[str, Any]:
-    space = context.subject.space
-    return {
-        "fingerprint": space.fingerprint(),
-        "images": context.subject.source.data_digest,
-        "input": context.subject.source.input.to_dict(),
-        "macs": space.reference.macs,
-        "params": space.reference.params,
-        "groups": [
-            {
-                "name": g.name,
-                "max_width": g.max_width,
-                "unit": g.unit,
-                "choices": list(g.choices),
-                "members": list(g.members),
-            }
-            for g in space.groups
-        ],
-        "fixed": [dataclasses.asdict(f) for f in space.fixed],
-        "layers": [layer.to_dict() for layer in space.layers],
-    }

@@ -29,6 +29,9 @@ def stages_ahead(settings: Settings, subject: Subject, files: set[str]) -> list[
         work = settings.final.batch_size * (_TRAINING_PASS * macs + teacher)
         return Planned(name, final_steps, "steps", work, finished=STAGE_FILES[name] in files)
 
+    finals = [training("original", full), training("Uniform", within, taught), training("searched", within, taught)]
+    if settings.widths is not None:
+        return finals
     return [
         _supernet(settings, subject, "supernet.safetensors" in files),
         Planned("prior", 1, "problem", kind="prior", finished="prior.json" in files),
@@ -40,9 +43,7 @@ def stages_ahead(settings: Settings, subject: Subject, files: set[str]) -> list[
             kind="scoring",
             finished="rescored.json" in files,
         ),
-        training("original", full),
-        training("Uniform", within, taught),
-        training("searched", within, taught),
+        *finals,
     ]
 
 

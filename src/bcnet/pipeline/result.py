@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from bcnet.pipeline.choice import Choice
+from bcnet.pipeline.settings import Settings
 from bcnet.pipeline.stages import Context, Trained
 from bcnet.searchers import SearchResult
 
@@ -26,20 +27,20 @@ class Networks:
 
 
 def result_document(
-    context: Context, networks: Networks, choice: Choice, found: SearchResult, *, supernet_skipped: int = 0
+    context: Context, networks: Networks, choice: Choice, found: SearchResult | None, *, supernet_skipped: int = 0
 ) -> dict[str, Any]:
     """The content of `result.json`. Equal runs give equal documents, but for what is under `seconds`.
 
-    `supernet_skipped` counts the bad steps that were left out of the supernet's training.
+    `search` is null where the widths were given and not `found`. `supernet_skipped` counts the bad steps that were left
+    out of the supernet's training.
     """
     space, settings = context.subject.space, context.settings
-    score = next(c.score for c in found.evaluations if c.widths == choice.widths)
-    again = next(r for r in choice.rescored if r.candidate.widths == choice.widths)
+    limits = settings.budget.resolve(space.reference)
     return {
         "format": 1,
         "model": settings.model,
         "data": settings.data,
-        "budget": {"macs": found.budget.macs, "params": found.budget.params, "given": str(settings.budget)},
+        "budget": {"macs": limits.macs, "params": limits.params, "given": str(settings.budget)},
         "widths": {g.name: w for g, w in zip(space.groups, choice.widths, strict=True)},
         "networks": {
             name: _network(trained, space.reference.macs)
@@ -49,21 +50,7 @@ def result_document(
                 ("searched", networks.searched),
             )
         },
-        "search": {
-            "metric": settings.score,
-            "score": score,
-            "fresh_score": again.score,
-            "fresh_interval": [again.low, again.high],
-            "fresh_images": choice.fresh_images,
-            "evaluations": len(found.evaluations),
-            "population": settings.population,
-            "generations": settings.generations,
-            "rescored": [
-                {"widths": list(r.candidate.widths), "score": r.candidate.score, "fresh_score": r.score}
-                for r in choice.rescored
-            ],
-            "notes": list(found.notes),
-        },
+        "search": None if found is None else _search(settings, choice, found),
         "groups": [
             {"name": g.name, "max_width": g.max_width, "uniform": u, "searched": w}
             for g, u, w in zip(space.groups, networks.uniform.widths, choice.widths, strict=True)
@@ -79,6 +66,26 @@ def result_document(
         "device": {"name": _device_name(settings.device or "cpu"), "threads": settings.threads},
         "versions": _versions(),
         "seconds": context.directory.seconds(),
+    }
+
+
+def _search(settings: Settings, choice: Choice, found: SearchResult) -> dict[str, Any]:
+    score = next(c.score for c in found.evaluations if c.widths == choice.widths)
+    again = next(r for r in choice.rescored if r.candidate.widths == choice.widths)
+    return {
+        "metric": settings.score,
+        "score": score,
+        "fresh_score": again.score,
+        "fresh_interval": [again.low, again.high],
+        "fresh_images": choice.fresh_images,
+        "evaluations": len(found.evaluations),
+        "population": settings.population,
+        "generations": settings.generations,
+        "rescored": [
+            {"widths": list(r.candidate.widths), "score": r.candidate.score, "fresh_score": r.score}
+            for r in choice.rescored
+        ],
+        "notes": list(found.notes),
     }
 
 

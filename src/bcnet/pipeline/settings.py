@@ -25,9 +25,10 @@ class Settings(BaseModel):
     `Budget`. `supernet` and `final` are the recipes of the supernet and of every network trained from scratch.
     `validation_fraction` of the training images scores candidates, another `fresh_fraction` scores the `rescored` best
     again; neither takes part in training the supernet. `score` is what is made of those images, as in
-    `SupernetEvaluator`. `threads` and `device`, where left open, are what the run
-    started with. What the recipes say about steps that go wrong (`bcnet.train.recipe.HEALTH`) may change from one start
-    of a run to the next; all other settings are its identity.
+    `SupernetEvaluator`. `search_seed` and `final_seed` are those of the search and of the networks trained from scratch
+    where they are not `seed`. `widths`, where given, are trained instead of searched. `threads` and `device`, where
+    left open, are what the run started with. What the recipes say about steps that go wrong
+    (`bcnet.train.recipe.HEALTH`) may change from one start of a run to the next; all other settings are its identity.
 
     Raises:
         RecipeError: made by `make_settings` from values out of range.
@@ -57,6 +58,9 @@ class Settings(BaseModel):
     fresh_fraction: float = Field(default=0.1, gt=0, lt=0.5)
     score_batch_size: PositiveInt = 2048
     rescored: PositiveInt = 10
+    search_seed: NonNegativeInt | None = None
+    final_seed: NonNegativeInt | None = None
+    widths: tuple[PositiveInt, ...] | None = None
     threads: PositiveInt | None = None
     device: str | None = None
 

@@ -156,7 +156,7 @@ def evolve(context: Context, supernet: Supernet, prior: Prior) -> SearchResult:
             score,
             settings.budget,
             searcher=searcher,
-            seed=settings.seed,
+            seed=settings.seed if settings.search_seed is None else settings.search_seed,
             store=store,
             callback=report,
         )
@@ -189,12 +189,13 @@ def train_final(
 ) -> Trained:
     """A network of the given widths, trained from scratch and tested once (spec, section 6)."""
     subject, directory, settings = context.subject, context.directory, context.settings
+    seed = settings.seed if settings.final_seed is None else settings.final_seed
     network = build(
         subject.model,
         subject.space,
         widths,
         factory=subject.source.factory,
-        generator=derived_generator(settings.seed, "initial weights"),
+        generator=derived_generator(seed, "initial weights"),
     ).to(settings.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     file, identity = directory.file(f"{file_name}.safetensors"), directory.identity(name)
     if not file.exists():
@@ -205,7 +206,7 @@ def train_final(
                 NetworkTrainee(network),
                 subject.all_training,
                 settings.final,
-                seed=settings.seed,
+                seed=seed,
                 stage="final",
                 checkpoints=context.checkpoints(name, widths),
                 teacher=teacher,

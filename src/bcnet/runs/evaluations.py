@@ -18,6 +18,7 @@ _BEST = (
     "ORDER BY score DESC, macs ASC LIMIT 1"
 )
 _NO_LIMIT = 2**62
+_JOURNAL_END = bytes.fromhex("d9d505f920a163d7")  # of a journal that names another file, which SQLite may delete
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ def look(path: Path, *, macs: int | None, params: int | None) -> tuple[int, Best
 
 def _read_copy(path: Path, journal: Path, limits: tuple[int, int]) -> tuple[int, Best | None]:
     try:
+        if journal.read_bytes().endswith(_JOURNAL_END):
+            raise ValueError(f"{journal.name} names another file")
         with tempfile.TemporaryDirectory() as folder:
             for file in (path, journal):
                 shutil.copy(file, folder)
@@ -64,6 +67,7 @@ def _read_copy(path: Path, journal: Path, limits: tuple[int, int]) -> tuple[int,
 def _read(path: Path, limits: tuple[int, int], *, writable: bool) -> tuple[int, Best | None]:
     address = f"{path.absolute().as_uri()}?mode={'rw' if writable else 'ro'}"
     with closing(sqlite3.connect(address, uri=True, timeout=_PATIENCE)) as connection:
+        connection.execute("PRAGMA trusted_schema=OFF")
         (count,) = connection.execute("SELECT COUNT(*) FROM evaluations").fetchone()
         row = connection.execute(_BEST, limits).fetchone()
     if row is None:
