@@ -109,8 +109,8 @@ def test_potential_errors_are_means_and_unused_widths_get_the_worst_of_their_gro
 def test_fair_rules_do_not_prefer_late_records(rule):
     space = toy_space(4)
     steps, table, losses = records(space, np.random.default_rng(0), count=2000, drift=5.0)
-    naive, _ = select_records(steps, table, losses, rule="naive")
-    fair, comparable = select_records(steps, table, losses, rule=rule, window=100)
+    naive, _ = select_records(steps, table, losses, keep=100, since=0, rule="naive")
+    fair, comparable = select_records(steps, table, losses, keep=100, since=0, rule=rule, window=100)
     assert len(fair) == len(comparable) == 100
     assert list(comparable) == sorted(comparable)
     everything = (table / np.array(space.full)).mean(axis=1)
@@ -128,6 +128,18 @@ def test_selection_does_not_depend_on_the_order_of_the_records():
     np.testing.assert_array_equal(first[0], second[0])
 
 
+def test_the_default_believes_all_records_of_the_second_half():
+    space = toy_space(4)
+    steps, table, losses = records(space, np.random.default_rng(0), count=400, drift=5.0)
+    chosen, comparable = select_records(steps, table, losses)
+    assert sorted(chosen.tolist()) == sorted(table[steps >= 199.5].tolist())
+    assert len(comparable) == 200
+    everything, _ = select_records(steps, table, losses, since=0)
+    assert sorted(everything.tolist()) == sorted(table.tolist())
+    one, _ = select_records([7], table[:1], losses[:1])
+    assert one.tolist() == table[:1].tolist()
+
+
 def test_wrong_records_are_refused():
     space = toy_space(3)
     steps, table, losses = records(space, np.random.default_rng(0), count=20)
@@ -139,6 +151,8 @@ def test_wrong_records_are_refused():
         select_records(steps, table, losses, rule="newest")
     with pytest.raises(SearchError, match="keep is at least 1"):
         select_records(steps, table, losses, keep=0)
+    with pytest.raises(SearchError, match=r"since is a share of the training in \[0, 1\); got 1"):
+        select_records(steps, table, losses, since=1)
     with pytest.raises(SearchError, match="effective_widths is at least 1"):
         learn_prior(space, steps, table, losses, Budget(macs=0.5), effective_widths=0.5)
     with pytest.raises(BudgetError, match="narrowest network"):

@@ -14,7 +14,7 @@ from bcnet.searchers.gibbs import Smoothed, effective_widths
 from bcnet.searchers.multilinear import Rows, expected_costs, one_hot
 from bcnet.searchers.problem import FloatArray, Problem
 from bcnet.searchers.qcqp import checked_errors, solve
-from bcnet.searchers.records import DEFAULT_RULE, Rule, potential_errors, select_records
+from bcnet.searchers.records import DEFAULT_RULE, DEFAULT_SINCE, Rule, potential_errors, select_records
 from bcnet.searchers.sampling import PriorSample, sample_population
 from bcnet.space import Budget, WidthSpace
 
@@ -129,6 +129,7 @@ def learn_prior(
     budget: Budget,
     *,
     keep: int | None = None,
+    since: float = DEFAULT_SINCE,
     rule: Rule = DEFAULT_RULE,
     window: int = 200,
     effective_widths: float = DEFAULT_EFFECTIVE_WIDTHS,
@@ -136,15 +137,14 @@ def learn_prior(
 ) -> Prior:
     """The prior from training records: `steps` `(records,)`, `widths` `(records, groups)`, mean `losses` `(records,)`.
 
-    Keeps the `keep` best records by `rule` (see `select_records`), takes their potential errors (Eq. 12) and solves for
-    the rows under `budget` (Eq. 13-14), smoothed to `effective_widths` per group. The default keeps every record; the
-    paper keeps 100, which are good by selection whatever their widths: on Channel-Bench-Macro a prior of the best 100
-    delays the search, and one of all records speeds it up several times (results/channel_bench_macro.csv).
+    Keeps the `keep` best records since a share of the training by `rule` (see `select_records`), takes their potential
+    errors (Eq. 12) and solves for the rows under `budget` (Eq. 13-14), smoothed to `effective_widths` per group. The
+    default keeps every record of the second half; the paper's is `keep=100, since=0`. `records` says why.
 
     Raises:
         BudgetError: the narrowest network of the space costs more than the budget.
         SearchError: records that are empty, misshapen or not finite, or a setting out of range.
     """
-    chosen, comparable = select_records(steps, widths, losses, keep=keep, rule=rule, window=window)
+    chosen, comparable = select_records(steps, widths, losses, keep=keep, since=since, rule=rule, window=window)
     errors = potential_errors(space, chosen, comparable)
     return prior_of_errors(errors, space, budget, effective_widths=effective_widths, seed=seed)
