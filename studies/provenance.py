@@ -9,6 +9,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parent.parent
+
 
 def provenance() -> dict[str, str]:
     """Commit and hardware, as columns of every row."""

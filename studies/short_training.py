@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from provenance import ROOT
@@ -28,9 +29,9 @@ class ShortTraining:
 
     network: str
     image_size: int
-    steps: int = 600
+    steps: int
+    lr: float
     batch_size: int = 32
-    lr: float = 0.02
     num_choices: int = 20
     seed: int = 0
 
@@ -42,10 +43,14 @@ class ShortTraining:
         file = folder / "records.safetensors"
         if not file.exists():
             folder.mkdir(parents=True, exist_ok=True)
-            self._train(folder, data).save(file)
+            self._train(folder, data).save(file, self._identity)
             for checkpoint in folder.glob("checkpoint*"):
                 checkpoint.unlink()
-        return LossRecords.load(file)
+        return LossRecords.load(file, self._identity)
+
+    @property
+    def _identity(self) -> dict[str, Any]:
+        return {"training": asdict(self)}
 
     def _train(self, folder: Path, data: Path) -> LossRecords:
         images = _images(data, self.image_size)
@@ -61,7 +66,7 @@ class ShortTraining:
             Recipe(lr=self.lr, batch_size=self.batch_size, epochs=1, schedule=Cosine(), clip_norm=5.0),
             seed=self.seed,
             stage="supernet",
-            checkpoints=Checkpoints(folder / "checkpoint.safetensors", {"training": asdict(self)}),
+            checkpoints=Checkpoints(folder / "checkpoint.safetensors", self._identity),
         )
 
 

@@ -7,6 +7,8 @@ import coverage
 import demo_seeds
 import prior
 import pytest
+import records
+import short_training
 
 pytestmark = pytest.mark.slow
 needs_table = pytest.mark.skipif(
@@ -28,11 +30,27 @@ def test_the_priors_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert list(tmp_path.glob("quick_*.csv"))
 
 
+def test_the_priors_populations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prior, "RESULTS", tmp_path)
+    prior.populations(quick=True)
+    (file,) = tmp_path.glob("quick_*.csv")
+    assert all("1/1" in row for row in file.read_text().splitlines()[1:])
+
+
 @needs_table
 def test_the_priors_temperature(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prior, "RESULTS", tmp_path)
     prior.temperature(quick=True)
     assert list(tmp_path.glob("quick_*.csv"))
+
+
+@needs_table
+@pytest.mark.skipif(not short_training.CIFAR10.is_dir(), reason="needs CIFAR-10 in ../shared/data")
+def test_the_records_to_believe(tmp_path: Path) -> None:
+    records.main(quick=True, out=tmp_path / "records.csv", runs=tmp_path / "runs")
+    assert (tmp_path / "quick_records.svg").stat().st_size > 1000
+    rows = (tmp_path / "quick_records.csv").read_text().splitlines()
+    assert len(rows) == 1 + 3 * (2 + len(records.RULES))
 
 
 def test_coverage(capsys: pytest.CaptureFixture[str]) -> None:
