@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count as numbers
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +23,27 @@ from bcnet.space import Budget, Widths, WidthSpace
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float64]
+Item = TypeVar("Item")
 
 NEAR_BUDGET = 0.97  # random widths are drawn between this share of the budget and all of it (spec, section 5)
 _BISECTIONS = 20
+
+
+class Remembered(Generic[Item]):
+    """An iterator that can be gone through again: what it gave is kept, and only what is new is asked of it."""
+
+    def __init__(self, source: Iterator[Item]) -> None:
+        self._source = source
+        self._met: list[Item] = []
+
+    def __iter__(self) -> Iterator[Item]:
+        for position in numbers():
+            if position == len(self._met):
+                try:
+                    self._met.append(next(self._source))
+                except StopIteration:
+                    return
+            yield self._met[position]
 
 
 @dataclass(frozen=True)
@@ -79,18 +99,21 @@ class Problem:
     def _widths_array(self, indices: IntArray) -> IntArray:
         return self._choices[np.arange(len(self.sizes)), indices]
 
+    def _costs(self, indices: IntArray) -> list[tuple[IntArray, int]]:
+        """What is limited, `(candidates,)`, and its limit, without the checks that widths from outside need."""
+        widths = self._widths_array(indices)
+        pairs = ((self.space.macs_terms, self.budget.macs), (self.space.params_terms, self.budget.params))
+        return [(terms(widths), limit) for terms, limit in pairs if isinstance(limit, int)]
+
     def feasible(self, indices: IntArray) -> BoolArray:
         """Which candidates hold the budget exactly, shape `(candidates,)`."""
         if len(indices) == 0:
             return np.zeros(0, dtype=bool)
-        return np.asarray(self.budget.admits(self.space.cost(self._widths_array(indices))), dtype=bool)
+        return np.asarray(np.all([values <= limit for values, limit in self._costs(indices)], axis=0))
 
     def load(self, indices: IntArray) -> FloatArray:
         """Cost as a share of the budget, the largest of both limits, shape `(candidates,)`."""
-        cost = self.space.cost(self._widths_array(indices))
-        limits = ((cost.macs, self.budget.macs), (cost.params, self.budget.params))
-        shares = [np.asarray(value, dtype=np.float64) / limit for value, limit in limits if limit is not None]
-        return shares[0] if len(shares) == 1 else np.asarray(np.maximum(*shares))
+        return np.asarray(np.max([values / limit for values, limit in self._costs(indices)], axis=0))
 
     def uniform(self, count: int, rng: np.random.Generator) -> IntArray:
         """Every index drawn independently and uniformly, feasible or not, shape `(count, groups)`."""
@@ -129,6 +152,13 @@ class Problem:
 
     def outward(self) -> Iterator[Widths]:
         """Every feasible candidate once, from the narrowest outward (breadth first): ends when all are found."""
+        return iter(self._outward)
+
+    @cached_property
+    def _outward(self) -> Remembered[Widths]:
+        return Remembered(self._walk())
+
+    def _walk(self) -> Iterator[Widths]:
         start = (0,) * len(self.sizes)
         queue, met = deque([start]), {start}
         while queue:

@@ -11,6 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,7 +63,7 @@ class Polynomial:
 
     def _of_columns(self, columns: IntArray) -> IntArray:
         total = np.full(columns.shape[1], self.terms.get((), 0), dtype=np.int64)
-        for first, rest in self._by_first_group().items():
+        for first, rest in self._by_first_group.items():
             inner = np.zeros(columns.shape[1], dtype=np.int64)
             for others, coefficient in rest:
                 factor: Any = coefficient
@@ -72,6 +73,7 @@ class Polynomial:
             total += columns[first] * inner
         return total
 
+    @cached_property
     def _by_first_group(self) -> dict[int, list[tuple[tuple[int, ...], int]]]:
         """The non-constant terms, factored: first group -> (other groups, coefficient)."""
         factored: dict[int, list[tuple[tuple[int, ...], int]]] = defaultdict(list)
