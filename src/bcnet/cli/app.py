@@ -16,13 +16,18 @@ from bcnet.cli.common import (
     MACHINE,
     SEARCH,
     TRAINING,
+    Allocator,
     Ignore,
     ImageSize,
+    Layout,
     MinRatio,
     MultipleOf,
     NumChoices,
     Only,
+    Primitives,
+    ScoreBatch,
     page,
+    prepare_process,
 )
 from bcnet.cli.endings import complain, exit_code, guarded, refuse, take_termination_for_a_stop
 from bcnet.cli.preview import DryRun, show_preview
@@ -151,6 +156,10 @@ def search(
     ] = 30.0,
     log: Log = "auto",
     tensorboard: WithTensorBoard = False,
+    layout: Layout = "auto",
+    score_batch: ScoreBatch = None,
+    allocator: Allocator = "keep",
+    primitives: Primitives = None,
     dry_run: DryRun = False,
 ) -> None:
     """Search widths; the help is `_SEARCH_HELP`."""
@@ -182,7 +191,10 @@ def search(
         "only": tuple(only or ()),
         "threads": threads,
         "device": device,
+        "layout": layout,
+        "score_batch_size": score_batch,
     }
+    prepare_process(allocator, primitives)
     if dry_run:
         show_preview(Console(), preview(model, data, **arguments))
         return

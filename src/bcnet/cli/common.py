@@ -21,7 +21,37 @@ Ignore = Annotated[
 Only = Annotated[
     list[str] | None, typer.Option(help="Search only these layers, by pattern; repeatable.", rich_help_panel=SPACE)
 ]
+Layout = Annotated[
+    str, typer.Option(help="Of the supernet's weights: auto, contiguous or channels_last.", rich_help_panel=MACHINE)
+]
+ScoreBatch = Annotated[
+    int | None, typer.Option(help="Images scored at once (default: 2,048, or what fits).", rich_help_panel=MACHINE)
+]
+Allocator = Annotated[
+    str, typer.Option(help="keep lets glibc keep freed memory, system leaves it alone.", rich_help_panel=MACHINE)
+]
+Primitives = Annotated[
+    int | None,
+    typer.Option("--primitive-cache", help="Compiled operators that oneDNN keeps.", rich_help_panel=MACHINE, min=0),
+]
 ImageSize = Annotated[int | None, typer.Option(help="Pixels, where not the model's usual ones.")]
+
+
+def prepare_process(allocator: str, primitives: int | None) -> None:
+    """Set up what belongs to the whole process; before torch computes anything.
+
+    Raises:
+        RecipeError: an unknown allocator.
+    """
+    from bcnet.errors import RecipeError
+    from bcnet.pipeline.allocator import keep_memory
+    from bcnet.pipeline.machine import keep_primitives
+
+    if allocator not in ("keep", "system"):
+        raise RecipeError(f"--allocator is keep or system; got {allocator!r}")
+    if allocator == "keep":
+        keep_memory()
+    keep_primitives(primitives)
 
 
 def page(text: str) -> str:

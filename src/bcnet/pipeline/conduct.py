@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from bcnet.errors import RecipeError
 from bcnet.pipeline.estimate import estimate
-from bcnet.pipeline.machine import threads
+from bcnet.pipeline.machine import described, threads
 from bcnet.pipeline.plan import stages_ahead
 from bcnet.pipeline.progress import Reporter, Together
 from bcnet.pipeline.record import RunRecord
@@ -45,6 +45,7 @@ def conduct(
         planned = stages_ahead(settings, subject, {file.name for file in path.iterdir()})
         ahead = [stage for stage in planned if stages is None or stage.name in stages]
         both.plan(ahead)
+        both.note(described(settings))
         expected = estimate(settings, subject, ahead)
         for line in expected.lines() if expected is not None else ():
             both.note(line)

@@ -145,7 +145,8 @@ def settle(
         final=final,
         **settings,
     )
-    settled = request.settled(read_settings(path) if (path / "settings.json").exists() else None)
+    stored = read_settings(path) if (path / "settings.json").exists() else None
+    settled = request.settled(stored, largest_activation=source.largest_activation())
     return prepare(source, settled), settled
 
 

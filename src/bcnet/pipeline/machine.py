@@ -1,11 +1,33 @@
-"""What a run does with the machine it is on."""
+"""What a run does with the machine it is on: plain rules, each with what was measured for it (docs/machine.md).
+
+What a rule chooses goes into the run's settings when it starts, so that results do not change where it goes on; what
+results do not depend on (the allocator, oneDNN's cache) is chosen anew by every process.
+"""
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import torch
+from torch import nn
+
+from bcnet.pipeline.allocator import keeps_memory
+
+if TYPE_CHECKING:
+    from bcnet.pipeline.settings import Settings
+
+Layout = Literal["auto", "channels_last", "contiguous"]
+PRIMITIVES = 8192  # that oneDNN keeps; its own default is 1,024
+_PRIMITIVES_VARIABLE = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+_SCORE_BATCH = 2048  # images (spec, section 5)
+_LEAST_SCORE_BATCH = 64
+_SCORING_SHARE = 4  # of the free memory, one in so many parts
+_TENSORS_AT_ONCE = 3  # of a layer's size in a forward pass
 
 
 @contextmanager
@@ -17,3 +39,91 @@ def threads(count: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def usual_threads(group: Path = Path("/sys/fs/cgroup")) -> int:
+    """torch's number of CPU threads, but no more than a container's quota (control groups, version 2) lets run.
+
+    torch sees the processor's cores, not the quota; threads beyond it only wait for each other.
+    """
+    try:
+        quota, period = (group / "cpu.max").read_text().split()
+        allowed = math.ceil(int(quota) / int(period))  # no quota reads "max"
+    except (OSError, ValueError, ZeroDivisionError):
+        return torch.get_num_threads()
+    return max(1, min(torch.get_num_threads(), allowed))
+
+
+def layout_of(wish: Layout, device: torch.device) -> Layout:
+    """The memory format of the supernet's weights that `wish` means on the device: never "auto".
+
+    Images are channels-last everywhere. GPUs want the weights so too. A CPU copies a slice of channels-last weights
+    into its own format at every call, and slices of contiguous ones are cheaper to read.
+    """
+    if wish != "auto":
+        return wish
+    return "contiguous" if device.type == "cpu" else "channels_last"
+
+
+def memory_format(layout: Layout) -> torch.memory_format:
+    """torch's name for a settled layout."""
+    return torch.contiguous_format if layout == "contiguous" else torch.channels_last
+
+
+def score_batch(largest: int, free: int | None) -> int:
+    """Images to score at once: 2,048, halved while a layer's tensors would take more than a quarter of free memory.
+
+    `largest` is the size of the largest activation for one image, `free` what is free, in bytes.
+
+    Example: ResNet50 at 224 pixels has 3.2 MB: with 24 GB free, batches of 512.
+    """
+    batch = _SCORE_BATCH
+    while (
+        free is not None and batch > _LEAST_SCORE_BATCH and batch * _TENSORS_AT_ONCE * largest > free / _SCORING_SHARE
+    ):
+        batch //= 2
+    return batch
+
+
+@torch.no_grad()
+def largest_activation(model: nn.Module, example: torch.Tensor) -> int:
+    """Bytes of the largest output of any module, for one image of `example` `(batch, ...)`."""
+    largest = 0
+
+    def hear(part: nn.Module, given: object, output: object) -> None:
+        nonlocal largest
+        if isinstance(output, torch.Tensor):
+            largest = max(largest, output.nbytes // len(example))
+
+    handles = [part.register_forward_hook(hear) for part in model.modules()]
+    try:
+        model(example)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return largest
+
+
+def described(settings: Settings) -> str:
+    """One line on what settled settings do with the machine, and what this process does."""
+    count, precision = settings.threads, settings.supernet.precision
+    parts = [
+        f"{settings.device}, {count} CPU thread{'' if count == 1 else 's'}",
+        precision if precision == settings.final.precision else f"{precision} ({settings.final.precision} at the end)",
+        f"supernet weights {settings.layout.replace('_', '-')}",
+        f"scores in batches of {settings.score_batch_size:,}",
+        "freed memory kept" if keeps_memory() else "the system's allocator",
+        f"{int(os.environ.get(_PRIMITIVES_VARIABLE, 1024)):,} operators cached",
+    ]
+    return f"Machine: {', '.join(parts)}."
+
+
+def keep_primitives(capacity: int | None = None) -> int:
+    """Let oneDNN keep `capacity` compiled operators, by default those of the environment or `PRIMITIVES`; how many.
+
+    A search meets more shapes than oneDNN's own default holds. Read when the first operator is compiled: call it
+    before.
+    """
+    if capacity is not None:
+        os.environ[_PRIMITIVES_VARIABLE] = str(capacity)
+    return int(os.environ.setdefault(_PRIMITIVES_VARIABLE, str(PRIMITIVES)))

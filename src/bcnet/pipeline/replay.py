@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from bcnet.errors import ModelError, RunError
-from bcnet.pipeline.machine import threads
+from bcnet.pipeline.machine import memory_format, threads
 from bcnet.pipeline.run_directory import RunDirectory, check_usable, read_settings
 from bcnet.pipeline.settings import Settings
 from bcnet.pipeline.subject import ModelLike, make_model, trace
@@ -44,7 +44,8 @@ def replay(run_dir: str | Path, model: ModelLike | None = None) -> Replay:
     if directory.read("space.json")["fingerprint"] != space.fingerprint():
         raise ModelError(f"a replay needs the model of the run, {settings.model!r}; got one of another width space")
     trainee = _trainee(network, space, settings, incident)
-    trainee.module.to(_device(settings), memory_format=torch.channels_last)  # type: ignore[call-overload]
+    layout = settings.layout if isinstance(trainee, SupernetTrainee) else "channels_last"
+    trainee.module.to(_device(settings), memory_format=memory_format(layout))  # type: ignore[call-overload]
     with threads(settings.threads):
         return replay_step(trainee, incident)
 

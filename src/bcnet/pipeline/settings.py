@@ -10,6 +10,8 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, StrictFloat, StrictInt, ValidationError
 
 from bcnet.errors import RecipeError
+from bcnet.pipeline.machine import Layout, layout_of, score_batch, usual_threads
+from bcnet.pipeline.memory import free_bytes
 from bcnet.searchers import Metric
 from bcnet.space import Budget
 from bcnet.train import Recipe, resolve_precision
@@ -26,8 +28,9 @@ class Settings(BaseModel):
     `validation_fraction` of the training images scores candidates, another `fresh_fraction` scores the `rescored` best
     again; neither takes part in training the supernet. `score` is what is made of those images, as in
     `SupernetEvaluator`. `search_seed` and `final_seed` are those of the search and of the networks trained from scratch
-    where they are not `seed`. `widths`, where given, are trained instead of searched. `threads` and `device`, where
-    left open, are what the run started with. What the recipes say about steps that go wrong
+    where they are not `seed`. `widths`, where given, are trained instead of searched. `layout` is the memory format of
+    the supernet's weights. `threads`, `device`, `layout` and `score_batch_size`, where left open, are what the run
+    started with (`bcnet.pipeline.machine`). What the recipes say about steps that go wrong
     (`bcnet.train.recipe.HEALTH`) may change from one start of a run to the next; all other settings are its identity.
 
     Raises:
@@ -56,13 +59,14 @@ class Settings(BaseModel):
     parents: PositiveInt = 10
     validation_fraction: float = Field(default=0.1, gt=0, lt=0.5)
     fresh_fraction: float = Field(default=0.1, gt=0, lt=0.5)
-    score_batch_size: PositiveInt = 2048
+    score_batch_size: PositiveInt | None = None
     rescored: PositiveInt = 10
     search_seed: NonNegativeInt | None = None
     final_seed: NonNegativeInt | None = None
     widths: tuple[PositiveInt, ...] | None = None
     threads: PositiveInt | None = None
     device: str | None = None
+    layout: Layout = "auto"
 
     @property
     def budget(self) -> Budget:
@@ -78,16 +82,26 @@ class Settings(BaseModel):
         """All settings, as JSON takes them, but for those that may change."""
         return self.model_dump(mode="json", exclude={"supernet": set(HEALTH), "final": set(HEALTH)})
 
-    def settled(self, stored: Settings | None = None) -> Settings:
-        """The settings with what was left open (threads, device, precision) taken from `stored`, else from here.
+    def settled(self, stored: Settings | None = None, *, largest_activation: int = 0) -> Settings:
+        """The settings with what was left open taken from `stored`, else by the rules of `machine` for this one.
+
+        That are device, threads, precisions, layout and `score_batch_size`; `largest_activation` is in bytes for one
+        image at full width.
 
         Raises:
             RecipeError: the device is none that torch has here, or cannot compute in the precision.
         """
         device = self.device or (stored.device if stored else None) or _best_device()
-        threads = self.threads or (stored.threads if stored else None) or torch.get_num_threads()
         place = check_device(device)
-        settled: dict[str, Any] = {"device": device, "threads": threads}
+        before = stored or self
+        settled: dict[str, Any] = {
+            "device": device,
+            "threads": self.threads or before.threads or usual_threads(),
+            "layout": layout_of(self.layout if self.layout != "auto" else before.layout, place),
+            "score_batch_size": self.score_batch_size
+            or before.score_batch_size
+            or score_batch(largest_activation, free_bytes(place)),
+        }
         for name in ("supernet", "final"):
             recipe: Recipe = getattr(self, name)
             precision = recipe.precision

@@ -236,6 +236,7 @@ def _outcome(file: Path, state: Mapping[str, Any]) -> tuple[Accuracy, int]:
 
 def _test(context: Context, network: nn.Module) -> Accuracy:
     data, recipe = context.subject.data, context.settings.final
+    assert context.settings.score_batch_size is not None
     batches = all_batches(data.test, min(context.settings.score_batch_size, len(data.test)), data.normaliser)
     return accuracy(network, batches, precision=recipe.precision)
 

@@ -15,6 +15,7 @@ from bcnet.data.batches import Batch
 from bcnet.errors import DataError, ModelError
 from bcnet.models import ModelSpec, create
 from bcnet.pipeline.inputs import InputFacts
+from bcnet.pipeline.machine import largest_activation, memory_format
 from bcnet.pipeline.settings import Settings
 from bcnet.space import WidthSpace
 from bcnet.train import derived_seed
@@ -41,6 +42,15 @@ class Source:
     def input(self) -> InputFacts:
         """What the networks take."""
         return InputFacts(self.data.image_shape, self.data.class_names, self.data.normaliser)
+
+    def largest_activation(self) -> int:
+        """Bytes of the largest activation of the model for one image; 0 where it does not run on the images."""
+        try:
+            return largest_activation(
+                copy.deepcopy(self.model).eval(), self.data.normaliser(self.data.train.pixels[:2])
+            )
+        except Exception:  # tracing says what is wrong with it
+            return 0
 
 
 @dataclass(frozen=True)
@@ -112,7 +122,7 @@ def prepare(source: Source, settings: Settings) -> Subject:
     space.uniform(macs=settings.budget_macs, params=settings.budget_params)
     assert settings.device is not None
     data = source.data.to(settings.device)
-    model = copy.deepcopy(source.model).to(settings.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model = copy.deepcopy(source.model).to(settings.device, memory_format=memory_format(settings.layout))  # type: ignore[call-overload]
     fresh_seed, validation_seed = (derived_seed(settings.seed, part) for part in ("fresh", "validation"))
     rest, fresh = split_validation(data.train, settings.fresh_fraction, seed=fresh_seed)
     share = settings.validation_fraction / (1 - settings.fresh_fraction)
@@ -147,6 +157,7 @@ def _training_batches(data: DataSet, images: Images, batch_size: int) -> Trainin
 
 
 def _scoring_batches(data: DataSet, images: Images, settings: Settings) -> list[Batch]:
+    assert settings.score_batch_size is not None
     size = min(settings.score_batch_size, len(images))
     return fixed_batches(images, size, data.normaliser, seed=settings.seed)
 
