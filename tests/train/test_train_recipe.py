@@ -16,8 +16,8 @@ BASE = {"lr": 0.1, "batch_size": 8, "epochs": 10}
         ({"epochs": 1.5}, r"'epochs' must be a valid integer.*; got 1.5"),
         ({"optimizer": "adam"}, r"'optimizer' must be 'sgd-nesterov' or 'rmsprop'; got 'adam'"),
         ({"precision": "fp8"}, r"'precision' must be 'auto', 'fp32', 'bf16' or 'fp16'"),
-        ({"schedule": {"kind": "step"}}, r"key 'schedule.step.milestones' is required"),
-        ({"schedule.final": 1}, r"unknown key 'schedule.cosine.final'"),
+        ({"schedule": {"kind": "step"}}, r"key 'schedule.milestones' is required"),
+        ({"schedule.final": 1}, r"unknown key 'schedule.final'"),
         ({"lr.deep": 1}, r"'lr' has no settings inside"),
         ({"distillation.weight": 2}, r"'distillation.weight' must be less than or equal to 1; got 2"),
     ],
@@ -113,3 +113,21 @@ def test_exponential_schedule_decays_every_n_epochs():
 def test_one_step_is_no_division_by_zero():
     recipe = Recipe(lr=0.1, batch_size=1, epochs=1, schedule=Cosine())
     assert learning_rate(recipe, 0, 1) == 0.1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"schedule.final_lr": 0.3}, r"'schedule.final_lr' must be at most 'lr', 0.1; got 0.3"),
+        ({"schedule.kind": "step", "schedule.milestones": [9, 3]}, r"'schedule.milestones' must ascend; got \[9, 3\]"),
+        ({"augmentation.kind": "cutout"}, "'augmentation' must be .*'cutout'"),
+        ({"augmentation.kind": "crop", "augmentation.min_area": 0.5}, "unknown key 'augmentation.min_area'"),
+        (
+            {"augmentation.kind": "resized-crop", "augmentation.min_area": 2},
+            "'augmentation.min_area' must",
+        ),
+    ],
+)
+def test_impossible_combinations_are_refused(changes, message):
+    with pytest.raises(RecipeError, match=message):
+        load_recipe("resnet50-imagenet").changed(changes)

@@ -172,7 +172,7 @@ def evolve(
             macs=None if budget is None else parse.limit(budget),
             params=None if params_budget is None else parse.limit(params_budget, "--params-budget"),
         )
-    settings = {"population": population, "generations": generations, "score": score}
+    settings: dict[str, Any] = {"population": population, "generations": generations, "score": score}
     given = {key: value for key, value in settings.items() if value is not None}
     carry_out(
         lambda reporter: run_evolve(

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from bcnet.cli import again, results, status
+from bcnet.cli import again, recipes, results, status
 from bcnet.cli import replay as replaying
 from bcnet.cli.carry_out import Log, WithTensorBoard, carry_out
 from bcnet.cli.common import (
@@ -265,6 +265,7 @@ app.command(help=page(results.EXPORT_HELP))(results.export)
 app.command(help=page(again.TRAIN_HELP))(again.train)
 app.command(help=page(again.EVOLVE_HELP))(again.evolve)
 app.command(help=page(again.RETRAIN_HELP))(again.retrain)
+app.command("recipes", help=page(recipes.HELP))(recipes.recipes)
 app.command("status", help=page(status.HELP))(status.status)
 app.command("replay", help=page(replaying.HELP))(replaying.replay)
 

@@ -2,6 +2,8 @@
 
 from bcnet.data.augmentation import Augmentation, usual_augmentation
 from bcnet.data.batches import Batch, TrainingBatches, all_batches, fixed_batches
+from bcnet.data.big_images import ResizedCrop
+from bcnet.data.files import FilePixels
 from bcnet.data.images import DataSet, Images, Normaliser
 from bcnet.data.named import NAMES, load
 from bcnet.data.splits import split_validation
@@ -11,8 +13,10 @@ __all__ = [
     "Augmentation",
     "Batch",
     "DataSet",
+    "FilePixels",
     "Images",
     "Normaliser",
+    "ResizedCrop",
     "TrainingBatches",
     "all_batches",
     "fixed_batches",

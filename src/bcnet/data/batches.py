@@ -5,12 +5,14 @@ A batch is a pair: floats `(batch, C, H, W)`, normalised and channels-last, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
 
 from bcnet.data.augmentation import Augmentation
+from bcnet.data.big_images import ResizedCrop
+from bcnet.data.files import FilePixels
 from bcnet.data.images import Images, Normaliser
 from bcnet.errors import DataError
 
@@ -30,7 +32,7 @@ class TrainingBatches:
     images: Images
     batch_size: int
     normaliser: Normaliser
-    augmentation: Augmentation
+    augmentation: Augmentation | ResizedCrop
 
     def __post_init__(self) -> None:
         _check_batch_size(self.batch_size, len(self.images))
@@ -41,10 +43,15 @@ class TrainingBatches:
     def epoch(self, generator: torch.Generator) -> Iterator[Batch]:
         """One pass over the images in an order of `generator`'s."""
         order = _permutation(len(self.images), generator).to(self.images.pixels.device)
-        for number in range(len(self)):
-            index = order[number * self.batch_size : (number + 1) * self.batch_size]
-            pixels = self.augmentation(self.images.pixels[index], generator)
+        chunks = order[: len(self) * self.batch_size].view(-1, self.batch_size)
+        for index, pixels in zip(chunks, self._augmented(chunks, generator), strict=True):
             yield self.normaliser(pixels), self.images.labels[index]
+
+    def _augmented(self, chunks: torch.Tensor, generator: torch.Generator) -> Iterator[torch.Tensor]:
+        source = self.images.pixels
+        if isinstance(source, FilePixels):
+            return source.batches(chunks.tolist(), self.augmentation, generator)
+        return (self.augmentation(source[index], generator) for index in chunks)
 
 
 def fixed_batches(images: Images, batch_size: int, normaliser: Normaliser, *, seed: int = 0) -> list[Batch]:
@@ -58,7 +65,9 @@ def fixed_batches(images: Images, batch_size: int, normaliser: Normaliser, *, se
     _check_batch_size(batch_size, len(images))
     order = _permutation(len(images), torch.Generator().manual_seed(seed)).to(images.pixels.device)
     whole = order[: len(images) // batch_size * batch_size].view(-1, batch_size)
-    return [(normaliser(images.pixels[index]), images.labels[index]) for index in whole]
+    return [
+        (normaliser(pixels), images.labels[index]) for index, pixels in zip(whole, _decoded(images, whole), strict=True)
+    ]
 
 
 def all_batches(images: Images, batch_size: int, normaliser: Normaliser) -> Iterator[Batch]:
@@ -68,8 +77,17 @@ def all_batches(images: Images, batch_size: int, normaliser: Normaliser) -> Iter
         DataError: a batch size below 1.
     """
     _check_batch_size(min(batch_size, len(images)), len(images))
-    slices = (slice(start, start + batch_size) for start in range(0, len(images), batch_size))
-    return ((normaliser(images.pixels[part]), images.labels[part]) for part in slices)
+    parts = torch.arange(len(images), device=images.labels.device).split(batch_size)  # type: ignore[no-untyped-call]
+    return (
+        (normaliser(pixels), images.labels[part]) for part, pixels in zip(parts, _decoded(images, parts), strict=True)
+    )
+
+
+def _decoded(images: Images, parts: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
+    source = images.pixels
+    if isinstance(source, FilePixels):
+        return source.batches([part.tolist() for part in parts])
+    return (source[part] for part in parts)
 
 
 def _permutation(count: int, generator: torch.Generator) -> torch.Tensor:

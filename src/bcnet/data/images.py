@@ -6,6 +6,7 @@ Pixels stay bytes until a batch is drawn: a data set such as CIFAR-10 takes 184 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,10 +15,15 @@ from typing import Any
 import torch
 
 from bcnet.data.augmentation import Augmentation, usual_augmentation
+from bcnet.data.big_images import ResizedCrop
 from bcnet.data.conversion import read_items
-from bcnet.data.decoding import Labelled
+from bcnet.data.files import FilePixels
 from bcnet.errors import DataError
 
+SomeImages = tuple[torch.Tensor | FilePixels, torch.Tensor]
+"""Pixels and labels, wherever the pixels are."""
+
+_IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and standard deviation of each channel
 _CHUNK = 4096  # images turned to float at once
 
 
@@ -25,15 +31,19 @@ _CHUNK = 4096  # images turned to float at once
 class Images:
     """`pixels`, uint8 of shape `(n, C, H, W)`, with `labels`, int64 of shape `(n,)`, on one device.
 
+    Pixels may stay in their files (`FilePixels`); such images stay on the CPU, batch by batch.
+
     Raises:
         DataError: another type or shape, no images at all, or a label below 0.
     """
 
-    pixels: torch.Tensor
+    pixels: torch.Tensor | FilePixels
     labels: torch.Tensor
 
     def __post_init__(self) -> None:
-        _check_tensor("pixels", self.pixels, torch.uint8, 4, "(x * 255).round().to(torch.uint8) makes bytes of [0, 1]")
+        if not isinstance(self.pixels, FilePixels):
+            hint = "(x * 255).round().to(torch.uint8) makes bytes of [0, 1]"
+            _check_tensor("pixels", self.pixels, torch.uint8, 4, hint)
         _check_tensor("labels", self.labels, torch.int64, 1, "labels.long() converts other integers")
         if len(self.pixels) != len(self.labels):
             raise DataError(f"every image has one label; got {len(self.pixels)} images and {len(self.labels)} labels")
@@ -58,7 +68,9 @@ class Images:
         return channels, height, width
 
     def to(self, device: torch.device | str) -> Images:
-        """The same images on another device."""
+        """The same images on another device; those in files stay where they are."""
+        if isinstance(self.pixels, FilePixels):
+            return self
         return Images(self.pixels.to(device), self.labels.to(device))
 
     def subset(self, indices: torch.Tensor | Sequence[int]) -> Images:
@@ -72,7 +84,17 @@ class Images:
             raise DataError(
                 f"indices are from 0 to {len(self) - 1}; got some from {int(index.min())} to {int(index.max())}"
             )
-        return Images(self.pixels[index], self.labels[index])
+        chosen = self.pixels.subset(index) if isinstance(self.pixels, FilePixels) else self.pixels[index]
+        return Images(chosen, self.labels[index])
+
+    def digest(self) -> str:
+        """A text that tells these images and labels from any others."""
+        digest = hashlib.sha256(self.labels.cpu().contiguous().numpy().tobytes())
+        if isinstance(self.pixels, FilePixels):
+            digest.update(self.pixels.digest().encode())
+        else:
+            digest.update(self.pixels.cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -87,7 +109,12 @@ class Normaliser:
 
     @classmethod
     def of(cls, images: Images) -> Normaliser:
-        """The mean and standard deviation of each channel over all pixels. A constant channel is only centred."""
+        """The mean and standard deviation of each channel over all pixels. A constant channel is only centred.
+
+        Images in files have those of ImageNet, as is usual: reading them all would take hours.
+        """
+        if isinstance(images.pixels, FilePixels):
+            return cls(*_IMAGENET)
         total = torch.zeros(images.image_shape[0], dtype=torch.float64, device=images.pixels.device)
         squares = torch.zeros_like(total)
         for start in range(0, len(images), _CHUNK):
@@ -123,7 +150,7 @@ class DataSet:
     train: Images
     test: Images
     class_names: tuple[str, ...]
-    augmentation: Augmentation
+    augmentation: Augmentation | ResizedCrop
     notes: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:
@@ -169,18 +196,19 @@ class DataSet:
     @classmethod
     def from_tensors(
         cls,
-        train: Labelled,
-        test: Labelled,
+        train: SomeImages,
+        test: SomeImages,
         *,
         name: str = "tensors",
         class_names: Sequence[str] | None = None,
-        augmentation: Augmentation | None = None,
+        augmentation: Augmentation | ResizedCrop | None = None,
         notes: Sequence[str] = (),
     ) -> DataSet:
         """A data set of `(pixels, labels)` pairs: bytes `(n, C, H, W)` and integers `(n,)`.
 
         Without `class_names` the classes are the numbers up to the highest training label. Without `augmentation`:
-        crops with an eighth of the size as padding, and flips for colour images (`usual_augmentation`).
+        crops with an eighth of the size as padding, and flips for colour images (`usual_augmentation`); random resized
+        crops and flips for images in files.
 
         Raises:
             DataError: what `Images` and `DataSet` refuse.
@@ -189,7 +217,8 @@ class DataSet:
         if class_names is None:
             class_names = [str(number) for number in range(_count_classes(parts[0]))]
         if augmentation is None:
-            augmentation = usual_augmentation(parts[0].image_shape)
+            in_files = isinstance(parts[0].pixels, FilePixels)
+            augmentation = ResizedCrop() if in_files else usual_augmentation(parts[0].image_shape)
         return cls(name, parts[0], parts[1], tuple(class_names), augmentation, tuple(notes))
 
     @classmethod

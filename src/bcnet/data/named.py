@@ -10,13 +10,13 @@ import torch
 from PIL import Image
 
 from bcnet.data.decoding import fit, stack
-from bcnet.data.folders import load_image_folder
+from bcnet.data.folders import load_image_folder, load_imagenet
 from bcnet.data.images import DataSet
 from bcnet.data.splits import hold_out
 from bcnet.data.tables import load_hub, load_parquet
 from bcnet.errors import DataError
 
-NAMES = ("digits", "cifar10", "parquet:PATH", "imagefolder:PATH", "hf:ORG/NAME")
+NAMES = ("digits", "cifar10", "parquet:PATH", "imagefolder:PATH", "imagenet:PATH", "hf:ORG/NAME")
 _CIFAR10 = "uoft-cs/cifar10"
 
 
@@ -28,6 +28,7 @@ def load(name: str, *, image_size: int | None = None) -> DataSet:
     - `parquet:PATH`: a file, or a folder with `train*.parquet` and `test*.parquet` or `validation*.parquet`, with an
       image column (`image`, `img` or `image.bytes`) and integer labels (`label`);
     - `imagefolder:PATH`: `train/CLASS/...` and `test/CLASS/...` (or `val`);
+    - `imagenet:PATH`: `train/CLASS/...` and `val/CLASS/...`, decoded batch by batch, never all in memory;
     - `hf:ORG/NAME`: any such set of the Hugging Face hub.
 
     Given an `image_size`, every image is resized to it (shorter side, bicubic) and cropped to the centre square;
@@ -47,6 +48,8 @@ def load(name: str, *, image_size: int | None = None) -> DataSet:
         return load_parquet(Path(place).expanduser(), image_size)
     if kind == "imagefolder" and place:
         return load_image_folder(Path(place).expanduser(), image_size)
+    if kind == "imagenet":
+        return load_imagenet(Path(place).expanduser(), image_size)
     if kind == "hf" and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", place):
         return load_hub(name, place, image_size)
     near = get_close_matches(name, NAMES[:2], n=1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from bcnet.data.decoding import Labelled
-from bcnet.data.images import Images
+from bcnet.data.files import FilePixels
+from bcnet.data.images import Images, SomeImages
 from bcnet.errors import DataError
 
 _TEST_SHARE = 0.2  # of sources that have no test images
@@ -26,12 +26,15 @@ def split_validation(images: Images, fraction: float = 0.1, *, seed: int = 0) ->
     return images.subset((~held_out).nonzero().flatten()), images.subset(held_out.nonzero().flatten())
 
 
-def hold_out(data: Labelled) -> tuple[Labelled, Labelled, str]:
+def hold_out(data: SomeImages) -> tuple[SomeImages, SomeImages, str]:
     """Training and test images, a fixed fifth of every class being the latter, and a note that says so."""
     pixels, labels = data
     mask = _stratified_mask(labels, _TEST_SHARE, seed=0)
     note = f"there are no test images: a fixed fifth of every class is held out, {int(mask.sum())} of {len(mask)}"
-    return (pixels[~mask], labels[~mask]), (pixels[mask], labels[mask]), note
+    kept, held = (~mask).nonzero().flatten(), mask.nonzero().flatten()
+    if isinstance(pixels, FilePixels):
+        return (pixels.subset(kept), labels[kept]), (pixels.subset(held), labels[held]), note
+    return (pixels[kept], labels[kept]), (pixels[held], labels[held]), note
 
 
 def _stratified_mask(labels: torch.Tensor, fraction: float, seed: int) -> torch.Tensor:

@@ -94,8 +94,8 @@ def _from_tables(name: str, tables: Mapping[str, Any], image_size: int | None) -
     train = _read(f"{name}, train", tables["train"], image_size)
     test_split = next((split for split in ("test", "validation") if split in tables), None)
     if test_split is None:
-        train, test, note = hold_out(train)
-        return DataSet.from_tensors(train, test, name=name, class_names=class_names, notes=[note])
+        rest, held, note = hold_out(train)
+        return DataSet.from_tensors(rest, held, name=name, class_names=class_names, notes=[note])
     test = _read(f"{name}, {test_split}", tables[test_split], image_size)
     return DataSet.from_tensors(train, test, name=name, class_names=class_names)
 

@@ -14,11 +14,12 @@ from bcnet.data import DataSet, Images, TrainingBatches, fixed_batches, load, sp
 from bcnet.data.batches import Batch
 from bcnet.errors import DataError, ModelError
 from bcnet.models import ModelSpec, create
+from bcnet.pipeline.augmenting import augmentation_of, held_out_share
 from bcnet.pipeline.inputs import InputFacts
 from bcnet.pipeline.machine import largest_activation, memory_format
 from bcnet.pipeline.settings import Settings
 from bcnet.space import WidthSpace
-from bcnet.train import derived_seed
+from bcnet.train import Recipe, derived_seed
 
 ModelLike = nn.Module | Callable[[], nn.Module] | str
 Factory = Callable[[], nn.Module]
@@ -124,15 +125,16 @@ def prepare(source: Source, settings: Settings) -> Subject:
     data = source.data.to(settings.device)
     model = copy.deepcopy(source.model).to(settings.device, memory_format=memory_format(settings.layout))  # type: ignore[call-overload]
     fresh_seed, validation_seed = (derived_seed(settings.seed, part) for part in ("fresh", "validation"))
-    rest, fresh = split_validation(data.train, settings.fresh_fraction, seed=fresh_seed)
-    share = settings.validation_fraction / (1 - settings.fresh_fraction)
+    shares = [held_out_share(data.train, f) for f in (settings.fresh_fraction, settings.validation_fraction)]
+    rest, fresh = split_validation(data.train, shares[0], seed=fresh_seed)
+    share = shares[1] / (1 - shares[0])
     training, validation = split_validation(rest, share, seed=validation_seed)
     return Subject(
         source,
         model,
         space,
-        _training_batches(data, training, settings.supernet.batch_size),
-        _training_batches(data, data.train, settings.final.batch_size),
+        _training_batches(data, training, settings.supernet),
+        _training_batches(data, data.train, settings.final),
         _scoring_batches(data, validation, settings),
         _scoring_batches(data, fresh, settings),
         data,
@@ -152,14 +154,15 @@ def trace(model: nn.Module, example: torch.Tensor, settings: Settings) -> WidthS
     )
 
 
-def _training_batches(data: DataSet, images: Images, batch_size: int) -> TrainingBatches:
-    return TrainingBatches(images, batch_size, data.normaliser, data.augmentation)
+def _training_batches(data: DataSet, images: Images, recipe: Recipe) -> TrainingBatches:
+    return TrainingBatches(images, recipe.batch_size, data.normaliser, augmentation_of(recipe, data))
 
 
 def _scoring_batches(data: DataSet, images: Images, settings: Settings) -> list[Batch]:
     assert settings.score_batch_size is not None
     size = min(settings.score_batch_size, len(images))
-    return fixed_batches(images, size, data.normaliser, seed=settings.seed)
+    batches = fixed_batches(images, size, data.normaliser, seed=settings.seed)
+    return [(x.to(settings.device), y.to(settings.device)) for x, y in batches]
 
 
 def _usual_size(spec: ModelSpec) -> int | None:
@@ -218,8 +221,4 @@ def _digest_of_weights(model: nn.Module) -> str:
 
 
 def _digest_of_images(data: DataSet) -> str:
-    digest = hashlib.sha256()
-    for images in (data.train, data.test):
-        for tensor in (images.pixels, images.labels):
-            digest.update(tensor.cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()[:12]
+    return hashlib.sha256(f"{data.train.digest()} {data.test.digest()}".encode()).hexdigest()[:12]

@@ -8,11 +8,21 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
 
 from bcnet.errors import RecipeError
 
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
+_KINDS = ("schedule", "augmentation")
 HEALTH = ("on_bad_step", "max_bad_steps", "explosion_factor")
 
 
@@ -56,15 +66,40 @@ class Distillation(_Frozen):
     weight: float = Field(default=0.5, ge=0, le=1)
 
 
+class Crop(_Frozen):
+    """Random crops of the image with `padding` black pixels around it, and flips: small images.
+
+    Example: CIFAR-10, `Crop(padding=4)`.
+    """
+
+    kind: Literal["crop"] = "crop"
+    padding: NonNegativeInt = 4
+    flip: bool = True
+
+
+class AreaCrop(_Frozen):
+    """Random parts of `min_area` to all of the image's area, resized, flips, and shifted colours: big images.
+
+    Example: ImageNet, `AreaCrop(min_area=0.08, colour_jitter=0.4)`.
+    """
+
+    kind: Literal["resized-crop"] = "resized-crop"
+    min_area: float = Field(default=0.08, gt=0, le=1)
+    flip: bool = True
+    colour_jitter: float = Field(default=0.0, ge=0, lt=1)
+
+
 Schedule = Annotated[Cosine | Steps | Exponential, Field(discriminator="kind")]
+Augmenting = Annotated[Crop | AreaCrop, Field(discriminator="kind")]
 
 
 class Recipe(_Frozen):
     """How a network, or a supernet, is trained (spec, section 7).
 
     `lr` is the peak learning rate, for the batch size given. `weight_decay` holds for every parameter as in the paper,
-    unless `decay_norm_and_bias` is off. `clip_norm` limits the gradient's L2 norm. `precision` "auto" takes bf16 where
-    the device computes in it, fp16 on older GPUs, fp32 elsewhere.
+    unless `decay_norm_and_bias` is off. `augmentation` is what suits the data set where it is left out. `clip_norm`
+    limits the gradient's L2 norm. `precision` "auto" takes bf16 where the device computes in it, fp16 on older GPUs,
+    fp32 elsewhere.
 
     The settings named in `HEALTH` say what happens when training goes wrong (`bcnet.train.health`); a run goes on with
     other ones. `on_bad_step` "skip" leaves steps out whose loss or gradient is no finite number, at most
@@ -84,12 +119,21 @@ class Recipe(_Frozen):
     schedule: Schedule = Cosine()
     warmup_epochs: float = Field(default=0.0, ge=0)
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    augmentation: Augmenting | None = None
     precision: Precision = "auto"
     clip_norm: PositiveFloat | None = None
     on_bad_step: Literal["stop", "skip"] = "stop"
     max_bad_steps: PositiveInt = 10
     explosion_factor: float | None = Field(default=20.0, gt=1)
     distillation: Distillation | None = None
+
+    @model_validator(mode="after")
+    def _possible(self) -> Recipe:
+        if isinstance(self.schedule, Cosine) and self.schedule.final_lr > self.lr:
+            raise ValueError(f"'schedule.final_lr' must be at most 'lr', {self.lr:g}; got {self.schedule.final_lr:g}")
+        if isinstance(self.schedule, Steps) and list(self.schedule.milestones) != sorted(set(self.schedule.milestones)):
+            raise ValueError(f"'schedule.milestones' must ascend; got {list(self.schedule.milestones)}")
+        return self
 
     def changed(self, changes: Mapping[str, Any]) -> Recipe:
         """The same recipe with other values; a dot reaches inside.
@@ -170,17 +214,21 @@ def _put(document: dict[str, Any], key: str, value: Any) -> None:
         place = place[part]
         if not isinstance(place, dict):
             raise RecipeError(f"recipe key {key!r}: {part!r} has no settings inside; set it directly")
-    if outer == ["schedule"] and last == "kind":
-        place.clear()  # the settings of one kind of schedule mean nothing to another
+    if len(outer) == 1 and outer[0] in _KINDS and last == "kind":
+        place.clear()  # the settings of one kind mean nothing to another
     place[last] = value
 
 
 def _describe_fault(fault: Any, known: tuple[str, ...]) -> str:
-    key = ".".join(str(part) for part in fault["loc"]) or "settings"
+    # Of `schedule` and `augmentation` pydantic names the kind as well: ("schedule", "cosine", "final_lr").
+    parts = [str(part) for place, part in enumerate(fault["loc"]) if not (place == 1 and fault["loc"][0] in _KINDS)]
+    key = ".".join(parts) or "settings"
     if fault["type"] == "extra_forbidden":
         hint = f": the keys are {', '.join(known)}" if known and len(fault["loc"]) == 1 else ""
         return f"unknown key {key!r}{hint}"
     if fault["type"] == "missing":
         return f"key {key!r} is required, and missing"
     expected = fault["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+    if fault["type"] == "value_error" and not fault["loc"]:
+        return str(expected)  # of several keys at once, which the message names
     return f"{key!r} must be {expected}; got {fault['input']!r}"

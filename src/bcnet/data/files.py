@@ -1,0 +1,108 @@
+"""Images that stay in their files until a batch needs them: data sets such as ImageNet do not fit into memory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from bcnet.data.augmentation import Augmentation
+from bcnet.data.big_images import ResizedCrop, centre_crop, draw_base, image_seed
+from bcnet.data.decoding import decode
+from bcnet.errors import DataError
+
+_MOST_WORKERS = 8
+
+
+@dataclass(frozen=True, eq=False)
+class FilePixels:
+    """What a byte tensor of pixels `(n, 3, size, size)` would hold, decoded when it is asked for.
+
+    Indexing gives such tensors: the centre of every image. `workers` processes decode batches, by default one for each
+    core up to eight; how many there are changes nothing else.
+    """
+
+    files: tuple[Path, ...]
+    size: int
+    workers: int = min(_MOST_WORKERS, os.cpu_count() or 1)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """As a tensor's."""
+        return len(self), 3, self.size, self.size
+
+    @property
+    def device(self) -> torch.device:
+        """Batches are decoded on the CPU."""
+        return torch.device("cpu")
+
+    def __getitem__(self, index: slice | torch.Tensor) -> torch.Tensor:
+        places = range(len(self))[index] if isinstance(index, slice) else index.tolist()
+        return torch.cat(list(self.batches([list(places)])))
+
+    def subset(self, index: torch.Tensor) -> FilePixels:
+        """The images at these places."""
+        return replace(self, files=tuple(self.files[i] for i in index.tolist()))
+
+    def digest(self) -> str:
+        """Tells these files from any others by their names and sizes: reading them all would take hours."""
+        parts = "\n".join(f"{'/'.join(file.parts[-3:])} {file.stat().st_size}" for file in self.files)
+        return hashlib.sha256(parts.encode()).hexdigest()
+
+    def batches(
+        self,
+        places: Sequence[Sequence[int]],
+        augmentation: Augmentation | ResizedCrop | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Iterator[torch.Tensor]:
+        """Bytes `(batch, 3, size, size)` of the images at `places`, batch by batch, decoded by the workers.
+
+        Raises:
+            DataError: a file that is no image.
+        """
+        crop = augmentation if isinstance(augmentation, ResizedCrop) else None
+        base = 0 if crop is None or generator is None else draw_base(generator)
+        items = _Decoded(self, crop, base)
+        workers = self.workers if sum(map(len, places)) > 2 * self.workers else 0
+        loader = DataLoader(
+            items,
+            batch_sampler=places,  # type: ignore[arg-type]
+            num_workers=workers,
+            collate_fn=_stacked,
+            generator=torch.Generator(),  # else it would draw from the global one
+        )
+        for pixels in loader:
+            if isinstance(pixels, str):
+                raise DataError(pixels)
+            plain = isinstance(augmentation, Augmentation) and generator is not None
+            yield augmentation(pixels, generator) if plain else pixels  # type: ignore[misc, arg-type]
+
+
+class _Decoded(Dataset[torch.Tensor | str]):
+    """Images as bytes; a fault as its message, since exceptions do not come out of a worker as they are."""
+
+    def __init__(self, pixels: FilePixels, crop: ResizedCrop | None, base: int) -> None:
+        self._pixels, self._crop, self._base = pixels, crop, base
+
+    def __getitem__(self, place: int) -> torch.Tensor | str:
+        file, size = self._pixels.files[place], self._pixels.size
+        try:
+            image = decode(str(file), file).convert("RGB")
+        except DataError as error:
+            return str(error)
+        if self._crop is None:
+            return centre_crop(image, size)
+        return self._crop.one(image, size, image_seed(self._base, place))
+
+
+def _stacked(items: list[torch.Tensor | str]) -> torch.Tensor | str:
+    faults = [item for item in items if isinstance(item, str)]
+    return faults[0] if faults else torch.stack([item for item in items if isinstance(item, torch.Tensor)])
