@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,31 +48,31 @@ def recipes(
         typer.echo(yaml.safe_dump(document, sort_keys=False), nl=False)
         return
     console = Console()
-    console.print(_recipes_table({n: load_recipe(n) for n in recipe_names()}))
-    console.print(_reported_table(reported()))
+    for known in recipe_names():
+        console.print(f"\n[bold]{known}[/bold]: {_in_words(load_recipe(known))}", highlight=False)
+        rows = [row for row in reported() if row.recipe == known]
+        for model in dict.fromkeys(row.model for row in rows):
+            console.print(_reported_table(model, [row for row in rows if row.model == model]))
     runs = measured(results) if results.is_dir() else ()
     if runs:
         console.print(_measured_table(runs))
     else:
-        console.print(f"No finished runs are recorded in {results}/: bcnet search, then studies/result_row.py.")
-
-
-def _recipes_table(found: dict[str, Recipe]) -> Table:
-    table = Table(title="Recipes")
-    for heading in ("recipe", "optimiser", "lr", "schedule", "epochs", "batch", "weight decay", "besides"):
-        table.add_column(heading)
-    for name, recipe in found.items():
-        table.add_row(
-            name,
-            recipe.optimizer,
-            f"{recipe.lr:g}",
-            recipe.schedule.kind,
-            str(recipe.epochs),
-            str(recipe.batch_size),
-            f"{recipe.weight_decay:g}",
-            ", ".join(_besides(recipe)),
+        console.print(
+            f"\nNo finished runs are recorded in {results}/: bcnet search, then studies/result_row.py.", soft_wrap=True
         )
-    return table
+
+
+def _in_words(recipe: Recipe) -> str:
+    return ", ".join(
+        (
+            recipe.optimizer,
+            f"lr {recipe.lr:g} by {recipe.schedule.kind}",
+            f"{recipe.epochs} epochs",
+            f"batch {recipe.batch_size}",
+            f"weight decay {recipe.weight_decay:g}",
+            *_besides(recipe),
+        )
+    )
 
 
 def _besides(recipe: Recipe) -> list[str]:
@@ -84,24 +85,23 @@ def _besides(recipe: Recipe) -> list[str]:
     return [text for text, there in facts.items() if there]
 
 
-def _reported_table(rows: tuple[Reported, ...]) -> Table:
-    table = Table(title="Test top-1 (%) in the paper, trained in full")
-    for heading in ("recipe", "network", "MACs"):
-        table.add_column(heading)
-    for heading in ("original", "Uniform", "Random", "BCNet", "distilled"):
+def _reported_table(model: str, rows: Sequence[Reported]) -> Table:
+    table = Table(title=f"{model}, in the paper: {rows[0].original:.2f} %", title_justify="left")
+    table.add_column("MACs")
+    for heading in ("Uniform", "Random", "BCNet", "BCNet, distilled"):
         table.add_column(heading, justify="right")
     for row in rows:
-        figures = (row.original, row.uniform, row.random, row.ours, row.distilled)
-        table.add_row(row.recipe, row.model, row.budget, *("" if f is None else f"{f:.2f}" for f in figures))
+        figures = (row.uniform, row.random, row.ours, row.distilled)
+        table.add_row(row.budget, *("" if f is None else f"{f:.2f}" for f in figures))
     return table
 
 
 def _measured_table(runs: tuple[Measured, ...]) -> Table:
-    table = Table(title="Test top-1 (%) of ours: mind the epochs")
-    for heading in ("network", "data", "budget", "seed", "epochs", "original", "Uniform", "searched", "recorded in"):
-        table.add_column(heading)
+    table = Table(title="Measured here, test top-1 (%): mind the epochs, of supernet + networks", title_justify="left")
+    for heading in ("network", "data", "budget", "seed", "epochs", "original", "Uniform", "searched"):
+        table.add_column(heading, overflow="fold")
     for run in runs:
         epochs = f"{run.supernet_epochs} + {run.final_epochs}"
         figures = (f"{f:.2f}" for f in (run.original, run.uniform, run.searched))
-        table.add_row(run.model, run.data, run.budget, str(run.seed), epochs, *figures, run.file)
+        table.add_row(run.model, run.data, run.budget.removesuffix(" MACs"), str(run.seed), epochs, *figures)
     return table
