@@ -2,8 +2,8 @@
 
 Four supernets of Channel-Bench-Macro's MobileNet are trained on CIFAR-10 at equal cost (see `ranking_supernets`): BC
 with complement, BC without, UA, and UA with complement. Each scores the same widths, drawn uniformly from the table
-without repetition: by LEFT, by RIGHT and by the mean of both, by accuracy and by negative loss, on images held out of
-the training images. The scores are held against the mean accuracy of the table's three trainings:
+without repetition, on images held out of the training images: by accuracy and by negative loss, by LEFT, and where it
+trains RIGHT too, by that and by the mean of both. They are held against the mean accuracy of the table's three runs:
 
 - Kendall's tau, Spearman's rho, and Kendall's tau after regressing log MACs out of both;
 - regret: the best accuracy of the table among the scored widths within 25, 50 and 75 % of the MACs, minus that of the
@@ -34,7 +34,7 @@ from channel_bench_macro import BUDGETS, Table
 from channel_bench_macro import DATA as TABLE
 from provenance import append_row, finished, provenance
 from ranking_figure import draw
-from ranking_scores import MACS, METRICS, SIDES, Contender, Scored, ScoreFile
+from ranking_scores import MACS, METRICS, Contender, Scored, ScoreFile
 from ranking_statistics import Estimate, kendall, kendall_given, mean_kendall, regret, resamples, spearman
 from ranking_supernets import PATHS_PER_STEP, SUPERNETS, Cell, Score, Scoring, Subject, Training
 
@@ -46,6 +46,7 @@ OUT = ROOT / "results" / "ranking.csv"
 RUNS = ROOT / "runs" / "ranking"
 QUICK = (Training(image_size=8, epochs=1, batch_size=128), Scoring(widths=12, images=64, score_batch_size=32))
 OWN_SIDE = {name: "both" if len(make().sides) == 2 else "left" for name, make in SUPERNETS.items()}
+SIDES_OF = {"both": ("left", "right", "both"), "left": ("left",)}  # an untrained side scores nothing
 
 
 @dataclass(frozen=True)
@@ -131,13 +132,16 @@ class Study:
     def score_rows(self, scores: Mapping[tuple[Widths, Side], Score]) -> list[dict[str, object]]:
         """A row per widths."""
         truth = self.table.score("exact")
+
+        def of_side(widths: Widths, side: Side, metric: str) -> object:
+            return round(getattr(scores[widths, side], metric), 6) if (widths, side) in scores else ""
+
         return [
             {
                 "architecture": " ".join(map(str, widths)),
                 "macs": int(self.table.macs[self.table.rows[widths]]),
                 "table_accuracy": round(float(truth[self.table.rows[widths]]), 4),
-                **{f"{side.name.lower()}_accuracy": round(scores[widths, side].accuracy, 4) for side in Side},
-                **{f"{side.name.lower()}_loss": round(scores[widths, side].loss, 6) for side in Side},
+                **{f"{side.value}_{metric}": of_side(widths, side, metric) for metric in METRICS for side in Side},
             }
             for widths in self.sample
         ]
@@ -166,7 +170,7 @@ def estimate_columns(name: str, estimate: Estimate) -> dict[str, object]:
 
 def finish_cell(study: Study, supernet: str, seed: int) -> None:
     """Add the cell's missing rows."""
-    contenders = [Contender(supernet, side, metric) for side in SIDES for metric in METRICS]
+    contenders = [Contender(supernet, side, metric) for side in SIDES_OF[OWN_SIDE[supernet]] for metric in METRICS]
     missing = [c for c in contenders if not finished(study.out, study.row_key(c, seed))]
     if missing:
         add_rows(study, missing, seed, study.scored(supernet, seed))
@@ -184,7 +188,7 @@ def add_rows(study: Study, contenders: list[Contender], seed: int | str, scored:
     for contender in contenders:
         row = {
             **study.row_key(contender, seed),
-            "paths_per_step": PATHS_PER_STEP,
+            "paths_per_step": "" if contender == MACS else PATHS_PER_STEP,
             **figures(study, scored, contender),
             **{f"{stage}_seconds": seconds.get(stage, "") for stage in ("training", "scoring")},
             "device": study.device,

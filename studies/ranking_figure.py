@@ -23,7 +23,8 @@ def draw(rows_of: Path, settings: Mapping[str, str]) -> None:
 
     with rows_of.open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if all(row[name] == value for name, value in settings.items())]
-    places = [(name, side) for name in reversed(NAMES) for side in ("both", "right", "left")]
+    shown = {(row["supernet"], row["side"]) for row in rows}
+    places = [(name, side) for name in reversed(NAMES) for side in ("both", "right", "left") if (name, side) in shown]
     picture = Figure(figsize=(10, 5), layout="constrained")
     for axis, (column, title) in zip(picture.subplots(1, 2, sharey=True), _PANELS.items(), strict=True):
         for row in (row for row in rows if row["supernet"] in NAMES):

@@ -34,7 +34,7 @@ MACS = Contender("macs")
 
 @dataclass(frozen=True)
 class Scored:
-    """Scored widths of one cell: columns by name, shape `(widths,)` each."""
+    """Scored widths of one cell: columns by name, shape `(widths,)` each, of the sides that were scored."""
 
     columns: Mapping[str, Array]
 
@@ -68,7 +68,7 @@ class ScoreFile:
         if not rows:
             return None
         names = [name for name in rows[0] if name.startswith(("macs", "table_", "left_", "right_"))]
-        return Scored({name: np.array([float(row[name]) for row in rows]) for name in names})
+        return Scored({name: np.array([float(row[name]) for row in rows]) for name in names if rows[0][name]})
 
     def write(self, key: Mapping[str, object], rows: Iterable[Mapping[str, object]]) -> None:
         """Put the rows of a cell into the file, at once, in the place of any that it had."""

@@ -188,9 +188,10 @@ class Cell:
         return supernet.eval()
 
     def scores(self, subject: Subject, sample: list[Widths]) -> dict[tuple[Widths, Side], Score]:
-        """The scores of both paths of every widths of `sample`, those of earlier calls among them."""
+        """The scores of `sample` on the sides that the supernet trains, those of earlier calls among them."""
+        sides = SUPERNETS[self.supernet]().sides
         known = self._stored(subject)
-        missing = [(widths, side) for side in Side for widths in sample if (widths, side) not in known]
+        missing = [(widths, side) for side in sides for widths in sample if (widths, side) not in known]
         if missing:
             supernet = self.train(subject)
             with self._timed("scoring") as lap:
@@ -200,7 +201,7 @@ class Cell:
                         self._store(subject, known)
                         lap()
                         print(f"{self.folder.name}: {number}/{len(missing)} paths", file=sys.stderr, flush=True)
-        return {(widths, side): known[widths, side] for side in Side for widths in sample}
+        return {(widths, side): known[widths, side] for side in sides for widths in sample}
 
     def seconds(self) -> dict[str, float]:
         """Time spent in `training` and `scoring`, over all resumes."""

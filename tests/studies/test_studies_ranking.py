@@ -118,7 +118,7 @@ def test_a_cell_goes_on_where_it_was_and_is_never_scored_twice(tmp_path: Path, m
     )
     subject = Subject.open("digits", training, scoring, "cpu")
     sample = [subject.space.full, subject.space.narrowest, subject.space.scaled(0.5)]
-    cell = Cell("unilateral", 0, training, "digits", tmp_path)
+    cell = Cell("bilateral", 0, training, "digits", tmp_path)
     asked = []
     original = ranking_supernets.score
 
@@ -132,12 +132,12 @@ def test_a_cell_goes_on_where_it_was_and_is_never_scored_twice(tmp_path: Path, m
     monkeypatch.setattr(ranking_supernets, "_SAVE_EVERY", 2)
     with pytest.raises(Killed):
         cell.scores(subject, sample)
-    assert len(LossRecords.load(cell.folder / "records.safetensors", cell.identity)) == 4 * len(subject.training)
+    assert len(LossRecords.load(cell.folder / "records.safetensors", cell.identity)) == 2 * len(subject.training)
     weights = (cell.folder / "supernet.safetensors").stat().st_mtime_ns
     scores = cell.scores(subject, sample)
     assert asked[4:] == [asked[2], asked[3], *asked[6:]]
     assert len(asked) == 4 + 4
-    assert {side for _, side in scores} == set(Side)
+    assert {side for _, side in scores} == {Side.LEFT, Side.RIGHT}
     assert cell.scores(subject, sample) == scores
     assert len(asked) == 8
     assert (cell.folder / "supernet.safetensors").stat().st_mtime_ns == weights
@@ -154,7 +154,7 @@ def test_the_study_in_its_quick_form(tmp_path: Path) -> None:
     out, runs = tmp_path / "ranking.csv", tmp_path / "runs"
     ranking.main(quick=True, out=out, runs=runs, threads=1)
     rows = (tmp_path / "quick_ranking.csv").read_text()
-    assert len(rows.splitlines()) == 1 + 4 * 3 * 2 + 1
+    assert len(rows.splitlines()) == 1 + (3 + 3 + 1 + 1) * 2 + 1
     assert (tmp_path / "quick_ranking.svg").stat().st_size > 1000
     assert len((tmp_path / "quick_ranking_differences.csv").read_text().splitlines()) == 1 + len(ranking.pairs())
     ranking.main(quick=True, out=out, runs=tmp_path / "no runs", threads=1)
