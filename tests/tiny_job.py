@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sqlite3
+
 import torch
 from torch import nn
 
 from bcnet import Budget, DataSet, Recipe, Reporter
 from bcnet.data import Augmentation
+from bcnet.pipeline.run_directory import read_document
 
 RECIPE = Recipe(lr=0.05, batch_size=16, epochs=2, precision="fp32")
 SMALL = {"population": 4, "generations": 2, "parents": 2, "num_choices": 4, "threads": 1}
+NETWORKS = ("original", "uniform", "final")
+WEIGHTS = ("supernet", "records", "counts", *NETWORKS, *(f"{name}_losses" for name in NETWORKS))
 
 
 class TinyNetwork(nn.Module):
@@ -43,6 +48,21 @@ def tiny_search(folder, **changes):
     model = options.pop("model", TinyNetwork)
     data = options.pop("data", None) or tiny_data()
     return bcnet.search(model, data, **options)
+
+
+def traces(folder):
+    """Everything a run leaves that must not depend on interruptions."""
+    result = read_document(folder / "result.json")
+    result.pop("seconds")
+    with sqlite3.connect(folder / "evaluations.sqlite") as connection:
+        rows = connection.execute("SELECT * FROM evaluations ORDER BY position").fetchall()
+    connection.close()
+    return {name: (folder / f"{name}.safetensors").read_bytes() for name in WEIGHTS} | {
+        "result": result,
+        "rows": rows,
+        "prior": (folder / "prior.json").read_bytes(),
+        "picture": (folder / "ratios.svg").read_bytes(),
+    }
 
 
 class StoppedError(Exception):

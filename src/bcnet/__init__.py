@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from bcnet.errors import BCNetError
 
 if TYPE_CHECKING:
-    from bcnet import data, models
+    from bcnet import data, distributed, models
     from bcnet.data import DataSet
     from bcnet.export import Export, export_run, push_run
     from bcnet.pipeline import (
@@ -124,6 +124,7 @@ __all__ = [
     "build",
     "data",
     "describe",
+    "distributed",
     "evolve",
     "export_run",
     "learn_prior",
@@ -145,7 +146,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return import_module("importlib.metadata").version("bcnet")
-    if name in ("data", "models"):
+    if name in ("data", "distributed", "models"):
         return import_module(f"bcnet.{name}")
     if name in _HOME_OF:
         value = getattr(import_module(_HOME_OF[name]), name)

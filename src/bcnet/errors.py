@@ -41,5 +41,9 @@ class RunError(BCNetError):
     """A run directory that cannot be used: another configuration, or no run at all."""
 
 
+class ProcessError(BCNetError):
+    """Processes of one run that do not find each other, differ, or have gone."""
+
+
 class ExportError(BCNetError):
     """A network that cannot be written in another format, or differs there from what it was."""

@@ -2,12 +2,14 @@
 
 import errno
 import os
+import sys
 
 import pytest
 import torch
 import typer
 
-from bcnet.cli.endings import Terminated, guarded, printable, stoppable
+from bcnet.cli import main
+from bcnet.cli.endings import Terminated, guarded, only_the_first_speaks, printable, stoppable
 from bcnet.errors import RunError
 
 
@@ -68,3 +70,41 @@ def test_quoted_text_cannot_steer_the_terminal(capsys):
     _, text = ending(raises(RunError("a name \x1b]0;owned\x07\nand \udcff more")), capsys)
     assert text == "Error: a name \\x1b]0;owned\\x07\\nand \\udcff more\n"
     assert printable("Größe, 50 °C") == "Größe, 50 °C"
+
+
+@pytest.mark.parametrize(
+    ("rank", "repeated", "shown"),
+    [("0", None, True), ("1", None, False), ("0", True, False), ("1", False, True), ("", None, True)],
+)
+def test_of_several_processes_one_gives_the_message(monkeypatch, capfd, rank, repeated, shown):
+    monkeypatch.setenv("MASTER_ADDR", "localhost")
+    monkeypatch.setenv("RANK", rank)
+    error = RunError("it is so")
+    if repeated is not None:
+        error.repeated = repeated  # what a group of processes has found out
+    monkeypatch.setattr("sys.__stderr__", sys.stderr)
+
+    def command():
+        print("progress")
+        guarded(raises(error))()
+
+    with pytest.raises(typer.Exit, match="2"), only_the_first_speaks():
+        command()
+    said = capfd.readouterr()
+    assert said.err == ("Error: it is so\n" if shown else "")
+    assert said.out == ("progress\n" if rank != "1" else "")
+
+
+def test_of_several_processes_one_says_that_it_was_stopped(monkeypatch, capfd):
+    monkeypatch.setenv("MASTER_ADDR", "localhost")
+    for rank, text in (("0", "Stopped.\n"), ("1", "")):
+        monkeypatch.setenv("RANK", rank)
+        assert ending(raises(KeyboardInterrupt()), capfd) == (130, text)
+
+
+def test_what_is_no_shared_work_is_done_by_the_first_process(monkeypatch, capfd):
+    monkeypatch.setenv("MASTER_ADDR", "localhost")
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr("sys.argv", ["bcnet", "profile", "--list"])
+    main()
+    assert capfd.readouterr() == ("", "")

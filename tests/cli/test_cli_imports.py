@@ -19,11 +19,12 @@ LAYERS = {
     "space": set(),
     "supernet": {"space"},
     "data": set(),
-    "train": {"space", "supernet", "data"},
+    "distributed": set(),
+    "train": {"space", "supernet", "data", "distributed"},
     "searchers": {"space"},
     "models": {"space"},
     "testing": {"space", "searchers"},
-    "pipeline": {"runs", "space", "supernet", "data", "train", "searchers", "models"},
+    "pipeline": {"runs", "space", "supernet", "data", "train", "searchers", "models", "distributed"},
     "export": {"space", "supernet", "data", "train", "searchers", "models", "pipeline"},
 }
 SEES_A_SUPERNET = "evaluator"

@@ -1,5 +1,4 @@
 import json
-import sqlite3
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,36 +6,18 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_job import Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
+from tiny_job import NETWORKS, WEIGHTS, Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search, traces
 
 from bcnet import Budget, Side, Supernet, rebuild
 from bcnet.errors import BudgetError, DataError, ModelError, RecipeError, RunError, TraceError, TrainingError
-from bcnet.pipeline.run_directory import RunDirectory, read_document, read_settings
+from bcnet.pipeline.run_directory import RunDirectory, read_settings
 from bcnet.train import ChannelCounts, LossRecords
-
-NETWORKS = ("original", "uniform", "final")
-WEIGHTS = ("supernet", "records", "counts", *NETWORKS, *(f"{name}_losses" for name in NETWORKS))
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "whole"
     return tiny_search(folder)
-
-
-def traces(folder):
-    """Everything a run leaves that must not depend on interruptions."""
-    result = read_document(folder / "result.json")
-    result.pop("seconds")
-    with sqlite3.connect(folder / "evaluations.sqlite") as connection:
-        rows = connection.execute("SELECT * FROM evaluations ORDER BY position").fetchall()
-    connection.close()
-    return {name: (folder / f"{name}.safetensors").read_bytes() for name in WEIGHTS} | {
-        "result": result,
-        "rows": rows,
-        "prior": (folder / "prior.json").read_bytes(),
-        "picture": (folder / "ratios.svg").read_bytes(),
-    }
 
 
 def test_a_run_gives_a_plain_narrow_trained_network(finished):

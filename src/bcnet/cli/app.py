@@ -29,7 +29,15 @@ from bcnet.cli.common import (
     page,
     prepare_process,
 )
-from bcnet.cli.endings import complain, exit_code, guarded, refuse, take_termination_for_a_stop
+from bcnet.cli.endings import (
+    complain,
+    exit_code,
+    guarded,
+    launched_rank,
+    only_the_first_speaks,
+    refuse,
+    take_termination_for_a_stop,
+)
 from bcnet.cli.preview import DryRun, show_preview
 
 _HELP = """
@@ -59,7 +67,8 @@ Search the widths of MODEL under a budget, train the found network, and compare 
 
 Stages: supernet, prior, evolution, then the original, the Uniform and the searched network trained alike. The run
 directory ends with result.json, final.safetensors, report.html and ratios.svg. Stopped at any moment, the same command
-goes on; with other settings the directory is refused.
+goes on; with other settings the directory is refused. Several processes share the work when torchrun starts them:
+torchrun --nproc-per-node 8 -m bcnet search ...
 
 MODEL is a name (bcnet profile --list), torchvision:NAME, timm:NAME or package.module:factory, which imports and runs
 that code, installed or in the current folder. DATA is digits, cifar10, imagefolder:PATH, parquet:PATH or hf:ORG/NAME.
@@ -270,14 +279,21 @@ app.command("status", help=page(status.HELP))(status.status)
 app.command("replay", help=page(replaying.HELP))(replaying.replay)
 
 
+_SHARED = {"search", "train", "evolve", "retrain"}
+
+
 def main() -> None:
-    """Entry point of the `bcnet` command."""
+    """Entry point of the `bcnet` command; under torchrun that of every process."""
+    if launched_rank() and not set(sys.argv[1:2]) & _SHARED:
+        return  # all other commands are the work of one
     take_termination_for_a_stop()
     _find_modules_here()
     try:
-        app()
+        with only_the_first_speaks():
+            app()
     except KeyboardInterrupt as stop:
-        complain("Stopped.")
+        if not launched_rank():
+            complain("Stopped.")
         sys.exit(exit_code(stop))
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
+import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,21 +39,22 @@ def guarded(command: Callable[_P, None]) -> Callable[_P, None]:
         try:
             command(*args, **kwargs)
         except BCNetError as error:
-            refuse(str(error))
+            refuse(str(error), error)
         except KeyboardInterrupt as stop:
             _end_stopped("Stopped.", stop)
         except (MemoryError, RuntimeError, OSError) as error:
             reason = _machine_reason(error)
             if reason is None:
                 raise
-            refuse(reason)
+            refuse(reason, error)
 
     return guarded_command
 
 
-def refuse(message: str) -> NoReturn:
-    """End with a message and code 2."""
-    complain(f"Error: {message}")
+def refuse(message: str, cause: Exception | None = None) -> NoReturn:
+    """End with a message and code 2. Of several processes that fail together one gives the message."""
+    if not getattr(cause, "repeated", launched_rank() > 0):
+        complain(f"Error: {message}")
     raise typer.Exit(WRONG_REQUEST) from None
 
 
@@ -75,7 +79,8 @@ def exit_code(stop: KeyboardInterrupt) -> int:
 
 def complain(text: str) -> None:
     """Print to standard error, control characters as escapes: what is quoted may come from a stranger's file."""
-    Console(stderr=True).print(printable(text), style="red", highlight=False, markup=False, soft_wrap=True)
+    console = Console(file=sys.__stderr__) if launched_rank() else Console(stderr=True)
+    console.print(printable(text), style="red", highlight=False, markup=False, soft_wrap=True)
 
 
 def printable(text: str) -> str:
@@ -83,8 +88,26 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def launched_rank() -> int:
+    """The number that torchrun gave this process; 0 where it was started alone."""
+    rank = os.environ.get("RANK", "")
+    return int(rank) if rank.isdecimal() and "MASTER_ADDR" in os.environ else 0
+
+
+@contextmanager
+def only_the_first_speaks() -> Iterator[None]:
+    """Of several processes that run one command, let the first alone print; the others keep what they refuse with."""
+    with contextlib.ExitStack() as held:
+        if launched_rank():
+            silence = held.enter_context(open(os.devnull, "w"))
+            held.enter_context(contextlib.redirect_stdout(silence))
+            held.enter_context(contextlib.redirect_stderr(silence))
+        yield
+
+
 def _end_stopped(text: str, stop: KeyboardInterrupt) -> NoReturn:
-    complain(text)
+    if not launched_rank():
+        complain(text)
     raise typer.Exit(exit_code(stop)) from None
 
 

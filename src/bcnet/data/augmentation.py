@@ -26,19 +26,24 @@ class Augmentation:
         if isinstance(self.padding, bool) or not isinstance(self.padding, int) or self.padding < 0:
             raise DataError(f"the padding of an augmentation is an int of at least 0; got {self.padding!r}")
 
-    def __call__(self, pixels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    def __call__(
+        self, pixels: torch.Tensor, generator: torch.Generator, *, first: int = 0, whole: int | None = None
+    ) -> torch.Tensor:
         """Every image of `pixels`, shape `(n, C, H, W)`, moved and flipped on its own. The result has the same shape.
 
-        The draws are those of `generator`, whatever device the pixels are on.
+        The draws are those of `generator`, whatever device the pixels are on. Of a batch of `whole` images `pixels` may
+        be those from number `first` on: they come out as in the whole batch.
         """
         if not self.padding and not self.flip:
             return pixels
         count, _, height, width = pixels.shape
-        moves = _draw(2 * self.padding + 1, (2, count, 1), generator).to(pixels.device)  # of rows and of columns
+        whole = count if whole is None else whole
+        mine = slice(first, first + count)
+        moves = _draw(2 * self.padding + 1, (2, whole, 1), generator)[:, mine].to(pixels.device)  # of rows, of columns
         rows = moves[0] + torch.arange(height, device=pixels.device)  # (n, H)
         columns = torch.arange(width, device=pixels.device).expand(count, width)
         if self.flip:
-            flipped = _draw(2, (count, 1), generator).to(pixels.device, torch.bool)
+            flipped = _draw(2, (whole, 1), generator)[mine].to(pixels.device, torch.bool)
             columns = torch.where(flipped, columns.flip(1), columns)
         columns = columns + moves[1]  # (n, W)
         padded = torch.nn.functional.pad(pixels, (self.padding,) * 4)

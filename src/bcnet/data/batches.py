@@ -5,7 +5,8 @@ A batch is a pair: floats `(batch, C, H, W)`, normalised and channels-last, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -17,13 +18,19 @@ from bcnet.data.images import Images, Normaliser
 from bcnet.errors import DataError
 
 Batch = tuple[torch.Tensor, torch.Tensor]
+Part = Callable[[int], slice]  # of a number of images, those that are wanted
+
+
+def _all(count: int) -> slice:
+    return slice(0, count)
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingBatches:
     """Epochs of shuffled, augmented batches of one size; the images left over at the end of an epoch are dropped.
 
-    An epoch is a function of its generator alone. `len()` is the number of batches in an epoch.
+    An epoch is a function of its generator alone. `len()` is the number of batches in an epoch. Of every batch the
+    images of `part` are given, as they are in the whole batch.
 
     Raises:
         DataError: a batch size below 1, or more than there are images.
@@ -33,6 +40,7 @@ class TrainingBatches:
     batch_size: int
     normaliser: Normaliser
     augmentation: Augmentation | ResizedCrop
+    part: Part = _all
 
     def __post_init__(self) -> None:
         _check_batch_size(self.batch_size, len(self.images))
@@ -43,15 +51,23 @@ class TrainingBatches:
     def epoch(self, generator: torch.Generator) -> Iterator[Batch]:
         """One pass over the images in an order of `generator`'s."""
         order = _permutation(len(self.images), generator).to(self.images.pixels.device)
-        chunks = order[: len(self) * self.batch_size].view(-1, self.batch_size)
+        chunks = order[: len(self) * self.batch_size].view(-1, self.batch_size)[:, self.part(self.batch_size)]
         for index, pixels in zip(chunks, self._augmented(chunks, generator), strict=True):
             yield self.normaliser(pixels), self.images.labels[index]
 
     def _augmented(self, chunks: torch.Tensor, generator: torch.Generator) -> Iterator[torch.Tensor]:
-        source = self.images.pixels
+        source, first = self.images.pixels, self.part(self.batch_size).start
         if isinstance(source, FilePixels):
-            return source.batches(chunks.tolist(), self.augmentation, generator)
-        return (self.augmentation(source[index], generator) for index in chunks)
+            if isinstance(self.augmentation, ResizedCrop):  # every image draws for itself, from its place among all
+                return source.batches(chunks.tolist(), self.augmentation, generator)
+            raw = source.batches(chunks.tolist())
+        else:
+            raw = (source[index] for index in chunks)
+        return (self.augmentation(pixels, generator, first=first, whole=self.batch_size) for pixels in raw)
+
+    def shared(self, part: Part) -> TrainingBatches:
+        """The same batches, of which one process prepares the images of `part` only."""
+        return dataclasses.replace(self, part=part)
 
 
 def fixed_batches(images: Images, batch_size: int, normaliser: Normaliser, *, seed: int = 0) -> list[Batch]:

@@ -45,11 +45,16 @@ class ResizedCrop:
                 raise DataError(f"{name} of a resized crop is a share of 1; got {value!r}")
         _transforms()
 
-    def __call__(self, pixels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """Every image of `pixels`, bytes `(n, C, H, W)`, cropped and resized on its own to the same shape."""
+    def __call__(
+        self, pixels: torch.Tensor, generator: torch.Generator, *, first: int = 0, whole: int | None = None
+    ) -> torch.Tensor:
+        """Every image of `pixels`, bytes `(n, C, H, W)`, cropped and resized on its own to the same shape.
+
+        Of a batch of `whole` images they may be those from number `first` on: they come out as in the whole batch.
+        """
         base = draw_base(generator)
-        crops = [self.one(image, pixels.shape[-1], image_seed(base, i)) for i, image in enumerate(pixels)]
-        return torch.stack(crops)
+        crops = [self.one(image, pixels.shape[-1], image_seed(base, i)) for i, image in enumerate(pixels, first)]
+        return torch.stack(crops) if crops else pixels
 
     def one(self, image: Any, size: int, seed: int) -> torch.Tensor:
         """One image, of PIL's or bytes `(C, H, W)`, as bytes `(C, size, size)`; all draws come from `seed`."""

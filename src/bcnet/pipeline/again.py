@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from bcnet.data import DataSet
+from bcnet.distributed import joined
 from bcnet.errors import BCNetError, BudgetError, RunError
-from bcnet.pipeline.conduct import check_seconds, conduct
+from bcnet.pipeline.conduct import agreed, check_seconds, conduct
 from bcnet.pipeline.course import TO_THE_WIDTHS, FoundWidths, SearchOutcome, to_the_end, to_the_widths
 from bcnet.pipeline.job import recipes_for
 from bcnet.pipeline.progress import Reporter
@@ -66,22 +67,24 @@ def evolve(
         changes["search_seed"] = seed
     origin = Path(run)
     stored, target = read_settings(origin), Path(run_dir or run)
-    request = _changed(stored, changes)
-    _check_target(origin, target, stored, request)
-    if stored.widths is not None or (target != origin and not (origin / "supernet.safetensors").exists()):
-        raise RunError(f"a search needs a trained supernet; run {origin} has none: run `bcnet train` there first")
-    source = _source(origin, stored, model, data)
-    settled = _settled(request, target)
-    return conduct(
-        to_the_widths,
-        prepare(source, settled),
-        settled,
-        target,
-        reporter=reporter,
-        checkpoint_seconds=checkpoint_seconds,
-        stages=TO_THE_WIDTHS,
-        take_from=None if target == origin else origin,
-    )
+    with joined(stored.device) as world:
+        request = _changed(stored, changes)
+        _check_target(origin, target, stored, request)
+        if stored.widths is not None or (target != origin and not (origin / "supernet.safetensors").exists()):
+            raise RunError(f"a search needs a trained supernet; run {origin} has none: run `bcnet train` there first")
+        source = _source(origin, stored, model, data)
+        settled = agreed(request, source, target, world)
+        return conduct(
+            to_the_widths,
+            prepare(source, settled),
+            settled,
+            target,
+            world,
+            reporter=reporter,
+            checkpoint_seconds=checkpoint_seconds,
+            stages=TO_THE_WIDTHS,
+            take_from=None if target == origin else origin,
+        )
 
 
 def retrain(
@@ -123,36 +126,36 @@ def retrain(
     Example: `retrain(model="vgg19", data="cifar10", widths="published:0.5x", run_dir="runs/published")`
     """
     check_seconds(checkpoint_seconds)
-    if run is None:
-        stored, source = None, _fresh_source(model, data, widths, run_dir, image_size, seed)
-        request = _request(source, recipe, dict(changes or {}), image_size, {**settings, "seed": seed or 0})
-    else:
-        if settings or image_size is not None:
-            given = ", ".join((*settings, *(("image_size",) if image_size is not None else ())))
-            raise RunError(f"what a run is of stays as it is; got {given}: leave it out, or leave out the run")
-        stored = read_settings(Path(run))
-        source = _source(Path(run), stored, model, data)
-        request = _with_final(stored, source, recipe, dict(changes or {}), seed)
-    if widths is not None:
-        request = _with_widths(request, source, widths)
-    target = Path(run_dir or run or "")
-    if stored is not None and run is not None:
-        _check_target(Path(run), target, stored, request)
-    take_from = Path(run) if run is not None and target != Path(run) else None
-    settled = _settled(request, target)
-    return conduct(
-        to_the_end,
-        prepare(source, settled),
-        settled,
-        target,
-        reporter=reporter,
-        checkpoint_seconds=checkpoint_seconds,
-        take_from=take_from,
-    )
-
-
-def _settled(request: Settings, target: Path) -> Settings:
-    return request.settled(read_settings(target) if (target / "settings.json").exists() else None)
+    stored = None if run is None else read_settings(Path(run))
+    with joined(settings.get("device") if stored is None else stored.device) as world:
+        if run is None:
+            source = _fresh_source(model, data, widths, run_dir, image_size, seed)
+            started = {**settings, "seed": seed or 0, "processes": world.size}
+            request = _request(source, recipe, dict(changes or {}), image_size, started)
+        else:
+            if settings or image_size is not None:
+                given = ", ".join((*settings, *(("image_size",) if image_size is not None else ())))
+                raise RunError(f"what a run is of stays as it is; got {given}: leave it out, or leave out the run")
+            assert stored is not None
+            source = _source(Path(run), stored, model, data)
+            request = _with_final(stored, source, recipe, dict(changes or {}), seed)
+        if widths is not None:
+            request = _with_widths(request, source, widths)
+        target = Path(run_dir or run or "")
+        if stored is not None and run is not None:
+            _check_target(Path(run), target, stored, request)
+        take_from = Path(run) if run is not None and target != Path(run) else None
+        settled = agreed(request, source, target, world)
+        return conduct(
+            to_the_end,
+            prepare(source, settled),
+            settled,
+            target,
+            world,
+            reporter=reporter,
+            checkpoint_seconds=checkpoint_seconds,
+            take_from=take_from,
+        )
 
 
 def _limits(budget: Budget) -> dict[str, Any]:

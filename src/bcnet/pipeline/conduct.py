@@ -7,16 +7,18 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bcnet.distributed import World
 from bcnet.errors import RecipeError
 from bcnet.pipeline.estimate import estimate
 from bcnet.pipeline.machine import described, threads
 from bcnet.pipeline.plan import stages_ahead
 from bcnet.pipeline.progress import Reporter, Together
 from bcnet.pipeline.record import RunRecord
-from bcnet.pipeline.run_directory import RunDirectory
-from bcnet.pipeline.settings import Settings
+from bcnet.pipeline.result import versions
+from bcnet.pipeline.run_directory import RunDirectory, read_settings
+from bcnet.pipeline.settings import Settings, check_device
 from bcnet.pipeline.stages import Context
-from bcnet.pipeline.subject import Subject
+from bcnet.pipeline.subject import Source, Subject
 from bcnet.pipeline.takeover import take_over
 
 _T = TypeVar("_T")
@@ -27,6 +29,7 @@ def conduct(
     subject: Subject,
     settings: Settings,
     path: Path,
+    world: World,
     *,
     reporter: Reporter | None,
     checkpoint_seconds: float,
@@ -35,21 +38,50 @@ def conduct(
 ) -> _T:
     """Follow a course in the run directory `path`; finished stages that `take_from` shares are taken over first.
 
-    `stages` are those of the course, None where it has all.
+    `stages` are those of the course, None where it has all. All processes of `world` follow it; the first one tells of
+    it.
     """
-    with RunDirectory.open(path, settings) as directory, threads(settings.threads), RunRecord(path) as record:
-        both = Together(reporter or Reporter(), record)
-        context = Context(settings, subject, directory, both, checkpoint_seconds)
+    with RunDirectory.open(path, settings, world) as directory, threads(settings.threads):
         if take_from is not None:
-            take_over(take_from, context)
-        planned = stages_ahead(settings, subject, {file.name for file in path.iterdir()})
-        ahead = [stage for stage in planned if stages is None or stage.name in stages]
-        both.plan(ahead)
-        both.note(described(settings))
-        expected = estimate(settings, subject, ahead)
-        for line in expected.lines() if expected is not None else ():
-            both.note(line)
-        return course(context)
+            alone = Context(settings, subject, RunDirectory(path, settings), reporter or Reporter(), World())
+            world.on_lead(lambda: _taken_over(take_from, alone))
+        if not world.leads:
+            return course(Context(settings, subject, directory, Reporter(), world, checkpoint_seconds))
+        with RunRecord(path) as record:
+            both = Together(reporter or Reporter(), record)
+            planned = stages_ahead(settings, subject, {file.name for file in path.iterdir()})
+            ahead = [stage for stage in planned if stages is None or stage.name in stages]
+            both.plan(ahead)
+            both.note(described(settings))
+            expected = estimate(settings, subject, ahead)
+            for line in expected.lines() if expected is not None else ():
+                both.note(line)
+            return course(Context(settings, subject, directory, both, world, checkpoint_seconds))
+
+
+def agreed(request: Settings, source: Source, path: Path, world: World, *, largest_activation: int = 0) -> Settings:
+    """The settings of a run as the lead completes them from what was left open, or from the run in `path`.
+
+    `largest_activation` is as in `Settings.settled`.
+
+    Raises:
+        ProcessError: not all processes have the same request, model, data and versions.
+        RecipeError: the device is none that torch has here, or cannot compute in the precision.
+    """
+
+    def completed() -> dict[str, Any]:
+        stored = read_settings(path) if (path / "settings.json").exists() else None
+        return request.settled(stored, largest_activation=largest_activation).model_dump(mode="json")
+
+    world.check_same(request.flat() | {"images": source.data_digest} | versions())
+    settings = Settings.model_validate(world.on_lead(completed))
+    assert settings.device is not None
+    check_device(settings.device)
+    return settings
+
+
+def _taken_over(source: Path, alone: Context) -> None:
+    take_over(source, alone)
 
 
 def check_seconds(value: Any) -> None:

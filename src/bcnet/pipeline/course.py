@@ -100,13 +100,17 @@ def to_the_end(context: Context) -> SearchOutcome:
         choice = Choice(settings.widths, (), 0)
     networks = _train_all(context, choice.widths)
     document = result_document(context, networks, choice, found, supernet_skipped=skipped)
-    described = describe(context.subject.model, space, choice.widths, reference=settings.model)
-    write_plain(context.directory.file("architecture.json"), described)
-    write_pictures(context.directory.path, document)
-    write_page(context.directory.path, document, found)
-    context.directory.write("result.json", document)
-    searched = networks.searched
-    return SearchOutcome(searched.network, searched.widths, found, context.directory.path, document)
+    directory, searched = context.directory, networks.searched
+
+    def write_report() -> None:
+        described = describe(context.subject.model, space, choice.widths, reference=settings.model)
+        write_plain(directory.file("architecture.json"), described)
+        write_pictures(directory.path, document)
+        write_page(directory.path, document, found)
+
+    context.world.on_lead(write_report)
+    directory.write("result.json", document)
+    return SearchOutcome(searched.network, searched.widths, found, directory.path, directory.read("result.json"))
 
 
 def _begin(context: Context) -> None:
@@ -140,7 +144,7 @@ def _record_subject(context: Context) -> None:
         RunError: one of them has changed since the run started.
     """
     directory, now = context.directory, _space_summary(context)
-    before = directory.read("space.json") if directory.file("space.json").exists() else {}
+    before = directory.read("space.json") if directory.has("space.json") else {}
     for key, what, name in (
         ("fingerprint", "model", context.settings.model),
         ("images", "data", context.settings.data),

@@ -1,12 +1,14 @@
 """What a run will take, told before anything long starts: a few passes over copies, at most about a second each.
 
 Speed is work (multiply-adds, see `plan`) per second, measured once for a supernet step, for the training of one network
-and for scoring, on as many images as a short time allows. Nothing of the run is touched: the weights are a copy's, the
-images are not augmented, and the global generators are given back as they were.
+and for scoring, on as many images as a short time allows; several processes are taken to share the work without loss.
+Nothing of the run is touched: the weights are a copy's, the images are not augmented, and the global generators are
+given back as they were.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -67,7 +69,7 @@ def estimate(settings: Settings, subject: Subject, stages: Sequence[Planned]) ->
         measure = _Measure(settings, subject, device)
         speeds = {stage.name: measure.speed(stage) for stage in ahead}
         kept = measure.activations()
-    seconds = {stage.name: stage.total * stage.work / speeds[stage.name] for stage in ahead}
+    seconds = {s.name: s.total * s.work / speeds[s.name] / settings.processes for s in ahead}
     free = free_bytes(device)
     peak = used + max(_training(settings, subject, kept), kept.scoring(measure.score_batch))
     return Estimate(seconds, peak, None if free is None else used + free)
@@ -169,7 +171,13 @@ class _Measure:
 
 
 def _training(settings: Settings, subject: Subject, kept: Activations) -> float:
-    """The most that a training holds: weights, gradients and state, and what the backward pass needs."""
+    """The most that a training holds: weights, gradients and state, and what the backward pass needs.
+
+    Of several processes each holds the gradients once more, to add them up, and has its share of the images.
+    """
     weights = sum(parameter.nbytes for parameter in subject.model.parameters())
     recipes = (settings.supernet, settings.final)
-    return max((2 + _STATES[r.optimizer]) * weights + kept.training(r.batch_size) for r in recipes)
+    copies, shares = (2, 1) if settings.processes == 1 else (3, settings.processes)
+    return max(
+        (copies + _STATES[r.optimizer]) * weights + kept.training(math.ceil(r.batch_size / shares)) for r in recipes
+    )

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from bcnet.data import DataSet
+from bcnet.distributed import World, joined
 from bcnet.errors import BudgetError
-from bcnet.pipeline.conduct import check_seconds, conduct
+from bcnet.pipeline.conduct import agreed, check_seconds, conduct
 from bcnet.pipeline.course import TO_THE_PRIOR, SearchOutcome, TrainedSupernet, to_the_end, to_the_prior
 from bcnet.pipeline.progress import Reporter
-from bcnet.pipeline.run_directory import check_usable, read_settings
+from bcnet.pipeline.run_directory import check_usable
 from bcnet.pipeline.settings import Settings, default_recipe, make_settings, split_changes
 from bcnet.pipeline.subject import ModelLike, Source, Subject, open_source, prepare
 from bcnet.space import Budget
@@ -34,7 +35,8 @@ def search(
 ) -> SearchOutcome:
     """Find, train and compare the best widths of `model` under `budget`: supernet, prior, evolution, final networks.
 
-    Where `run_dir` holds the same run unfinished it goes on, and what is finished is not done again.
+    Where `run_dir` holds the same run unfinished it goes on, and what is finished is not done again. Started by
+    torchrun, all processes make this call, share the work and get the same result (docs/distributed.md).
 
     Args:
         model: an `nn.Module`, a function without arguments that makes one, or a name as `--model` takes it. A module's
@@ -58,20 +60,28 @@ def search(
     Example: `search(resnet, "cifar10", budget=Budget(macs=0.5), run_dir="runs/half").network`
     """
     check_seconds(checkpoint_seconds)
-    subject, settled = settle(
-        model,
-        data,
-        budget=budget,
-        run_dir=run_dir,
-        recipe=recipe,
-        supernet_epochs=supernet_epochs,
-        changes=changes,
-        image_size=image_size,
-        **settings,
-    )
-    return conduct(
-        to_the_end, subject, settled, Path(run_dir), reporter=reporter, checkpoint_seconds=checkpoint_seconds
-    )
+    with joined(settings.get("device")) as world:
+        subject, settled = settle(
+            model,
+            data,
+            budget=budget,
+            run_dir=run_dir,
+            recipe=recipe,
+            supernet_epochs=supernet_epochs,
+            changes=changes,
+            image_size=image_size,
+            world=world,
+            **settings,
+        )
+        return conduct(
+            to_the_end,
+            subject,
+            settled,
+            Path(run_dir),
+            world,
+            reporter=reporter,
+            checkpoint_seconds=checkpoint_seconds,
+        )
 
 
 def train_supernet(
@@ -100,16 +110,19 @@ def train_supernet(
     `evolve("runs/vgg", budget=Budget(macs=0.3), run_dir="runs/vgg-0.3")`.
     """
     check_seconds(checkpoint_seconds)
-    subject, settled = settle(model, data, budget=budget or Budget(macs=0.5), run_dir=run_dir, **options)
-    return conduct(
-        to_the_prior,
-        subject,
-        settled,
-        Path(run_dir),
-        reporter=reporter,
-        checkpoint_seconds=checkpoint_seconds,
-        stages=TO_THE_PRIOR,
-    )
+    wanted = budget or Budget(macs=0.5)
+    with joined(options.get("device")) as world:
+        subject, settled = settle(model, data, budget=wanted, run_dir=run_dir, world=world, **options)
+        return conduct(
+            to_the_prior,
+            subject,
+            settled,
+            Path(run_dir),
+            world,
+            reporter=reporter,
+            checkpoint_seconds=checkpoint_seconds,
+            stages=TO_THE_PRIOR,
+        )
 
 
 def settle(
@@ -122,9 +135,12 @@ def settle(
     supernet_epochs: int | None = None,
     changes: Mapping[str, Any] | None = None,
     image_size: int | None = None,
+    world: World | None = None,
     **settings: Any,
 ) -> tuple[Subject, Settings]:
     """What a run with these arguments of `search` works on, and all its settings; nothing is written.
+
+    `world` are the processes that will share the run, by default this one alone.
 
     Raises:
         BCNetError: something that `search` would refuse.
@@ -132,7 +148,8 @@ def settle(
     if not isinstance(budget, Budget):
         raise BudgetError(f"a budget is a bcnet.Budget; got {budget!r}: write Budget(macs=0.5), for instance")
     path = Path(run_dir)
-    check_usable(path)
+    world = world or World()
+    world.on_lead(lambda: check_usable(path))
     source = open_source(model, data, image_size=image_size, seed=settings.get("seed", 0))
     supernet, final = recipes_for(source, recipe, dict(changes or {}), supernet_epochs)
     request = make_settings(
@@ -143,10 +160,10 @@ def settle(
         budget_params=budget.params,
         supernet=supernet,
         final=final,
+        processes=world.size,
         **settings,
     )
-    stored = read_settings(path) if (path / "settings.json").exists() else None
-    settled = request.settled(stored, largest_activation=source.largest_activation())
+    settled = agreed(request, source, path, world, largest_activation=source.largest_activation())
     return prepare(source, settled), settled
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bcnet.distributed import joined
 from bcnet.pipeline.disk import free_bytes, search_bytes, training_bytes
 from bcnet.pipeline.estimate import Estimate, estimate
 from bcnet.pipeline.job import settle
@@ -38,7 +39,8 @@ def preview(model: Any, data: Any, *, run_dir: str | Path, **arguments: Any) -> 
         BCNetError: something that `search` would refuse.
     """
     path = Path(run_dir)
-    subject, settings = settle(model, data, run_dir=path, **arguments)
+    with joined(arguments.get("device")) as world:
+        subject, settings = settle(model, data, run_dir=path, world=world, **arguments)
     there = {file.name for file in path.iterdir()} if path.exists() else set()
     with threads(settings.threads):
         expected = estimate(settings, subject, stages_ahead(settings, subject, there))

@@ -63,8 +63,12 @@ def result_document(
             "searched": networks.searched.skipped,
         },
         "seed": settings.seed,
-        "device": {"name": _device_name(settings.device or "cpu"), "threads": settings.threads},
-        "versions": _versions(),
+        "device": {
+            "name": _device_name(settings.device or "cpu"),
+            "threads": settings.threads,
+            "processes": settings.processes,
+        },
+        "versions": versions(),
         "seconds": context.directory.seconds(),
     }
 
@@ -113,7 +117,8 @@ def _device_name(device: str) -> str:
     return f"{platform.machine()} CPU"
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """The versions of what a result depends on."""
     return {
         "python": platform.python_version(),
         "bcnet": metadata.version("bcnet"),

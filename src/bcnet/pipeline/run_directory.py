@@ -1,7 +1,8 @@
 """A run directory: one folder that holds one run, finished or not.
 
 `settings.json` makes a folder a run directory. Every file is written whole or not at all, and what a later stage reads
-carries a checksum; a stage whose output is there is never run again.
+carries a checksum; a stage whose output is there is never run again. Where several processes work on a run, all call
+the methods of `RunDirectory` together: the first process does it, and all hear what came of it.
 """
 
 from __future__ import annotations
@@ -14,50 +15,58 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from pydantic import ValidationError
 
+from bcnet.distributed import World
 from bcnet.errors import RunError
+from bcnet.pipeline.disk import check_room
 from bcnet.pipeline.lock import LOCK, locked
 from bcnet.pipeline.settings import Settings
 from bcnet.pipeline.strays import check_contained, sweep
 from bcnet.runs import digest
 from bcnet.runs import read_document as read_document
-from bcnet.train import Checkpoints, make_folder, write_atomic
+from bcnet.train import Checkpoints, make_folder, read_tensors, write_atomic, write_tensors
 from bcnet.train.recipe import describe
 
 _OWNER = "belongs_to"
 
 
 class RunDirectory:
-    """The files of one run, locked for one process. Made by `RunDirectory.open`."""
+    """The files of one run, locked for it. Made by `RunDirectory.open`."""
 
-    def __init__(self, path: Path, settings: Settings) -> None:
+    def __init__(self, path: Path, settings: Settings, world: World | None = None) -> None:
         self.path = path
         self.settings = settings
+        self._world = world or World()
 
     @classmethod
     @contextmanager
-    def open(cls, path: Path, settings: Settings) -> Iterator[RunDirectory]:
-        """Start a run, or go on with one of the same settings; no other process may use the folder meanwhile.
+    def open(cls, path: Path, settings: Settings, world: World | None = None) -> Iterator[RunDirectory]:
+        """Start a run, or go on with one of the same settings; nobody else may use the folder meanwhile.
+
+        `world` are the processes that work on it, by default this one alone.
 
         Raises:
             RunError: another process uses it, it holds another configuration (the first difference is named), is no
                 run directory, or cannot be written.
         """
-        check_usable(path)
-        make_folder(path)
-        with locked(path):
-            sweep(path)
-            stored = read_settings(path) if (path / "settings.json").exists() else None
-            if stored is not None:
-                _check_same(path, settings, stored)
-            if stored != settings:
-                write_document(path / "settings.json", settings.model_dump(mode="json"))
-            yield cls(path, settings)
+        directory = cls(path, settings, world)
+        with contextlib.ExitStack() as held:
+            directory._world.on_lead(lambda: held.enter_context(_taken(path, settings)))
+            yield directory
 
     def file(self, name: str) -> Path:
         """The path of a file of this run."""
         return self.path / name
+
+    def has(self, name: str) -> bool:
+        """Whether there is a file of this name."""
+        return self._world.on_lead(lambda: self.file(name).exists())
+
+    def check_room(self, stage: str, needed: int) -> None:
+        """Raise RunError unless the disk has room for the `needed` bytes of a stage."""
+        self._world.on_lead(lambda: check_room(self.path, stage, needed))
 
     def identity(self, stage: str) -> dict[str, str]:
         """What the tensor files of a stage are marked with: a file of another run or stage is refused."""
@@ -69,7 +78,7 @@ class RunDirectory:
         Raises:
             RunError: the file system refuses.
         """
-        write_document(self.file(name), {_OWNER: self._owner(name), **document})
+        self._world.on_lead(lambda: self._write(name, document))
 
     def read(self, name: str) -> dict[str, Any]:
         """Read what `write` wrote.
@@ -77,6 +86,32 @@ class RunDirectory:
         Raises:
             RunError: missing, changed since, or of another run or name.
         """
+        return self._world.on_lead(lambda: self._read(name))
+
+    def write_tensors(
+        self, name: str, stage: str, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any] | None = None
+    ) -> None:
+        """Write the tensors that a stage ends with, and plain values beside them.
+
+        Raises:
+            RunError: the file system refuses.
+        """
+        self._world.on_lead(lambda: write_tensors(self.file(name), tensors, self.identity(stage), state))
+
+    def read_tensors(self, name: str, stage: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """Read what `write_tensors` wrote for the same stage.
+
+        Raises:
+            RunError: missing, damaged, or of another run or stage.
+        """
+        found = self._world.tensors_from_lead(lambda: read_tensors(self.file(name), self.identity(stage)))
+        assert found is not None
+        return found
+
+    def _write(self, name: str, document: Mapping[str, Any]) -> None:
+        write_document(self.file(name), {_OWNER: self._owner(name), **document})
+
+    def _read(self, name: str) -> dict[str, Any]:
         document = read_document(self.file(name))
         owner = document.pop(_OWNER, None)
         if owner != self._owner(name):
@@ -92,7 +127,7 @@ class RunDirectory:
     def checkpoint(self, stage: str) -> Path:
         """Where a stage keeps its state while it runs."""
         folder = self.path / "checkpoints"
-        make_folder(folder)
+        self._world.on_lead(lambda: make_folder(folder))
         return folder / f"{stage}.safetensors"
 
     def checkpoints(self, stage: str, about: Mapping[str, Any]) -> Checkpoints:
@@ -101,6 +136,8 @@ class RunDirectory:
 
     def drop_checkpoints(self, stage: str) -> None:
         """Remove the state of a finished stage."""
+        if not self._world.leads:
+            return
         for file in (self.path / "checkpoints").glob(f"{stage}.*safetensors"):
             with contextlib.suppress(OSError):  # what stays is never read again
                 file.unlink()
@@ -118,12 +155,30 @@ class RunDirectory:
         self._add_seconds(stage, time.monotonic() - start)
 
     def _add_seconds(self, stage: str, seconds: float) -> None:
-        before = self.seconds()
-        self.write("seconds.json", before | {stage: round(before.get(stage, 0.0) + seconds, 3)})
+        if self._world.leads:
+            before = self._seconds()
+            self._write("seconds.json", before | {stage: round(before.get(stage, 0.0) + seconds, 3)})
 
     def seconds(self) -> dict[str, float]:
         """Seconds spent in each stage so far, over all resumes."""
-        return self.read("seconds.json") if self.file("seconds.json").exists() else {}
+        return self._world.on_lead(self._seconds)
+
+    def _seconds(self) -> dict[str, float]:
+        return self._read("seconds.json") if self.file("seconds.json").exists() else {}
+
+
+@contextmanager
+def _taken(path: Path, settings: Settings) -> Iterator[None]:
+    check_usable(path)
+    make_folder(path)
+    with locked(path):
+        sweep(path)
+        stored = read_settings(path) if (path / "settings.json").exists() else None
+        if stored is not None:
+            _check_same(path, settings, stored)
+        if stored != settings:
+            write_document(path / "settings.json", settings.model_dump(mode="json"))
+        yield
 
 
 def check_usable(path: Path) -> None:
@@ -190,4 +245,6 @@ def _check_same(path: Path, settings: Settings, stored: Settings) -> None:
 def _way_on(key: str, here: Any, there: Any) -> str:
     if key == "model" and " " in here and here.partition(" ")[0] == there.partition(" ")[0]:
         return "its weights differ: call torch.manual_seed before making it, or give the function that makes it"
+    if key == "processes":
+        return f"batch norm and the rounding of sums depend on it: go on with {there} processes (torchrun)"
     return "repeat its settings to go on with it"

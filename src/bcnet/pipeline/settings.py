@@ -30,7 +30,8 @@ class Settings(BaseModel):
     `SupernetEvaluator`. `search_seed` and `final_seed` are those of the search and of the networks trained from scratch
     where they are not `seed`. `widths`, where given, are trained instead of searched. `layout` is the memory format of
     the supernet's weights. `threads`, `device`, `layout` and `score_batch_size`, where left open, are what the run
-    started with (`bcnet.pipeline.machine`). What the recipes say about steps that go wrong
+    started with (`bcnet.pipeline.machine`); they are those of each of the `processes`, which share every batch. What
+    the recipes say about steps that go wrong
     (`bcnet.train.recipe.HEALTH`) may change from one start of a run to the next; all other settings are its identity.
 
     Raises:
@@ -67,6 +68,7 @@ class Settings(BaseModel):
     threads: PositiveInt | None = None
     device: str | None = None
     layout: Layout = "auto"
+    processes: PositiveInt = 1
 
     @property
     def budget(self) -> Budget:
@@ -131,9 +133,16 @@ def make_settings(**values: Any) -> Settings:
         RecipeError: the key at fault, what was expected, what was got.
     """
     try:
-        return Settings(**values)
+        settings = Settings(**values)
     except ValidationError as error:
         raise RecipeError(f"settings: {describe(error, tuple(Settings.model_fields))}") from None
+    for recipe in (settings.supernet, settings.final):
+        if recipe.batch_size < settings.processes:
+            raise RecipeError(
+                f"the processes of a run share every batch; got batch_size {recipe.batch_size} for "
+                f"{settings.processes} processes: raise it (--set batch_size=...), or start fewer"
+            )
+    return settings
 
 
 def default_recipe(model: str, data: str, image_size: int) -> str:

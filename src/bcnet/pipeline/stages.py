@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,15 +14,17 @@ import torch
 from torch import nn
 
 from bcnet.data import all_batches
+from bcnet.distributed import World
 from bcnet.errors import RunError
 from bcnet.pipeline.choice import Choice, choice, finalists
-from bcnet.pipeline.disk import check_room, search_bytes, training_bytes
+from bcnet.pipeline.disk import search_bytes, training_bytes
 from bcnet.pipeline.progress import Advance, Reporter
 from bcnet.pipeline.run_directory import RunDirectory
 from bcnet.pipeline.score import score_text
 from bcnet.pipeline.settings import Settings
 from bcnet.pipeline.subject import Subject
 from bcnet.searchers import (
+    Candidate,
     EvaluationStore,
     Evolution,
     Prior,
@@ -47,26 +50,36 @@ from bcnet.train import (
     autocast,
     derived_generator,
     load_module,
-    read_tensors,
     train,
-    write_tensors,
 )
 
 
 @dataclass(frozen=True)
 class Context:
-    """What every stage needs. Training is saved every `checkpoint_seconds`, for the result it makes no difference."""
+    """What every stage needs. All processes of `world` go through all stages; `reporter` is silent on all but one.
+
+    Training is saved every `checkpoint_seconds`, for the result it makes no difference.
+    """
 
     settings: Settings
     subject: Subject
     directory: RunDirectory
     reporter: Reporter
+    world: World
     checkpoint_seconds: float = CHECKPOINT_SECONDS
 
     def checkpoints(self, stage: str, widths: Widths = ()) -> Checkpoints:
         """How a training stage saves its state; no widths for the supernet."""
         about = {"classes": self.subject.data.num_classes, "widths": list(widths)}
         return dataclasses.replace(self.directory.checkpoints(stage, about), every_seconds=self.checkpoint_seconds)
+
+    def check_processes(self, stage: str) -> None:
+        """Raise RunError unless as many processes are here to train as the settings say; a search takes any number."""
+        if self.world.size != self.settings.processes:
+            raise RunError(
+                f"stage {stage} of this run is trained by {self.settings.processes} processes, since batch norm and "
+                f"the rounding of sums depend on it; got {self.world.size}: start as many with torchrun"
+            )
 
 
 @dataclass(frozen=True)
@@ -85,13 +98,13 @@ def train_supernet(context: Context) -> tuple[Supernet, LossRecords]:
     """The trained supernet and the losses of its steps (spec, section 3)."""
     subject, directory, recipe = context.subject, context.directory, context.settings.supernet
     supernet = Supernet(subject.model, subject.space)
-    weights, losses = directory.file("supernet.safetensors"), directory.file("records.safetensors")
-    identity = directory.identity("supernet")
-    if not weights.exists():
+    file = directory.file("supernet.safetensors")
+    if not directory.has(file.name):
+        context.check_processes("supernet")
         trainee = SupernetTrainee(supernet, STRATEGIES[context.settings.strategy]())
         total = len(subject.training) * recipe.epochs
         losses_ahead = total * len(trainee.plan(torch.Generator()))
-        check_room(directory.path, "supernet", training_bytes(supernet, recipe, losses_ahead, trainee.num_groups))
+        directory.check_room("supernet", training_bytes(supernet, recipe, losses_ahead, trainee.num_groups))
         with directory.timed("supernet"), context.reporter.stage("supernet", total, "steps") as advance:
             records = train(
                 trainee,
@@ -101,30 +114,29 @@ def train_supernet(context: Context) -> tuple[Supernet, LossRecords]:
                 stage="supernet",
                 checkpoints=context.checkpoints("supernet"),
                 on_step=_step_reporter(context, "supernet", advance),
+                world=context.world,
             )
-        records.save(losses, directory.identity("records"))
-        trainee.counts.save(directory.file("counts.safetensors"), directory.identity("counts"))
-        write_tensors(weights, supernet.state_dict(), identity)
+        directory.write_tensors("records.safetensors", "records", records.tensors())
+        directory.write_tensors("counts.safetensors", "counts", trainee.counts.tensors())
+        directory.write_tensors(file.name, "supernet", supernet.state_dict())
     directory.drop_checkpoints("supernet")
-    load_module(supernet, read_tensors(weights, identity)[0], weights)
-    return supernet.eval(), LossRecords.load(losses, directory.identity("records"))
+    load_module(supernet, directory.read_tensors(file.name, "supernet")[0], file)
+    return supernet.eval(), LossRecords.from_tensors(directory.read_tensors("records.safetensors", "records")[0])
 
 
 def find_prior(context: Context, records: LossRecords) -> Prior:
     """The prior over widths (spec, section 4)."""
-    directory, space = context.directory, context.subject.space
-    if not directory.file("prior.json").exists():
+    directory, space, settings = context.directory, context.subject.space, context.settings
+
+    def learnt() -> dict[str, Any]:
+        columns = (records.steps, records.widths, records.losses)
+        return learn_prior(space, *columns, settings.budget, seed=settings.seed).to_dict()
+
+    if not directory.has("prior.json"):
         with directory.timed("prior"), context.reporter.stage("prior", 1, "problem") as advance:
-            prior = learn_prior(
-                space,
-                records.steps,
-                records.widths,
-                records.losses,
-                context.settings.budget,
-                seed=context.settings.seed,
-            )
-            directory.write("prior.json", prior.to_dict())
-            advance(1, f"{prior.effective_widths:.1f} effective widths per group")
+            document = context.world.on_lead(learnt)
+            directory.write("prior.json", document)
+            advance(1, f"{Prior.from_dict(document, space).effective_widths:.1f} effective widths per group")
     return Prior.from_dict(directory.read("prior.json"), space)
 
 
@@ -133,11 +145,11 @@ def evolve(context: Context, supernet: Supernet, prior: Prior) -> SearchResult:
     settings, subject, directory = context.settings, context.subject, context.directory
     searcher = Evolution(settings.population, settings.generations, settings.parents, prior)
     score = _evaluator(context, supernet, subject.validation)
-    if not directory.file("rescored.json").exists():
-        check_room(directory.path, "evolution", search_bytes(searcher.limit, len(subject.space.groups)))
+    if not directory.has("rescored.json"):
+        directory.check_room("evolution", search_bytes(searcher.limit, len(subject.space.groups)))
     best = float("-inf")
     with (
-        EvaluationStore(directory.file("evaluations.sqlite"), subject.space, settings.fingerprint()) as store,
+        _evaluations(context) as store,
         _timed_unless(len(store.evaluations) >= searcher.limit, directory, "evolution"),
         context.reporter.stage("evolution", searcher.limit, "candidates") as advance,
     ):
@@ -159,7 +171,27 @@ def evolve(context: Context, supernet: Supernet, prior: Prior) -> SearchResult:
             seed=settings.seed if settings.search_seed is None else settings.search_seed,
             store=store,
             callback=report,
+            mapper=context.world.map,
         )
+
+
+@contextmanager
+def _evaluations(context: Context) -> Iterator[EvaluationStore]:
+    """The evaluations on disk; on all processes but the first a copy in memory, from which they replay the same."""
+    space, settings, file = context.subject.space, context.settings, context.directory.file("evaluations.sqlite")
+    with contextlib.ExitStack() as held:
+        opened: list[EvaluationStore] = []
+
+        def known() -> list[Any]:
+            opened.append(held.enter_context(EvaluationStore(file, space, settings.fingerprint())))
+            return [(c.widths, c.score, c.cost) for c in opened[0].evaluations]
+
+        rows = context.world.on_lead(known)
+        if not opened:
+            opened.append(held.enter_context(EvaluationStore(":memory:", space, settings.fingerprint())))
+            for widths, score, cost in rows:
+                opened[0].add(Candidate(tuple(widths), score, Cost(*cost)))
+        yield opened[0]
 
 
 def choose(context: Context, supernet: Supernet, found: SearchResult) -> Choice:
@@ -167,10 +199,11 @@ def choose(context: Context, supernet: Supernet, found: SearchResult) -> Choice:
     file = context.directory.file("rescored.json")
     fresh = sum(len(labels) for _, labels in context.subject.fresh)
     inside = [c for c in found.evaluations if found.budget.admits(c.cost)]
-    if not file.exists():
+    if not context.directory.has("rescored.json"):
         with context.directory.timed("rescore"):
             best = finalists(inside, context.settings.rescored)
-            again = rescore(best, _evaluator(context, supernet, context.subject.fresh), len(best))
+            evaluator = _evaluator(context, supernet, context.subject.fresh)
+            again = rescore(best, evaluator, len(best), mapper=context.world.map)
             rows = [[list(r.candidate.widths), r.score, r.low, r.high] for r in again]
             context.directory.write("rescored.json", {"rescored": rows})
     known = {c.widths: c for c in inside}
@@ -197,10 +230,11 @@ def train_final(
         factory=subject.source.factory,
         generator=derived_generator(seed, "initial weights"),
     ).to(settings.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    file, identity = directory.file(f"{file_name}.safetensors"), directory.identity(name)
-    if not file.exists():
+    file = directory.file(f"{file_name}.safetensors")
+    if not directory.has(file.name):
+        context.check_processes(name)
         total = len(subject.all_training) * settings.final.epochs
-        check_room(directory.path, name, training_bytes(network, settings.final, total))
+        directory.check_room(name, training_bytes(network, settings.final, total))
         with directory.timed(name), context.reporter.stage(name, total, "steps") as advance:
             records = train(
                 NetworkTrainee(network),
@@ -211,18 +245,19 @@ def train_final(
                 checkpoints=context.checkpoints(name, widths),
                 teacher=teacher,
                 on_step=_step_reporter(context, name, advance),
+                world=context.world,
             )
-        records.save(directory.file(f"{file_name}_losses.safetensors"), directory.identity(f"{name} losses"))
-        test = _test(context, network)
-        outcome = {"widths": list(widths), "skipped": len(records.skipped), **dataclasses.asdict(test)}
-        write_tensors(file, network.state_dict(), identity, outcome)
+        directory.write_tensors(f"{file_name}_losses.safetensors", f"{name} losses", records.tensors())
+        test = context.world.on_lead(lambda: dataclasses.asdict(_test(context, network)))
+        outcome = {"widths": list(widths), "skipped": len(records.skipped), **test}
+        directory.write_tensors(file.name, name, network.state_dict(), outcome)
     directory.drop_checkpoints(name)
-    tensors, state = read_tensors(file, identity)
+    tensors, state = directory.read_tensors(file.name, name)
     if state.get("widths") != list(widths):
         raise RunError(f"{file} holds widths {state.get('widths')}; expected {list(widths)}: start a new run")
     load_module(network, tensors, file)
-    test, skipped = _outcome(file, state)
-    return Trained(name, widths, subject.space.cost(widths), network.eval(), test, skipped)
+    tested, skipped = _outcome(file, state)
+    return Trained(name, widths, subject.space.cost(widths), network.eval(), tested, skipped)
 
 
 def _outcome(file: Path, state: Mapping[str, Any]) -> tuple[Accuracy, int]:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bcnet.errors import SearchError
+from bcnet.searchers.oracle import Mapper
 from bcnet.searchers.result import Candidate
 from bcnet.space import Side, Widths
 
@@ -111,15 +112,19 @@ def accuracy_interval(per_image: np.ndarray[tuple[int], np.dtype[np.float64]]) -
     return 100 * max(0.0, centre - half), 100 * min(1.0, centre + half)
 
 
-def rescore(candidates: Sequence[Candidate], evaluator: SupernetEvaluator, count: int = 10) -> tuple[Rescored, ...]:
+def rescore(
+    candidates: Sequence[Candidate], evaluator: SupernetEvaluator, count: int = 10, *, mapper: Mapper = map
+) -> tuple[Rescored, ...]:
     """The `count` best of `candidates` scored again, best first: the best of many noisy scores flatters itself.
 
-    `evaluator` holds data that took no part in the search.
+    `evaluator` holds data that took no part in the search. `mapper` is as in `search_widths`.
     """
-    best = sorted(candidates, key=lambda c: (-c.score, c.cost.macs))[:count]
     interval = accuracy_interval if evaluator.metric == "accuracy" else confidence_interval
-    found = []
-    for candidate in best:
+
+    def again(candidate: Candidate) -> list[float]:
         per_image = evaluator.per_image(candidate.widths)
-        found.append(Rescored(candidate, float(per_image.mean()), *interval(per_image)))
+        return [float(per_image.mean()), *interval(per_image)]
+
+    best = sorted(candidates, key=lambda c: (-c.score, c.cost.macs))[:count]
+    found = [Rescored(candidate, *figures) for candidate, figures in zip(best, mapper(again, best), strict=True)]
     return tuple(sorted(found, key=lambda r: -r.score))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -15,16 +15,32 @@ from bcnet.searchers.result import Candidate
 from bcnet.searchers.store import EvaluationStore
 from bcnet.space import Cost, Widths
 
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 Score = Callable[[Widths], float]
 Callback = Callable[[Candidate, int, int], None]
+
+
+class Mapper(Protocol):
+    """The builtin `map`, or what does as it does: calls a function of every item, and gives the results in order.
+
+    What the function raises is raised at its place in the order. `World.map` spreads the calls over processes, the
+    `map` of an executor of `concurrent.futures` over threads.
+    """
+
+    def __call__(self, function: Callable[[_T], _R], items: Iterable[_T], /) -> Iterator[_R]:
+        """Iterate over the results."""
 
 
 class Oracle:
     """Scores generations of candidates for one search and keeps every evaluation in order."""
 
-    def __init__(self, problem: Problem, score: Score, *, limit: int, over_budget: bool = False) -> None:
+    def __init__(
+        self, problem: Problem, score: Score, *, limit: int, over_budget: bool = False, mapper: Mapper = map
+    ) -> None:
         self.evaluations: list[Candidate] = []
         self._problem, self._score, self._limit, self._over_budget = problem, score, limit, over_budget
+        self._mapper = mapper
         self._known: dict[Widths, float] = {}
         self._store: EvaluationStore | None = None
         self._stored: dict[Widths, float] = {}
@@ -48,8 +64,15 @@ class Oracle:
         """
         fresh = [w for w in dict.fromkeys(candidates) if w not in self._known]
         within_limit = fresh[: self._limit - len(self.evaluations)]
-        for widths, cost in zip(within_limit, self._costs(within_limit), strict=True):
-            self._evaluate(widths, cost)
+        unknown = [w for w in within_limit if w not in self._stored]
+        costs = self._costs(within_limit)
+        scores = iter(self._mapper(self._call, unknown))
+        for widths, cost in zip(within_limit, costs, strict=True):
+            stored = self._stored.get(widths)
+            value = next(scores, None) if stored is None else stored
+            if value is None:
+                raise SearchError(f"a mapper gives a score for every candidate; got fewer than {len(unknown)}")
+            self._add(Candidate(widths, value, cost), new=stored is None)
         if len(within_limit) < len(fresh):
             return None
         return [self._known[w] for w in candidates]
@@ -67,13 +90,10 @@ class Oracle:
             )
         return [Cost(m, p) for m, p in zip(costs.macs.tolist(), costs.params.tolist(), strict=True)]
 
-    def _evaluate(self, widths: Widths, cost: Cost) -> None:
-        stored = self._stored.get(widths)
-        value = self._call(widths) if stored is None else stored
-        candidate = Candidate(widths, value, cost)
-        if stored is None and self._store is not None:
+    def _add(self, candidate: Candidate, *, new: bool) -> None:
+        if new and self._store is not None:
             self._store.add(candidate)
-        self._known[widths] = value
+        self._known[candidate.widths] = candidate.score
         self.evaluations.append(candidate)
         if self._callback is not None:
             self._callback(candidate, len(self.evaluations), self._limit)

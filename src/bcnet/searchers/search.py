@@ -12,7 +12,7 @@ from collections.abc import Generator, Mapping
 from typing import ClassVar
 
 from bcnet.errors import SearchError
-from bcnet.searchers.oracle import Callback, Oracle, Score
+from bcnet.searchers.oracle import Callback, Mapper, Oracle, Score
 from bcnet.searchers.problem import Problem
 from bcnet.searchers.result import SearchResult, summarise
 from bcnet.searchers.store import EvaluationStore
@@ -56,13 +56,16 @@ def search_widths(
     seed: int = 0,
     store: EvaluationStore | None = None,
     callback: Callback | None = None,
+    mapper: Mapper = map,
 ) -> SearchResult:
     """The widths of `space` with the highest `score` under `budget`.
 
     `score(widths) -> float`, higher is better, is called once per candidate, never over budget (but see `Greedy`). A
     table, `{widths: score}`, does as well, if it has every candidate within the budget.
     `searcher` is `Evolution()` by default. Evaluations already in `store` are not repeated and new ones are added as
-    they happen. `callback(candidate, done, limit)` follows each of them.
+    they happen. `callback(candidate, done, limit)` follows each of them. `mapper` asks for the scores of a generation:
+    the builtin `map` for one after the other, or what does the same at once (see `Mapper`); the result does not depend
+    on it. With the `map` of a `World` every process makes the same call, and each has a store of its own, or none.
 
     Raises:
         BudgetError: the narrowest network costs more than the budget.
@@ -79,7 +82,7 @@ def search_widths(
     ask = _looked_up(score) if isinstance(score, Mapping) else score
     if not callable(ask):
         raise SearchError(f"a score is a function of widths or a table of them; got {type(score).__name__}")
-    oracle = Oracle(problem, ask, limit=_checked_limit(searcher), over_budget=searcher.over_budget)
+    oracle = Oracle(problem, ask, limit=_checked_limit(searcher), over_budget=searcher.over_budget, mapper=mapper)
     oracle.attach(store, callback)
     generation_ends = _drive(searcher.proposals(problem), oracle)
     return summarise(problem, oracle.evaluations, generation_ends)

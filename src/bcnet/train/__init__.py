@@ -5,7 +5,7 @@ from bcnet.train.counts import ChannelCounts
 from bcnet.train.distill import classification_loss, distillation_loss
 from bcnet.train.evaluate import Accuracy, accuracy
 from bcnet.train.incident import Incident, load_incident
-from bcnet.train.loop import CHECKPOINT_SECONDS, Checkpoints, Progress, train
+from bcnet.train.loop import Progress, train
 from bcnet.train.precision import autocast, resolve_precision
 from bcnet.train.randomness import derived_generator, derived_seed
 from bcnet.train.recipe import (
@@ -19,7 +19,9 @@ from bcnet.train.recipe import (
     recipe_names,
 )
 from bcnet.train.records import LossRecords
+from bcnet.train.reduction import Reduction
 from bcnet.train.replay import PathReplay, Replay, replay
+from bcnet.train.saving import CHECKPOINT_SECONDS, Checkpoints
 from bcnet.train.schedule import learning_rate
 from bcnet.train.step import (
     STRATEGIES,
@@ -52,6 +54,7 @@ __all__ = [
     "PathReplay",
     "Progress",
     "Recipe",
+    "Reduction",
     "Replay",
     "Steps",
     "Strategy",

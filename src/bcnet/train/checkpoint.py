@@ -143,8 +143,8 @@ def read_latest(path: Path, identity: Mapping[str, Any]) -> tuple[Tensors, dict[
     return None
 
 
-def load_module(module: nn.Module, tensors: Mapping[str, torch.Tensor], path: Path) -> None:
-    """Put the tensors of the file `path` into a module.
+def load_module(module: nn.Module, tensors: Mapping[str, torch.Tensor], source: Path | str) -> None:
+    """Put the tensors of a file, or of what people know as `source`, into a module.
 
     Raises:
         RunError: they are not its own: names or shapes differ.
@@ -153,7 +153,7 @@ def load_module(module: nn.Module, tensors: Mapping[str, torch.Tensor], path: Pa
         module.load_state_dict(tensors)
     except RuntimeError as error:
         reason = " ".join(str(error).split())
-        raise RunError(f"{path} does not fit this model: {reason}: start a new run") from None
+        raise RunError(f"{source} does not fit this model: {reason}: start a new run") from None
 
 
 def _document(digest: str, identity: Mapping[str, Any], state: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ import torch
 from bcnet.errors import RunError
 from bcnet.space import Side, WidthSpace
 from bcnet.space.cost import IntArray
-from bcnet.train.checkpoint import read_tensors, write_tensors
+from bcnet.train.checkpoint import read_tensors
 from bcnet.train.step import Term
 
 
@@ -43,13 +43,9 @@ class ChannelCounts:
         """Copies of the counts, named by the number of their group."""
         return {str(group): torch.from_numpy(counts.copy()) for group, counts in enumerate(self.of)}
 
-    def save(self, path: Path, identity: Mapping[str, Any]) -> None:
-        """Write the counts to a safetensors file, atomically, marked with whose they are."""
-        write_tensors(path, self.tensors(), identity)
-
     @staticmethod
     def load(path: Path, identity: Mapping[str, Any]) -> list[IntArray]:
-        """Read `of` as `save` wrote it under the same identity.
+        """Read `of` from a file of `tensors()`, written under the same identity.
 
         Raises:
             RunError: the file is missing or damaged, or of another identity.

@@ -2,24 +2,26 @@
 
 A run is a pure function of (initial weights, data, recipe, seed): step `t` draws everything random from generators
 derived from (seed, stage, t), so the state is weights, optimiser, scaler, step and loss records, and a run resumed at
-any step ends with the same bytes as one that never stopped.
+any step ends with the same bytes as one that never stopped. On several processes each trains on its share of every
+batch; all take the same steps with the same widths, and the first one alone reads and writes checkpoints.
 """
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path as FilePath
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
 
+from bcnet.distributed import Loaded, World
 from bcnet.errors import RunError, TrainingError
-from bcnet.train.checkpoint import load_module, read_latest, write_tensors
+from bcnet.train.batches import Batch, EpochBatches, share_of
+from bcnet.train.checkpoint import Tensors, load_module
 from bcnet.train.incident import Incident
 from bcnet.train.objective import Objective
 from bcnet.train.optimizer import optimizer_tensors, restore_optimizer
@@ -27,23 +29,12 @@ from bcnet.train.precision import autocast, resolve_precision
 from bcnet.train.randomness import derived_generator, derived_seed, own_global_randomness
 from bcnet.train.recipe import Recipe
 from bcnet.train.records import LossRecords
+from bcnet.train.reduction import Reduction
+from bcnet.train.saving import Checkpoints, Saver
 from bcnet.train.schedule import learning_rate
-from bcnet.train.step import accumulate_gradients
+from bcnet.train.step import Term, accumulate_gradients
 from bcnet.train.trainee import Trainee
 from bcnet.train.update import Seen, Updates
-
-Batch = tuple[torch.Tensor, torch.Tensor]
-CHECKPOINT_SECONDS = 30.0
-
-
-class EpochBatches(Protocol):
-    """Training data: `len` batches an epoch, in an order drawn from a generator."""
-
-    def __len__(self) -> int: ...
-
-    def epoch(self, generator: torch.Generator) -> Iterator[Batch]:
-        """One pass: images `(batch, ...)` and labels `(batch,)`."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -62,23 +53,6 @@ class Progress:
     skipped: int = 0
 
 
-@dataclass(frozen=True)
-class Checkpoints:
-    """Where and how often to save: `every_steps`, or after `every_seconds`, and always at the end.
-
-    Where saving is slow it is done less often, so that it takes at most 2 % of the time.
-    `identity` names the run and stage; a file of another identity is refused. A step that ends the run is saved for
-    replay in the folder `bad_steps`, with what `about` says of the module.
-    """
-
-    path: FilePath
-    identity: dict[str, Any]
-    every_seconds: float = CHECKPOINT_SECONDS
-    every_steps: int | None = None
-    bad_steps: FilePath | None = None
-    about: Mapping[str, Any] = field(default_factory=dict)
-
-
 Callback = Callable[[Progress], object]
 
 
@@ -93,6 +67,7 @@ def train(
     teacher: nn.Module | None = None,
     on_step: Callback | None = None,
     on_epoch: Callback | None = None,
+    world: World | None = None,
 ) -> LossRecords:
     """Train to the recipe's end, from the newest checkpoint where there is one.
 
@@ -106,6 +81,8 @@ def train(
         teacher: gives the logits to learn from where the recipe distils.
         on_step: called after every step.
         on_epoch: called after every epoch.
+        world: the processes that share the batches; by default this one alone. `batches` and `recipe.batch_size` are
+            those of all together.
 
     Returns:
         The widths and mean losses of all steps that were not left out, also those before a resume.
@@ -114,12 +91,14 @@ def train(
         TrainingError: a loss or gradient that is not a finite number, a loss that explodes (`bcnet.train.health`), or
             no batch in an epoch.
         RunError: a checkpoint that is damaged, belongs to something else, or cannot be written.
+        ProcessError: another process has gone.
     """
-    run = _Run(trainee, batches, recipe, seed, stage, checkpoints, teacher)
+    run = _Run(trainee, batches, recipe, seed, stage, checkpoints, teacher, world or World())
     run.restore()
     trainee.module.train()
     with own_global_randomness(run.device):
         run.go(on_step, on_epoch)
+    run.take_the_leads_state()
     run.records.skipped = tuple(run.updates.health.skipped)
     return run.records
 
@@ -136,21 +115,23 @@ class _Run:
         stage: str,
         checkpoints: Checkpoints | None,
         teacher: nn.Module | None,
+        world: World,
     ) -> None:
         if len(batches) < 1:
             raise TrainingError(f"stage {stage}: an epoch needs at least one batch; got none: lower batch_size")
-        self.trainee, self.batches, self.recipe = trainee, batches, recipe
+        self.trainee, self.whole_batches, self.recipe, self.world = trainee, batches, recipe, world
+        self.batches = share_of(batches, world)
         self.seed, self.stage, self.checkpoints = seed, stage, checkpoints
         self.teacher = teacher.eval() if teacher is not None else None
         self.device = next(trainee.module.parameters()).device
         self.precision = resolve_precision(recipe.precision, self.device)
         self.updates = Updates(trainee.module, recipe, self.precision)
+        self.reduction = Reduction(trainee.module.parameters(), world)
         self.records = LossRecords(trainee.num_groups)
         self.loss = math.nan  # of the last good step looked at
         self.step = 0
         self.total = len(batches) * recipe.epochs
-        self.last_save = time.monotonic()
-        self.save_seconds = 0.0
+        self.saver = Saver(checkpoints, self.total, world)
 
     def go(self, on_step: Callback | None, on_epoch: Callback | None) -> None:
         length = len(self.batches)
@@ -166,16 +147,16 @@ class _Run:
                 on_epoch(progress)
 
     def train_on(self, x: torch.Tensor, y: torch.Tensor, epoch: int) -> Progress:
-        """One step on images `x` `(batch, ...)` and labels `y` `(batch,)`."""
+        """One step on this process's images `x` `(share, ...)` and labels `y` `(share,)`, which may be none."""
         lr = learning_rate(self.recipe, self.step, len(self.batches))
         terms = self.trainee.plan(derived_generator(self.seed, self.stage, "widths", self.step))
         torch.manual_seed(self.noise_seed(self.step))
-        objective = Objective(self.trainee, self.recipe, self.precision, x, y, self.teach(x))
         self.updates.begin()
-        losses = accumulate_gradients(terms, objective, self.updates.backward)
-        self.updates.measure(self.step, terms, losses, objective.classes)
-        due = self.save_is_due()
-        seen = self.updates.finish(lr, look=due or self.step + 1 == self.total)
+        losses, classes = self.gradients(terms, x, y)
+        self.updates.measure(self.step, terms, losses, classes)
+        look = self.saver.look_is_due(self.step + 1)
+        due = self.saver.save_is_due(self.step + 1, look)
+        seen = self.updates.finish(lr, look=look or due)
         offender = self.updates.offender(seen)
         if offender is not None:
             self.stop(offender, x, y)
@@ -185,13 +166,25 @@ class _Run:
             self.trainee.trained(good.terms)
             self.loss = sum(good.losses) / len(good.losses)
         self.step += 1
-        if due and self.checkpoints is not None:
-            self.save(self.checkpoints)
+        if due:
+            self.saver.save(*self.state())
         skipped = len(self.updates.health.skipped)
         return Progress(self.step, self.total, epoch + 1, self.recipe.epochs, self.loss, lr, skipped)
 
+    def gradients(self, terms: tuple[Term, ...], x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, int]:
+        """Leave the whole batch's gradients in the parameters; its losses `(terms,)`, and the number of classes."""
+        if len(y):
+            objective = Objective(self.trainee, self.recipe, self.precision, x, y, self.teach(x))
+            losses = accumulate_gradients(terms, objective, self.updates.backward)
+            return self.reduction(losses, len(y), objective.classes)
+        none = torch.zeros(len(terms), device=self.device)
+        self.updates.scaler.scale(none)  # a gradient scaler is ready for its step after its first loss
+        return self.reduction(none, 0, 0)
+
     def noise_seed(self, step: int) -> int:
-        return derived_seed(self.seed, self.stage, "noise", step)
+        """The seed of dropout: one of its own on every process, since all have other images."""
+        own = (self.world.rank,) if self.world.rank else ()
+        return derived_seed(self.seed, self.stage, "noise", step, *own)
 
     def teach(self, x: torch.Tensor) -> torch.Tensor | None:
         if self.teacher is None or self.recipe.distillation is None:
@@ -201,8 +194,8 @@ class _Run:
         return logits
 
     def stop(self, seen: Seen, x: torch.Tensor, y: torch.Tensor) -> NoReturn:
-        """End the run at a step that went wrong; `x` and `y` are the batch of the newest."""
-        if seen.step != self.step:
+        """End the run at a step that went wrong; `x` and `y` are the images of the newest."""
+        if seen.step != self.step or self.world.size > 1:
             x, y = self.batch_of(seen.step)
         batch = {"x": x, "y": y, "taught": self.teach(x)}
         incident = Incident(
@@ -220,7 +213,7 @@ class _Run:
             scaler=self.updates.scaler.state_dict(),
             tensors=self.tensors() | {f"batch:{name}": part for name, part in batch.items() if part is not None},
         )
-        raise TrainingError(incident.message(self.keep(incident)))
+        raise TrainingError(incident.message(self.world.on_lead(lambda: self.keep(incident))))
 
     def keep(self, incident: Incident) -> str:
         """Save the step for replay where that is wanted, and say where it is."""
@@ -233,33 +226,22 @@ class _Run:
         return f"saved for replay in {path}"
 
     def batch_of(self, step: int) -> Batch:
+        """The batch of a step, with the images of all processes."""
         epoch, position = divmod(step, len(self.batches))
         order = derived_generator(self.seed, self.stage, "data", epoch)
-        x, y = next(islice(self.batches.epoch(order), position, None))
+        x, y = next(islice(self.whole_batches.epoch(order), position, None))
         return x.to(self.device), y.to(self.device)
 
-    def save_is_due(self) -> bool:
-        """Whether to save after the step at hand."""
-        if self.checkpoints is None:
-            return False
-        every, done = self.checkpoints.every_steps, self.step + 1
-        if done == self.total or (every is not None and done % every == 0):
-            return True
-        return time.monotonic() - self.last_save >= max(self.checkpoints.every_seconds, 50 * self.save_seconds)
-
-    def save(self, checkpoints: Checkpoints) -> None:
-        start = time.monotonic()
+    def state(self) -> Loaded:
+        """All that a run goes on from, as tensors by name and plain values."""
         done = {f"records:{name}": tensor for name, tensor in self.records.tensors().items()}
         done |= {f"trainee:{name}": tensor for name, tensor in self.trainee.tensors().items()}
-        state = {
+        return self.tensors() | done, {
             "step": self.step,
             "total": self.total,
             "scaler": self.updates.scaler.state_dict(),
             "health": self.updates.health.state(),
         }
-        write_tensors(checkpoints.path, self.tensors() | done, checkpoints.identity, state, keep_previous=True)
-        self.last_save = time.monotonic()
-        self.save_seconds = self.last_save - start
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Weights and optimiser."""
@@ -269,14 +251,25 @@ class _Run:
         return tensors | {f"optimizer:{name}": tensor for name, tensor in optimizer.items()}
 
     def restore(self) -> None:
-        if self.checkpoints is None:
-            return
-        found = read_latest(self.checkpoints.path, self.checkpoints.identity)
+        """Go on from the newest checkpoint; where there is none all processes start from the lead's weights."""
+        found = self.saver.newest()
         if found is None:
-            return
-        tensors, state = found
+            self.take_the_leads_state()
+        else:
+            self.adopt(*found, source=self.saver.name)
+
+    def take_the_leads_state(self) -> None:
+        """Have the lead's weights and buffers on every process: batch norm's statistics are those of its images."""
+        if self.world.size > 1:
+            self.world.check_same({"training step": self.step})
+            found = self.world.tensors_from_lead(self.state)
+            assert found is not None
+            self.adopt(*found, source="the first process's state")
+
+    def adopt(self, tensors: Tensors, state: dict[str, Any], source: FilePath | str) -> None:
+        """Take up what `state` gave, and what people know as `source`."""
         parts = {kind: _section(tensors, kind) for kind in ("module", "optimizer", "records", "trainee")}
-        load_module(self.trainee.module, parts["module"], self.checkpoints.path)
+        load_module(self.trainee.module, parts["module"], source)
         restore_optimizer(self.trainee.module, self.updates.optimizer, parts["optimizer"])
         self.records = LossRecords.from_tensors(parts["records"])
         self.trainee.restore(parts["trainee"])

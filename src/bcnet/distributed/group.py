@@ -1,0 +1,207 @@
+"""Processes that torch.distributed has made known to each other.
+
+Gradients are added up by the process group's own reduction. Everything small (decisions, scores, errors) goes as JSON
+through the key-value store that the group was founded on: it needs no device, names its sender, and lets a process take
+the next candidate when it is free. No pickle travels.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+from safetensors.torch import load as parse_safetensors
+from safetensors.torch import save as format_safetensors
+from torch import distributed
+from torch.distributed.distributed_c10d import Store
+
+from bcnet import errors
+from bcnet.distributed.world import Loaded, Tensors, World
+from bcnet.errors import BCNetError, ProcessError
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+PATIENCE = timedelta(minutes=30)  # for what the lead does alone: solving for the prior, testing, loading
+_FAILED = "failed"
+_SHORTEST_PAUSE, _SHARE, _LONGEST_PAUSE = 0.0005, 0.05, 0.05  # seconds between looks, and their share of the wait
+
+
+class Group(World):
+    """One of `size` processes. `store` is for this group alone, and for one use of it."""
+
+    def __init__(self, rank: int, size: int, store: Store) -> None:
+        self.rank, self.size = rank, size
+        self._store = store
+        self._calls = itertools.count()  # equal on all processes, since all make the same calls
+
+    def add_up(self, tensor: torch.Tensor) -> None:
+        """See `World`."""
+        with _in_touch():
+            distributed.all_reduce(tensor)
+
+    def on_lead(self, function: Callable[[], _T]) -> _T:
+        """See `World`."""
+        key = self._next_key()
+        if not self.leads:
+            value: _T = self._result(key)
+            return value
+        try:
+            result = function()
+        except Exception as error:
+            self._put(key, _failure(error))
+            raise
+        self._put(key, {"value": result})
+        return result
+
+    def tensors_from_lead(self, function: Callable[[], Loaded | None]) -> Loaded | None:
+        """See `World`."""
+        loaded: Loaded | None = None
+        content = torch.empty(0, dtype=torch.uint8)
+
+        def told() -> list[Any] | None:
+            nonlocal loaded, content
+            loaded = function()
+            if loaded is None:
+                return None
+            content = _packed(loaded[0])
+            return [len(content), loaded[1]]
+
+        header = self.on_lead(told)
+        if header is None:
+            return None
+        length, state = header
+        content = self._broadcast(content if self.leads else torch.empty(length, dtype=torch.uint8))
+        return loaded if self.leads else (parse_safetensors(content.numpy().tobytes()), state)
+
+    def gathered(self, value: _T) -> list[_T]:
+        """See `World`."""
+        key = self._next_key()
+        self._put(f"{key}/{self.rank}", {"value": value})
+        return [self._result(f"{key}/{rank}") for rank in range(self.size)]
+
+    def check_same(self, values: Mapping[str, Any]) -> None:
+        """See `World`."""
+        lead, *others = self.gathered(dict(values))
+        for rank, other in enumerate(others, 1):
+            for what in (*lead, *other):
+                if lead.get(what) != other.get(what):
+                    raise ProcessError(
+                        f"all processes of a run have the same {what}; process 0 has {lead.get(what)!r}, process "
+                        f"{rank} has {other.get(what)!r}: give every machine the same command, files and versions"
+                    )
+
+    def map(self, function: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
+        """See `World`. Whoever is free takes the next item, so that a slow one holds nobody up."""
+        jobs, key = list(items), self._next_key()
+        return self._results(function, jobs, key)
+
+    def _results(self, function: Callable[[_T], _R], jobs: list[_T], key: str) -> Iterator[_R]:
+        failures: dict[int, Exception] = {}
+        given = 0
+        while (mine := self._take(key)) < len(jobs):
+            try:
+                outcome: dict[str, Any] = {"value": function(jobs[mine])}
+            except Exception as error:
+                failures[mine], outcome = error, _failure(error)
+            self._put(f"{key}/{mine}", outcome)
+            while given < len(jobs) and self._is_there(f"{key}/{given}"):
+                yield self._result(f"{key}/{given}", failures.get(given))
+                given += 1
+        for number in range(given, len(jobs)):
+            yield self._result(f"{key}/{number}", failures.get(number))
+
+    def fail(self) -> bool:
+        """Tell the others to wait no longer. True for the first process to do so, False where it is out of reach."""
+        try:
+            return int(self._store.add(_FAILED, 1)) == 1
+        except RuntimeError:
+            return False
+
+    def part_company(self) -> None:
+        """Wait, on the lead, until all others are here too: the store may live in the lead's process."""
+        self._put(f"end/{self.rank}", {"value": None})
+        if self.leads:
+            for rank in range(self.size):
+                self._result(f"end/{rank}")
+
+    def _next_key(self) -> str:
+        return str(next(self._calls))
+
+    def _take(self, key: str) -> int:
+        with _in_touch():
+            return int(self._store.add(f"{key}/taken", 1)) - 1
+
+    def _is_there(self, key: str) -> bool:
+        with _in_touch():
+            return bool(self._store.check([key]))
+
+    def _put(self, key: str, outcome: dict[str, Any]) -> None:
+        with _in_touch():
+            self._store.set(key, json.dumps(outcome))
+
+    def _result(self, key: str, failure: Exception | None = None) -> Any:
+        """Wait for the outcome under `key`; raise it where it is a failure, this process's own one as it was."""
+        if failure is not None:
+            raise failure
+        with _in_touch():
+            self._wait(key)
+            outcome = json.loads(self._store.get(key))
+        if "failure" in outcome:
+            raise _rebuilt(*outcome["failure"])
+        return outcome["value"]
+
+    def _wait(self, key: str) -> None:
+        """Wait for `key`; not in the store itself, which would neither hear of a failure elsewhere nor of Ctrl-C."""
+        start = time.monotonic()
+        while not self._store.check([key]):
+            waited = time.monotonic() - start
+            if self._store.check([_FAILED]) and not self._store.check([key]):
+                raise distributed.DistError("it stopped with an error of its own")
+            if waited > PATIENCE.total_seconds():
+                raise distributed.DistError(f"nothing heard for {PATIENCE}")
+            time.sleep(min(_SHORTEST_PAUSE + _SHARE * waited, _LONGEST_PAUSE))
+
+    def _broadcast(self, content: torch.Tensor) -> torch.Tensor:
+        """The lead's bytes, on the CPU, for `content` of the same length on every process."""
+        on_gpu = distributed.get_backend() == "nccl"  # a group of the caller's own that has nothing for the CPU
+        moved = content.cuda() if on_gpu else content
+        with _in_touch():
+            distributed.broadcast(moved, src=0)
+        return moved.cpu()
+
+
+def _packed(tensors: Tensors) -> torch.Tensor:
+    """The bytes of a safetensors file, uint8 `(bytes,)` on the CPU."""
+    content = format_safetensors({name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()})
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
+
+
+def _failure(error: Exception) -> dict[str, Any]:
+    return {"failure": [type(error).__name__, str(error)]}
+
+
+def _rebuilt(kind: str, message: str) -> BCNetError:
+    """The error of another process."""
+    known = getattr(errors, kind, None)
+    if isinstance(known, type) and issubclass(known, BCNetError):
+        return known(message)
+    return ProcessError(f"another process of this run failed with {kind}: {message}")
+
+
+@contextmanager
+def _in_touch() -> Iterator[None]:
+    """Turn the errors of torch.distributed into one of ours: they all mean that a process has gone."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise ProcessError(
+            f"another process of this run has ended or is out of reach ({reason}): the same command goes on from what "
+            "was finished, and torchrun --max-restarts repeats it by itself"
+        ) from error

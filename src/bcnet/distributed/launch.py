@@ -1,0 +1,86 @@
+"""Finding the other processes of a run: those that torchrun started, or a process group that exists already."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import distributed
+from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
+
+from bcnet.distributed.group import PATIENCE, Group
+from bcnet.distributed.world import World
+from bcnet.errors import ProcessError
+
+_ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+@contextmanager
+def joined(device: str | None = None) -> Iterator[World]:
+    """The processes that torchrun started, for as long as the context lasts; without torchrun the world of one.
+
+    The process group is founded from torchrun's environment (gloo for CPU tensors, NCCL for those of GPUs) and
+    dissolved at the end; one that exists already is used and left alone. `device` is what tensors will be on, by
+    default a GPU if there is any: each process of a machine takes the one of its local rank. An exception that leaves
+    the context has an attribute `repeated`: whether another process failed before this one, so that one need be shown.
+
+    Raises:
+        ProcessError: the processes do not find each other, or a machine has fewer GPUs than processes.
+    """
+    exists = distributed.is_initialized()
+    if not exists and not all(os.environ.get(name) for name in _ENVIRONMENT):
+        yield World()
+        return
+    with _own_gpu(device):
+        if not exists:
+            _found()
+        try:
+            yield from _working_together()
+        finally:
+            if not exists:
+                distributed.destroy_process_group()
+
+
+def _working_together() -> Iterator[World]:
+    rank = distributed.get_rank()
+    store = _get_default_store()
+    use = store.add(f"bcnet/uses/{rank}", 1)  # equal on all processes: keys of an earlier use stay out of the way
+    group = Group(rank, distributed.get_world_size(), PrefixStore(f"bcnet/{use}", store))
+    try:
+        yield group
+    except BaseException as error:
+        error.repeated = not group.fail()  # type: ignore[attr-defined]
+        raise
+    group.part_company()
+
+
+def _found() -> None:
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and distributed.is_nccl_available() else "gloo"
+    try:
+        distributed.init_process_group(backend, timeout=PATIENCE)
+    except (RuntimeError, ValueError, OSError) as error:
+        address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        reason = str(error).splitlines()[0]
+        raise ProcessError(
+            f"process {os.environ['RANK']} of {os.environ['WORLD_SIZE']} found no others at {address}: {reason}: "
+            "start them with torchrun, which sets these variables"
+        ) from error
+
+
+@contextmanager
+def _own_gpu(device: str | None) -> Iterator[None]:
+    if device == "cpu" or not torch.cuda.is_available():
+        yield
+        return
+    here, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
+    if here > gpus:
+        raise ProcessError(
+            f"every process takes a GPU of its own; got {here} processes for {gpus} GPUs: lower --nproc-per-node, or "
+            "give --device cpu"
+        )
+    if here > 1 and device is not None and ":" in device:
+        raise ProcessError(f"{here} processes take a GPU each; got device {device!r} for all: give cuda, or cpu")
+    with torch.cuda.device(int(os.environ.get("LOCAL_RANK", "0"))):
+        yield

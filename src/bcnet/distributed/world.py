@@ -1,0 +1,72 @@
+"""Who works on a run: one process, or several that share its steps and its candidates.
+
+All processes of a run execute the same calls in the same order. What depends on the outside (files, clocks) is decided
+by the first process, the lead, and told to the others; only the lead writes. `World` itself is the world of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import torch
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+Tensors = dict[str, torch.Tensor]
+Loaded = tuple[Tensors, dict[str, Any]]  # tensors by name, and a state of plain JSON values
+
+
+class World:
+    """The world of one process, in which sharing is doing it oneself. Several processes: `bcnet.distributed.joined`."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process is the one that reads and writes files."""
+        return self.rank == 0
+
+    def part(self, count: int) -> slice:
+        """This process's share of `count` things in order: neighbours, the first processes having one more if uneven.
+
+        Example: 7 things among 3 processes are shared as 0..2, 3..4, 5..6; 2 among 3 as 0, 1 and none.
+        """
+        each, more = divmod(count, self.size)
+        start = self.rank * each + min(self.rank, more)
+        return slice(start, start + each + (self.rank < more))
+
+    def add_up(self, tensor: torch.Tensor) -> None:
+        """Replace `tensor` by the sum of those of all processes, bitwise the same on each.
+
+        Raises:
+            ProcessError: another process has gone.
+        """
+
+    def on_lead(self, function: Callable[[], _T]) -> _T:
+        """What `function` returns on the lead, or raises there, on every process. It returns plain JSON values."""
+        return function()
+
+    def tensors_from_lead(self, function: Callable[[], Loaded | None]) -> Loaded | None:
+        """What `function` returns on the lead, or raises there, on every process: tensors arrive on the CPU."""
+        return function()
+
+    def gathered(self, value: _T) -> list[_T]:
+        """The plain JSON values of all processes, by rank."""
+        return [value]
+
+    def check_same(self, values: Mapping[str, Any]) -> None:
+        """Make sure that all processes have the same plain JSON values under the names that people know them by.
+
+        Raises:
+            ProcessError: on every process, where one differs.
+        """
+
+    def map(self, function: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
+        """As the builtin `map`, the calls being spread over the processes; `function` returns plain JSON values.
+
+        Every process gets all results, in the order of `items`; what `function` raises anywhere is raised everywhere,
+        at its place in the order.
+        """
+        return map(function, items)

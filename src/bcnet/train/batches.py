@@ -1,0 +1,56 @@
+"""Training data as the loop sees it, whole or shared among processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+
+from bcnet.distributed import World
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+Part = Callable[[int], slice]
+
+
+class EpochBatches(Protocol):
+    """Training data: `len` batches an epoch, in an order drawn from a generator."""
+
+    def __len__(self) -> int: ...
+
+    def epoch(self, generator: torch.Generator) -> Iterator[Batch]:
+        """One pass: images `(batch, ...)` and labels `(batch,)`."""
+        ...
+
+
+@runtime_checkable
+class ShareableBatches(EpochBatches, Protocol):
+    """Training data that can prepare a part of every batch alone, so that processes share that work too."""
+
+    def shared(self, part: Part) -> EpochBatches:
+        """The same batches, but of each only the images `part(batch size)`."""
+        ...
+
+
+def share_of(batches: EpochBatches, world: World) -> EpochBatches:
+    """This process's part of every batch, which may be empty; all parts together are the batch, in order."""
+    if world.size == 1:
+        return batches
+    return batches.shared(world.part) if isinstance(batches, ShareableBatches) else _Cut(batches, world.part)
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """Batches of which every process prepares the whole, and takes its part."""
+
+    batches: EpochBatches
+    part: Part
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def epoch(self, generator: torch.Generator) -> Iterator[Batch]:
+        for x, y in self.batches.epoch(generator):
+            mine = self.part(len(y))
+            yield x[mine], y[mine]

@@ -1,0 +1,89 @@
+"""When and how a training run saves its state.
+
+Of several processes the lead saves. It decides by its clock; what all have to do alike, looking at the losses so far,
+happens at the same steps everywhere, and the lead saves at such a step only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bcnet.distributed import Loaded, World
+from bcnet.train.checkpoint import Tensors, read_latest, write_tensors
+from bcnet.train.guard import LOOK_EVERY_ELSEWHERE
+
+CHECKPOINT_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """Where and how often to save: `every_steps`, or after `every_seconds`, and always at the end.
+
+    Where saving is slow it is done less often, so that it takes at most 2 % of the time.
+    `identity` names the run and stage; a file of another identity is refused. A step that ends the run is saved for
+    replay in the folder `bad_steps`, with what `about` says of the module.
+    """
+
+    path: Path
+    identity: dict[str, Any]
+    every_seconds: float = CHECKPOINT_SECONDS
+    every_steps: int | None = None
+    bad_steps: Path | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Saver:
+    """The checkpoints of one training run of `total` steps, if it has any."""
+
+    def __init__(self, checkpoints: Checkpoints | None, total: int, world: World) -> None:
+        self._checkpoints, self._total, self._world = checkpoints, total, world
+        self._last_save = time.monotonic()
+        self._save_seconds = 0.0
+
+    @property
+    def name(self) -> str:
+        """What people know the newest checkpoint by."""
+        return str(self._checkpoints.path) if self._checkpoints else "no checkpoint"
+
+    def look_is_due(self, done: int) -> bool:
+        """Whether to look at the losses of the `done` steps so far; several processes have to stop at the same one."""
+        return self._is_regular(done) or (self._world.size > 1 and done % LOOK_EVERY_ELSEWHERE == 0)
+
+    def save_is_due(self, done: int, look: bool) -> bool:
+        """Whether to save after `done` steps, the last of which is looked at anyway if `look` is set."""
+        if self._checkpoints is None or not self._world.leads:
+            return False
+        pause = max(self._checkpoints.every_seconds, 50 * self._save_seconds)
+        by_the_clock = (look or self._world.size == 1) and time.monotonic() - self._last_save >= pause
+        return by_the_clock or self._is_regular(done)
+
+    def _is_regular(self, done: int) -> bool:
+        every = self._checkpoints.every_steps if self._checkpoints else None
+        return done == self._total or (every is not None and done % every == 0)
+
+    def save(self, tensors: Tensors, state: dict[str, Any]) -> None:
+        """Write a checkpoint, and keep the one before it.
+
+        Raises:
+            RunError: the file system refuses.
+        """
+        assert self._checkpoints is not None
+        start = time.monotonic()
+        write_tensors(self._checkpoints.path, tensors, self._checkpoints.identity, state, keep_previous=True)
+        self._last_save = time.monotonic()
+        self._save_seconds = self._last_save - start
+
+    def newest(self) -> Loaded | None:
+        """What the newest good checkpoint holds, on every process; None where there is none.
+
+        Raises:
+            RunError: there are some, and none is good.
+        """
+        return self._world.tensors_from_lead(self._read)
+
+    def _read(self) -> Loaded | None:
+        return read_latest(self._checkpoints.path, self._checkpoints.identity) if self._checkpoints else None

@@ -1,0 +1,125 @@
+"""Whole runs on several processes."""
+
+import time
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny_job import RECIPE, Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search, traces
+from torch import nn
+
+from bcnet.errors import ProcessError, RecipeError, RunError, SearchError
+from bcnet.searchers import SupernetEvaluator
+
+
+def searched(world, folder, stop=None, changes=None):
+    """A tiny run; what came out, as plain values."""
+    recorder = Recorder(stop)
+    outcome = tiny_search(folder, reporter=recorder, **(changes or {}))
+    return {
+        "widths": outcome.widths,
+        "result": outcome.result,
+        "evaluations": outcome.found,
+        "weights": outcome.network.state_dict(),
+        "heard": recorder.stages,
+    }
+
+
+@pytest.fixture(scope="module")
+def together(processes, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "two"
+    return folder, processes.run(2, searched, folder)
+
+
+def test_all_processes_get_the_result_and_one_tells_of_it(together):
+    _, (lead, other) = together
+    for key in ("widths", "result", "evaluations"):
+        assert lead[key] == other[key]
+    for name, tensor in lead["weights"].items():
+        assert torch.equal(tensor, other["weights"][name])
+    assert lead["heard"] == ["supernet", "prior", "evolution", "original", "Uniform", "searched"]
+    assert other["heard"] == []
+    assert lead["result"]["device"]["processes"] == 2
+
+
+@pytest.mark.parametrize("stop", [("supernet", 3), ("evolution", 3), ("searched", 4)])
+def test_a_run_of_two_stopped_anywhere_ends_like_one_that_never_stopped(together, processes, tmp_path, stop):
+    lead, other = processes.run(2, searched, tmp_path, stop)
+    assert isinstance(lead, StoppedError)
+    assert isinstance(other, ProcessError)  # it did not wait for the one that has gone
+    again = processes.run(2, searched, tmp_path)
+    assert traces(tmp_path) == traces(together[0])
+    assert [found["result"]["widths"] for found in again] == [together[1][0]["result"]["widths"]] * 2
+
+
+def test_a_run_of_two_does_not_go_on_with_another_number(together, processes):
+    folder, _ = together
+    with pytest.raises(RunError, match=r"processes is 2 there and 1 here; .* go on with 2 processes \(torchrun\)"):
+        tiny_search(folder)
+    for error in processes.run(3, searched, folder):
+        assert isinstance(error, RunError)
+        assert "processes is 2 there and 3 here" in str(error)
+
+
+class WithoutBatchNorm(TinyNetwork):
+    def __init__(self):
+        super().__init__()
+        self.first[1] = nn.Identity()
+        self.second[1] = nn.Identity()
+        self.second[3] = nn.Identity()
+
+
+def test_the_number_of_processes_is_no_matter_to_a_network_whose_images_do_not_meet(processes, tmp_path):
+    for size in (1, 3):
+        processes.run(size, searched, tmp_path / str(size), ("prior", 1), {"model": WithoutBatchNorm})
+    alone, together = (load_file(tmp_path / str(size) / "supernet.safetensors") for size in (1, 3))
+    assert alone.keys() == together.keys()
+    for name, tensor in alone.items():
+        torch.testing.assert_close(together[name], tensor, rtol=1e-3, atol=1e-5)
+
+
+def wrong(world, folder, changes):
+    if "data" in changes:
+        changes = {"data": tiny_data(120 + 6 * world.rank)}
+    return tiny_search(folder / "run", **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "message"),
+    [
+        ({"recipe": RECIPE.changed({"batch_size": 2})}, RecipeError, "got batch_size 2 for 3 processes"),
+        ({"data": None}, ProcessError, "all processes of a run have the same data; process 0 has 'stripes"),
+        ({"recipe": "vgg20"}, RecipeError, "one of"),
+    ],
+)
+def test_mistakes_are_found_by_all_before_anything_is_written(processes, tmp_path, changes, kind, message):
+    errors = processes.run(3, wrong, tmp_path, changes)
+    for error in errors:
+        assert isinstance(error, kind)
+        assert message in str(error)
+    assert [error.repeated for error in errors].count(False) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def failing_candidate(world, folder):
+    whole = SupernetEvaluator.per_image
+
+    def per_image(self, widths):
+        if world.rank == 1:
+            raise RuntimeError("out of memory")
+        time.sleep(0.005)  # so that process 1 gets its turn
+        return whole(self, widths)
+
+    SupernetEvaluator.per_image = per_image
+    try:
+        return tiny_search(folder, generations=20, num_choices=8)
+    finally:
+        SupernetEvaluator.per_image = whole
+
+
+def test_a_candidate_that_fails_on_one_process_stops_all_with_its_widths(processes, tmp_path):
+    for error in processes.run(3, failing_candidate, tmp_path):
+        assert isinstance(error, SearchError)
+        assert "the score of widths (" in str(error)
+        assert "raised RuntimeError: out of memory" in str(error)
+    assert not (tmp_path / "result.json").exists()
