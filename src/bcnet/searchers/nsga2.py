@@ -6,6 +6,10 @@ filters are therefore put where pymoo discards duplicates, before evaluation, an
 Mating that brings nothing new in a bounded number of rounds is topped up with random feasible widths, so that a search
 ends only at its limit or when every feasible candidate has been scored. After the first generation pymoo would mate all
 40 of it; here the parents are the best 10 in every generation.
+
+Rank and crowding decide who is kept, so that the whole front lives on. Among those kept, nearly always of one rank,
+crowding says nothing about which will have good children: the tournament of two is won by the better score. On
+Channel-Bench-Macro that takes a third to a half of the evaluations away (results/channel_bench_macro.csv).
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from pymoo.core.termination import NoTermination
 from pymoo.operators.crossover.pntx import TwoPointCrossover
 from pymoo.operators.mutation.pm import PolynomialMutation
 from pymoo.operators.repair.rounding import RoundingRepair
+from pymoo.operators.selection.tournament import TournamentSelection
 
 from bcnet.searchers.problem import IntArray, Problem
 from bcnet.space import Widths
@@ -65,6 +70,7 @@ class Nsga2(NSGA2):  # type: ignore[misc]
             pop_size=settings.parents,
             n_offsprings=settings.population,
             sampling=first,
+            selection=TournamentSelection(func_comp=_better_scores),
             crossover=TwoPointCrossover(prob=settings.crossover),
             mutation=PolynomialMutation(prob=1.0, prob_var=settings.mutation, eta=settings.eta),
             repair=RoundingRepair(),
@@ -79,6 +85,12 @@ class Nsga2(NSGA2):  # type: ignore[misc]
         self.pop = self.survival.do(
             self.problem, infills, n_survive=self.pop_size, random_state=self.random_state, algorithm=self, **kwargs
         )
+
+
+def _better_scores(population: Population, pairs: IntArray, **_: Any) -> IntArray:
+    """The winners of tournaments `(tournaments, 2)`, shape `(tournaments, 1)`; of equals the first."""
+    errors = population.get("F")[:, 0]  # minus the scores
+    return np.take_along_axis(pairs, errors[pairs].argmin(axis=1, keepdims=True), axis=1)
 
 
 def topped_up(
