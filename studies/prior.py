@@ -93,14 +93,14 @@ def trained_errors(network: str, data: Path) -> Errors:
     return [np.array(row["errors"].split(), dtype=np.float64) for row in rows]
 
 
-def draws_of(quick: bool) -> dict[str, int]:
+def draws_of(quick: bool, most: int) -> dict[str, int]:
     """How many draws of each kind of errors."""
-    return {"uniform": 1, "falling": 1} if quick else {"uniform": 10, "falling": 10, "trained": 1}
+    return {"uniform": 1, "falling": 1} if quick else {"uniform": most, "falling": most, "trained": 1}
 
 
 def qcqp_cells(quick: bool) -> Iterator[tuple[str, str, str, float, int]]:
     for network in NETWORKS[: 1 if quick else None]:
-        for kind, draws in draws_of(quick).items():
+        for kind, draws in draws_of(quick, 10).items():
             for ratio in RATIOS:
                 yield network, kind, "certified", ratio, draws
         for method in ("descent", "slsqp", "uniform draws"):
@@ -156,7 +156,7 @@ def populations(quick: Quick = False, data: Data = CIFAR10) -> None:
     """Initial populations: the share of first draws within the budget, the share of duplicates, how many fill up."""
     out = RESULTS / ("quick_prior_populations.csv" if quick else "prior_populations.csv")
     for network in NETWORKS[: 1 if quick else None]:
-        for kind, draws in draws_of(quick).items():
+        for kind, draws in draws_of(quick, 3).items():
             for ratio in RATIOS[::2]:
                 key = {"network": network, "errors": kind, "budget": str(ratio), "draws": str(draws)}
                 if not finished(out, key):
