@@ -11,6 +11,7 @@ from tiny_job import NETWORKS, WEIGHTS, Recorder, StoppedError, TinyNetwork, tin
 from bcnet import Budget, Side, Supernet, rebuild
 from bcnet.errors import BudgetError, DataError, ModelError, RecipeError, RunError, TraceError, TrainingError
 from bcnet.pipeline.run_directory import RunDirectory, read_settings
+from bcnet.supernet.pairs import Pairs
 from bcnet.train import ChannelCounts, LossRecords
 
 
@@ -280,6 +281,38 @@ def test_every_strategy_goes_all_the_way(tmp_path, strategy):
     assert outcome.result["networks"]["searched"]["macs_ratio"] <= 0.6
     full = outcome.result["networks"]["original"]["params"]
     assert outcome.result["networks"]["searched"]["params"] <= 0.7 * full
+
+
+class WithoutDropout(TinyNetwork):  # one draw for two paths is not two draws
+    def __init__(self):
+        super().__init__()
+        self.second[3] = torch.nn.Identity()
+
+
+def test_pairs_train_the_supernet_that_single_paths_train(tmp_path, monkeypatch):
+    forward, together = Pairs.forward, []
+
+    def watched(self, x, left, right):
+        together.append(left)
+        return forward(self, x, left, right)
+
+    monkeypatch.setattr(Pairs, "forward", watched)
+    tiny_search(tmp_path / "off", model=WithoutDropout, pairs="off")
+    assert not together
+    tiny_search(tmp_path / "on", model=WithoutDropout, pairs="on")
+    assert together
+    alone, paired = (load_file(tmp_path / name / "supernet.safetensors") for name in ("off", "on"))
+    for name, weights in alone.items():
+        torch.testing.assert_close(paired[name], weights, rtol=1e-3, atol=1e-5)
+
+
+def test_pairs_of_a_network_that_couples_channels_are_refused(tmp_path):
+    class Coupled(TinyNetwork):
+        def forward(self, x):
+            return super().forward(x).softmax(dim=1)
+
+    with pytest.raises(RecipeError, match="pairs=on needs a network whose channels stay apart"):
+        tiny_search(tmp_path, model=Coupled, pairs="on")
 
 
 def test_a_unilateral_supernet_scores_by_the_side_it_trained(tmp_path, monkeypatch):

@@ -64,8 +64,8 @@ def gradients_of_a_step(world, seed, images, strategy):
     terms = trainee.plan(generator)
     mine = world.part(images)
 
-    def loss(path):
-        return nn.functional.cross_entropy(trainee.forward(x[mine], path), y[mine])
+    def loss(paths):
+        return [nn.functional.cross_entropy(trainee.forward(x[mine], paths)[0], y[mine])]
 
     count = len(y[mine])
     means = accumulate_gradients(terms, loss) if count else torch.zeros(len(terms))

@@ -53,7 +53,7 @@ def test_the_step_is_the_sum_of_four_networks_that_stand_alone(supernet, seed):
     y = torch.randint(3, (8,), generator=generator)
     trainee = SupernetTrainee(net, Complementary())
     terms = trainee.plan(generator)
-    accumulate_gradients(terms, lambda path: functional.cross_entropy(trainee.forward(x, path), y))
+    accumulate_gradients(terms, lambda paths: [functional.cross_entropy(trainee.forward(x, paths)[0], y)])
 
     expected = {name: torch.zeros_like(p) for name, p in net.network.named_parameters()}
     for path in [path for term in terms for path in term.paths]:
@@ -82,7 +82,7 @@ def test_the_counted_channels_are_those_that_receive_gradient(supernet, strategy
         counts.add(terms)
         for path in (path for term in terms for path in term.paths):
             net.zero_grad()
-            functional.cross_entropy(trainee.forward(x, path), y).backward()
+            functional.cross_entropy(trainee.forward(x, (path,))[0], y).backward()
             hits[0] += net.network.stem[1].weight.grad != 0
             hits[1] += net.network.inner[0].weight.grad.flatten(1).abs().sum(1) != 0
     assert [group.max_width for group in net.space.groups] == [6, 5]

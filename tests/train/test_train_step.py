@@ -98,19 +98,19 @@ def test_full_widths_are_their_own_complement():
     assert direct == other
 
 
-def path_loss_of(supernet, x, y):
-    return lambda path: functional.cross_entropy(supernet(x, path.widths, path.side), y)
+def losses_of(supernet, x, y):
+    return lambda paths: [functional.cross_entropy(supernet(x, path.widths, path.side), y) for path in paths]
 
 
 @pytest.mark.parametrize("strategy", [Complementary(), Bilateral(), Unilateral(2), UnilateralComplementary()])
 def test_the_gradient_is_that_of_the_summed_objective(tiny_supernet, tiny_batches, strategy):
     tiny_supernet.eval()
     x, y = tiny_batches.x, tiny_batches.y
-    loss_of = path_loss_of(tiny_supernet, x, y)
+    losses = losses_of(tiny_supernet, x, y)
     terms = strategy.plan(tiny_supernet.space, torch.Generator().manual_seed(3))
-    means = accumulate_gradients(terms, loss_of)
+    means = accumulate_gradients(terms, losses)
     got = [parameter.grad.clone() for parameter in tiny_supernet.parameters()]
-    objective = sum(sum(loss_of(path) for path in term.paths) / len(term.paths) for term in terms)
+    objective = sum(sum(losses(term.paths)) / len(term.paths) for term in terms)
     expected = torch.autograd.grad(objective, list(tiny_supernet.parameters()))
     for mine, reference in zip(got, expected, strict=True):
         torch.testing.assert_close(mine, reference)
@@ -122,7 +122,7 @@ def test_gradients_reach_exactly_the_counted_channels(tiny_supernet, tiny_batche
     terms = (Term((2, 3), (Path((2, 3), Side.LEFT), Path((1, 2), Side.RIGHT))),)
     counts = ChannelCounts(tiny_supernet.space)
     counts.add(terms)
-    accumulate_gradients(terms, path_loss_of(tiny_supernet, tiny_batches.x, tiny_batches.y))
+    accumulate_gradients(terms, losses_of(tiny_supernet, tiny_batches.x, tiny_batches.y))
     for layer, counted in ((tiny_supernet.first, counts.of[0]), (tiny_supernet.second, counts.of[1])):
         touched = layer.weight.grad.flatten(1).abs().sum(1).numpy() > 0
         assert not (touched & (counted == 0)).any()

@@ -143,6 +143,9 @@ def search(
             "--set", help="key=value in the recipe; supernet.key and final.key for one.", rich_help_panel=TRAINING
         ),
     ] = None,
+    pairs: Annotated[
+        str, typer.Option(help="Two paths of the supernet in one pass: auto, on or off.", rich_help_panel=TRAINING)
+    ] = "auto",
     score: Annotated[str, typer.Option(help="What ranks candidates: accuracy or loss.", rich_help_panel=SEARCH)] = (
         "accuracy"
     ),
@@ -191,6 +194,7 @@ def search(
         "seed": seed,
         "strategy": strategy,
         "score": score,
+        "pairs": pairs,
         "population": population,
         "generations": generations,
         "num_choices": num_choices,

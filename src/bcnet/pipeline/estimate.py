@@ -17,12 +17,13 @@ import torch
 
 from bcnet.pipeline.disk import size
 from bcnet.pipeline.memory import Activations, activations, free_bytes, used_bytes
+from bcnet.pipeline.passes import supernet_trainee
 from bcnet.pipeline.settings import Settings
 from bcnet.pipeline.subject import Subject
 from bcnet.runs import Planned
 from bcnet.space import Side, Widths
 from bcnet.supernet import Supernet
-from bcnet.train import STRATEGIES, Path, Recipe, SupernetTrainee, accumulate_gradients, autocast, derived_generator
+from bcnet.train import Path, Recipe, accumulate_gradients, autocast, derived_generator
 from bcnet.train.objective import Objective
 from bcnet.train.randomness import own_global_randomness
 
@@ -95,7 +96,7 @@ class _Measure:
     def __init__(self, settings: Settings, subject: Subject, device: torch.device) -> None:
         self._settings, self._subject, self._device = settings, subject, device
         self._supernet = Supernet(subject.model, subject.space)
-        self._trainee = SupernetTrainee(self._supernet, STRATEGIES[settings.strategy]())
+        self._trainee = supernet_trainee(self._supernet, settings, subject.data.image_shape)
         self._speeds: dict[str, float] = {}
         self.score_batch = len(subject.validation[0][1])
 
@@ -109,14 +110,16 @@ class _Measure:
     def activations(self) -> Activations:
         """Of the full network, the largest path there is."""
         objective = self._objective(self._settings.supernet, _FIRST_IMAGES)
-        return activations(self._supernet, lambda: objective(self._full()), _FIRST_IMAGES)
+        return activations(self._supernet, lambda: objective((self._full(),))[0], _FIRST_IMAGES)
 
     def _step(self) -> float:
         terms = self._trainee.plan(derived_generator(self._settings.seed, "estimate"))
         work = _TRAINING_PASS * sum(self._macs(path.widths) for term in terms for path in term.paths)
         recipe = self._settings.supernet
         return self._rate(
-            work, recipe.batch_size, lambda count: accumulate_gradients(terms, self._objective(recipe, count))
+            work,
+            recipe.batch_size,
+            lambda count: accumulate_gradients(terms, self._objective(recipe, count), passes=self._trainee.passes),
         )
 
     def _final(self) -> float:
@@ -124,7 +127,7 @@ class _Measure:
         return self._rate(
             _TRAINING_PASS * self._macs(path.widths),
             recipe.batch_size,
-            lambda count: torch.autograd.backward(self._objective(recipe, count)(path)),
+            lambda count: torch.autograd.backward(self._objective(recipe, count)((path,))[0]),
         )
 
     def _scoring(self) -> float:

@@ -9,12 +9,13 @@ from torch import nn
 
 from bcnet.errors import ModelError, RunError
 from bcnet.pipeline.machine import memory_format, threads
+from bcnet.pipeline.passes import supernet_trainee
 from bcnet.pipeline.run_directory import RunDirectory, check_usable, read_settings
 from bcnet.pipeline.settings import Settings
 from bcnet.pipeline.subject import ModelLike, make_model, trace
 from bcnet.space import WidthSpace
 from bcnet.supernet import Supernet, build
-from bcnet.train import STRATEGIES, Incident, NetworkTrainee, Replay, SupernetTrainee, Trainee, load_incident
+from bcnet.train import Incident, NetworkTrainee, Replay, SupernetTrainee, Trainee, load_incident
 from bcnet.train import replay as replay_step
 
 
@@ -78,5 +79,5 @@ def _device(settings: Settings) -> str:
 def _trainee(network: nn.Module, space: WidthSpace, settings: Settings, incident: Incident) -> Trainee:
     widths = tuple(incident.about["widths"])
     if not widths:
-        return SupernetTrainee(Supernet(network, space), STRATEGIES[settings.strategy]())
+        return supernet_trainee(Supernet(network, space), settings, incident.tensors["batch:x"].shape[1:])
     return NetworkTrainee(build(network, space, widths))

@@ -27,12 +27,13 @@ class Settings(BaseModel):
     `Budget`. `supernet` and `final` are the recipes of the supernet and of every network trained from scratch.
     `validation_fraction` of the training images scores candidates, another `fresh_fraction` scores the `rescored` best
     again; neither takes part in training the supernet. `score` is what is made of those images, as in
-    `SupernetEvaluator`. `search_seed` and `final_seed` are those of the search and of the networks trained from scratch
-    where they are not `seed`. `widths`, where given, are trained instead of searched. `layout` is the memory format of
-    the supernet's weights. `threads`, `device`, `layout` and `score_batch_size`, where left open, are what the run
-    started with (`bcnet.pipeline.machine`); they are those of each of the `processes`, which share every batch. What
-    the recipes say about steps that go wrong
-    (`bcnet.train.recipe.HEALTH`) may change from one start of a run to the next; all other settings are its identity.
+    `SupernetEvaluator`. `pairs` says whether the supernet's disjoint paths share a pass (`bcnet.supernet.pairs`): auto,
+    where the network is narrow enough for it to pay. `search_seed` and `final_seed` are those of the search and of the
+    networks trained from scratch where they are not `seed`. `widths`, where given, are trained instead of searched.
+    `layout` is the memory format of the supernet's weights. `threads`, `device`, `layout` and `score_batch_size`, where
+    left open, are what the run started with (`bcnet.pipeline.machine`); they are those of each of the `processes`,
+    which share every batch. What the recipes say about steps that go wrong (`bcnet.train.recipe.HEALTH`) may change
+    from one start of a run to the next; all other settings are its identity.
 
     Raises:
         RecipeError: made by `make_settings` from values out of range.
@@ -53,6 +54,7 @@ class Settings(BaseModel):
     only: tuple[str, ...] = ()
     strategy: StrategyName = "complementary"
     score: Metric = "accuracy"
+    pairs: Literal["auto", "on", "off"] = "auto"
     supernet: Recipe
     final: Recipe
     population: PositiveInt = 40

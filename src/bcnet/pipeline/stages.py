@@ -18,6 +18,7 @@ from bcnet.distributed import World
 from bcnet.errors import RunError
 from bcnet.pipeline.choice import Choice, choice, finalists
 from bcnet.pipeline.disk import search_bytes, training_bytes
+from bcnet.pipeline.passes import supernet_trainee
 from bcnet.pipeline.progress import Advance, Reporter
 from bcnet.pipeline.run_directory import RunDirectory
 from bcnet.pipeline.score import score_text
@@ -45,7 +46,6 @@ from bcnet.train import (
     LossRecords,
     NetworkTrainee,
     Progress,
-    SupernetTrainee,
     accuracy,
     autocast,
     derived_generator,
@@ -101,7 +101,7 @@ def train_supernet(context: Context) -> tuple[Supernet, LossRecords]:
     file = directory.file("supernet.safetensors")
     if not directory.has(file.name):
         context.check_processes("supernet")
-        trainee = SupernetTrainee(supernet, STRATEGIES[context.settings.strategy]())
+        trainee = supernet_trainee(supernet, context.settings, subject.data.image_shape)
         total = len(subject.training) * recipe.epochs
         losses_ahead = total * len(trainee.plan(torch.Generator()))
         directory.check_room("supernet", training_bytes(supernet, recipe, losses_ahead, trainee.num_groups))

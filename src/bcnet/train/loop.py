@@ -175,7 +175,7 @@ class _Run:
         """Leave the whole batch's gradients in the parameters; its losses `(terms,)`, and the number of classes."""
         if len(y):
             objective = Objective(self.trainee, self.recipe, self.precision, x, y, self.teach(x))
-            losses = accumulate_gradients(terms, objective, self.updates.backward)
+            losses = accumulate_gradients(terms, objective, self.updates.backward, self.trainee.passes)
             return self.reduction(losses, len(y), objective.classes)
         none = torch.zeros(len(terms), device=self.device)
         self.updates.scaler.scale(none)  # a gradient scaler is ready for its step after its first loss

@@ -1,4 +1,4 @@
-"""The loss of one path on one batch, as a step and its replay both compute it."""
+"""The losses of paths on one batch, as a step and its replay both compute them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ import torch
 from bcnet.train.distill import classification_loss
 from bcnet.train.precision import autocast
 from bcnet.train.recipe import Precision, Recipe
-from bcnet.train.step import Path
+from bcnet.train.step import Pass
 from bcnet.train.trainee import Trainee
 
 
 @dataclass
 class Objective:
-    """`objective(path)` is a path's loss, a scalar, on images `x` `(batch, ...)` and labels `y` `(batch,)`.
+    """`objective(paths)` are the losses, scalars, of paths that share a pass.
 
-    `precision` is a resolved one; `taught` are a teacher's logits `(batch, classes)` where there is one. `classes` is
-    the number of logits, known after the first call.
+    They meet images `x` `(batch, ...)` with labels `y` `(batch,)`. `precision` is a resolved one; `taught` are a
+    teacher's logits `(batch, classes)` where there is one. `classes` is the number of logits, known after the first
+    call.
     """
 
     trainee: Trainee
@@ -29,10 +30,9 @@ class Objective:
     taught: torch.Tensor | None = None
     classes: int = 1
 
-    def __call__(self, path: Path) -> torch.Tensor:
-        """The loss, with its graph."""
+    def __call__(self, paths: Pass) -> list[torch.Tensor]:
+        """The losses, with their graph."""
         with autocast(self.precision, self.x.device):
-            logits = self.trainee.forward(self.x, path)
-        loss = classification_loss(logits, self.y, self.recipe, self.taught)
-        self.classes = logits.shape[1]
-        return loss
+            outputs = self.trainee.forward(self.x, paths)
+        self.classes = outputs[0].shape[1]
+        return [classification_loss(logits, self.y, self.recipe, self.taught) for logits in outputs]

@@ -15,7 +15,7 @@ from bcnet.errors import RunError
 from bcnet.train.incident import Incident
 from bcnet.train.objective import Objective
 from bcnet.train.randomness import own_global_randomness
-from bcnet.train.step import Path, accumulate_gradients
+from bcnet.train.step import Pass, Path, accumulate_gradients
 from bcnet.train.trainee import Trainee
 
 
@@ -34,6 +34,17 @@ class PathReplay:
     given: float = 0.0
     largest: str = ""
     peak: float = 0.0
+
+    def note(self, name: str, given: tuple[Any, ...], output: Any) -> None:
+        """Look at what module `name` gave for what it was given."""
+        for tensor in _tensors(output):
+            finite = tensor.isfinite()
+            if self.broken is None and not finite.all():
+                self.broken, self.share = name, 1 - float(finite.float().mean())
+                self.given = max((_peak(t) for t in _tensors(given)), default=0.0)
+            peak = _peak(tensor[finite])
+            if peak > self.peak:
+                self.largest, self.peak = name, peak
 
 
 @dataclass(frozen=True)
@@ -84,7 +95,9 @@ def replay(trainee: Trainee, incident: Incident) -> Replay:
     module.zero_grad(set_to_none=True)
     with own_global_randomness(device), watch.listening():
         torch.manual_seed(incident.noise_seed)
-        losses = accumulate_gradients(incident.terms, watch, lambda loss: torch.autograd.backward(scaler.scale(loss)))
+        losses = accumulate_gradients(
+            incident.terms, watch, lambda loss: torch.autograd.backward(scaler.scale(loss)), trainee.passes
+        )
     gradients, norm = _gradients(module, scaler.get_scale() if scaler.is_enabled() else 1.0)
     # as text, in which not-a-number equals itself
     same = repr([*losses.tolist(), norm]) == repr([*incident.losses, incident.norm])
@@ -97,12 +110,15 @@ class _Watch:
     def __init__(self, module: nn.Module, objective: Objective) -> None:
         self._module, self._objective = module, objective
         self.paths: list[PathReplay] = []
+        self._running: list[PathReplay] = []  # those of the pass at hand, which share their modules' outputs
 
-    def __call__(self, path: Path) -> torch.Tensor:
-        self.paths.append(PathReplay(path))
-        loss = self._objective(path)
-        self.paths[-1].loss = float(loss.detach())
-        return loss
+    def __call__(self, paths: Pass) -> list[torch.Tensor]:
+        self._running = [PathReplay(path) for path in paths]
+        self.paths += self._running
+        losses = self._objective(paths)
+        for path, loss in zip(self._running, losses, strict=True):
+            path.loss = float(loss.detach())
+        return losses
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -115,15 +131,8 @@ class _Watch:
 
     def _hear(self, name: str) -> Any:
         def hear(part: nn.Module, given: tuple[Any, ...], output: Any) -> None:
-            seen = self.paths[-1]
-            for tensor in _tensors(output):
-                finite = tensor.isfinite()
-                if seen.broken is None and not finite.all():
-                    seen.broken, seen.share = name, 1 - float(finite.float().mean())
-                    seen.given = max((_peak(t) for t in _tensors(given)), default=0.0)
-                peak = _peak(tensor[finite])
-                if peak > seen.peak:
-                    seen.largest, seen.peak = name, peak
+            for seen in self._running:
+                seen.note(name, given, output)
 
         return hear
 

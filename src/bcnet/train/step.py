@@ -118,27 +118,42 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
 }
 
 
+Pass = tuple[Path, ...]  # paths that run forward and backward together
+
+
+def alone(paths: Sequence[Path]) -> list[tuple[int, ...]]:
+    """Every path in a pass of its own."""
+    return [(i,) for i in range(len(paths))]
+
+
 def accumulate_gradients(
     terms: Sequence[Term],
-    path_loss: Callable[[Path], torch.Tensor],
+    losses_of: Callable[[Pass], Sequence[torch.Tensor]],
     backward: Callable[[torch.Tensor], object] = torch.Tensor.backward,
+    passes: Callable[[Sequence[Path]], Sequence[tuple[int, ...]]] = alone,
 ) -> torch.Tensor:
-    """Add the gradient of `sum over terms of mean over paths of path_loss` to the parameters; nothing is updated.
+    """Add the gradient of `sum over terms of mean over paths of their losses` to the parameters; nothing is updated.
 
-    Every path runs backward before the next runs forward, so that the peak memory is that of one path.
+    Every pass runs backward before the next runs forward, so that the peak memory is that of one pass.
+
+    Args:
+        terms: the step.
+        losses_of: the losses, scalars, of paths that share a pass.
+        backward: what adds a loss's gradient to the parameters.
+        passes: divides all paths into passes, by their positions.
 
     Returns:
         The mean loss of every term, shape `(terms,)`, on the device: no synchronisation yet.
     """
-    means = []
-    for term in terms:
-        losses = []
-        for path in term.paths:
-            loss = path_loss(path)
-            backward(loss / len(term.paths))
-            losses.append(loss.detach().float())
-        means.append(torch.stack(losses).mean())
-    return torch.stack(means)
+    paths = [path for term in terms for path in term.paths]
+    shares = [1 / len(term.paths) for term in terms for _ in term.paths]
+    losses: dict[int, torch.Tensor] = {}
+    for together in passes(paths):
+        found = losses_of(tuple(paths[i] for i in together))
+        backward(torch.stack([loss * shares[i] for i, loss in zip(together, found, strict=True)]).sum())
+        losses |= {i: loss.detach().float() for i, loss in zip(together, found, strict=True)}
+    ordered = iter([losses[i] for i in range(len(paths))])
+    return torch.stack([torch.stack([next(ordered) for _ in term.paths]).mean() for term in terms])
 
 
 def _both_sides(widths: Widths) -> tuple[Path, Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,10 +11,11 @@ from torch import nn
 
 from bcnet.space import Side
 from bcnet.train.counts import ChannelCounts
-from bcnet.train.step import Path, Strategy, Term
+from bcnet.train.step import Pass, Path, Strategy, Term, alone
 
 if TYPE_CHECKING:
     from bcnet.supernet import Supernet
+    from bcnet.supernet.pairs import Pairs
 
 
 class Trainee(ABC):
@@ -37,18 +38,26 @@ class Trainee(ABC):
     def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:  # noqa: B027 - nor to take back
         """Take back what `tensors` gave."""
 
+    def passes(self, paths: Sequence[Path]) -> Sequence[tuple[int, ...]]:
+        """Divide paths into passes, by their positions."""
+        return alone(paths)
+
     @abstractmethod
-    def forward(self, x: torch.Tensor, path: Path) -> torch.Tensor:
-        """Logits `(batch, classes)` of a path."""
+    def forward(self, x: torch.Tensor, paths: Pass) -> tuple[torch.Tensor, ...]:
+        """Logits `(batch, classes)` of every path of a pass."""
 
 
 class SupernetTrainee(Trainee):
-    """A supernet, trained by the paths of a strategy. `counts` says how often each channel took part."""
+    """A supernet, trained by the paths of a strategy; with `pairs`, disjoint paths share a pass.
 
-    def __init__(self, supernet: Supernet, strategy: Strategy) -> None:
+    `counts` says how often each channel took part.
+    """
+
+    def __init__(self, supernet: Supernet, strategy: Strategy, pairs: Pairs | None = None) -> None:
         self.module: nn.Module = supernet
         self.supernet = supernet
         self.strategy = strategy
+        self.pairs = pairs
         self.num_groups = len(supernet.space.groups)
         self.counts = ChannelCounts(supernet.space)
 
@@ -68,10 +77,28 @@ class SupernetTrainee(Trainee):
         """Go on counting from there."""
         self.counts.restore(tensors)
 
-    def forward(self, x: torch.Tensor, path: Path) -> torch.Tensor:
-        """The path through the supernet."""
-        logits: torch.Tensor = self.supernet(x, path.widths, path.side)
-        return logits
+    def passes(self, paths: Sequence[Path]) -> Sequence[tuple[int, ...]]:
+        """A LEFT path with the first RIGHT one that is disjoint from it, the others alone."""
+        if self.pairs is None:
+            return alone(paths)
+        right = [i for i, path in enumerate(paths) if path.side is Side.RIGHT]
+        divided: list[tuple[int, ...]] = []
+        for i, path in enumerate(paths):
+            if path.side is Side.LEFT:
+                partner = next((j for j in right if self.pairs.disjoint(path.widths, paths[j].widths)), None)
+                divided.append((i,) if partner is None else (i, partner))
+                if partner is not None:
+                    right.remove(partner)
+        return divided + [(j,) for j in right]
+
+    def forward(self, x: torch.Tensor, paths: Pass) -> tuple[torch.Tensor, ...]:
+        """A path through the supernet, or a pair of them."""
+        if len(paths) == 2:
+            assert self.pairs is not None
+            left, right = paths
+            pair: tuple[torch.Tensor, torch.Tensor] = self.pairs.forward(x, left.widths, right.widths)
+            return pair
+        return (self.supernet(x, paths[0].widths, paths[0].side),)
 
 
 class NetworkTrainee(Trainee):
@@ -85,7 +112,6 @@ class NetworkTrainee(Trainee):
         """The network itself."""
         return (Term((), (Path((), Side.LEFT),)),)
 
-    def forward(self, x: torch.Tensor, path: Path) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, paths: Pass) -> tuple[torch.Tensor, ...]:
         """The network's own forward."""
-        logits: torch.Tensor = self.module(x)
-        return logits
+        return (self.module(x),)
