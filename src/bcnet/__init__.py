@@ -29,11 +29,11 @@ if TYPE_CHECKING:
         TrainedSupernet,
         evolve,
         load,
-        replay,
         retrain,
         search,
         train_supernet,
     )
+    from bcnet.pipeline.replay import replay
     from bcnet.runs import Status, read_status
     from bcnet.searchers import (
         Candidate,
