@@ -48,7 +48,7 @@ def load(name: str, *, image_size: int | None = None) -> DataSet:
         return load_parquet(Path(place).expanduser(), image_size)
     if kind == "imagefolder" and place:
         return load_image_folder(Path(place).expanduser(), image_size)
-    if kind == "imagenet":
+    if kind == "imagenet" and place:
         return load_imagenet(Path(place).expanduser(), image_size)
     if kind == "hf" and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", place):
         return load_hub(name, place, image_size)
