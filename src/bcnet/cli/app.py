@@ -265,13 +265,9 @@ def profile(
 def report(run: Annotated[Path, typer.Argument(help="Run directory.")]) -> None:
     """Show a result; the help is `_REPORT_HELP`."""
     from bcnet.cli.show import show_result
-    from bcnet.errors import RunError
-    from bcnet.pipeline.run_directory import read_document, read_settings
+    from bcnet.pipeline.result_file import read_result
 
-    read_settings(run)
-    if not (run / "result.json").exists():
-        raise RunError(f"run directory {run} has no result yet: repeat its `bcnet search` command to finish it")
-    show_result(Console(), read_document(run / "result.json"), str(run))
+    show_result(Console(), read_result(run), str(run))
 
 
 app.command(help=page(results.EXPORT_HELP))(results.export)

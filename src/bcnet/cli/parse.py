@@ -6,8 +6,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import yaml
-
 from bcnet.errors import BudgetError, RecipeError
 
 _SCALES = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9}
@@ -38,13 +36,15 @@ def changes(pairs: Sequence[str]) -> dict[str, Any]:
     Raises:
         RecipeError: a text without an equals sign, or a value that is no YAML.
     """
+    from bcnet.train.yaml_text import parse_yaml
+
     found: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise RecipeError(f"--set takes key=value, for instance --set lr=0.05; got {pair!r}")
         try:
-            found[key.strip()] = yaml.safe_load(value)
-        except (yaml.YAMLError, ValueError, RecursionError):
+            found[key.strip()] = parse_yaml(value)
+        except ValueError:
             raise RecipeError(f"--set {key}= takes a number, a word or a YAML value; got {value!r}") from None
     return found

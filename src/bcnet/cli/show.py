@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+
+from bcnet.cli.endings import printable
 
 if TYPE_CHECKING:
     from bcnet.pipeline import FoundWidths, TrainedSupernet
@@ -19,7 +22,8 @@ def show_result(console: Console, document: Mapping[str, Any], folder: str) -> N
     """The comparison of the three networks, the kept widths, and where everything is."""
     from bcnet.pipeline.html import table_rows
 
-    table = Table(title=f"{document['model']} on {document['data']}, budget {document['budget']['given']}")
+    title = f"{document['model']} on {document['data']}, budget {document['budget']['given']}"
+    table = Table(title=plain(title))
     table.add_column("network")
     for heading in ("MACs", "ratio", "parameters", "test top-1 (%)"):
         table.add_column(heading, justify="right")
@@ -34,7 +38,7 @@ def show_result(console: Console, document: Mapping[str, Any], folder: str) -> N
         )
     console.print(table)
     console.print(_widths_table(document))
-    console.print(_last_words(document, folder), highlight=False, soft_wrap=True)
+    console.print(_last_words(document, folder), highlight=False, markup=False, soft_wrap=True)
 
 
 def _last_words(document: Mapping[str, Any], folder: str) -> str:
@@ -58,6 +62,7 @@ def show_supernet(console: Console, outcome: TrainedSupernet) -> None:
         f"{outcome.prior.effective_widths:.1f} effective widths per group.\n"
         f"Go on: bcnet evolve {outcome.run_dir} (--budget ... --out NEW for another budget)",
         highlight=False,
+        markup=False,
         soft_wrap=True,
     )
 
@@ -74,13 +79,14 @@ def show_found(console: Console, outcome: FoundWidths) -> None:
     for heading in ("group", "original", "found"):
         table.add_column(heading, justify="left" if heading == "group" else "right")
     for group, width in zip(outcome.space.groups, outcome.widths, strict=True):
-        table.add_row(group.name, str(group.max_width), str(width))
+        table.add_row(plain(group.name), str(group.max_width), str(width))
     console.print(table)
     cost, reference = outcome.space.cost(outcome.widths), outcome.space.reference
     console.print(
         f"{cost.macs:,} MACs ({cost.macs / reference.macs:.3f} of the original), {cost.params:,} parameters.\n"
         f"Go on: bcnet retrain {outcome.run_dir}",
         highlight=False,
+        markup=False,
         soft_wrap=True,
     )
 
@@ -93,6 +99,11 @@ def found_document(outcome: FoundWidths) -> dict[str, Any]:
     return {"widths": widths, "macs": cost.macs, "params": cost.params, "evaluations": evaluations}
 
 
+def plain(text: str) -> Text:
+    """Text that is no markup and steers no terminal: names come from files and models of other people."""
+    return Text(printable(text))
+
+
 def _widths_table(document: Mapping[str, Any]) -> Table:
     table = Table(title="Widths")
     table.add_column("group")
@@ -102,20 +113,20 @@ def _widths_table(document: Mapping[str, Any]) -> Table:
     for group in document["groups"]:
         full, kept = group["max_width"], round(_BAR * group["searched"] / group["max_width"])
         bar = f"[blue]{'█' * kept}[/blue][bright_black]{'░' * (_BAR - kept)}[/bright_black]"
-        table.add_row(group["name"], str(full), str(group["uniform"]), str(group["searched"]), bar)
+        table.add_row(plain(group["name"]), str(full), str(group["uniform"]), str(group["searched"]), bar)
     return table
 
 
 def show_space(console: Console, space: WidthSpace, name: str, widths: Widths | None) -> None:
     """Groups, choices, costs, and what is fixed and why."""
-    table = Table(title=f"{name}: {len(space.groups)} width groups")
+    table = Table(title=plain(f"{name}: {len(space.groups)} width groups"))
     for heading, justify in (("group", "left"), ("width", "right"), ("unit", "right"), ("choices", "left")):
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]
     if widths is not None:
         table.add_column("chosen", justify="right")
     for index, group in enumerate(space.groups):
         chosen = [] if widths is None else [str(widths[index])]
-        table.add_row(group.name, str(group.max_width), str(group.unit), _abridged(group.choices), *chosen)
+        table.add_row(plain(group.name), str(group.max_width), str(group.unit), _abridged(group.choices), *chosen)
     console.print(table)
     if space.fixed:
         console.print(_fixed_table(space))
@@ -129,7 +140,7 @@ def _fixed_table(space: WidthSpace) -> Table:
     for fixed in space.fixed:
         where = " ".join(part for part in (fixed.operator, fixed.where) if part)
         why = f"{fixed.reason}; {fixed.remedy}" if fixed.remedy else fixed.reason
-        table.add_row(fixed.name, str(fixed.dim), str(fixed.size), why, where)
+        table.add_row(plain(fixed.name), str(fixed.dim), str(fixed.size), plain(why), plain(where))
     return table
 
 

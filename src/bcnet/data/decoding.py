@@ -13,6 +13,8 @@ from PIL import Image
 
 from bcnet.errors import DataError
 
+# Formats that are pictures and nothing else. PIL knows others, some of which start programs (EPS runs Ghostscript).
+FORMATS = ("PNG", "JPEG", "JPEG2000", "GIF", "BMP", "WEBP", "TIFF", "PPM")
 Bytes = npt.NDArray[np.uint8]
 Labelled = tuple[torch.Tensor, torch.Tensor]  # pixels (n, C, H, W) and labels (n,)
 
@@ -37,10 +39,14 @@ def decode(name: str, source: bytes | Path) -> Image.Image:
         DataError: it cannot be read, or has more than 8 bits.
     """
     try:
-        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
+        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
             return eight_bits(name, image)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise DataError(f"images are in a format that PIL reads; {name} is not: {error}") from error
+    except (DataError, MemoryError):
+        raise
+    except Exception as error:  # a damaged file makes PIL's decoders raise whatever they stumble over
+        raise DataError(
+            f"images are {', '.join(FORMATS[:-1])} or {FORMATS[-1]} files, whole ones; {name} is not: {error}"
+        ) from error
 
 
 def eight_bits(name: str, image: Image.Image) -> Image.Image:

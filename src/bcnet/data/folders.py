@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from PIL import Image
 
-from bcnet.data.decoding import Labelled, decode_all
+from bcnet.data.decoding import FORMATS, Labelled, decode_all
 from bcnet.data.files import FilePixels
 from bcnet.data.images import DataSet
 from bcnet.data.splits import hold_out
@@ -73,7 +73,7 @@ def _load_folder(path: Path, image_size: int | None, name: str, *, in_files: boo
 
 
 def _files_by_class(folder: Path) -> dict[str, list[Path]]:
-    suffixes = set(Image.registered_extensions())
+    suffixes = {suffix for suffix, kind in Image.registered_extensions().items() if kind in FORMATS}
     classes = sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     if not classes:
         raise DataError(f"a folder of images has a subfolder for each class; got none in {str(folder)!r}")

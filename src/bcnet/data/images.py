@@ -154,6 +154,9 @@ class DataSet:
     notes: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:
+        for text in (self.name, *self.class_names):
+            if not text.isascii() and text != text.encode(errors="replace").decode():
+                raise DataError(f"names of data and classes are UTF-8; got {text!r}: rename the folder")
         if self.train.image_shape != self.test.image_shape:
             raise DataError(
                 f"the training and test images of {self.name!r} have one shape; got {self.train.image_shape} and "

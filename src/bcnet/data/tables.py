@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +32,12 @@ def load_parquet(path: Path, image_size: int | None) -> DataSet:
     try:
         filled = {split: _with_rows(members) for split, members in files.items()}
         tables = datasets.load_dataset("parquet", data_files=filled, streaming=True)
-        return _from_tables(f"parquet:{path}", tables, image_size)
+        return _from_tables(f"parquet:{path}", tables, image_size, (path if path.is_dir() else path.parent,))
     except DataError:
         raise
     except Exception as error:
-        raise DataError(f"parquet:PATH takes parquet files; {str(path)!r} could not be read: {error}") from error
+        reason = " ".join(str(error).split())
+        raise DataError(f"parquet:PATH takes parquet files; {str(path)!r} could not be read: {reason}") from error
 
 
 def load_hub(name: str, repository: str, image_size: int | None) -> DataSet:
@@ -55,7 +56,8 @@ def load_hub(name: str, repository: str, image_size: int | None) -> DataSet:
             f"with {type(error).__name__}: {error}: check the name and the connection, or get its parquet "
             "files and use parquet:PATH"
         ) from error
-    return _from_tables(name, tables, image_size)
+    cache = datasets.config
+    return _from_tables(name, tables, image_size, (Path(cache.HF_CACHE_HOME), Path(cache.HF_DATASETS_CACHE)))
 
 
 def _parquet_files(path: Path) -> dict[str, list[str]]:
@@ -86,26 +88,26 @@ def _with_rows(files: list[str]) -> list[str]:
     return filled
 
 
-def _from_tables(name: str, tables: Mapping[str, Any], image_size: int | None) -> DataSet:
-    """A data set of splits as `datasets` gives them."""
+def _from_tables(name: str, tables: Mapping[str, Any], image_size: int | None, roots: Sequence[Path]) -> DataSet:
+    """A data set of splits as `datasets` gives them; image files that they name lie under one of `roots`."""
     if "train" not in tables:
         raise DataError(f"{name} needs a split called train; got {', '.join(tables)}")
     class_names = getattr(tables["train"].features[_column(name, tables["train"], _LABEL_COLUMNS)], "names", None)
-    train = _read(f"{name}, train", tables["train"], image_size)
+    train = _read(f"{name}, train", tables["train"], image_size, roots)
     test_split = next((split for split in ("test", "validation") if split in tables), None)
     if test_split is None:
         rest, held, note = hold_out(train)
         return DataSet.from_tensors(rest, held, name=name, class_names=class_names, notes=[note])
-    test = _read(f"{name}, {test_split}", tables[test_split], image_size)
+    test = _read(f"{name}, {test_split}", tables[test_split], image_size, roots)
     return DataSet.from_tensors(train, test, name=name, class_names=class_names)
 
 
-def _read(name: str, table: Any, image_size: int | None) -> Labelled:
+def _read(name: str, table: Any, image_size: int | None, roots: Sequence[Path]) -> Labelled:
     image_column, label_column = _column(name, table, _IMAGE_COLUMNS), _column(name, table, _LABEL_COLUMNS)
     encoded: list[bytes | Path] = []
     labels: list[int] = []
     for rows in table.with_format("arrow").iter(batch_size=_ROWS):
-        encoded += _encoded_images(name, rows[image_column].to_pylist(), len(encoded))
+        encoded += _encoded_images(name, rows[image_column].to_pylist(), len(encoded), roots)
         labels += _labels(name, rows[label_column].to_pylist(), len(labels))
     images = ((f"{name}: image {index}", image) for index, image in enumerate(encoded))
     return decode_all(images, image_size), torch.tensor(labels, dtype=torch.int64)
@@ -120,19 +122,29 @@ def _column(name: str, table: Any, candidates: tuple[str, ...]) -> str:
     return found
 
 
-def _encoded_images(name: str, values: list[Any], start: int) -> list[bytes | Path]:
+def _encoded_images(name: str, values: list[Any], start: int, roots: Sequence[Path]) -> list[bytes | Path]:
     images: list[bytes | Path] = []
     for index, value in enumerate(values, start):
         content = value
         if isinstance(value, Mapping):
-            content = value.get("bytes") or (Path(value["path"]) if value.get("path") else None)
+            content = value.get("bytes") or _inside(value.get("path"), roots)
         if not isinstance(content, (bytes, Path)):
+            path = value.get("path") if isinstance(value, Mapping) else None
+            got = f"only {path!r}" if path else type(content).__name__
             raise DataError(
-                f"an image is its encoded bytes, or a mapping with these under 'bytes'; got {type(content).__name__} "
-                f"for {name}: image {index}"
+                "an image is its encoded bytes, or a mapping with these under 'bytes', or with a file beside the table "
+                f"under 'path'; got {got} for {name}: image {index}"
             )
         images.append(content)
     return images
+
+
+def _inside(path: Any, roots: Sequence[Path]) -> Path | None:
+    """The file that a table names, if it is one under `roots`: a stranger's table reads no others."""
+    if not path:
+        return None
+    file = (roots[0] / str(path)).resolve()  # an absolute path stays what it is
+    return file if file.is_file() and any(file.is_relative_to(root.resolve()) for root in roots) else None
 
 
 def _labels(name: str, values: list[Any], start: int) -> list[int]:

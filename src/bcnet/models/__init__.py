@@ -2,7 +2,7 @@
 
 from bcnet.models import detection, published
 from bcnet.models.channel_bench import channel_bench_mobilenet, channel_bench_resnet
-from bcnet.models.create import NAMES, ModelSpec, create
+from bcnet.models.create import NAMES, ModelSpec, create, imports_code
 from bcnet.models.mobile import mobilenetv2, proxylessnas_mobile
 from bcnet.models.resnet import resnet20, resnet56, resnet_digits
 from bcnet.models.vgg import vgg19
@@ -14,6 +14,7 @@ __all__ = [
     "channel_bench_resnet",
     "create",
     "detection",
+    "imports_code",
     "mobilenetv2",
     "proxylessnas_mobile",
     "published",

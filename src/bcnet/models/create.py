@@ -101,6 +101,12 @@ def create(
     return ModelSpec(name, partial(factory, **given), (channels, height, width))
 
 
+def imports_code(name: str) -> bool:
+    """Whether a model's name makes `create` import code that is neither ours nor torchvision's or timm's."""
+    package, colon, _ = name.partition(":")
+    return bool(colon) and package not in ("torchvision", "timm")
+
+
 def _ours(name: str) -> tuple[Callable[..., nn.Module], tuple[int, int, int]]:
     if name not in _OURS:
         raise ModelError(f"a model is {_FORMS}; got {name!r}{_nearest(name, NAMES)}; ours are {', '.join(NAMES)}")

@@ -42,14 +42,16 @@ def _draw(axes: Any, document: Mapping[str, Any]) -> None:
         linewidth=1.5,
         label="Uniform",
     )
-    axes.set_xticks(list(places), [f"{g['name']} ({g['max_width']})" for g in groups], rotation=60, ha="right")
+    axes.set_xticks(
+        list(places), [f"{g['name']} ({g['max_width']})" for g in groups], rotation=60, ha="right", parse_math=False
+    )
     axes.tick_params(axis="x", labelsize=7)
     axes.set_xlim(-0.6, len(groups) - 0.4)
     axes.set_ylim(0, 1.05)
     axes.set_ylabel("kept ratio of the width")
     networks = document["networks"]
     ratio = networks["searched"]["macs_ratio"]
-    axes.set_title(f"{document['model']} on {document['data']}: {ratio:.3f}x of the MACs", fontsize=9)
+    axes.set_title(f"{document['model']} on {document['data']}: {ratio:.3f}x of the MACs", fontsize=9, parse_math=False)
     axes.figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)

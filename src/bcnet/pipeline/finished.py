@@ -14,14 +14,15 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from bcnet.errors import ModelError, RunError
-from bcnet.models import create
+from bcnet.models import create, imports_code
 from bcnet.pipeline.inputs import InputFacts
+from bcnet.pipeline.result_file import read_result
 from bcnet.pipeline.run_directory import RunDirectory, read_settings
 from bcnet.pipeline.settings import Settings
 from bcnet.pipeline.subject import ModelLike, is_name, trace
 from bcnet.space import Widths, WidthSpace
 from bcnet.supernet import rebuild
-from bcnet.train import read_tensors
+from bcnet.train import load_module, read_tensors
 
 Which = Literal["original", "uniform", "searched"]
 _FILES: Mapping[str, tuple[str, str]] = {  # file and stage of each network
@@ -36,8 +37,8 @@ def load(source: str | Path, factory: ModelLike | None = None, *, with_normalisa
 
     Args:
         source: the run directory, or a file that `bcnet export --format safetensors` wrote.
-        factory: makes the full network, as for `bcnet.search`; needed only where the run was given a module or a
-            function, and not a name.
+        factory: makes the full network, as for `bcnet.search`; needed where the run was given a module, a function or
+            `package.module:factory`: no file has code of that kind imported, only you.
         with_normalisation: take images in [0, 1] and normalise them inside. Without, the network takes what it was
             trained on: normalised images (`FinishedRun.read(run).input.normaliser` does it for bytes).
 
@@ -78,12 +79,8 @@ class FinishedRun:
             ModelError: the run does not know how to make its network, and no `factory` is given.
         """
         path = Path(run)
-        settings = read_settings(path)
-        if not (path / "result.json").exists():
-            raise RunError(f"run directory {path} has no result yet: repeat its `bcnet search` command to finish it")
-        directory = RunDirectory(path, settings)
-        facts = InputFacts.from_dict(directory.read("space.json").get("input"), path)
-        result = directory.read("result.json")
+        settings, result = read_settings(path), read_result(path)
+        facts = InputFacts.from_dict(RunDirectory(path, settings).read("space.json").get("input"), path)
         return cls(path, settings, result, facts, _factory(path, settings.model, facts, factory))
 
     def widths(self, which: Which = "searched") -> Widths:
@@ -100,7 +97,7 @@ class FinishedRun:
         try:
             document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
             groups = [group | {"width": w} for group, w in zip(document["groups"], self.widths(which), strict=True)]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise RunError(f"{file} cannot be used ({error}): restore it, or start a new run directory") from None
         figures = self.result["networks"][which]
         return document | {"groups": groups, "macs": figures["macs"], "params": figures["params"]}
@@ -115,7 +112,7 @@ class FinishedRun:
         name, stage = _FILES[which]
         tensors, _ = read_tensors(self.path / name, RunDirectory(self.path, self.settings).identity(stage))
         network = rebuild(self.architecture(which), self.factory)
-        network.load_state_dict(tensors)
+        load_module(network, tensors, self.path / name)
         return network.eval()
 
     def space(self) -> WidthSpace:
@@ -125,7 +122,7 @@ class FinishedRun:
             ModelError: the factory makes a network of another space.
         """
         space = trace(self.factory(), torch.zeros(2, *self.input.shape), self.settings)
-        searched = RunDirectory(self.path, self.settings).read("space.json")["fingerprint"]
+        searched = RunDirectory(self.path, self.settings).read("space.json").get("fingerprint")
         if space.fingerprint() != searched:
             raise ModelError(
                 f"the network must be the one that run {self.path} searched, of the space {searched}; got the space "
@@ -142,13 +139,13 @@ def _load_file(path: Path, factory: ModelLike | None) -> tuple[nn.Module, InputF
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
         facts = InputFacts.from_dict(json.loads(notes["input"]), path)
         architecture, model = json.loads(notes["architecture"]), notes["model"]
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RunError(
             f"a file to load is one that `bcnet export --format safetensors` wrote; {path} is none "
             f"({type(error).__name__}: {error}): give such a file, or a run directory"
         ) from None
     network = rebuild(architecture, _factory(path, model, facts, factory))
-    network.load_state_dict(tensors)
+    load_module(network, tensors, path)
     return network.eval(), facts
 
 
@@ -163,6 +160,11 @@ def _factory(path: Path, searched: str, facts: InputFacts, factory: ModelLike | 
         raise ModelError(
             f"{path} is of {searched!r}, which only your code can make: give the function that makes it, "
             f"bcnet.load({str(path)!r}, factory), or --model package.module:factory"
+        )
+    if factory is None and imports_code(name):
+        raise ModelError(
+            f"{path} is of the model {name!r}, which imports and runs that code; a file may come from a stranger, so "
+            f"name it yourself: bcnet.load({str(path)!r}, {name!r}), or --model {name}"
         )
     channels, height = facts.shape[:2]
     return create(name, len(facts.class_names), in_channels=channels, image_size=height).build

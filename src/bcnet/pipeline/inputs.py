@@ -6,13 +6,26 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 from torch import nn
 
 from bcnet.data import Normaliser
 from bcnet.errors import RunError
+from bcnet.train.recipe import Count, describe
+
+
+class _Statistics(BaseModel):
+    mean: tuple[FiniteFloat, ...]
+    std: tuple[FiniteFloat, ...]
+
+
+class _Stored(BaseModel):
+    shape: Annotated[tuple[Count, ...], Field(min_length=2)]
+    class_names: tuple[str, ...]
+    normaliser: _Statistics | None
 
 
 @dataclass(frozen=True)
@@ -36,13 +49,17 @@ class InputFacts:
         """What `to_dict` gave.
 
         Raises:
-            RunError: there is nothing, since the run at `path` was made by an earlier version.
+            RunError: there is nothing, since the run at `path` was made by an earlier version, or nothing of that kind.
         """
         if document is None:
             raise RunError(f"run {path} was made by an earlier version, which kept no input shape: search again")
-        norm = document["normaliser"]
-        normaliser = None if norm is None else Normaliser(tuple(norm["mean"]), tuple(norm["std"]))
-        return cls(tuple(document["shape"]), tuple(document["class_names"]), normaliser)
+        try:
+            stored = _Stored.model_validate(document)
+        except ValidationError as error:
+            raise RunError(f"{path} does not say what its networks take: {describe(error)}: search again") from None
+        norm = stored.normaliser
+        normaliser = None if norm is None else Normaliser(norm.mean, norm.std)
+        return cls(stored.shape, stored.class_names, normaliser)
 
     def normalised(self, network: nn.Module) -> nn.Module:
         """The network behind its normalisation, in eval mode: it takes images in [0, 1].

@@ -229,7 +229,7 @@ def write_plain(path: Path, document: Mapping[str, Any]) -> None:
     Raises:
         RunError: the file system refuses.
     """
-    write_atomic(path, (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode())
+    write_atomic(path, (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode(errors="surrogatepass"))
 
 
 def _check_same(path: Path, settings: Settings, stored: Settings) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, StrictFloat, StrictInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, ValidationError
 
 from bcnet.errors import RecipeError
 from bcnet.pipeline.machine import Layout, layout_of, score_batch, usual_threads
@@ -15,8 +15,9 @@ from bcnet.pipeline.memory import free_bytes
 from bcnet.searchers import Metric
 from bcnet.space import Budget
 from bcnet.train import Recipe, resolve_precision
-from bcnet.train.recipe import HEALTH, describe
+from bcnet.train.recipe import HEALTH, Count, describe
 
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
 StrategyName = Literal["complementary", "bilateral", "unilateral", "unilateral-complementary"]
 
 
@@ -43,13 +44,13 @@ class Settings(BaseModel):
 
     model: str
     data: str
-    image_size: PositiveInt | None = None
+    image_size: Count | None = None
     budget_macs: StrictInt | StrictFloat | None = None
     budget_params: StrictInt | StrictFloat | None = None
-    seed: NonNegativeInt = 0
-    num_choices: PositiveInt = 20
+    seed: Seed = 0
+    num_choices: Count = 20
     min_ratio: float = Field(default=0.0, ge=0, le=1)
-    multiple_of: PositiveInt = 1
+    multiple_of: Count = 1
     ignore: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     strategy: StrategyName = "complementary"
@@ -57,17 +58,17 @@ class Settings(BaseModel):
     pairs: Literal["auto", "on", "off"] = "auto"
     supernet: Recipe
     final: Recipe
-    population: PositiveInt = 40
-    generations: PositiveInt = 50
-    parents: PositiveInt = 10
+    population: Count = 40
+    generations: Count = 50
+    parents: Count = 10
     validation_fraction: float = Field(default=0.1, gt=0, lt=0.5)
     fresh_fraction: float = Field(default=0.1, gt=0, lt=0.5)
-    score_batch_size: PositiveInt | None = None
-    rescored: PositiveInt = 10
-    search_seed: NonNegativeInt | None = None
-    final_seed: NonNegativeInt | None = None
-    widths: tuple[PositiveInt, ...] | None = None
-    threads: PositiveInt | None = None
+    score_batch_size: Count | None = None
+    rescored: Count = 10
+    search_seed: Seed | None = None
+    final_seed: Seed | None = None
+    widths: tuple[Count, ...] | None = None
+    threads: int | None = Field(default=None, gt=0, le=4096)
     device: str | None = None
     layout: Layout = "auto"
     processes: PositiveInt = 1

@@ -80,14 +80,26 @@ class Prior:
             return cls(
                 space=space,
                 budget=Budget(**data["budget"]),
-                rows=tuple(np.array(row, dtype=np.float64) for row in data["rows"]),
-                errors=tuple(np.array(error, dtype=np.float64) for error in data["errors"]),
+                rows=_vectors(data["rows"], space, total=1.0),
+                errors=_vectors(data["errors"], space),
                 temperature=float(data["temperature"]),
                 lower_bound=float(data["lower_bound"]),
                 gap=float(data["gap"]),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise SearchError(f"the prior cannot be read ({error!r}): learn it anew") from error
+
+
+def _vectors(lists: Any, space: WidthSpace, total: float | None = None) -> Rows:
+    """One finite vector per group, as long as its choices; of sum `total`, none below 0, where that is given."""
+    vectors = tuple(np.array(values, dtype=np.float64) for values in lists)
+    if [v.shape for v in vectors] != [(len(group.choices),) for group in space.groups]:
+        raise ValueError("one number for each choice of each group is needed")
+    for vector in vectors:
+        off = total is not None and (vector.min() < 0 or abs(vector.sum() - total) > 1e-6)
+        if not np.isfinite(vector).all() or off:
+            raise ValueError("a vector of numbers that cannot be")
+    return vectors
 
 
 def prior_of_errors(

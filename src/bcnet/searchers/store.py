@@ -60,7 +60,8 @@ class EvaluationStore:
 
     def _unusable(self, error: Exception) -> RunError:
         rule = "give the path of one, or a new file"
-        return RunError(f"{self.path} cannot be used as an evaluation store ({error}): {rule}")
+        reason = " ".join(str(error).split())
+        return RunError(f"{self.path} cannot be used as an evaluation store ({reason}): {rule}")
 
     def _check_journal(self) -> None:
         """Refuse a journal that is none of ours: ours name no other file."""

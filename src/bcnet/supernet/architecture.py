@@ -137,8 +137,13 @@ def _read(source: Mapping[str, Any] | str | Path) -> _Document:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the document"
         raise ModelError(f"{rule}; {place}: {first['msg']}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelError(f"{rule}; {source} is no JSON: {error}") from None
+    for group in document.groups:
+        if group.width > group.max_width or group.width % group.unit or group.max_width % group.unit:
+            raise ModelError(
+                f"{rule}; group {group.name!r} has width {group.width} of {group.max_width} in units of {group.unit}"
+            )
     for name, dims in document.tensors.items():
         for segment in (s for dim in dims for s in dim if s.group is not None):
             assert segment.group is not None

@@ -88,7 +88,11 @@ class Health:
         return {"usual": list(self._usual), "high": self._high, "skipped": self.skipped}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state` gave."""
-        self._usual = deque(state["usual"], maxlen=WINDOW)
-        self._high = state["high"]
-        self.skipped = list(state["skipped"])
+        """Put back what `state` gave.
+
+        Raises:
+            KeyError, TypeError, ValueError: something else.
+        """
+        self._usual = deque(map(float, state["usual"]), maxlen=WINDOW)
+        self._high = int(state["high"])
+        self.skipped = [int(step) for step in state["skipped"]]

@@ -272,8 +272,21 @@ class _Run:
         load_module(self.trainee.module, parts["module"], source)
         restore_optimizer(self.trainee.module, self.updates.optimizer, parts["optimizer"])
         self.records = LossRecords.from_tensors(parts["records"])
-        self.trainee.restore(parts["trainee"])
+        try:
+            self.trainee.restore(parts["trainee"])
+            self.restore_position(state)
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError, RuntimeError) as error:
+            raise RunError(
+                f"{self.checkpoints.path} holds no state of this training ({type(error).__name__}: {error}): "
+                "delete it to train from the start, or start a new run"
+            ) from None
+
+    def restore_position(self, state: Mapping[str, Any]) -> None:
         self.step = int(state["step"])
+        if not 0 <= self.step <= self.total or state["total"] != self.total:
+            raise ValueError(f"step {self.step} of {state['total']}, where there are {self.total}")
+        if self.records.num_groups != self.trainee.num_groups:
+            raise ValueError(f"records of {self.records.num_groups} groups, where there are {self.trainee.num_groups}")
         self.updates.scaler.load_state_dict(state["scaler"])
         self.updates.health.restore(state["health"])
 

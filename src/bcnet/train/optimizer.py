@@ -10,6 +10,11 @@ from torch import nn
 from bcnet.errors import RunError
 from bcnet.train.recipe import Recipe
 
+_KEYS: Mapping[type, set[str]] = {
+    torch.optim.SGD: {"momentum_buffer"},
+    torch.optim.RMSprop: {"step", "square_avg", "momentum_buffer"},
+}
+
 
 def make_optimizer(module: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     """The recipe's optimiser over all trainable parameters; its learning rate is set anew every step."""
@@ -33,17 +38,29 @@ def restore_optimizer(module: nn.Module, optimizer: torch.optim.Optimizer, tenso
     """Put back what `optimizer_tensors` gave, on each parameter's device and in its memory format.
 
     Raises:
-        RunError: a state for a parameter that the module lacks, or of another shape.
+        RunError: a state for a parameter that the module lacks, of another shape, or not all of it.
     """
     parameters = dict(module.named_parameters())
     optimizer.state.clear()
     for name, tensor in tensors.items():
         owner, _, key = name.rpartition("/")
         parameter = parameters.get(owner)
-        if parameter is None or (tensor.ndim > 0 and tensor.shape != parameter.shape):
+        if parameter is None or not _fits(key, tensor, parameter, _KEYS[type(optimizer)]):
             raise RunError(f"the optimiser's state {name!r} fits no parameter of this model: start a new run directory")
-        like = torch.empty_like(parameter, dtype=tensor.dtype) if tensor.ndim or not parameter.ndim else None
+        like = torch.empty_like(parameter) if key != "step" else None
         optimizer.state[parameter][key] = tensor.clone() if like is None else like.copy_(tensor)
+    for learnt, state in optimizer.state.items():
+        if set(state) != _KEYS[type(optimizer)]:
+            raise RunError(
+                f"the optimiser's state of a parameter {tuple(learnt.shape)} lacks "
+                f"{', '.join(sorted(_KEYS[type(optimizer)] - set(state)))}: start a new run directory"
+            )
+
+
+def _fits(key: str, tensor: torch.Tensor, parameter: torch.Tensor, keys: set[str]) -> bool:
+    if key == "step":
+        return key in keys and tensor.ndim == 0
+    return key in keys and tensor.shape == parameter.shape and tensor.dtype == parameter.dtype
 
 
 def _decay_groups(module: nn.Module, recipe: Recipe) -> list[dict[str, object]]:

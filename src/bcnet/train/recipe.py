@@ -7,20 +7,21 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
     NonNegativeInt,
     PositiveFloat,
-    PositiveInt,
     ValidationError,
     model_validator,
 )
 
 from bcnet.errors import RecipeError
+from bcnet.train.yaml_text import MOST_CHARACTERS, parse_yaml
 
+Count = Annotated[int, Field(gt=0, lt=2**31)]
+_MOST_SHOWN = 200
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 _KINDS = ("schedule", "augmentation")
 HEALTH = ("on_bad_step", "max_bad_steps", "explosion_factor")
@@ -44,7 +45,7 @@ class Steps(_Frozen):
     """
 
     kind: Literal["step"] = "step"
-    milestones: tuple[PositiveInt, ...]
+    milestones: tuple[Count, ...]
     factor: float = Field(default=0.1, gt=0, le=1)
 
 
@@ -56,7 +57,7 @@ class Exponential(_Frozen):
 
     kind: Literal["exponential"] = "exponential"
     factor: float = Field(gt=0, le=1)
-    every_epochs: PositiveInt = 1
+    every_epochs: Count = 1
 
 
 class Distillation(_Frozen):
@@ -114,8 +115,8 @@ class Recipe(_Frozen):
     momentum: float = Field(default=0.9, gt=0, lt=1)
     weight_decay: float = Field(default=0.0, ge=0)
     decay_norm_and_bias: bool = True
-    batch_size: PositiveInt
-    epochs: PositiveInt
+    batch_size: Count
+    epochs: Count
     schedule: Schedule = Cosine()
     warmup_epochs: float = Field(default=0.0, ge=0)
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
@@ -123,7 +124,7 @@ class Recipe(_Frozen):
     precision: Precision = "auto"
     clip_norm: PositiveFloat | None = None
     on_bad_step: Literal["stop", "skip"] = "stop"
-    max_bad_steps: PositiveInt = 10
+    max_bad_steps: Count = 10
     explosion_factor: float | None = Field(default=20.0, gt=1)
     distillation: Distillation | None = None
 
@@ -186,7 +187,8 @@ def load_recipe(name_or_path: str | Path) -> Recipe:
     if path.suffix not in (".yaml", ".yml"):
         raise RecipeError(f"a recipe is a .yaml file or one of {', '.join(recipe_names())}; got {name!r}")
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MOST_CHARACTERS + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError(f"recipe file {name} cannot be read: {error}: check the path") from None
     return _parse_yaml(text, source=f"recipe file {name}")
@@ -194,10 +196,9 @@ def load_recipe(name_or_path: str | Path) -> Recipe:
 
 def _parse_yaml(text: str, *, source: str) -> Recipe:
     try:
-        document = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        summary = " ".join(str(error).split())
-        raise RecipeError(f"{source} must be YAML; got text that is not: {summary}") from None
+        document = parse_yaml(text)
+    except ValueError as error:
+        raise RecipeError(f"{source} must be YAML; got text that is not: {error}") from None
     return parse_recipe(document, source=source)
 
 
@@ -231,4 +232,13 @@ def _describe_fault(fault: Any, known: tuple[str, ...]) -> str:
     expected = fault["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
     if fault["type"] == "value_error" and not fault["loc"]:
         return str(expected)  # of several keys at once, which the message names
-    return f"{key!r} must be {expected}; got {fault['input']!r}"
+    return f"{key!r} must be {expected}; got {_shown(fault['input'])}"
+
+
+def _shown(value: Any) -> str:
+    """The value as a person wrote it, but for what would fill a page."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer of thousands of digits
+        text = f"a {type(value).__name__} too long to show"
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."

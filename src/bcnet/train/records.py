@@ -15,6 +15,12 @@ from bcnet.space import Widths
 from bcnet.train.checkpoint import read_tensors, write_tensors
 
 _INITIAL = 1024
+_ARRAYS = {
+    "steps": (torch.int64, 1),
+    "widths": (torch.int32, 2),
+    "losses": (torch.float32, 1),
+    "skipped": (torch.int64, 1),
+}
 
 
 class LossRecords:
@@ -69,14 +75,16 @@ class LossRecords:
         """The records that `tensors()` gave.
 
         Raises:
-            RunError: arrays missing or of shapes that do not belong together.
+            RunError: arrays missing, of other types, or of shapes that do not belong together.
         """
-        try:
-            names = ("steps", "widths", "losses", "skipped")
-            steps, widths, losses, skipped = (tensors[name].numpy() for name in names)
-        except KeyError as error:
-            raise RunError(f"loss records hold steps, widths, losses and skipped; got none named {error}") from None
-        if widths.ndim != 2 or steps.shape != losses.shape or steps.shape != widths.shape[:1]:
+        for name, (kind, dims) in _ARRAYS.items():
+            if name not in tensors:
+                raise RunError(f"loss records hold {', '.join(_ARRAYS)}; got none named {name!r}")
+            if tensors[name].dtype != kind or tensors[name].ndim != dims:
+                got = f"{tensors[name].dtype} of shape {tuple(tensors[name].shape)}"
+                raise RunError(f"the {name} of loss records are {kind} of {dims} dimensions; got {got}")
+        steps, widths, losses, skipped = (tensors[name].numpy() for name in _ARRAYS)
+        if steps.shape != losses.shape or steps.shape != widths.shape[:1]:
             raise RunError(
                 f"loss records are arrays (n,), (n, groups), (n,); got {steps.shape}, {widths.shape}, {losses.shape}"
             )
