@@ -32,6 +32,8 @@ from bcnet.pipeline import Settings
 from bcnet.pipeline.result_file import read_result
 from bcnet.pipeline.run_directory import RunDirectory, read_settings, write_document
 from bcnet.pipeline.settings import make_settings
+from bcnet.runs import read_status
+from bcnet.runs.status import as_document
 from bcnet.searchers import Candidate, EvaluationStore
 from bcnet.searchers.prior import Prior, prior_of_errors
 from bcnet.space import Budget, WidthSpace
@@ -276,6 +278,34 @@ def _result() -> dict[str, Any]:
     }
 
 
+class Progress(Result):
+    """What `bcnet status` says of documents that a stranger wrote."""
+
+    name, checked = "status", False
+    files = ("settings.json", "space.json", "result.json", "progress.json")
+
+    def prepare(self) -> None:
+        super().prepare()
+        record = {"name": "supernet", "total": 8, "unit": "steps", "done": 3, "detail": ""}
+        stages = {"state": "stopped", "pid": 1, "host": "h", "started": 1.0, "updated": 2.0, "stages": [record]}
+        space = {"macs": 10, "params": 7, "fingerprint": "x"}
+        own = settings().model_dump(mode="json")
+        self.documents = {"settings.json": own, "space.json": space, "result.json": self.document}
+        self.documents["progress.json"] = {"format": 1, **stages, "stage": "supernet", "run_left": 3.0}
+
+    def change(self, rng: random.Random) -> bool:
+        for name, document in self.documents.items():
+            changed = json.loads(m.json_changed(json.dumps(document).encode(), rng)) if rng.random() < 0.5 else document
+            if name == "progress.json":
+                (self.folder / name).write_text(json.dumps(changed))
+            elif isinstance(changed, dict):
+                write_document(self.folder / name, changed)
+        return True
+
+    def read(self) -> Any:
+        return json.dumps(as_document(read_status(self.folder)))
+
+
 class Architecture(Target):
     """An architecture, rebuilt."""
 
@@ -512,6 +542,7 @@ TARGETS: Mapping[type[Target], int] = {
     SealedSettings: 400,
     Result: 300,
     SealedResult: 300,
+    Progress: 300,
     Architecture: 400,
     Exported: 300,
     NamedExport: 50,

@@ -21,7 +21,7 @@ LAYERS = {
     "data": set(),
     "distributed": set(),
     "train": {"space", "supernet", "data", "distributed"},
-    "searchers": {"space"},
+    "searchers": {"runs", "space"},
     "models": {"space"},
     "testing": {"space", "searchers"},
     "pipeline": {"runs", "space", "supernet", "data", "train", "searchers", "models", "distributed"},

@@ -7,8 +7,8 @@ import struct
 
 import pytest
 
-import bcnet.searchers.store as store_module
 from bcnet.errors import RunError
+from bcnet.runs.store_file import TABLES
 from bcnet.searchers import EvaluationStore, Random, search_widths
 from bcnet.space import Budget
 from bcnet.testing import toy_space
@@ -169,7 +169,7 @@ def test_the_owner_is_sealed_too(tmp_path):
 
 def test_a_store_is_made_at_once_or_not_at_all(tmp_path, monkeypatch):
     space, path = toy_space(4), tmp_path / "e.sqlite"
-    monkeypatch.setattr("bcnet.searchers.store._TABLES", (store_module._TABLES[0], "CREATE TABLE broken"))
+    monkeypatch.setattr("bcnet.searchers.store.TABLES", (TABLES[0], "CREATE TABLE broken"))
     with pytest.raises(RunError, match="cannot be used"):
         EvaluationStore(path, space)
     monkeypatch.undo()

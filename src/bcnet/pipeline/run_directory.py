@@ -23,9 +23,9 @@ from bcnet.errors import RunError
 from bcnet.pipeline.disk import check_room
 from bcnet.pipeline.lock import LOCK, locked
 from bcnet.pipeline.settings import Settings
-from bcnet.pipeline.strays import check_contained, sweep
 from bcnet.runs import digest
 from bcnet.runs import read_document as read_document
+from bcnet.runs.strays import check_contained, sweep
 from bcnet.train import Checkpoints, make_folder, read_tensors, write_atomic, write_tensors
 from bcnet.train.recipe import describe
 

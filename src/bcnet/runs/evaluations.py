@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bcnet.errors import RunError
+from bcnet.runs.store_file import has_tables, names_another_file
 
 _PATIENCE = 3.0  # seconds to wait for a writer, who needs milliseconds
 _BEST = (
@@ -18,7 +19,7 @@ _BEST = (
     "ORDER BY score DESC, macs ASC LIMIT 1"
 )
 _NO_LIMIT = 2**62
-_JOURNAL_END = bytes.fromhex("d9d505f920a163d7")  # of a journal that names another file, which SQLite may delete
+_FAULTS = (sqlite3.Error, ValueError, TypeError, OverflowError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -48,26 +49,32 @@ def look(path: Path, *, macs: int | None, params: int | None) -> tuple[int, Best
         if not journal.exists():
             raise RunError(f"{path} cannot be read: restore it, or start a new run directory") from None
         return _read_copy(path, journal, limits)
-    except (sqlite3.Error, ValueError, TypeError) as error:
-        raise RunError(f"{path} is damaged: {error}; restore it, or start a new run directory") from None
+    except _FAULTS as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: Exception) -> RunError:
+    reason = " ".join(str(error).split())
+    return RunError(f"{path} is damaged: {reason}; restore it, or start a new run directory")
 
 
 def _read_copy(path: Path, journal: Path, limits: tuple[int, int]) -> tuple[int, Best | None]:
     try:
-        if journal.read_bytes().endswith(_JOURNAL_END):
+        if names_another_file(path):
             raise ValueError(f"{journal.name} names another file")
         with tempfile.TemporaryDirectory() as folder:
             for file in (path, journal):
                 shutil.copy(file, folder)
             return _read(Path(folder) / path.name, limits, writable=True)
-    except (sqlite3.Error, OSError, ValueError, TypeError) as error:
-        raise RunError(f"{path} cannot be read: {error}; restore it, or start a new run directory") from None
+    except (*_FAULTS, OSError) as error:
+        raise _unreadable(path, error) from None
 
 
 def _read(path: Path, limits: tuple[int, int], *, writable: bool) -> tuple[int, Best | None]:
     address = f"{path.absolute().as_uri()}?mode={'rw' if writable else 'ro'}"
     with closing(sqlite3.connect(address, uri=True, timeout=_PATIENCE)) as connection:
-        connection.execute("PRAGMA trusted_schema=OFF")
+        if not has_tables(connection):
+            raise ValueError("it has other tables than ours")
         (count,) = connection.execute("SELECT COUNT(*) FROM evaluations").fetchone()
         row = connection.execute(_BEST, limits).fetchone()
     if row is None:

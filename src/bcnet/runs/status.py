@@ -17,6 +17,7 @@ from bcnet.errors import RunError
 from bcnet.runs.documents import read_document
 from bcnet.runs.evaluations import Best, look
 from bcnet.runs.record import STAGE_FILES, Record, StageRecord, read_record
+from bcnet.runs.strays import check_contained
 
 State = Literal["running", "finished", "stopped", "failed", "damaged", "empty"]
 _SETTINGS = ("model", "data", "budget_macs", "budget_params", "score", "seed")
@@ -71,7 +72,13 @@ def read_status(folder: str | Path) -> Status:
         if others:
             raise RunError(f"{path} is no run directory: it has no settings.json; give the --out of a `bcnet search`")
         return Status(str(path), "empty")
-    return _Reader(path).status()
+    check_contained(path)
+    try:
+        return _Reader(path).status()
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise RunError(
+            f"{path} holds documents of another version ({type(error).__name__}: {error}): look at it with that version"
+        ) from None
 
 
 class _Reader:

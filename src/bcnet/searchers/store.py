@@ -16,16 +16,11 @@ from types import TracebackType
 from typing import Any
 
 from bcnet.errors import RunError
+from bcnet.runs.store_file import TABLES, has_tables, names_another_file
 from bcnet.searchers.result import Candidate
 from bcnet.space import Cost, Widths, WidthSpace
 
 _FORMAT = 2
-_JOURNAL_END = bytes.fromhex("d9d505f920a163d7")  # ends a journal that names another file, which SQLite may delete
-_TABLES = (
-    "CREATE TABLE owner (format INTEGER NOT NULL, space TEXT NOT NULL, settings TEXT NOT NULL)",
-    "CREATE TABLE evaluations (position INTEGER PRIMARY KEY, widths TEXT NOT NULL UNIQUE, score REAL NOT NULL,"
-    " macs INTEGER NOT NULL, params INTEGER NOT NULL, checksum TEXT NOT NULL)",
-)
 
 
 class EvaluationStore:
@@ -64,21 +59,19 @@ class EvaluationStore:
         return RunError(f"{self.path} cannot be used as an evaluation store ({reason}): {rule}")
 
     def _check_journal(self) -> None:
-        """Refuse a journal that is none of ours: ours name no other file."""
-        journal = self.path.with_name(f"{self.path.name}-journal")
         try:
-            if journal.is_file() and journal.read_bytes().endswith(_JOURNAL_END):
-                raise self._unusable(ValueError(f"{journal.name} names another file"))
+            foreign = names_another_file(self.path)
         except OSError as error:
             raise self._unusable(error) from None
+        if foreign:
+            raise self._unusable(ValueError(f"{self.path.name}-journal names another file"))
 
     def _open(self) -> None:
-        self._connection.execute("PRAGMA trusted_schema=OFF")
         self._connection.execute("PRAGMA synchronous=EXTRA")
-        schema = self._connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
-        if not schema:
+        ours = has_tables(self._connection)
+        if ours is None:
             self._create()
-        elif sorted(schema) != sorted((statement,) for statement in _TABLES):
+        elif not ours:
             raise RunError(
                 f"{self.path} is an SQLite file but no evaluation store: give the path of one, or a new file"
             )
@@ -93,7 +86,7 @@ class EvaluationStore:
         """Both tables and the owner in one transaction, so that no half-made store can stay behind."""
         with self._connection:
             self._connection.execute("BEGIN IMMEDIATE")
-            for statement in _TABLES:
+            for statement in TABLES:
                 self._connection.execute(statement)
             owner = (_FORMAT, self._fingerprint, self._settings)
             self._connection.execute("INSERT INTO owner VALUES (?, ?, ?)", owner)

@@ -1,0 +1,38 @@
+"""The SQLite file of a search's evaluations: its tables, and what a stranger's file must not hold.
+
+A view can compute for ever and a trigger changes what is written. A journal may end with the name of another file,
+which SQLite deletes when it rolls the journal back; ours name none.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+TABLES = (
+    "CREATE TABLE owner (format INTEGER NOT NULL, space TEXT NOT NULL, settings TEXT NOT NULL)",
+    "CREATE TABLE evaluations (position INTEGER PRIMARY KEY, widths TEXT NOT NULL UNIQUE, score REAL NOT NULL,"
+    " macs INTEGER NOT NULL, params INTEGER NOT NULL, checksum TEXT NOT NULL)",
+)
+_NAME_END = bytes.fromhex("d9d505f920a163d7")
+
+
+def names_another_file(store: Path) -> bool:
+    """Whether the journal beside a store, if there is one, names another file; to be asked before the store is opened.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    journal = store.with_name(f"{store.name}-journal")
+    return journal.is_file() and journal.read_bytes().endswith(_NAME_END)
+
+
+def has_tables(connection: sqlite3.Connection) -> bool | None:
+    """Whether the tables, and nothing else, are there; None in a new file.
+
+    Raises:
+        sqlite3.Error: this is no database.
+    """
+    connection.execute("PRAGMA trusted_schema=OFF")
+    schema = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
+    return sorted(schema) == sorted((table,) for table in TABLES) if schema else None
