@@ -46,7 +46,6 @@ SETTINGS = {
 }
 STAGES = ("start", "supernet", "prior", "evolution", "rescore", "original", "Uniform", "searched", "report")
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-_WEIGHTS = ("supernet", "records", "original", "uniform", "final")
 _DOCUMENTS = ("settings.json", "space.json", "prior.json", "rescored.json", "architecture.json", "ratios.svg")
 _AFTER = {"evolution": "rescore", "searched": "report"}  # what follows the line that says that a stage is done
 _LONGEST = 300.0  # seconds; a process that takes longer hangs
@@ -143,7 +142,7 @@ class Process:
 
 def traces(folder: Path) -> dict[str, str]:
     """A digest of everything a finished run leaves that must not depend on interruptions."""
-    content = {f"{name}.safetensors": (folder / f"{name}.safetensors").read_bytes() for name in _WEIGHTS}
+    content = {file.name: file.read_bytes() for file in folder.glob("*.safetensors")}
     content |= {name: (folder / name).read_bytes() for name in _DOCUMENTS}
     result = json.loads((folder / "result.json").read_bytes())
     content["result.json"] = json.dumps({k: v for k, v in result.items() if k not in ("seconds", "sha256")}).encode()
@@ -190,7 +189,7 @@ def one_run(folder: Path, reference: Process, expected: dict[str, str], most: in
     if process.code != 0:
         raise AssertionError(f"the run did not go on: {process.errors}")
     found = traces(folder)
-    different = [name for name in expected if found[name] != expected[name]]
+    different = sorted(name for name in {*expected, *found} if found.get(name) != expected.get(name))
     outcome = f"different: {' '.join(different)}" if different else "identical"
     return [row | {"outcome": outcome} for row in rows]
 

@@ -64,6 +64,7 @@ class Target(ABC):
     name: ClassVar[str]
     file: ClassVar[str]
     checked: ClassVar[bool] = False
+    refuses: ClassVar[bool] = True  # whether there is anything that it refuses: a status tells what is wrong instead
     ways: ClassVar[tuple[m.Mutation, ...]] = m.BYTES
 
     def __init__(self, folder: Path) -> None:
@@ -259,7 +260,7 @@ class SealedResult(Result):
 
 def _result() -> dict[str, Any]:
     figures = {"macs": 9, "macs_ratio": 0.5, "params": 7, "test_top1": 9.0, "test_top5": 9.5, "test_images": 30}
-    interval = [8.0, 10.0]
+    found = {"metric": "accuracy", "score": 9.0, "fresh_score": 9.0, "fresh_images": 9, "evaluations": 8}
     return {
         "format": 1,
         "model": "resnet_digits",
@@ -267,7 +268,7 @@ def _result() -> dict[str, Any]:
         "budget": {"macs": 10, "params": None, "given": "0.5x MACs"},
         "widths": {"a": 3, "b": 4},
         "networks": {name: {"widths": [3, 4], **figures} for name in ("original", "uniform", "searched")},
-        "search": {"score": 9.0, "fresh_score": 9.0, "fresh_interval": interval, "fresh_images": 9, "evaluations": 8},
+        "search": {**found, "fresh_interval": [8.0, 10.0]},
         "groups": [{"name": name, "max_width": 6, "uniform": 4, "searched": 3} for name in "ab"],
         "epochs": {"supernet": 1, "final": 1},
         "skipped_steps": {"supernet": 0},
@@ -281,7 +282,7 @@ def _result() -> dict[str, Any]:
 class Progress(Result):
     """What `bcnet status` says of documents that a stranger wrote."""
 
-    name, checked = "status", False
+    name, checked, refuses = "status", False, False
     files = ("settings.json", "space.json", "result.json", "progress.json")
 
     def prepare(self) -> None:

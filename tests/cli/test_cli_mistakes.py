@@ -2,6 +2,8 @@
 
 import io
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -100,8 +102,98 @@ MISTAKES = {
     "profile of words": (["profile", "resnet_digits", "--widths", "a,b"], "--widths are whole numbers"),
     "profile of too few": (["profile", "resnet_digits", "--widths", "1,2"], "one entry per group, 6 here; got 2"),
     "profile of too wide": (["profile", "resnet_digits", "--widths", "99,1,1,1,1,1"], r"an int in \[1, 16\].*got 99"),
+    "profile without classes": (["profile", "resnet_digits", "--classes", "0"], "num_classes is a positive int; got 0"),
+    "profile without pixels": (["profile", "resnet_digits", "--image-size", "0"], "image_size is a positive int"),
+    "profile without choices": (["profile", "resnet_digits", "--num-choices", "0"], "num_choices.*got 0"),
+    "profile of a ratio above one": (["profile", "resnet_digits", "--min-ratio", "2"], "min_ratio.*got 2"),
+    "profile without multiple": (["profile", "resnet_digits", "--multiple-of", "0"], "multiple_of.*got 0"),
+    "profile of no pattern": (["profile", "resnet_digits", "--ignore", "layer9.*"], "layer9"),
+    "profile of only nothing": (["profile", "resnet_digits", "--only", "layer9.*"], "layer9"),
+    "profile of a path": (["profile", "models/net.py"], "a model is a name of ours.*got 'models/net.py'"),
+    "profile of a broken name": (["profile", "a b:c"], "a model is a name of ours.*got 'a b:c'"),
+    "profile of half a name": (["profile", "broken_models:"], "a model is a name of ours.*got 'broken_models:'"),
+    "profile of no torchvision model": (["profile", "torchvision:resnet51"], "torchvision:NAME takes.*got 'resnet51'"),
+    "profile of no timm model": (["profile", "timm:resnet51x"], "timm:NAME takes one of .*got 'resnet51x'"),
+    "seed beyond 32 bits": (search(seed=2**32), "'seed' must be less than 4294967296; got 4294967296"),
+    "epochs beyond all time": (search(epochs=10**30), "'epochs' must be less than 2147483648; got 10{30}"),
+    "population beyond memory": (search(population=2**31), "'population' must be less than 2147483648"),
+    "no supernet epochs": (search(supernet_epochs=0), "'epochs' must be greater than 0; got 0"),
+    "no generations": (search(generations=0), "'generations' must be greater than 0; got 0"),
+    "threads beyond reason": (search(threads=5000), "'threads' must be less than or equal to 4096; got 5000"),
+    "no pixels": (search(image_size=0), "image_size is a positive int; got 0"),
+    "a GPU that is not there": (search(device="cuda:99"), "device must be one that torch has here.*got 'cuda:99'"),
+    "parameter budget below the narrowest": (search(params_budget="1"), r"narrowest network of the space.*parameters"),
+    "budget with a unit": (search(budget="150 MMACs"), "--budget is a ratio such as 0.5 or a count.*got '150 MMACs'"),
+    "negative budget": (search(budget="-0.5"), "--budget is a ratio such as 0.5 or a count.*got '-0.5'"),
+    "negative pause between checkpoints": (search(checkpoint_seconds=-1), "checkpoint_seconds is a number.*got -1"),
+    "no pause between checkpoints": (search(checkpoint_seconds="nan"), "checkpoint_seconds is a number.*got nan"),
+    "unknown log": (search(log="loud"), "loud"),
+    "set without key": (search(set="=3"), "--set takes key=value.*got '=3'"),
+    "set inside of a number": (search(set="lr.peak=1"), "'lr' has no settings inside"),
+    "set of no number": (search(set="lr=.nan"), "'lr' must be a finite number; got nan"),
+    "set of an alias": (search(set="lr=&a [*a]"), "takes a number, a word or a YAML value"),
+    "set of code": (search(set="lr=!!python/name:os.system"), "takes a number, a word or a YAML value"),
+    "set of a negative batch": (search(set="batch_size=-8"), "'batch_size' must be greater than 0; got -8"),
+    "set of momentum one": (search(set="momentum=1"), "'momentum' must be less than 1; got 1"),
+    "set of smoothing one": (search(set="label_smoothing=1"), "'label_smoothing' must be less than 1; got 1"),
+    "set of no clipping": (search(set="clip_norm=0"), "'clip_norm' must be greater than 0; got 0"),
+    "set of an unknown schedule": (search(set="schedule.kind=linear"), "schedule.*'cosine', 'step', 'exponential'"),
+    "set of an unknown policy": (search(set="on_bad_step=hope"), "'on_bad_step' must be 'stop' or 'skip'; got 'hope'"),
+    "set of a weight above one": (search(set="distillation.weight=2"), "'distillation.weight' must be less than"),
+    "recipe that is not there": (search(recipe="{tmp}/none.yaml"), "recipe file .*none.yaml cannot be read"),
+    "recipe of text": (search(recipe="{tmp}/text.yaml"), "text.yaml must be a mapping of settings to values; got str"),
+    "recipe of broken YAML": (search(recipe="{tmp}/broken.yaml"), "broken.yaml must be YAML; got text that is not"),
+    "recipe of a bomb": (search(recipe="{tmp}/bomb.yaml"), "must be YAML.*an alias .* write the value out instead"),
+    "recipe of code": (search(recipe="{tmp}/code.yaml"), "must be YAML.*could not determine a constructor"),
+    "recipe without lr": (search(recipe="{tmp}/short.yaml"), "key 'lr' is required, and missing"),
+    "recipe of a book": (search(recipe="{tmp}/long.yaml"), "must be YAML.*at most 65,536 are read"),
+    "data of nothing": (search(data="parquet:"), "a data set is one of digits.*got 'parquet:'"),
+    "data of a broken repository": (search(data="hf:a/b/c"), "a data set is one of .*got 'hf:a/b/c'"),
+    "parquet of text": (search(data="parquet:{tmp}/text.yaml"), "takes parquet files; .* could not be read"),
+    "folder of a file": (search(data="imagefolder:{tmp}/text.yaml"), "takes a folder; got .*text.yaml"),
+    "folder of nothing": (search(data="imagefolder:{tmp}/empty"), "a folder of images has a subfolder for each class"),
+    "run below a file": (search(out="{tmp}/text.yaml/run"), "folder .*run cannot be made: Not a directory"),
+    "dry run below the narrowest": ([*search(budget="1"), "--dry-run"], r"narrowest network of the space"),
     "report of nothing": (["report", "{tmp}/none"], "is no run directory"),
+    "report of a file": (["report", "{tmp}/text.yaml"], "is no run directory"),
+    "report of another folder": (["report", "{tmp}"], "is no run directory: it has no settings.json"),
+    "report of a damaged run": (["report", "{tmp}/damaged"], "settings.json is damaged: its checksum does not match"),
+    "report of a run with a link": (["report", "{tmp}/linked"], "holds files and folders of its own.*is a link"),
+    "status of nothing": (["status", "{tmp}/none"], "a run directory is a folder; .*none is not there"),
+    "status of a file": (["status", "{tmp}/text.yaml"], "a run directory is a folder; .*text.yaml is a file"),
+    "status of another folder": (["status", "{tmp}"], "is no run directory: it has no settings.json"),
+    "export of nothing": (["export", "{tmp}/none"], "is no run directory"),
+    "export of an unknown format": (["export", "{tmp}/none", "--format", "tflite"], "tflite|is no run directory"),
+    "upload without a name": (["export", "{tmp}/none", "--push", "net"], "is ORG/NAME"),
+    "replay of nothing": (["replay", "{tmp}/none"], "is no run directory"),
+    "replay of another folder": (["replay", "{tmp}/empty"], "is no run directory"),
 }
+
+
+USAGE = {
+    "a missing option": (["search", "--model", "resnet_digits"], "Missing option"),
+    "an unknown command": (["serach"], "No such command 'serach'"),
+    "an unknown option": (search(speed=3), "No such option: --speed"),
+    "a word for a number": (search(population="many"), "Invalid value for '--population'"),
+    "a fraction for a count": (search(generations=2.5), "Invalid value for '--generations'"),
+    "a missing run": (["report"], "Missing argument"),
+    "two models": (["profile", "vgg19", "resnet20"], "unexpected extra argument"),
+}
+WRITES = ("no number in the loss",)  # known only once the run is on its way
+
+
+def files_of_mistakes(place: Path) -> None:
+    """Recipes, folders and run directories that are wrong, one way each."""
+    (place / "text.yaml").write_text("just words")
+    (place / "broken.yaml").write_text("lr: [1")
+    (place / "bomb.yaml").write_text("a: &a [1, 1]\nb: &b [*a, *a]\nlr: [*b, *b]\n")
+    (place / "code.yaml").write_text("lr: !!python/object/apply:os.system ['touch owned']\n")
+    (place / "short.yaml").write_text("epochs: 1\nbatch_size: 8\n")
+    (place / "long.yaml").write_text("# " + "x" * 70_000)
+    for name in ("empty", "damaged", "linked"):
+        (place / name).mkdir()
+    (place / "damaged" / "settings.json").write_text('{"sha256": "0", "model": "resnet_digits"}')
+    (place / "linked" / "settings.json").symlink_to(place / "text.yaml")
 
 
 def invoke(arguments, tmp_path):
@@ -119,10 +211,37 @@ def assert_refused(outcome, message):
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_ends_with_one_message(name, tmp_path):
     arguments, message = MISTAKES[name]
+    files_of_mistakes(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
     outcome = invoke(arguments, tmp_path)
     assert_refused(outcome, message)
-    assert not (tmp_path / "run" / "result.json").exists()
-    assert not list(tmp_path.glob("run/*.safetensors"))
+    if name in WRITES:
+        assert not (tmp_path / "run" / "result.json").exists()
+        assert not list(tmp_path.glob("run/*.safetensors"))
+    else:
+        assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", USAGE)
+def test_a_slip_of_the_pen_shows_the_usage(name, tmp_path):
+    arguments, message = USAGE[name]
+    outcome = invoke(arguments, tmp_path)
+    assert outcome.exit_code == 2
+    assert re.search(message, " ".join(outcome.stderr.split()))
+    assert "Traceback" not in outcome.output
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["unknown model", "recipe of code", "report of a damaged run"])
+def test_a_process_ends_in_the_same_way(name, tmp_path):
+    arguments, message = MISTAKES[name]
+    files_of_mistakes(tmp_path)
+    command = [sys.executable, "-m", "bcnet", *(text.replace("{tmp}", str(tmp_path)) for text in arguments)]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert re.search(message, ended.stderr, re.DOTALL)
+    assert ended.stderr.startswith("Error: ")
+    assert ended.stderr.count("\n") == 1
 
 
 def test_a_class_without_images(tmp_path):
@@ -156,16 +275,3 @@ def test_a_folder_that_is_no_run_directory(tmp_path):
 def test_a_file_where_a_folder_should_be(tmp_path):
     (tmp_path / "run").write_text("mine")
     assert_refused(invoke(search(), tmp_path), "is a file")
-
-
-def test_a_missing_option_shows_the_usage(tmp_path):
-    outcome = invoke(["search", "--model", "resnet_digits"], tmp_path)
-    assert outcome.exit_code == 2
-    assert "Missing option" in outcome.stderr
-    assert "Traceback" not in outcome.output
-
-
-def test_an_unknown_command_shows_the_usage(tmp_path):
-    outcome = invoke(["serach"], tmp_path)
-    assert outcome.exit_code == 2
-    assert "No such command" in outcome.stderr

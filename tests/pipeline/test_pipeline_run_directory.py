@@ -55,6 +55,21 @@ def test_a_lock_outlives_its_file_content(tmp_path):
         pass
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_does_not_hold_the_lock_on(tmp_path):
+    with opened(tmp_path):
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:  # as a worker that decodes images: it outlives its parent by a moment
+            os.read(reading, 1)
+            os._exit(0)
+    with opened(tmp_path):
+        os.write(writing, b"x")
+    assert os.waitpid(child, 0)[1] == 0
+    for end in (reading, writing):
+        os.close(end)
+
+
 def link(folder):
     return (folder / "checkpoints").symlink_to(folder.parent)
 

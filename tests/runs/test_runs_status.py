@@ -13,6 +13,7 @@ import pytest
 from bcnet.errors import RunError
 from bcnet.pipeline.run_directory import write_document
 from bcnet.runs import STAGE_FILES, Record, StageRecord, read_record, read_status, write_record
+from bcnet.runs.store_file import TABLES
 
 SETTINGS = {"model": "resnet20", "data": "cifar10", "budget_macs": 0.5, "budget_params": None, "seed": 3}
 RECORD = Record(
@@ -26,16 +27,15 @@ RECORD = Record(
     stage_left=60.0,
     run_left=300.0,
 )
-CREATE = (
-    "CREATE TABLE evaluations (position INTEGER PRIMARY KEY, widths TEXT, score REAL, macs INTEGER, params INTEGER)"
-)
+INSERT = "INSERT INTO evaluations (widths, score, macs, params, checksum) VALUES"
 ROWS = [("[8, 8]", 60.0, 400, 10), ("[9, 9]", 70.0, 600, 10), ("[4, 9]", 65.0, 500, 9), ("[5, 9]", 65.0, 450, 9)]
 
 
 def store(path, rows=ROWS):
     with sqlite3.connect(path) as connection:
-        connection.execute(CREATE)
-        connection.executemany("INSERT INTO evaluations (widths, score, macs, params) VALUES (?, ?, ?, ?)", rows)
+        for table in TABLES:
+            connection.execute(table)
+        connection.executemany(f"{INSERT} (?, ?, ?, ?, '')", rows)
     connection.close()
 
 
@@ -111,7 +111,7 @@ def test_no_candidate_within_the_budget_is_no_best(run):
 def test_a_writer_is_not_disturbed(run):
     store(run / "evaluations.sqlite")
     with sqlite3.connect(run / "evaluations.sqlite", timeout=0) as writer:
-        writer.execute("INSERT INTO evaluations (widths, score, macs, params) VALUES ('[1, 1]', 99.0, 1, 1)")
+        writer.execute(f"{INSERT} ('[1, 1]', 99.0, 1, 1, '')")
         assert read_status(run).evaluations == 4  # what is not committed is not there
     writer.close()
     assert read_status(run).evaluations == 5
@@ -122,8 +122,8 @@ import os, sqlite3, sys
 connection = sqlite3.connect(sys.argv[1])
 connection.execute("PRAGMA cache_size=1")
 connection.execute("BEGIN")
-connection.executemany("INSERT INTO evaluations (widths, score, macs, params) VALUES (?, 1.0, 1, 1)",
-                       [("[%s]" % ("1, " * 500 + "1"),)] * 100)
+connection.executemany("INSERT INTO evaluations (widths, score, macs, params, checksum) VALUES (?, 1.0, 1, 1, '')",
+                       [("[%s]" % ("1, " * 500 + str(last)),) for last in range(100)])
 os._exit(1)
 """
 

@@ -156,6 +156,9 @@ def evolve(
     population: Annotated[int | None, typer.Option(help="Candidates per generation.", rich_help_panel=SEARCH)] = None,
     generations: Annotated[int | None, typer.Option(help="Generations.", rich_help_panel=SEARCH)] = None,
     score: Annotated[str | None, typer.Option(help="accuracy or loss.", rich_help_panel=SEARCH)] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The run's package.module:factory: only you can name code to import.")
+    ] = None,
     checkpoint_seconds: CheckpointSeconds = 30.0,
     log: Log = "auto",
     tensorboard: WithTensorBoard = False,
@@ -180,6 +183,7 @@ def evolve(
             run_dir=out,
             budget=limits,
             seed=seed,
+            model=model,
             reporter=reporter,
             checkpoint_seconds=checkpoint_seconds,
             **given,
@@ -197,7 +201,9 @@ def retrain(
     run: Annotated[Path | None, typer.Argument(help="Run directory, or none with --model and --data.")] = None,
     widths: Annotated[str | None, typer.Option(help="Numbers, a file, a run, or published:VARIANT.")] = None,
     out: NewOut = None,
-    model: Annotated[str | None, typer.Option(help="Without a run: the model, as in `bcnet search`.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Without a run, or where the run's imports code: as in `bcnet search`.")
+    ] = None,
     data: Annotated[str | None, typer.Option(help="Without a run: the data set, as in `bcnet search`.")] = None,
     image_size: ImageSize = None,
     seed: Annotated[int | None, typer.Option(help="Of the training.", rich_help_panel=TRAINING)] = None,

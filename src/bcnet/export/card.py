@@ -132,9 +132,14 @@ def _widths(document: Mapping[str, Any]) -> str:
 def _training(finished: FinishedRun) -> str:
     document, recipe = finished.result, finished.settings.final
     versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
+    found = document["search"]
+    search = (
+        "The widths were given; "
+        if found is None
+        else f"Supernet {document['epochs']['supernet']} epochs, {found['evaluations']:,} candidates scored; "
+    )
     return (
-        f"## Training\n\nSupernet {document['epochs']['supernet']} epochs, {document['search']['evaluations']:,} "
-        f"candidates scored; each network {document['epochs']['final']} epochs of {recipe.optimizer}, batch "
+        f"## Training\n\n{search}each network {document['epochs']['final']} epochs of {recipe.optimizer}, batch "
         f"{recipe.batch_size}, learning rate {recipe.lr:g}, weight decay {recipe.weight_decay:g}. Seed "
         f"{document['seed']}; {document['device']['name']}; {versions}."
     )

@@ -20,7 +20,7 @@ from bcnet.pipeline.job import recipes_for
 from bcnet.pipeline.progress import Reporter
 from bcnet.pipeline.run_directory import check_usable, read_settings
 from bcnet.pipeline.settings import Settings, make_settings
-from bcnet.pipeline.subject import ModelLike, Source, is_name, open_source, prepare, trace
+from bcnet.pipeline.subject import ModelLike, Source, is_name, open_source, prepare, refuse_to_import, trace
 from bcnet.pipeline.widths import WidthsLike, resolve_widths
 from bcnet.space import Budget, Widths
 from bcnet.train import CHECKPOINT_SECONDS, Recipe
@@ -49,7 +49,8 @@ def evolve(
         run_dir: the directory of the new run; needed where a setting is another.
         budget: another limit.
         seed: of the search, where not the run's.
-        model, data: as in `search`; needed where the run was given objects and not names.
+        model, data: as in `search`; needed where the run was given objects and not names, and where the model's name
+            imports code.
         reporter, checkpoint_seconds: as in `search`.
         **settings: `population`, `generations`, `parents`, `score`, `score_batch_size` or `rescored`.
 
@@ -190,6 +191,8 @@ def _source(run: Path, stored: Settings, model: ModelLike | None, data: str | Da
         if given is None and is_object:
             name = getattr(stored, what)
             raise RunError(f"run {run} is of {name!r}, which only your code can make: give {what}=... as for the run")
+    if model is None:
+        refuse_to_import(stored.model, run)
     source = open_source(
         stored.model if model is None else model,
         stored.data if data is None else data,

@@ -14,12 +14,12 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from bcnet.errors import ModelError, RunError
-from bcnet.models import create, imports_code
+from bcnet.models import create
 from bcnet.pipeline.inputs import InputFacts
 from bcnet.pipeline.result_file import read_result
 from bcnet.pipeline.run_directory import RunDirectory, read_settings
 from bcnet.pipeline.settings import Settings
-from bcnet.pipeline.subject import ModelLike, is_name, trace
+from bcnet.pipeline.subject import ModelLike, is_name, refuse_to_import, trace
 from bcnet.space import Widths, WidthSpace
 from bcnet.supernet import rebuild
 from bcnet.train import load_module, read_tensors
@@ -161,10 +161,7 @@ def _factory(path: Path, searched: str, facts: InputFacts, factory: ModelLike | 
             f"{path} is of {searched!r}, which only your code can make: give the function that makes it, "
             f"bcnet.load({str(path)!r}, factory), or --model package.module:factory"
         )
-    if factory is None and imports_code(name):
-        raise ModelError(
-            f"{path} is of the model {name!r}, which imports and runs that code; a file may come from a stranger, so "
-            f"name it yourself: bcnet.load({str(path)!r}, {name!r}), or --model {name}"
-        )
+    if factory is None:
+        refuse_to_import(name, path)
     channels, height = facts.shape[:2]
     return create(name, len(facts.class_names), in_channels=channels, image_size=height).build

@@ -16,6 +16,17 @@ from bcnet.errors import RunError
 LOCK = "lock"
 _ATTEMPTS, _PAUSE = 5, 0.05  # another process may hold the lock for an instant, only to see whether anybody does
 
+_held: set[int] = set()
+
+
+def _let_go() -> None:
+    """Close the locks in a forked child, which would else hold them on when its parent is killed."""
+    while _held:
+        os.close(_held.pop())
+
+
+os.register_at_fork(after_in_child=_let_go)
+
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
@@ -29,10 +40,12 @@ def locked(folder: Path) -> Iterator[None]:
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     except OSError as error:
         raise _refused(folder, error) from None
+    _held.add(descriptor)
     try:
         _take(descriptor, folder)
         yield
     finally:
+        _held.discard(descriptor)
         os.close(descriptor)
 
 

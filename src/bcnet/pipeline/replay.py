@@ -12,7 +12,7 @@ from bcnet.pipeline.machine import memory_format, threads
 from bcnet.pipeline.passes import supernet_trainee
 from bcnet.pipeline.run_directory import RunDirectory, check_usable, read_settings
 from bcnet.pipeline.settings import Settings
-from bcnet.pipeline.subject import ModelLike, make_model, trace
+from bcnet.pipeline.subject import ModelLike, make_model, refuse_to_import, trace
 from bcnet.space import WidthSpace
 from bcnet.supernet import Supernet, build
 from bcnet.train import Incident, NetworkTrainee, Replay, SupernetTrainee, Trainee, load_incident
@@ -40,7 +40,7 @@ def replay(run_dir: str | Path, model: ModelLike | None = None) -> Replay:
     settings = read_settings(path)
     directory = RunDirectory(path, settings)
     incident = _newest(directory)
-    network = _network(settings, model, incident)
+    network = _network(path, settings, model, incident)
     space = trace(network, incident.tensors["batch:x"][:2], settings)
     if directory.read("space.json")["fingerprint"] != space.fingerprint():
         raise ModelError(f"a replay needs the model of the run, {settings.model!r}; got one of another width space")
@@ -61,11 +61,13 @@ def _newest(directory: RunDirectory) -> Incident:
     return load_incident(files[-1], directory.identity(stage))
 
 
-def _network(settings: Settings, model: ModelLike | None, incident: Incident) -> nn.Module:
+def _network(path: Path, settings: Settings, model: ModelLike | None, incident: Incident) -> nn.Module:
     if model is None and " " in settings.model:
         raise ModelError(
             f"the run was started in Python with a model of yours, {settings.model}: call bcnet.replay(run_dir, model)"
         )
+    if model is None:
+        refuse_to_import(settings.model, path)
     _, channels, height, _ = incident.tensors["batch:x"].shape
     wanted = settings.model if model is None else model
     return make_model(wanted, incident.about["classes"], channels, height)[1]

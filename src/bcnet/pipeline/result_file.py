@@ -9,6 +9,7 @@ from pydantic import BaseModel, FiniteFloat, NonNegativeInt, ValidationError
 
 from bcnet.errors import RunError
 from bcnet.pipeline.run_directory import RunDirectory, read_settings
+from bcnet.searchers import Metric
 from bcnet.train.recipe import Count, describe
 
 
@@ -29,6 +30,7 @@ class _Networks(BaseModel):
 
 
 class _Search(BaseModel):
+    metric: Metric
     score: FiniteFloat
     fresh_score: FiniteFloat
     fresh_interval: tuple[float, float]
@@ -58,7 +60,7 @@ class _Result(BaseModel):
     budget: _Budget
     widths: dict[str, Count]
     networks: _Networks
-    search: _Search
+    search: _Search | None
     groups: tuple[_Group, ...]
     epochs: dict[str, Count]
     skipped_steps: dict[str, NonNegativeInt]

@@ -6,6 +6,7 @@ import copy
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -13,7 +14,7 @@ from torch import nn
 from bcnet.data import DataSet, Images, TrainingBatches, fixed_batches, load, split_validation
 from bcnet.data.batches import Batch
 from bcnet.errors import DataError, ModelError
-from bcnet.models import ModelSpec, create
+from bcnet.models import ModelSpec, create, imports_code
 from bcnet.pipeline.augmenting import augmentation_of, held_out_share
 from bcnet.pipeline.inputs import InputFacts
 from bcnet.pipeline.machine import largest_activation, memory_format
@@ -75,6 +76,15 @@ class Subject:
 def is_name(model: str) -> bool:
     """Whether the settings' `model` is a name, not the description of an object that was passed in."""
     return " " not in model
+
+
+def refuse_to_import(name: str, place: Path) -> None:
+    """Raise ModelError where the model that a file names would import code: a file may come from a stranger."""
+    if imports_code(name):
+        raise ModelError(
+            f"{place} is of the model {name!r}, which imports and runs that code; a file may come from a stranger, so "
+            f"name it yourself: --model {name}, in Python {name!r} as the model"
+        )
 
 
 def open_source(model: ModelLike, data: str | DataSet, *, image_size: int | None, seed: int) -> Source:

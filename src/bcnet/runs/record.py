@@ -64,9 +64,12 @@ class Record:
 def write_record(folder: Path, record: Record) -> None:
     """Replace the record of the run in `folder`; where the file system refuses the run goes on without."""
     temporary = folder / f".{NAME}.{os.getpid()}.tmp"
-    with contextlib.suppress(OSError):
+    try:
         temporary.write_text(json.dumps({"format": 1, **dataclasses.asdict(record)}), encoding="utf-8")
         os.replace(temporary, folder / NAME)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
 
 
 def read_record(folder: Path) -> Record | None:

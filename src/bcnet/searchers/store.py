@@ -21,6 +21,7 @@ from bcnet.searchers.result import Candidate
 from bcnet.space import Cost, Widths, WidthSpace
 
 _FORMAT = 2
+_MAKE_ROOM = "make room or give write access, then run the same command again"
 
 
 class EvaluationStore:
@@ -54,7 +55,8 @@ class EvaluationStore:
             raise
 
     def _unusable(self, error: Exception) -> RunError:
-        rule = "give the path of one, or a new file"
+        full = "disk is full" in str(error) or "readonly" in str(error)
+        rule = _MAKE_ROOM if full else "give the path of one, or a new file"
         reason = " ".join(str(error).split())
         return RunError(f"{self.path} cannot be used as an evaluation store ({reason}): {rule}")
 
@@ -161,8 +163,7 @@ class EvaluationStore:
                 self._connection.execute("INSERT INTO evaluations VALUES (?, ?, ?, ?, ?, ?)", row)
         except sqlite3.Error as error:
             raise RunError(
-                f"{self.path} could not take another evaluation: {error}: those before are kept; make room or give "
-                "write access, then run the same command again"
+                f"{self.path} could not take another evaluation: {error}: those before are kept; {_MAKE_ROOM}"
             ) from error
         self._evaluations.append(candidate)
         self._last_checksum = checksum
