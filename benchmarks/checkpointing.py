@@ -15,14 +15,14 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
 
 from bcnet.models import resnet20
 from bcnet.train import CHECKPOINT_SECONDS, Checkpoints, NetworkTrainee, Recipe, train
-from bcnet.train import loop as training_loop
+from bcnet.train.saving import Saver
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "studies"))  # for the columns that say where a row comes from
@@ -60,20 +60,20 @@ def block(seconds: float, checkpoints: Checkpoints | None) -> tuple[int, float, 
         nonlocal steps
         steps += 1
 
-    def timed(run: training_loop._Run, where: Checkpoints) -> None:
+    def timed(saver: Saver, *state: Any) -> None:
         start = time.perf_counter()
-        plain_save(run, where)
+        plain_save(saver, *state)
         saves.append(time.perf_counter() - start)
 
-    plain_save = training_loop._Run.save
-    training_loop._Run.save = timed  # type: ignore[method-assign]
+    plain_save = Saver.save
+    Saver.save = timed  # type: ignore[method-assign]
     recipe = Recipe(lr=0.1, batch_size=BATCH, epochs=1, precision="fp32")
     start = time.perf_counter()
     batches.deadline = start + seconds
     try:
         train(trainee, batches, recipe, seed=0, checkpoints=checkpoints, on_step=counted)
     finally:
-        training_loop._Run.save = plain_save  # type: ignore[method-assign]
+        Saver.save = plain_save  # type: ignore[method-assign]
     return steps, time.perf_counter() - start, saves
 
 

@@ -71,7 +71,7 @@ class Settings(BaseModel):
     threads: int | None = Field(default=None, gt=0, le=4096)
     device: str | None = None
     layout: Layout = "auto"
-    processes: PositiveInt = 1
+    processes: Count = 1
 
     @property
     def budget(self) -> Budget:

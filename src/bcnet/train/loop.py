@@ -9,7 +9,7 @@ batch; all take the same steps with the same widths, and the first one alone rea
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path as FilePath
@@ -277,7 +277,7 @@ class _Run:
             self.restore_position(state)
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError, RuntimeError) as error:
             raise RunError(
-                f"{self.checkpoints.path} holds no state of this training ({type(error).__name__}: {error}): "
+                f"{source} holds no state of this training ({type(error).__name__}: {error}): "
                 "delete it to train from the start, or start a new run"
             ) from None
 
