@@ -11,7 +11,6 @@ per kill: where and when it fell, how the process ended, and whether its run cam
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import random
@@ -30,7 +29,7 @@ from typing import Annotated
 
 import typer
 from file_events import FileEvents
-from provenance import append_row, provenance
+from provenance import append_row, provenance, rows
 
 OUTPUT = Path(__file__).resolve().parent.parent / "results" / "chaos.csv"
 SETTINGS = {
@@ -167,17 +166,17 @@ def plan(reference: Process, reached: str, rng: random.Random) -> Moment:
 
 def one_run(folder: Path, reference: Process, expected: dict[str, str], most: int, rng: random.Random) -> list[dict]:
     """Kill a run up to `most` times, let it end, and compare: a row for each kill."""
-    rows: list[dict[str, object]] = []
+    kills: list[dict[str, object]] = []
     reached = "start"
     while True:
-        moment = plan(reference, reached, rng) if len(rows) < most else None
+        moment = plan(reference, reached, rng) if len(kills) < most else None
         process = Process(folder).run(moment)
         if "is damaged" in process.errors:
             raise AssertionError(f"a kill damaged a file: {process.errors}")
         if process.killed_at is None or process.code == 0:
             break
         reached = max(process.killed_in, reached, key=STAGES.index)
-        rows.append(
+        kills.append(
             {
                 "planned": str(moment),
                 "stage": process.killed_in,
@@ -191,16 +190,13 @@ def one_run(folder: Path, reference: Process, expected: dict[str, str], most: in
     found = traces(folder)
     different = sorted(name for name in {*expected, *found} if found.get(name) != expected.get(name))
     outcome = f"different: {' '.join(different)}" if different else "identical"
-    return [row | {"outcome": outcome} for row in rows]
+    return [row | {"outcome": outcome} for row in kills]
 
 
 def done_so_far(seed: int) -> tuple[int, int]:
     """Kills in the file, and the number of the next run."""
-    if not OUTPUT.is_file():
-        return 0, 0
-    with OUTPUT.open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["seed"] == str(seed)]
-    return len(rows), max((int(row["run"]) + 1 for row in rows), default=0)
+    there = [row for row in rows(OUTPUT) if row["seed"] == str(seed)]
+    return len(there), max((int(row["run"]) + 1 for row in there), default=0)
 
 
 def main(
@@ -216,8 +212,8 @@ def main(
         wanted = 3 if quick else kills
         while done < wanted:
             rng = random.Random(f"{seed}/{number}")
-            rows = one_run(Path(place) / f"run{number}", undisturbed, expected, wanted - done, rng)
-            for row in rows:
+            made = one_run(Path(place) / f"run{number}", undisturbed, expected, wanted - done, rng)
+            for row in made:
                 done += 1
                 whole = {"seed": seed, "run": number, "kill": done, **row, **provenance()}
                 print(whole, flush=True)

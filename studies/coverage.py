@@ -8,7 +8,6 @@ the CSV and are not traced again; delete a row to do it anew.
 
 from __future__ import annotations
 
-import csv
 import statistics
 import sys
 import time
@@ -18,7 +17,7 @@ from typing import Annotated
 
 import torch
 import typer
-from provenance import append_row, provenance
+from provenance import append_row, provenance, rows
 from torchvision_here import let_torchvision_import
 from zoo import CNNS, QUICK, TRANSFORMERS, Entry
 
@@ -70,10 +69,10 @@ def searchable_share(space: WidthSpace) -> float:
     return 1 - space.macs_terms.terms.get((), 0) / space.cost(space.full).macs
 
 
-def write_page(rows: list[dict[str, str]], page: Path) -> None:
+def write_page(networks: list[dict[str, str]], page: Path) -> None:
     """The table as Markdown, CNNs first."""
     transformers = {entry.name for entry in TRANSFORMERS}
-    cnns = [row for row in rows if row["network"] not in transformers]
+    cnns = [row for row in networks if row["network"] not in transformers]
     shares = [float(row["searchable"]) for row in cnns]
     summary = (
         f"{len(cnns)} CNNs: in the median {statistics.median(shares):.1%} of the multiply-adds can be searched; "
@@ -81,7 +80,7 @@ def write_page(rows: list[dict[str, str]], page: Path) -> None:
         f"{sum(share >= 0.95 for share in shares)}.\n"
     )
     lines = ["| network | input | groups | searchable MACs | held at full width |", "|---|---|---|---|---|"]
-    for row in sorted(rows, key=lambda row: (row["network"] in transformers, row["network"])):
+    for row in sorted(networks, key=lambda row: (row["network"] in transformers, row["network"])):
         held = row["held"].replace("|", "\\|")
         lines.append(
             f"| {row['network']} | {row['input']} | {row['groups']} | {float(row['searchable']):.1%} | {held} |"
@@ -98,19 +97,12 @@ def main(quick: Annotated[bool, typer.Option(help="A few networks, nothing writt
             print(examine(entry))
         return
     for entry in (*CNNS, *TRANSFORMERS):
-        done = {row["network"] for row in _rows()}
+        done = {row["network"] for row in rows(CSV)}
         if entry.name not in done:
             row = examine(entry)
             append_row(CSV, row | provenance())
             print(row, flush=True)
-    write_page(_rows(), PAGE)
-
-
-def _rows() -> list[dict[str, str]]:
-    if not CSV.exists():
-        return []
-    with CSV.open(newline="") as file:
-        return list(csv.DictReader(file))
+    write_page(rows(CSV), PAGE)
 
 
 if __name__ == "__main__":

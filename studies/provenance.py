@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
 import platform
 import subprocess
@@ -26,28 +27,40 @@ def _cpu() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
+def rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a file, none where there is no file; a last one that was only half written does not count."""
+    return list(csv.DictReader(io.StringIO(_whole_lines(path), newline="")))
+
+
 def finished(path: Path, key: Mapping[str, str]) -> bool:
     """Whether `path` has a row with the values of `key`."""
-    if not path.is_file():
-        return False
-    with path.open(newline="") as file:
-        return any(all(row[name] == value for name, value in key.items()) for row in csv.DictReader(file))
+    return any(all(row[name] == value for name, value in key.items()) for row in rows(path))
 
 
 def append_row(path: Path, row: Mapping[str, object]) -> None:
     """Add a finished cell under the file's own header, which the first one writes; columns must be the same.
 
+    On return the row is on disk. What a killed process had half written is written over.
+
     Raises:
         ValueError: the row has columns that the file lacks.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = not path.is_file()
-    header = list(row)
-    if not fresh:
-        with path.open(newline="") as file:
-            header = next(csv.reader(file))
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, header)
-        if fresh:
-            writer.writeheader()
-        writer.writerow(row)
+    there = _whole_lines(path)
+    header = next(csv.reader(io.StringIO(there, newline="")), None)
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, header or list(row))
+    if header is None:
+        writer.writeheader()
+    writer.writerow(row)
+    with path.open("r+b" if path.is_file() else "wb") as file:
+        file.seek(len(there.encode()))
+        file.truncate()
+        file.write(text.getvalue().encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _whole_lines(path: Path) -> str:
+    text = path.read_bytes().decode() if path.is_file() else ""
+    return text[: text.rfind("\n") + 1]
