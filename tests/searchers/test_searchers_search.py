@@ -158,3 +158,10 @@ def test_evolution_ascends():
     evolved = search_widths(space, score, Budget(macs=0.9), searcher=Evolution(generations=25))
     drawn = search_widths(space, score, Budget(macs=0.9), searcher=Random(evaluations=1000))
     assert evolved.best.score > drawn.best.score / 2
+
+
+def test_a_budget_that_limits_nothing_is_noted():
+    space = toy_space(3, choices=4)
+    found = search_widths(space, lambda widths: 0.0, Budget(macs=1.0), searcher=Random(evaluations=2))
+    assert found.notes == ("the budget 1x MACs limits nothing: the widest network of the space holds it",)
+    assert search_widths(space, lambda widths: 0.0, HALF, searcher=Random(evaluations=2)).notes == ()

@@ -20,6 +20,7 @@ from bcnet.train import (
 )
 from bcnet.train.checkpoint import read_tensors
 from bcnet.train.health import PATIENCE, WINDOW, Health
+from bcnet.train.update import Updates
 
 RECIPE = Recipe(lr=0.05, batch_size=8, epochs=3, weight_decay=1e-3)
 SKIP = RECIPE.changed({"on_bad_step": "skip"})
@@ -197,6 +198,21 @@ def test_every_channel_stays_trained_equally_often(tmp_path):
     assert counts.of[0][0] >= 2 * len(trained)
     for counted, expected in zip(trainee.counts.of, counts.of, strict=True):
         assert counted.tolist() == expected.tolist()
+
+
+def test_a_gradient_scaler_goes_on_after_a_step_left_out():
+    module = nn.Linear(2, 1)
+    updates = Updates(module, SKIP, "fp16")
+    before = module.weight.detach().clone()
+    for step, factor in enumerate((math.nan, 1.0)):
+        updates.begin()
+        loss = factor * module(torch.ones(4, 2)).square().mean()
+        updates.backward(loss)
+        updates.measure(step, (), loss.detach()[None], 10)
+        (seen,) = updates.finish(0.01, look=True)
+        assert seen.verdict.bad == (step == 0)
+        assert torch.equal(module.weight, before) == (step == 0)
+    assert updates.scaler.get_scale() < 65536
 
 
 # ---------------------------------------------------------------- stopped, replayed, gone on with

@@ -119,9 +119,13 @@ app = typer.Typer(
 def search(
     model: Annotated[str, typer.Option(help="Name, torchvision:NAME, timm:NAME or package.module:factory.")],
     data: Annotated[str, typer.Option(help="Data set: digits, cifar10, parquet:PATH, imagefolder:PATH, ...")],
-    budget: Annotated[str, typer.Option(help="Most MACs: a ratio of the original (0.5) or a count (150M).")],
     out: Annotated[Path, typer.Option(help="Run directory, new or to go on with.")],
-    params_budget: Annotated[str | None, typer.Option(help="Most parameters as well: a ratio or a count.")] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Most MACs: a ratio of the original (0.5) or a count (150M).")
+    ] = None,
+    params_budget: Annotated[
+        str | None, typer.Option(help="Most parameters, as well or instead: a ratio or a count.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of every random draw.")] = 0,
     image_size: ImageSize = None,
     recipe: Annotated[
@@ -179,13 +183,11 @@ def search(
     from bcnet.cli.show import show_result
     from bcnet.pipeline import search as run_search
     from bcnet.pipeline.preview import preview
-    from bcnet.space import Budget
 
     changes = parse.changes(set_ or [])
     changes |= {key: value for key, value in (("epochs", epochs), ("precision", precision)) if value is not None}
-    parameters = None if params_budget is None else parse.limit(params_budget, "--params-budget")
     arguments: dict[str, Any] = {
-        "budget": Budget(macs=parse.limit(budget), params=parameters),
+        "budget": parse.budget(budget, params_budget),
         "run_dir": out,
         "recipe": recipe,
         "supernet_epochs": supernet_epochs,

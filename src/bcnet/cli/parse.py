@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bcnet.errors import BudgetError, RecipeError
+
+if TYPE_CHECKING:
+    from bcnet.space import Budget
 
 _SCALES = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9}
 
@@ -26,6 +29,25 @@ def limit(text: str, option: str = "--budget") -> int | float:
     if suffix:
         return round(float(number) * _SCALES[suffix])
     return float(number) if "." in number else int(number)
+
+
+def budget(macs: str | None, params: str | None) -> Budget:
+    """The budget of `--budget` and `--params-budget`, of which at least one is given.
+
+    Raises:
+        BudgetError: neither is, or one of them is no limit.
+    """
+    from bcnet.space import Budget
+
+    if macs is None and params is None:
+        raise BudgetError(
+            "a search needs a budget; got none: give --budget 0.5 for half the MACs, --params-budget 0.5 for half the "
+            "parameters, or both"
+        )
+    return Budget(
+        macs=None if macs is None else limit(macs),
+        params=None if params is None else limit(params, "--params-budget"),
+    )
 
 
 def changes(pairs: Sequence[str]) -> dict[str, Any]:

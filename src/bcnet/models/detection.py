@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -25,15 +25,7 @@ _PYRAMID_CHANNELS = 256
 _THAWED = (("layer4",), ("layer3",), ("layer2",), ("layer1",), ("conv1", "bn1"))
 
 
-def retinanet(
-    network: nn.Module,
-    num_classes: int = 91,
-    *,
-    trainable_layers: int = 3,
-    frozen_norm: bool = True,
-    generator: torch.Generator | None = None,
-    **settings: Any,
-) -> nn.Module:
+def retinanet(network: nn.Module, num_classes: int = 91, **settings: Any) -> nn.Module:
     """torchvision's RetinaNet on stages 2 to 4 of `network`, as its `retinanet_resnet50_fpn` is built.
 
     In training it takes images, tensors `(3, height, width)` in [0, 1], and targets `{"boxes": (objects, 4), "labels":
@@ -42,45 +34,57 @@ def retinanet(
     Args:
         network: a ResNet of torchvision's layout, narrowed by `bcnet.build` or not; it is copied, with its weights.
         num_classes: classes with the background, which is class 0.
-        trainable_layers: how many of layer4, layer3, layer2, layer1 and the stem learn, from the last one on.
-        frozen_norm: keep the backbone's batch norms at the statistics and weights they have.
-        generator: source of the fresh weights of pyramid and heads (CPU; default: seed 0).
-        settings: further arguments of `torchvision.models.detection.RetinaNet`, `min_size=800` for instance.
+        settings: those of the backbone, `trainable_layers=3` (how many of layer4, layer3, layer2, layer1 and the stem
+            learn, from the last one on), `frozen_norm=True` (keep its batch norms at the statistics and weights they
+            have) and `generator` (CPU, source of the fresh weights of pyramid and heads; default: seed 0); and further
+            arguments of `torchvision.models.detection.RetinaNet`, `min_size=800` for instance.
 
     Raises:
         ModelError: a network of another layout, batch norms without statistics to freeze, settings out of range, or no
             torchvision.
     """
-    _check_classes(num_classes)
-    models, ops = _torchvision("models.detection.retinanet"), _torchvision("ops.feature_pyramid_network")
-    with torch.random.fork_rng(devices=[]):
-        _seed(generator)
-        last = ops.LastLevelP6P7(_PYRAMID_CHANNELS, _PYRAMID_CHANNELS)
-        backbone = _pyramid(network, _STAGES[1:], last, trainable_layers, frozen_norm)
-        detector: nn.Module = models.RetinaNet(backbone, num_classes, **settings)
-    return detector
+
+    def last_level(ops: Any) -> nn.Module:
+        level: nn.Module = ops.LastLevelP6P7(_PYRAMID_CHANNELS, _PYRAMID_CHANNELS)
+        return level
+
+    return _detector("retinanet.RetinaNet", network, num_classes, _STAGES[1:], last_level, **settings)
 
 
-def faster_rcnn(
+def faster_rcnn(network: nn.Module, num_classes: int = 91, **settings: Any) -> nn.Module:
+    """torchvision's Faster R-CNN on all four stages of `network`, as its `fasterrcnn_resnet50_fpn` is built.
+
+    Images, targets, arguments and errors are those of `retinanet`; `settings` go to
+    `torchvision.models.detection.FasterRCNN`.
+    """
+
+    def last_level(ops: Any) -> nn.Module:
+        level: nn.Module = ops.LastLevelMaxPool()
+        return level
+
+    return _detector("faster_rcnn.FasterRCNN", network, num_classes, _STAGES, last_level, **settings)
+
+
+def _detector(
+    kind: str,
     network: nn.Module,
-    num_classes: int = 91,
+    num_classes: int,
+    stages: Sequence[str],
+    last_level: Callable[[Any], nn.Module],
     *,
     trainable_layers: int = 3,
     frozen_norm: bool = True,
     generator: torch.Generator | None = None,
     **settings: Any,
 ) -> nn.Module:
-    """torchvision's Faster R-CNN on all four stages of `network`, as its `fasterrcnn_resnet50_fpn` is built.
-
-    Images, targets, arguments and errors are those of `retinanet`; `settings` go to
-    `torchvision.models.detection.FasterRCNN`.
-    """
+    """The class `kind` of torchvision's detectors on a pyramid over `stages`; `last_level(ops)` makes its top."""
     _check_classes(num_classes)
-    models, ops = _torchvision("models.detection.faster_rcnn"), _torchvision("ops.feature_pyramid_network")
+    room, _, name = kind.partition(".")
+    models, ops = _torchvision(f"models.detection.{room}"), _torchvision("ops.feature_pyramid_network")
     with torch.random.fork_rng(devices=[]):
         _seed(generator)
-        backbone = _pyramid(network, _STAGES, ops.LastLevelMaxPool(), trainable_layers, frozen_norm)
-        detector: nn.Module = models.FasterRCNN(backbone, num_classes, **settings)
+        backbone = _pyramid(network, stages, last_level(ops), trainable_layers, frozen_norm)
+        detector: nn.Module = getattr(models, name)(backbone, num_classes, **settings)
     return detector
 
 
@@ -176,5 +180,5 @@ def _torchvision(module: str) -> Any:
     except Exception as error:  # a build that does not match torch raises RuntimeError, not ImportError
         raise ModelError(
             f"detectors need the package torchvision; importing it failed with {type(error).__name__}: {error}: run "
-            "`pip install torchvision`, in the build that fits your torch"
+            "`pip install 'bcnet[detection]'`, with torchvision in the build that fits your torch"
         ) from error

@@ -53,6 +53,9 @@ def conduct(
             ahead = [stage for stage in planned if stages is None or stage.name in stages]
             both.plan(ahead)
             both.note(described(settings))
+            space = subject.space
+            if settings.budget.resolve(space.reference).admits(space.cost(space.full)):
+                both.note(f"The budget, {settings.budget}, limits nothing: the widest network of the space holds it.")
             expected = estimate(settings, subject, ahead)
             for line in expected.lines() if expected is not None else ():
                 both.note(line)

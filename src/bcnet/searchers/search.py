@@ -77,6 +77,8 @@ def search_widths(
 
     searcher = searcher if searcher is not None else Evolution()
     problem = Problem.of(space, budget, seed)
+    if problem.budget.admits(space.cost(space.full)):
+        problem.notes.append(f"the budget {budget} limits nothing: the widest network of the space holds it")
     if store is not None:
         store.check_space(space)
     ask = _looked_up(score) if isinstance(score, Mapping) else score

@@ -80,6 +80,7 @@ class Updates:
             seen = self._look()
             if seen[-1].verdict.bad or self.offender(seen):
                 self._guard.restore()
+                self.scaler.update()  # it has to hear of every step whose gradients it unscaled
             else:
                 self._update(lr, newest.norm)
             return seen
