@@ -61,6 +61,11 @@ def search(**changes):
     return ["search", *flags, *quick]
 
 
+def retrain(widths):
+    return ["retrain", *TINY[1:], "--widths", widths, "--out", "{tmp}/run"]
+
+
+TINY = ["train", "--model", "resnet_digits", "--data", "digits"]
 MISTAKES = {
     "unknown model": (search(model="resnet_digit"), "a model is a name of ours.*got 'resnet_digit'.*resnet_digits"),
     "unknown data": (search(data="digit"), "a data set is one of digits, cifar10.*got 'digit'"),
@@ -163,9 +168,26 @@ MISTAKES = {
     "status of a file": (["status", "{tmp}/text.yaml"], "a run directory is a folder; .*text.yaml is a file"),
     "status of another folder": (["status", "{tmp}"], "is no run directory: it has no settings.json"),
     "export of nothing": (["export", "{tmp}/none"], "is no run directory"),
-    "export of an unknown format": (["export", "{tmp}/none", "--format", "tflite"], "tflite|is no run directory"),
+    "export of an unknown format": (
+        ["export", "{tmp}/none", "--format", "tflite"],
+        "a format is one of onnx, pt2, safetensors; got 'tflite'",
+    ),
+        ["export", "{tmp}/none", "--format", "tflite"],
+        "a format is one of onnx, pt2, safetensors; got 'tflite'",
+    ),
     "upload without a name": (["export", "{tmp}/none", "--push", "net"], "is ORG/NAME"),
     "replay of nothing": (["replay", "{tmp}/none"], "is no run directory"),
+    "train below half": ([*TINY, "--budget", "half", "--out", "{tmp}/run"], "--budget is a ratio.*got 'half'"),
+    "train backwards": ([*TINY, "--set", "lr=-1", "--out", "{tmp}/run"], "'lr' must be greater than 0; got -1"),
+    "evolve nothing": (["evolve", "{tmp}/none"], "is no run directory"),
+    "evolve to a word": (["evolve", "{tmp}/none", "--budget", "x"], "--budget is a ratio such as 0.5.*got 'x'"),
+    "retrain nothing": (["retrain"], "needs --model, --data, --widths and --out; missing: --model"),
+    "retrain no run": (["retrain", "{tmp}/none"], "is no run directory"),
+    "retrain to words": (retrain("a,b"), "--widths are whole numbers with commas.*got 'a,b'"),
+    "retrain to too few": (retrain("1,2"), "one entry per group, 6 here; got 2"),
+    "retrain to no file": (retrain("{tmp}/none.json"), "none.json cannot be read"),
+    "retrain to what nobody published": (retrain("published:x"), "published widths are there for mobilenetv2, vgg19"),
+    "recipe of no name": (["recipes", "none"], "a recipe is a .yaml file or one of digits.*got 'none'"),
     "replay of another folder": (["replay", "{tmp}/empty"], "is no run directory"),
 }
 
