@@ -17,9 +17,10 @@ from bcnet.errors import BCNetError
 
 if TYPE_CHECKING:
     from bcnet import data, distributed, models
-    from bcnet.data import DataSet
+    from bcnet.data import DataSet, Loaders
     from bcnet.export import Export, export_run, push_run
     from bcnet.pipeline import (
+        Callbacks,
         FinishedRun,
         FoundWidths,
         Reporter,
@@ -54,9 +55,10 @@ if TYPE_CHECKING:
     from bcnet.train import Recipe, load_recipe
 
 _HOMES = {
-    "bcnet.data": ("DataSet",),
+    "bcnet.data": ("DataSet", "Loaders"),
     "bcnet.export": ("Export", "export_run", "push_run"),
     "bcnet.pipeline": (
+        "Callbacks",
         "FinishedRun",
         "FoundWidths",
         "Reporter",
@@ -95,6 +97,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "BCNetError",
     "Budget",
+    "Callbacks",
     "Candidate",
     "Cost",
     "DataSet",
@@ -104,6 +107,7 @@ __all__ = [
     "FinishedRun",
     "FoundWidths",
     "Greedy",
+    "Loaders",
     "Prior",
     "PriorOnly",
     "Random",

@@ -4,9 +4,10 @@ import json
 import pytest
 from rich.console import Console
 
-from bcnet.cli import reporters
-from bcnet.cli.reporters import BarReporter, LineReporter, make_reporter
+from bcnet.cli.reporters import make_reporter
 from bcnet.errors import BCNetError
+from bcnet.pipeline import console as reporters
+from bcnet.pipeline.console import BarReporter, LineReporter
 from bcnet.runs import Forecast, Planned
 
 

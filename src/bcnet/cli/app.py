@@ -134,6 +134,16 @@ def search(
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Of every training.", rich_help_panel=TRAINING)] = None,
     supernet_epochs: Annotated[int | None, typer.Option(help="Of the supernet.", rich_help_panel=TRAINING)] = None,
+    pretrained: Annotated[
+        Path | None, typer.Option(help="Weights to start from, a safetensors file.", rich_help_panel=TRAINING)
+    ] = None,
+    final_from: Annotated[
+        str,
+        typer.Option(
+            help="What final networks start from: scratch, or supernet or pretrained for fine-tuning.",
+            rich_help_panel=TRAINING,
+        ),
+    ] = "scratch",
     strategy: Annotated[
         str,
         typer.Option(
@@ -193,6 +203,8 @@ def search(
         "supernet_epochs": supernet_epochs,
         "changes": changes,
         "image_size": image_size,
+        "pretrained": pretrained,
+        "final_from": final_from,
         "seed": seed,
         "strategy": strategy,
         "score": score,

@@ -5,6 +5,7 @@ from bcnet.data.batches import Batch, TrainingBatches, all_batches, fixed_batche
 from bcnet.data.big_images import ResizedCrop
 from bcnet.data.files import FilePixels
 from bcnet.data.images import DataSet, Images, Normaliser
+from bcnet.data.loaders import Loaders, cut, loaders_of
 from bcnet.data.named import NAMES, load
 from bcnet.data.splits import split_validation
 
@@ -15,12 +16,15 @@ __all__ = [
     "DataSet",
     "FilePixels",
     "Images",
+    "Loaders",
     "Normaliser",
     "ResizedCrop",
     "TrainingBatches",
     "all_batches",
+    "cut",
     "fixed_batches",
     "load",
+    "loaders_of",
     "split_validation",
     "usual_augmentation",
 ]

@@ -22,14 +22,14 @@ def split_validation(images: Images, fraction: float = 0.1, *, seed: int = 0) ->
     Raises:
         DataError: a fraction outside (0, 1), or one that leaves no image for validation.
     """
-    held_out = _stratified_mask(images.labels.cpu(), fraction, seed)
+    held_out = stratified_mask(images.labels.cpu(), fraction, seed)
     return images.subset((~held_out).nonzero().flatten()), images.subset(held_out.nonzero().flatten())
 
 
 def hold_out(data: SomeImages) -> tuple[SomeImages, SomeImages, str]:
     """Training and test images, a fixed fifth of every class being the latter, and a note that says so."""
     pixels, labels = data
-    mask = _stratified_mask(labels, _TEST_SHARE, seed=0)
+    mask = stratified_mask(labels, _TEST_SHARE, seed=0)
     note = f"there are no test images: a fixed fifth of every class is held out, {int(mask.sum())} of {len(mask)}"
     kept, held = (~mask).nonzero().flatten(), mask.nonzero().flatten()
     if isinstance(pixels, FilePixels):
@@ -37,7 +37,7 @@ def hold_out(data: SomeImages) -> tuple[SomeImages, SomeImages, str]:
     return (pixels[kept], labels[kept]), (pixels[held], labels[held]), note
 
 
-def _stratified_mask(labels: torch.Tensor, fraction: float, seed: int) -> torch.Tensor:
+def stratified_mask(labels: torch.Tensor, fraction: float, seed: int) -> torch.Tensor:
     """Which images a class-balanced split holds out: bool `(n,)` for int64 `labels` `(n,)` on the CPU.
 
     Raises:

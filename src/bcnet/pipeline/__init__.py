@@ -1,6 +1,7 @@
 """The whole search: run directories, stages, resume, and the report at the end."""
 
 from bcnet.pipeline.again import evolve, retrain
+from bcnet.pipeline.callbacks import Callbacks
 from bcnet.pipeline.course import FoundWidths, SearchOutcome, TrainedSupernet
 from bcnet.pipeline.finished import FinishedRun, load
 from bcnet.pipeline.job import search, train_supernet
@@ -12,6 +13,7 @@ from bcnet.pipeline.tensorboard import TensorBoard
 from bcnet.pipeline.widths import resolve_widths
 
 __all__ = [
+    "Callbacks",
     "FinishedRun",
     "FoundWidths",
     "Reporter",

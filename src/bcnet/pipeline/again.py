@@ -186,6 +186,12 @@ def _check_target(origin: Path, target: Path, stored: Settings, request: Setting
 
 def _source(run: Path, stored: Settings, model: ModelLike | None, data: str | DataSet | None) -> Source:
     """The model and the data of a run, which must still be what they were."""
+    for what in ("loss", "own_score", "pretrained"):
+        if getattr(stored, what) is not None:
+            raise RunError(
+                f"run {run} was given something of your own ({what} {getattr(stored, what)}), which only your code has: "
+                "repeat bcnet.search with it, in a run directory of its own"
+            )
     objects = (("model", not is_name(stored.model), model), ("data", bool(_DIGEST.search(stored.data)), data))
     for what, is_object, given in objects:
         if given is None and is_object:
@@ -247,6 +253,6 @@ def _with_final(
 
 def _with_widths(request: Settings, source: Source, widths: WidthsLike) -> Settings:
     """The settings for given widths; their own cost is the budget that the Uniform network keeps to."""
-    space = trace(source.model, source.data.normaliser(source.data.train.pixels[:2]), request)
+    space = trace(source.model, source.example(), request)
     found: Widths = resolve_widths(widths, space, source.model, request.model)
     return _changed(request, {"widths": found, "budget_macs": space.cost(found).macs, "budget_params": None})

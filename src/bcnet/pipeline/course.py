@@ -30,7 +30,7 @@ TO_THE_WIDTHS = (*TO_THE_PRIOR, "evolution")
 class SearchOutcome:
     """What `search` and `retrain` give back.
 
-    `network` is the narrow network of the model's own class, trained from scratch, in eval mode; `widths` its widths,
+    `network` is the narrow network of the model's own class, trained, in eval mode; `widths` its widths,
     one per group; `found` all that was evaluated, None where the widths were given; `result` the content of
     `result.json`, accuracies in percent.
     """
@@ -83,7 +83,7 @@ def to_the_prior(context: Context) -> TrainedSupernet:
 def to_the_widths(context: Context) -> FoundWidths:
     """Search as well."""
     _begin(context)
-    choice, found, _ = _search(context)
+    choice, found, *_ = _search(context)
     return FoundWidths(choice.widths, found, context.subject.space, context.directory.path)
 
 
@@ -93,12 +93,12 @@ def to_the_end(context: Context) -> SearchOutcome:
     Where the settings give the widths there is neither supernet nor search.
     """
     _begin(context)
-    settings, space, found, skipped = context.settings, context.subject.space, None, 0
+    settings, space, found, skipped, supernet = context.settings, context.subject.space, None, 0, None
     if settings.widths is None:
-        choice, found, skipped = _search(context)
+        choice, found, skipped, supernet = _search(context)
     else:
         choice = Choice(settings.widths, (), 0)
-    networks = _train_all(context, choice.widths)
+    networks = _train_all(context, choice.widths, supernet)
     document = result_document(context, networks, choice, found, supernet_skipped=skipped)
     directory, searched = context.directory, networks.searched
 
@@ -114,27 +114,27 @@ def to_the_end(context: Context) -> SearchOutcome:
 
 
 def _begin(context: Context) -> None:
-    for note in context.subject.data.notes:
+    for note in (*context.subject.data.notes, *context.subject.source.notes):
         context.reporter.note(note)
     _record_subject(context)
 
 
-def _search(context: Context) -> tuple[Choice, SearchResult, int]:
-    """The choice, all that was evaluated, and the bad steps left out of the supernet's training."""
+def _search(context: Context) -> tuple[Choice, SearchResult, int, Supernet]:
+    """The choice, all that was evaluated, the bad steps left out of the supernet's training, and the supernet."""
     supernet, records = train_supernet(context)
     found = evolve(context, supernet, find_prior(context, records))
     for note in found.notes:
         context.reporter.note(note)
-    return choose(context, supernet, found), found, len(records.skipped)
+    return choose(context, supernet, found), found, len(records.skipped), supernet
 
 
-def _train_all(context: Context, widths: Widths) -> Networks:
+def _train_all(context: Context, widths: Widths, supernet: Supernet | None) -> Networks:
     space, budget = context.subject.space, context.settings.budget
-    original = train_final(context, "original", "original", space.full)
+    original = train_final(context, "original", "original", space.full, supernet)
     teacher = original.network if context.settings.final.distillation is not None else None
     uniform_widths = space.uniform(macs=budget.macs, params=budget.params)
-    uniform = train_final(context, "Uniform", "uniform", uniform_widths, teacher)
-    return Networks(original, uniform, train_final(context, "searched", "final", widths, teacher))
+    uniform = train_final(context, "Uniform", "uniform", uniform_widths, supernet, teacher)
+    return Networks(original, uniform, train_final(context, "searched", "final", widths, supernet, teacher))
 
 
 def _record_subject(context: Context) -> None:

@@ -162,9 +162,9 @@ class _Measure:
             torch.cuda.synchronize(self._device)
 
     def _objective(self, recipe: Recipe, count: int) -> Objective:
-        images = self._subject.all_training.images
-        x = self._subject.all_training.normaliser(images.pixels[:count])
-        return Objective(self._trainee, recipe, recipe.precision, x, images.labels[:count])
+        x, y = self._subject.validation[0]
+        index = torch.arange(count, device=y.device) % len(y)
+        return Objective(self._trainee, recipe, recipe.precision, x[index], y[index])
 
     def _full(self) -> Path:
         return Path(self._subject.space.full, Side.LEFT)

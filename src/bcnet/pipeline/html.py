@@ -10,7 +10,7 @@ from typing import Any
 from bcnet.pipeline.figures import BLUE, GREY, VERMILLION
 from bcnet.pipeline.result import skipped_note
 from bcnet.pipeline.score import axis_title, fresh_score_text, score_text
-from bcnet.searchers import Candidate, Metric, SearchResult
+from bcnet.searchers import Candidate, SearchResult
 from bcnet.space import Widths
 from bcnet.train import write_atomic
 
@@ -63,7 +63,7 @@ both score and multiply-adds; the ring marks the one that was trained.</figcapti
 
 
 def scatter(
-    evaluations: Sequence[Candidate], front: Sequence[Candidate], trained: Widths, metric: Metric = "accuracy"
+    evaluations: Sequence[Candidate], front: Sequence[Candidate], trained: Widths, metric: str = "accuracy"
 ) -> str:
     """Score against MACs of all evaluations as an SVG element, with a ring around those widths that were trained."""
     macs, scores = [c.cost.macs for c in evaluations], [c.score for c in evaluations]

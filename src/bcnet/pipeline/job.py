@@ -6,22 +6,26 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bcnet.data import DataSet
+from bcnet.data import Loaders
 from bcnet.distributed import World, joined
-from bcnet.errors import BudgetError
+from bcnet.errors import BudgetError, RecipeError
+from bcnet.pipeline.callbacks import Callbacks
 from bcnet.pipeline.conduct import agreed, check_seconds, conduct
 from bcnet.pipeline.course import TO_THE_PRIOR, SearchOutcome, TrainedSupernet, to_the_end, to_the_prior
-from bcnet.pipeline.progress import Reporter
+from bcnet.pipeline.own import OfWidths, own_functions
+from bcnet.pipeline.pretrained import Weights
+from bcnet.pipeline.progress import Reporter, Together
 from bcnet.pipeline.run_directory import check_usable
 from bcnet.pipeline.settings import Settings, default_recipe, make_settings, split_changes
-from bcnet.pipeline.subject import ModelLike, Source, Subject, open_source, prepare
+from bcnet.pipeline.subject import DataLike, ModelLike, Source, Subject, open_source, prepare
+from bcnet.searchers import PerImage
 from bcnet.space import Budget
-from bcnet.train import CHECKPOINT_SECONDS, Recipe, load_recipe
+from bcnet.train import CHECKPOINT_SECONDS, Loss, Recipe, load_recipe
 
 
 def search(
     model: ModelLike,
-    data: str | DataSet,
+    data: DataLike,
     *,
     budget: Budget,
     run_dir: str | Path,
@@ -29,6 +33,12 @@ def search(
     supernet_epochs: int | None = None,
     changes: Mapping[str, Any] | None = None,
     image_size: int | None = None,
+    pretrained: Weights | None = None,
+    loss: Loss | None = None,
+    score: str | PerImage | OfWidths = "accuracy",
+    tags: Mapping[str, str] | None = None,
+    callbacks: Callbacks | None = None,
+    progress: bool = False,
     reporter: Reporter | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     **settings: Any,
@@ -41,17 +51,32 @@ def search(
     Args:
         model: an `nn.Module`, a function without arguments that makes one, or a name as `--model` takes it. A module's
             own weights are where the supernet starts from, so that a run goes on with the same weights only.
-        data: a `DataSet`, or a name as `--data` takes it.
+        data: a name as `--data` takes it, a `DataSet`, two torch datasets `(train, test)` of images and labels (see
+            `DataSet.from_datasets`), or three loaders `(train, validation, test)` whose batches and augmentation are
+            used as they come (see `Loaders`, also for what they have to keep for a run to be repeatable).
         budget: the limit, for instance `Budget(macs=0.5)`.
         run_dir: a new folder, an empty one, or one of a run with the same settings.
         recipe: how to train, as a value, a name or a YAML file; by default one that suits model and data.
         supernet_epochs: epochs of the supernet where they are not the recipe's.
         changes: other values in the recipe, for instance `{"epochs": 20, "supernet.lr": 0.2}`.
         image_size: pixels, where not the model's usual ones; for data given by name.
+        pretrained: weights that the model starts from, a state dict or a safetensors file. The supernet starts from
+            them; the final networks do with `final_from="pretrained"`. Tensors of another shape, as of a last layer
+            for other classes, are left out.
+        loss: a function of logits `(batch, classes)` and labels `(batch,)` that gives a scalar, in place of
+            cross-entropy (and label smoothing) in all training.
+        score: how widths are judged, higher being better: "accuracy", "loss", a function of logits and labels that
+            gives a value for each image `(batch,)`, averaged over validation images and both sides, or a function of
+            widths alone that gives a number.
+        tags: names for `loss` and `score` where the functions have none that a resumed run could know them by.
+        callbacks: functions of your own that hear of steps, evaluations and stages.
+        progress: show progress bars in a notebook or terminal, and lines elsewhere.
         reporter: hears about progress.
         checkpoint_seconds: the most training that is lost when the run is killed; longer where saving takes so long
             that it would cost more than 2 % of the time.
-        **settings: any other field of `Settings`: seed, population, generations, num_choices, threads, ...
+        **settings: any other field of `Settings`: seed, population, generations, num_choices, threads, ... With
+            `final_from="supernet"` or `"pretrained"` all three final networks are fine-tuned, from the first channels
+            of every group, and not trained from scratch.
 
     Raises:
         BCNetError: with one message that says what is wrong, what was got, and what to do. Nothing is written before
@@ -60,6 +85,7 @@ def search(
     Example: `search(resnet, "cifar10", budget=Budget(macs=0.5), run_dir="runs/half").network`
     """
     check_seconds(checkpoint_seconds)
+    heard = [r for r in (reporter, callbacks, _shown() if progress else None) if r is not None]
     with joined(settings.get("device")) as world:
         subject, settled = settle(
             model,
@@ -71,6 +97,10 @@ def search(
             changes=changes,
             image_size=image_size,
             world=world,
+            pretrained=pretrained,
+            loss=loss,
+            score=score,
+            tags=tags,
             **settings,
         )
         return conduct(
@@ -79,14 +109,20 @@ def search(
             settled,
             Path(run_dir),
             world,
-            reporter=reporter,
+            reporter=Together(*heard),
             checkpoint_seconds=checkpoint_seconds,
         )
 
 
+def _shown() -> Reporter:
+    from bcnet.pipeline.console import console_reporter
+
+    return console_reporter()
+
+
 def train_supernet(
     model: ModelLike,
-    data: str | DataSet,
+    data: DataLike,
     *,
     run_dir: str | Path,
     budget: Budget | None = None,
@@ -127,7 +163,7 @@ def train_supernet(
 
 def settle(
     model: ModelLike,
-    data: str | DataSet,
+    data: DataLike,
     *,
     budget: Budget,
     run_dir: str | Path,
@@ -136,6 +172,10 @@ def settle(
     changes: Mapping[str, Any] | None = None,
     image_size: int | None = None,
     world: World | None = None,
+    pretrained: Weights | None = None,
+    loss: Loss | None = None,
+    score: str | PerImage | OfWidths = "accuracy",
+    tags: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> tuple[Subject, Settings]:
     """What a run with these arguments of `search` works on, and all its settings; nothing is written.
@@ -150,7 +190,9 @@ def settle(
     path = Path(run_dir)
     world = world or World()
     world.on_lead(lambda: check_usable(path))
-    source = open_source(model, data, image_size=image_size, seed=settings.get("seed", 0))
+    own, named_score = own_functions(loss, score, tags or {})
+    seed = settings.get("seed", 0)
+    source = open_source(model, data, image_size=image_size, seed=seed, pretrained=pretrained, own=own)
     supernet, final = recipes_for(source, recipe, dict(changes or {}), supernet_epochs)
     request = make_settings(
         model=source.model_name,
@@ -161,10 +203,24 @@ def settle(
         supernet=supernet,
         final=final,
         processes=world.size,
+        score=named_score or "accuracy",
+        own_score=own.score_name,
+        loss=own.loss_name,
+        pretrained=source.pretrained,
         **settings,
     )
+    _check_start(source, request)
     settled = agreed(request, source, path, world, largest_activation=source.largest_activation())
     return prepare(source, settled), settled
+
+
+def _check_start(source: Source, settings: Settings) -> None:
+    """Raise RecipeError where final networks are to start from weights that there are not."""
+    if settings.final_from == "pretrained" and source.pretrained is None and source.factory is not None:
+        raise RecipeError(
+            'final_from="pretrained" needs weights to start from; there are none: give pretrained= (--pretrained), or '
+            "the model as a module with its weights"
+        )
 
 
 def recipes_for(
@@ -172,8 +228,10 @@ def recipes_for(
 ) -> tuple[Recipe, Recipe]:
     """The recipes of the supernet and of the networks trained from scratch, by default those that suit the source."""
     if not isinstance(recipe, Recipe):
-        name = recipe or default_recipe(source.model_name, source.data_name, source.data.image_shape[1])
+        name = recipe or default_recipe(source.model_name, source.data_name, source.data.image_shape[-1])
         recipe = load_recipe(name)
+    if isinstance(source.data, Loaders) and source.data.batch_size is not None:
+        recipe = recipe.changed({"batch_size": source.data.batch_size})
     for_supernet, for_final = split_changes(changes)
     if supernet_epochs is not None:
         for_supernet["epochs"] = supernet_epochs

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 from bcnet.runs import Planned
+from bcnet.searchers import Candidate
 
 Advance = Callable[[int, str], None]  # (units done so far, a few words on how it goes)
 
@@ -23,6 +24,9 @@ class Reporter:
 
     def figures(self, stage: str, step: int, values: Mapping[str, float]) -> None:
         """Hear the numbers of one unit of a stage: loss and learning rate of a step, score of a candidate."""
+
+    def evaluation(self, candidate: Candidate, done: int) -> None:
+        """Hear of a candidate that was scored, as the one of number `done`."""
 
     def note(self, text: str) -> None:
         """Hear something that a person should know."""
@@ -58,6 +62,11 @@ class Together(Reporter):
         """To each of them."""
         for reporter in self.reporters:
             reporter.figures(stage, step, values)
+
+    def evaluation(self, candidate: Candidate, done: int) -> None:
+        """To each of them."""
+        for reporter in self.reporters:
+            reporter.evaluation(candidate, done)
 
     def note(self, text: str) -> None:
         """To each of them."""

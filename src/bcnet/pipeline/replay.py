@@ -15,11 +15,11 @@ from bcnet.pipeline.settings import Settings
 from bcnet.pipeline.subject import ModelLike, make_model, refuse_to_import, trace
 from bcnet.space import WidthSpace
 from bcnet.supernet import Supernet, build
-from bcnet.train import Incident, NetworkTrainee, Replay, SupernetTrainee, Trainee, load_incident
+from bcnet.train import Incident, Loss, NetworkTrainee, Replay, SupernetTrainee, Trainee, load_incident
 from bcnet.train import replay as replay_step
 
 
-def replay(run_dir: str | Path, model: ModelLike | None = None) -> Replay:
+def replay(run_dir: str | Path, model: ModelLike | None = None, *, loss: Loss | None = None) -> Replay:
     """Run the newest step that ended a training in `run_dir` again, and find out what went wrong in it.
 
     The data are not needed: the batch was saved. On the run's kind of device and with its number of threads the losses
@@ -28,9 +28,10 @@ def replay(run_dir: str | Path, model: ModelLike | None = None) -> Replay:
     Args:
         run_dir: the run directory.
         model: what `bcnet.search` was given, where that was no name.
+        loss: the loss that `bcnet.search` was given, where it was.
 
     Raises:
-        RunError: no step was saved, or a file is damaged or of another run.
+        RunError: no step was saved, a file is damaged or of another run, or the run's own loss is needed.
         ModelError: the model is not the run's.
 
     Example: `bcnet.replay("runs/half").paths[0].broken`
@@ -38,6 +39,8 @@ def replay(run_dir: str | Path, model: ModelLike | None = None) -> Replay:
     path = Path(run_dir)
     check_usable(path)
     settings = read_settings(path)
+    if (settings.loss is None) != (loss is None):
+        raise RunError(f"a replay needs the loss of the run, {settings.loss or 'none'}: call bcnet.replay(..., loss=)")
     directory = RunDirectory(path, settings)
     incident = _newest(directory)
     network = _network(path, settings, model, incident)
@@ -45,6 +48,7 @@ def replay(run_dir: str | Path, model: ModelLike | None = None) -> Replay:
     if directory.read("space.json")["fingerprint"] != space.fingerprint():
         raise ModelError(f"a replay needs the model of the run, {settings.model!r}; got one of another width space")
     trainee = _trainee(network, space, settings, incident)
+    trainee.loss = loss
     layout = settings.layout if isinstance(trainee, SupernetTrainee) else "channels_last"
     trainee.module.to(_device(settings), memory_format=memory_format(layout))  # type: ignore[call-overload]
     with threads(settings.threads):

@@ -62,6 +62,8 @@ def result_document(
             "uniform": networks.uniform.skipped,
             "searched": networks.searched.skipped,
         },
+        "final_from": settings.final_from,
+        "own": {"loss": settings.loss, "score": settings.own_score},
         "seed": settings.seed,
         "device": {
             "name": _device_name(settings.device or "cpu"),
@@ -77,7 +79,7 @@ def _search(settings: Settings, choice: Choice, found: SearchResult) -> dict[str
     score = next(c.score for c in found.evaluations if c.widths == choice.widths)
     again = next(r for r in choice.rescored if r.candidate.widths == choice.widths)
     return {
-        "metric": settings.score,
+        "metric": settings.metric,
         "score": score,
         "fresh_score": again.score,
         "fresh_interval": [again.low, again.high],

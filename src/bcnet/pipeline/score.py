@@ -1,31 +1,32 @@
-"""Scores for people: an accuracy in percent, or a negative loss in nats; higher is better for both."""
+"""Scores for people: an accuracy in percent, a negative loss in nats, or the user's own; higher is better."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from bcnet.searchers import Metric
+_FORMATS = {"accuracy": (".2f", " %"), "loss": (".4f", " nats"), "own": (".4g", "")}
+_TITLES = {"accuracy": "score (%)", "loss": "score (negative loss, nats)", "own": "score"}
 
-_FORMATS = {"accuracy": (".2f", "%"), "loss": (".4f", "nats")}
 
-
-def score_text(score: float, metric: Metric, *, unit: bool = True) -> str:
+def score_text(score: float, metric: str, *, unit: bool = True) -> str:
     """A score with the digits that mean something, and its unit.
 
     Example: `score_text(91.5, "accuracy")` is "91.50 %", `score_text(-0.25, "loss")` is "-0.2500 nats".
     """
     digits, name = _FORMATS[metric]
-    return f"{score:{digits}} {name}" if unit else f"{score:{digits}}"
+    return f"{score:{digits}}{name}" if unit else f"{score:{digits}}"
 
 
-def axis_title(metric: Metric) -> str:
+def axis_title(metric: str) -> str:
     """What an axis of scores is called."""
-    return "score (%)" if metric == "accuracy" else "score (negative loss, nats)"
+    return _TITLES[metric]
 
 
 def fresh_score_text(found: Mapping[str, Any]) -> str:
     """The score on fresh images with its interval, of the section "search" of `result.json`."""
-    metric: Metric = found["metric"]
+    if not found["fresh_images"]:
+        return "not asked again, being a score of widths alone"
+    metric: str = found["metric"]
     low, high = (score_text(end, metric, unit=False) for end in found["fresh_interval"])
     return f"{score_text(found['fresh_score'], metric)} (95 % interval {low} to {high})"

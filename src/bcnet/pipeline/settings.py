@@ -17,6 +17,7 @@ from bcnet.space import Budget
 from bcnet.train import Recipe, resolve_precision
 from bcnet.train.recipe import HEALTH, Count, describe
 
+FinalFrom = Literal["scratch", "supernet", "pretrained"]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 StrategyName = Literal["complementary", "bilateral", "unilateral", "unilateral-complementary"]
 
@@ -28,7 +29,9 @@ class Settings(BaseModel):
     `Budget`. `supernet` and `final` are the recipes of the supernet and of every network trained from scratch.
     `validation_fraction` of the training images scores candidates, another `fresh_fraction` scores the `rescored` best
     again; neither takes part in training the supernet. `score` is what is made of those images, as in
-    `SupernetEvaluator`. `pairs` says whether the supernet's disjoint paths share a pass (`bcnet.supernet.pairs`): auto,
+    `SupernetEvaluator`; `own_score` and `loss` name functions of the user's own in place of it and of cross-entropy.
+    `pretrained` is a digest of the weights that the model was given; `final_from` is what the final networks start
+    from. `pairs` says whether the supernet's disjoint paths share a pass (`bcnet.supernet.pairs`): auto,
     where the network is narrow enough for it to pay. `search_seed` and `final_seed` are those of the search and of the
     networks trained from scratch where they are not `seed`. `widths`, where given, are trained instead of searched.
     `layout` is the memory format of the supernet's weights. `threads`, `device`, `layout` and `score_batch_size`, where
@@ -56,6 +59,10 @@ class Settings(BaseModel):
     strategy: StrategyName = "complementary"
     score: Metric = "accuracy"
     pairs: Literal["auto", "on", "off"] = "auto"
+    own_score: str | None = None
+    loss: str | None = None
+    pretrained: str | None = None
+    final_from: FinalFrom = "scratch"
     supernet: Recipe
     final: Recipe
     population: Count = 40
@@ -77,6 +84,11 @@ class Settings(BaseModel):
     def budget(self) -> Budget:
         """The budget, as given."""
         return Budget(macs=self.budget_macs, params=self.budget_params)
+
+    @property
+    def metric(self) -> str:
+        """What scores are: "accuracy" or "loss", or "own"."""
+        return self.score if self.own_score is None else "own"
 
     def fingerprint(self) -> str:
         """A hash of the run's identity: it ties the files of a run to each other."""

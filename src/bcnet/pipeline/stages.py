@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from bcnet.data import all_batches
 from bcnet.distributed import World
 from bcnet.errors import RunError
 from bcnet.pipeline.choice import Choice, choice, finalists
@@ -23,6 +22,7 @@ from bcnet.pipeline.progress import Advance, Reporter
 from bcnet.pipeline.run_directory import RunDirectory
 from bcnet.pipeline.score import score_text
 from bcnet.pipeline.settings import Settings
+from bcnet.pipeline.start import starting_network
 from bcnet.pipeline.subject import Subject
 from bcnet.searchers import (
     Candidate,
@@ -37,7 +37,7 @@ from bcnet.searchers import (
     search_widths,
 )
 from bcnet.space import Cost, Side, Widths
-from bcnet.supernet import Supernet, build
+from bcnet.supernet import Supernet
 from bcnet.train import (
     CHECKPOINT_SECONDS,
     STRATEGIES,
@@ -48,7 +48,6 @@ from bcnet.train import (
     Progress,
     accuracy,
     autocast,
-    derived_generator,
     load_module,
     train,
 )
@@ -102,6 +101,7 @@ def train_supernet(context: Context) -> tuple[Supernet, LossRecords]:
     if not directory.has(file.name):
         context.check_processes("supernet")
         trainee = supernet_trainee(supernet, context.settings, subject.data.image_shape)
+        trainee.loss = subject.source.own.loss
         total = len(subject.training) * recipe.epochs
         losses_ahead = total * len(trainee.plan(torch.Generator()))
         directory.check_room("supernet", training_bytes(supernet, recipe, losses_ahead, trainee.num_groups))
@@ -144,7 +144,7 @@ def evolve(context: Context, supernet: Supernet, prior: Prior) -> SearchResult:
     """The search (spec, section 5), replayed from its stored evaluations as far as they go."""
     settings, subject, directory = context.settings, context.subject, context.directory
     searcher = Evolution(settings.population, settings.generations, settings.parents, prior)
-    score = _evaluator(context, supernet, subject.validation)
+    score = subject.source.own.of_widths or _evaluator(context, supernet, subject.validation)
     if not directory.has("rescored.json"):
         directory.check_room("evolution", search_bytes(searcher.limit, len(subject.space.groups)))
     best = float("-inf")
@@ -161,7 +161,8 @@ def evolve(context: Context, supernet: Supernet, prior: Prior) -> SearchResult:
             if done > stored:  # what is replayed says nothing about speed, and has been reported
                 figures = {"score": candidate.score, "best score": best, "macs": float(candidate.cost.macs)}
                 context.reporter.figures("evolution", done, figures)
-                advance(done, f"best score {score_text(best, settings.score)}")
+                context.reporter.evaluation(candidate, done)
+                advance(done, f"best score {score_text(best, settings.metric)}")
 
         return search_widths(
             subject.space,
@@ -195,15 +196,21 @@ def _evaluations(context: Context) -> Iterator[EvaluationStore]:
 
 
 def choose(context: Context, supernet: Supernet, found: SearchResult) -> Choice:
-    """Score the best candidates again on fresh data, and choose one of them (see `choice`)."""
+    """Score the best candidates again on fresh data, and choose one of them (see `choice`).
+
+    A score of widths alone knows no data: it is not asked again.
+    """
     file = context.directory.file("rescored.json")
-    fresh = sum(len(labels) for _, labels in context.subject.fresh)
+    scored_by_data = context.subject.source.own.of_widths is None
+    fresh = sum(len(labels) for _, labels in context.subject.fresh) if scored_by_data else 0
     inside = [c for c in found.evaluations if found.budget.admits(c.cost)]
     if not context.directory.has("rescored.json"):
         with context.directory.timed("rescore"):
             best = finalists(inside, context.settings.rescored)
-            evaluator = _evaluator(context, supernet, context.subject.fresh)
-            again = rescore(best, evaluator, len(best), mapper=context.world.map)
+            again = tuple(Rescored(c, c.score, c.score, c.score) for c in best)
+            if scored_by_data:
+                evaluator = _evaluator(context, supernet, context.subject.fresh)
+                again = rescore(best, evaluator, len(best), mapper=context.world.map)
             rows = [[list(r.candidate.widths), r.score, r.low, r.high] for r in again]
             context.directory.write("rescored.json", {"rescored": rows})
     known = {c.widths: c for c in inside}
@@ -218,18 +225,17 @@ def choose(context: Context, supernet: Supernet, found: SearchResult) -> Choice:
 
 
 def train_final(
-    context: Context, name: str, file_name: str, widths: Widths, teacher: nn.Module | None = None
+    context: Context,
+    name: str,
+    file_name: str,
+    widths: Widths,
+    supernet: Supernet | None,
+    teacher: nn.Module | None = None,
 ) -> Trained:
-    """A network of the given widths, trained from scratch and tested once (spec, section 6)."""
+    """A network of the given widths, trained and tested once (spec, section 6)."""
     subject, directory, settings = context.subject, context.directory, context.settings
     seed = settings.seed if settings.final_seed is None else settings.final_seed
-    network = build(
-        subject.model,
-        subject.space,
-        widths,
-        factory=subject.source.factory,
-        generator=derived_generator(seed, "initial weights"),
-    ).to(settings.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    network = starting_network(settings, subject, supernet, widths, seed)
     file = directory.file(f"{file_name}.safetensors")
     if not directory.has(file.name):
         context.check_processes(name)
@@ -237,7 +243,7 @@ def train_final(
         directory.check_room(name, training_bytes(network, settings.final, total))
         with directory.timed(name), context.reporter.stage(name, total, "steps") as advance:
             records = train(
-                NetworkTrainee(network),
+                NetworkTrainee(network, subject.source.own.loss),
                 subject.all_training,
                 settings.final,
                 seed=seed,
@@ -270,10 +276,7 @@ def _outcome(file: Path, state: Mapping[str, Any]) -> tuple[Accuracy, int]:
 
 
 def _test(context: Context, network: nn.Module) -> Accuracy:
-    data, recipe = context.subject.data, context.settings.final
-    assert context.settings.score_batch_size is not None
-    batches = all_batches(data.test, min(context.settings.score_batch_size, len(data.test)), data.normaliser)
-    return accuracy(network, batches, precision=recipe.precision)
+    return accuracy(network, context.subject.parts.test(), precision=context.settings.final.precision)
 
 
 def _evaluator(
@@ -289,7 +292,7 @@ def _evaluator(
             output: torch.Tensor = supernet(images, widths, side)
         return output
 
-    return SupernetEvaluator(logits, batches, context.settings.score)
+    return SupernetEvaluator(logits, batches, context.subject.source.own.per_image or context.settings.score)
 
 
 def _step_reporter(context: Context, stage: str, advance: Advance) -> Callable[[Progress], None]:

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
-from bcnet.data import DataSet, Images, TrainingBatches, fixed_batches, load, split_validation
-from bcnet.data.batches import Batch
+from bcnet.data import Batch, DataSet, Loaders, load, loaders_of
 from bcnet.errors import DataError, ModelError
 from bcnet.models import ModelSpec, create, imports_code
-from bcnet.pipeline.augmenting import augmentation_of, held_out_share
+from bcnet.pipeline.digests import digest_of
 from bcnet.pipeline.inputs import InputFacts
 from bcnet.pipeline.machine import largest_activation, memory_format
+from bcnet.pipeline.own import Own
+from bcnet.pipeline.parts import Parts, cut_data
+from bcnet.pipeline.pretrained import Weights, load_pretrained
 from bcnet.pipeline.settings import Settings
 from bcnet.space import WidthSpace
-from bcnet.train import Recipe, derived_seed
+from bcnet.train import EpochBatches, derived_seed
 
 ModelLike = nn.Module | Callable[[], nn.Module] | str
+DataLike = str | DataSet | Loaders | tuple[Any, ...] | list[Any]
 Factory = Callable[[], nn.Module]
 
 
@@ -30,47 +35,74 @@ Factory = Callable[[], nn.Module]
 class Source:
     """A model and a data set that fit each other, with the names under which the settings know them.
 
-    `data_digest` tells images and labels from any others.
+    `data_digest` tells images and labels from any others, `pretrained` the weights that the model was given.
+    `notes` say what a person should know, `own` are functions of the user's.
     """
 
     model_name: str
     data_name: str
     data_digest: str
-    data: DataSet
+    data: DataSet | Loaders
     model: nn.Module
     factory: Factory | None
+    pretrained: str | None = None
+    notes: tuple[str, ...] = ()
+    own: Own = field(default_factory=Own)
 
     @property
     def input(self) -> InputFacts:
         """What the networks take."""
+        if isinstance(self.data, Loaders):
+            return InputFacts(self.data.image_shape, self.data.names_of_classes, None)
         return InputFacts(self.data.image_shape, self.data.class_names, self.data.normaliser)
 
     def largest_activation(self) -> int:
         """Bytes of the largest activation of the model for one image; 0 where it does not run on the images."""
         try:
-            return largest_activation(
-                copy.deepcopy(self.model).eval(), self.data.normaliser(self.data.train.pixels[:2])
-            )
+            return largest_activation(copy.deepcopy(self.model).eval(), self.example())
         except Exception:  # tracing says what is wrong with it
             return 0
+
+    def example(self) -> torch.Tensor:
+        """Two network inputs, `(2, ...)`."""
+        if isinstance(self.data, Loaders):
+            return self.data.held[0][:2]
+        return self.data.normaliser(self.data.train.pixels[:2])
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A source with its width space, on the run's device.
-
-    `training` is what the supernet learns from, `all_training` what final networks learn from; `validation` scores
-    candidates and `fresh` scores the best again, in equal fixed batches.
-    """
+    """A source with its width space and the parts of its data, on the run's device."""
 
     source: Source
     model: nn.Module
     space: WidthSpace
-    training: TrainingBatches
-    all_training: TrainingBatches
-    validation: list[Batch]
-    fresh: list[Batch]
-    data: DataSet
+    parts: Parts
+
+    @property
+    def data(self) -> DataSet | Loaders:
+        """All the data."""
+        return self.source.data
+
+    @property
+    def training(self) -> EpochBatches:
+        """What the supernet learns from."""
+        return self.parts.training
+
+    @property
+    def all_training(self) -> EpochBatches:
+        """What final networks learn from."""
+        return self.parts.all_training
+
+    @property
+    def validation(self) -> list[Batch]:
+        """What scores candidates, in equal fixed batches."""
+        return self.parts.validation
+
+    @property
+    def fresh(self) -> list[Batch]:
+        """What scores the best candidates again, in equal fixed batches."""
+        return self.parts.fresh
 
 
 def is_name(model: str) -> bool:
@@ -87,8 +119,16 @@ def refuse_to_import(name: str, place: Path) -> None:
         )
 
 
-def open_source(model: ModelLike, data: str | DataSet, *, image_size: int | None, seed: int) -> Source:
-    """Load data and make the model for it.
+def open_source(
+    model: ModelLike,
+    data: DataLike,
+    *,
+    image_size: int | None,
+    seed: int,
+    pretrained: Weights | None = None,
+    own: Own | None = None,
+) -> Source:
+    """Load data and make the model for it, with the `pretrained` weights where there are any.
 
     A model given by name gets the data's classes and channels, and the data the model's usual image size unless
     `image_size` says otherwise. A model of the user's own gets the images as they are.
@@ -97,11 +137,14 @@ def open_source(model: ModelLike, data: str | DataSet, *, image_size: int | None
         ModelError: an unknown model, or a factory that gives none.
         DataError: an unknown or unusable data set.
     """
-    if not isinstance(data, (str, DataSet)):
+    if isinstance(data, (tuple, list)):
+        data = _data_of(data)
+    if not isinstance(data, (str, DataSet, Loaders)):
         raise DataError(
-            f"data is a name or a bcnet.DataSet; got {type(data).__name__}: DataSet.from_datasets makes one of yours"
+            f"data is a name, a bcnet.DataSet, two torch datasets (train, test) or three loaders (train, validation, "
+            f"test); got {type(data).__name__}: DataSet.from_datasets makes one of yours"
         )
-    if image_size is not None and isinstance(data, DataSet) and data.image_shape[1:] != (image_size, image_size):
+    if image_size is not None and not isinstance(data, str) and data.image_shape[1:] != (image_size, image_size):
         raise DataError(
             f"image_size is for data given by name; got {image_size} with images of {data.image_shape[1:]} pixels: "
             "give it to DataSet.from_datasets"
@@ -113,9 +156,14 @@ def open_source(model: ModelLike, data: str | DataSet, *, image_size: int | None
     data_name = data if isinstance(data, str) else f"{loaded.name} {digest}"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derived_seed(seed, "model"))
-        channels, height, _ = loaded.image_shape
+        channels, height = (*loaded.image_shape, 1)[:2]
         name, network, factory = make_model(model, loaded.num_classes, channels, height)
-    return Source(name, data_name, digest, loaded, network, factory)
+    if pretrained is None:
+        return Source(name, data_name, digest, loaded, network, factory, own=own or Own())
+    network = copy.deepcopy(network)
+    weights, note = load_pretrained(network, pretrained)
+    notes = () if note is None else (note,)
+    return Source(name, data_name, digest, loaded, network, factory, weights, notes, own or Own())
 
 
 def prepare(source: Source, settings: Settings) -> Subject:
@@ -126,29 +174,13 @@ def prepare(source: Source, settings: Settings) -> Subject:
         BudgetError: the budget is below the narrowest network.
         DataError: too few images for a batch or a split.
     """
-    example = source.data.normaliser(source.data.train.pixels[:2])
+    example = source.example()
     space = trace(source.model, example, settings)
     _check_logits(source, example)
     space.feasible(settings.budget)
     space.uniform(macs=settings.budget_macs, params=settings.budget_params)
-    assert settings.device is not None
-    data = source.data.to(settings.device)
     model = copy.deepcopy(source.model).to(settings.device, memory_format=memory_format(settings.layout))  # type: ignore[call-overload]
-    fresh_seed, validation_seed = (derived_seed(settings.seed, part) for part in ("fresh", "validation"))
-    shares = [held_out_share(data.train, f) for f in (settings.fresh_fraction, settings.validation_fraction)]
-    rest, fresh = split_validation(data.train, shares[0], seed=fresh_seed)
-    share = shares[1] / (1 - shares[0])
-    training, validation = split_validation(rest, share, seed=validation_seed)
-    return Subject(
-        source,
-        model,
-        space,
-        _training_batches(data, training, settings.supernet),
-        _training_batches(data, data.train, settings.final),
-        _scoring_batches(data, validation, settings),
-        _scoring_batches(data, fresh, settings),
-        data,
-    )
+    return Subject(source, model, space, cut_data(source.data, settings))
 
 
 def trace(model: nn.Module, example: torch.Tensor, settings: Settings) -> WidthSpace:
@@ -164,15 +196,14 @@ def trace(model: nn.Module, example: torch.Tensor, settings: Settings) -> WidthS
     )
 
 
-def _training_batches(data: DataSet, images: Images, recipe: Recipe) -> TrainingBatches:
-    return TrainingBatches(images, recipe.batch_size, data.normaliser, augmentation_of(recipe, data))
-
-
-def _scoring_batches(data: DataSet, images: Images, settings: Settings) -> list[Batch]:
-    assert settings.score_batch_size is not None
-    size = min(settings.score_batch_size, len(images))
-    batches = fixed_batches(images, size, data.normaliser, seed=settings.seed)
-    return [(x.to(settings.device), y.to(settings.device)) for x, y in batches]
+def _data_of(parts: Sequence[Any]) -> DataSet | Loaders:
+    if any(isinstance(part, DataLoader) for part in parts):
+        return loaders_of(parts)
+    if len(parts) != 2:
+        raise DataError(f"torch datasets are two, (train, test); got {len(parts)}")
+    names = getattr(parts[0], "classes", None)
+    named = isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
+    return DataSet.from_datasets(*parts, class_names=names if named else None)
 
 
 def _usual_size(spec: ModelSpec) -> int | None:
@@ -193,7 +224,7 @@ def make_model(model: ModelLike, classes: int, channels: int, image_size: int) -
         spec = create(model, classes, in_channels=channels, image_size=image_size)
         return model, spec.build(), spec.build
     if isinstance(model, nn.Module):
-        return f"{type(model).__qualname__} {_digest_of_weights(model)}", model, None
+        return f"{type(model).__qualname__} {digest_of(model.state_dict())}", model, None
     if not callable(model):
         raise ModelError(f"a model is an nn.Module, a function that makes one, or a name; got {type(model).__name__}")
     try:
@@ -222,13 +253,8 @@ def _check_logits(source: Source, example: torch.Tensor) -> None:
         )
 
 
-def _digest_of_weights(model: nn.Module) -> str:
-    digest = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()[:12]
-
-
-def _digest_of_images(data: DataSet) -> str:
+def _digest_of_images(data: DataSet | Loaders) -> str:
+    if isinstance(data, Loaders):
+        sizes = f"{len(data.train)} batches of {data.batch_size}, {len(data.test)} to test"
+        return digest_of(dict(zip(("images", "labels"), data.held, strict=True)), sizes)
     return hashlib.sha256(f"{data.train.digest()} {data.test.digest()}".encode()).hexdigest()[:12]

@@ -20,8 +20,12 @@ from bcnet.train import read_tensors, write_tensors
 
 _SUPERNET = frozenset({"supernet", "strategy", "validation_fraction", "fresh_fraction"})
 _BUDGET = frozenset({"budget_macs", "budget_params"})
-_SEARCH = frozenset({"population", "generations", "parents", "score", "score_batch_size", "rescored", "search_seed"})
-_FINAL = frozenset({"final", "final_seed", "widths"})
+_SEARCH = frozenset({"population", "generations", "parents", "score", "own_score"}) | {
+    "score_batch_size",
+    "rescored",
+    "search_seed",
+}
+_FINAL = frozenset({"final", "final_from", "final_seed", "widths"})
 
 _INDEPENDENT_OF: Mapping[str, frozenset[str]] = {
     "supernet": _BUDGET | _SEARCH | _FINAL,
@@ -42,7 +46,13 @@ def shared_stages(theirs: Settings, ours: Settings) -> tuple[str, ...]:
     """The stages that two runs of these settings have in common."""
     a, b = theirs.identity(), ours.identity()
     differing = {key for key in a | b if a.get(key) != b.get(key)}
-    return tuple(stage for stage, free in _INDEPENDENT_OF.items() if differing <= free)
+    # Networks that start from the supernet are no longer independent of it.
+    bound = _SUPERNET if "supernet" in (theirs.final_from, ours.final_from) else frozenset()
+    return tuple(
+        stage
+        for stage, free in _INDEPENDENT_OF.items()
+        if differing <= (free - bound if stage in ("original", "Uniform") else free)
+    )
 
 
 def take_over(source: Path, context: Context) -> tuple[str, ...]:

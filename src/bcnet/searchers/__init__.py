@@ -3,6 +3,7 @@
 from bcnet.searchers.baselines import PriorOnly, Random, RegularizedEvolution
 from bcnet.searchers.evaluator import (
     Metric,
+    PerImage,
     Rescored,
     SupernetEvaluator,
     accuracy_interval,
@@ -25,6 +26,7 @@ __all__ = [
     "Evolution",
     "Greedy",
     "Metric",
+    "PerImage",
     "Prior",
     "PriorOnly",
     "Problem",

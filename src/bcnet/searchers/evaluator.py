@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, get_args
 
@@ -18,6 +18,7 @@ from bcnet.searchers.result import Candidate
 from bcnet.space import Side, Widths
 
 Metric = Literal["accuracy", "loss"]
+PerImage = Callable[[Tensor, Tensor], Tensor]  # logits (batch, classes), labels (batch,) -> (batch,)
 _Z = 1.96  # standard errors on either side in a 95 % interval
 
 
@@ -33,7 +34,8 @@ class SupernetEvaluator:
 
     `batches` are pairs of images `(batch, channels, height, width)` and labels `(batch,)`, all of one size, since batch
     norm takes its statistics from the batch. `metric` "accuracy" gives top-1 in percent, "loss" the negative mean
-    cross-entropy; both are better when higher.
+    cross-entropy; both are better when higher. A function of logits `(batch, classes)` and labels `(batch,)` gives
+    values of your own, one for each image, higher being better.
 
     Example: `search_widths(space, SupernetEvaluator(supernet, batches), budget)`.
 
@@ -41,9 +43,11 @@ class SupernetEvaluator:
         SearchError: no batches, batches of different sizes, or an unknown metric.
     """
 
-    def __init__(self, supernet: Paths, batches: Iterable[tuple[Tensor, Tensor]], metric: Metric = "accuracy") -> None:
+    def __init__(
+        self, supernet: Paths, batches: Iterable[tuple[Tensor, Tensor]], metric: Metric | PerImage = "accuracy"
+    ) -> None:
         self._supernet, self._batches, self.metric = supernet, tuple(batches), metric
-        if metric not in get_args(Metric):
+        if not callable(metric) and metric not in get_args(Metric):
             raise SearchError(f"the metric is one of {', '.join(get_args(Metric))}; got {metric!r}")
         sizes = {len(labels) for _, labels in self._batches}
         if len(sizes) != 1 or 0 in sizes:
@@ -71,9 +75,18 @@ class SupernetEvaluator:
         return torch.cat(parts).double().cpu()
 
     def _of_batch(self, logits: Tensor, labels: Tensor) -> Tensor:
+        if not isinstance(self.metric, str):
+            return _one_for_each(self.metric(logits, labels), labels)
         if self.metric == "accuracy":
             return 100.0 * (logits.argmax(dim=1) == labels).double()
         return -functional.cross_entropy(logits.float(), labels, reduction="none").double()
+
+
+def _one_for_each(values: object, labels: Tensor) -> Tensor:
+    if not isinstance(values, Tensor) or values.shape != labels.shape:
+        got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+        raise SearchError(f"a score of your own gives a tensor of one value for each image, {len(labels)}; got {got}")
+    return values.detach().double()
 
 
 @dataclass(frozen=True)

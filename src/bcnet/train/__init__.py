@@ -2,7 +2,7 @@
 
 from bcnet.train.checkpoint import load_module, make_folder, read_latest, read_tensors, write_atomic, write_tensors
 from bcnet.train.counts import ChannelCounts
-from bcnet.train.distill import classification_loss, distillation_loss
+from bcnet.train.distill import Loss, classification_loss, distillation_loss
 from bcnet.train.evaluate import Accuracy, accuracy
 from bcnet.train.incident import Incident, load_incident
 from bcnet.train.loop import Progress, train
@@ -46,8 +46,10 @@ __all__ = [
     "Complementary",
     "Cosine",
     "Distillation",
+    "EpochBatches",
     "Exponential",
     "Incident",
+    "Loss",
     "LossRecords",
     "NetworkTrainee",
     "Path",

@@ -35,4 +35,5 @@ class Objective:
         with autocast(self.precision, self.x.device):
             outputs = self.trainee.forward(self.x, paths)
         self.classes = outputs[0].shape[1]
-        return [classification_loss(logits, self.y, self.recipe, self.taught) for logits in outputs]
+        own = self.trainee.loss
+        return [classification_loss(logits, self.y, self.recipe, self.taught, own) for logits in outputs]

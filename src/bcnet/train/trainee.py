@@ -11,6 +11,7 @@ from torch import nn
 
 from bcnet.space import Side
 from bcnet.train.counts import ChannelCounts
+from bcnet.train.distill import Loss
 from bcnet.train.step import Pass, Path, Strategy, Term, alone
 
 if TYPE_CHECKING:
@@ -19,10 +20,14 @@ if TYPE_CHECKING:
 
 
 class Trainee(ABC):
-    """A module, the paths a step takes through it, and how to run one."""
+    """A module, the paths a step takes through it, and how to run one.
+
+    `loss` is one of the user's own, in place of the recipe's cross-entropy.
+    """
 
     module: nn.Module
     num_groups: int
+    loss: Loss | None = None
 
     @abstractmethod
     def plan(self, generator: torch.Generator) -> tuple[Term, ...]:
@@ -104,8 +109,9 @@ class SupernetTrainee(Trainee):
 class NetworkTrainee(Trainee):
     """A plain network: one path, no widths."""
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: nn.Module, loss: Loss | None = None) -> None:
         self.module = network
+        self.loss = loss
         self.num_groups = 0
 
     def plan(self, generator: torch.Generator) -> tuple[Term, ...]:

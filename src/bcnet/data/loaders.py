@@ -1,0 +1,220 @@
+"""A user's own `DataLoader`s: their batches and their augmentation, as they come."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence, Sized
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, RandomSampler
+
+from bcnet.data.batches import Batch
+from bcnet.data.decoding import Labelled
+from bcnet.data.splits import stratified_mask
+from bcnet.errors import DataError
+
+_SEEDS = 2**62
+
+
+@dataclass(frozen=True, eq=False)
+class Loaders:
+    """Three loaders of batches, each a pair of float images `(batch, ...)` and int labels `(batch,)`.
+
+    `train` gives every epoch of the supernet and of the final networks: its batch size, order, augmentation and
+    normalisation are the ones used, and none are added; a recipe's batch size does not count. `validation` scores
+    widths. It is read once and kept in memory, cut class-balanced into a part that scores and a part that scores the
+    best again, each into equal batches of one shuffled order (`score_batch_size` images, or fewer). `test` measures
+    each final network once. Only `train` may shuffle and augment.
+
+    Before each epoch and each batch of `train` the seeds of torch, numpy and `random` are set, and given back
+    afterwards, and generators of loader and sampler are seeded anew. Training is then repeatable, and a stopped run
+    ends like one that never stopped, if what the loader gives depends on these seeds alone. Workers that outlive an
+    epoch (`persistent_workers=True`) are seeded once, so that with them it does not.
+
+    `num_classes`, where left open, is the number of classes among the validation labels.
+
+    Example: `bcnet.search(model, bcnet.Loaders(train, validation, test), ...)`, or the tuple of the three.
+    """
+
+    train: Any
+    validation: Any
+    test: Any
+    name: str = "loaders"
+    class_names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for part in ("train", "validation", "test"):
+            _check_loader(part, getattr(self, part))
+
+    @cached_property
+    def held(self) -> Labelled:
+        """All validation images, floats `(n, ...)`, and labels `(n,)`.
+
+        Raises:
+            DataError: batches of another form, or another first batch when read again.
+        """
+        batches = [_checked(batch, "validation") for batch in _in_order(self.validation)]
+        if not batches:
+            raise DataError("a validation loader gives at least one batch; got none")
+        if not _equal(batches[0], _checked(next(_in_order(self.validation)), "validation")):
+            raise DataError(
+                "a validation loader gives the same images every time; got others on a second reading: give it "
+                "shuffle=False, and a data set that does not augment"
+            )
+        return torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches])
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes there are."""
+        return len(self.class_names) or int(self.held[1].max()) + 1
+
+    @property
+    def names_of_classes(self) -> tuple[str, ...]:
+        """The names given, or the numbers."""
+        return self.class_names or tuple(str(number) for number in range(self.num_classes))
+
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        """The shape of one image, usually channels, height and width."""
+        return tuple(self.held[0].shape[1:])
+
+    @property
+    def batch_size(self) -> int | None:
+        """That of the training loader, where it says so."""
+        size = getattr(self.train, "batch_size", None)
+        return size if isinstance(size, int) else None
+
+    def training(self) -> LoaderBatches:
+        """The training batches."""
+        return LoaderBatches(self.train)
+
+    def split(self, fresh_share: float, seed: int) -> tuple[Labelled, Labelled]:
+        """The validation images that score, and those that score the best again, `fresh_share` of them."""
+        images, labels = self.held
+        fresh = stratified_mask(labels, fresh_share, seed)
+        return (images[~fresh], labels[~fresh]), (images[fresh], labels[fresh])
+
+    def testing(self) -> Iterator[Batch]:
+        """The test batches.
+
+        Raises:
+            DataError: batches of another form.
+        """
+        return (_checked(batch, "test") for batch in _in_order(self.test))
+
+
+@dataclass(frozen=True, eq=False)
+class LoaderBatches:
+    """The epochs of a training loader, repeatable as far as the loader is."""
+
+    loader: Any
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def epoch(self, generator: torch.Generator) -> Iterator[Batch]:
+        """One pass over the loader under seeds drawn from `generator`.
+
+        Raises:
+            DataError: batches of another form, or fewer than the loader's length says.
+        """
+        seeds = [int(torch.randint(_SEEDS, (), generator=generator)) for _ in range(len(self) + 1)]
+        with seeded(seeds[0]):
+            self._start(seeds[0])
+            batches = iter(self.loader)
+        for seed in seeds[1:]:
+            with seeded(seed):
+                batch = next(batches, None)
+            if batch is None:
+                raise DataError(f"a training loader gives as many batches as its length says, {len(self)}; got fewer")
+            x, y = _checked(batch, "training")
+            yield (x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x), y
+
+    def _start(self, seed: int) -> None:
+        sampler = getattr(self.loader, "sampler", None)
+        for owner in (self.loader, sampler):
+            own = getattr(owner, "generator", None)
+            if isinstance(own, torch.Generator):
+                own.manual_seed(seed)
+        set_epoch: Callable[[int], object] | None = getattr(sampler, "set_epoch", None)
+        if set_epoch is not None:
+            set_epoch(seed % 2**31)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed the global generators of torch (CPU), numpy and Python, and give them back as they were."""
+    python, numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
+
+
+def cut(data: Labelled, batch_size: int, *, seed: int) -> list[Batch]:
+    """Equal batches of one shuffled order; the images left over, fewer than `batch_size`, are dropped."""
+    images, labels = data
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+    whole = order[: len(order) // batch_size * batch_size].view(-1, batch_size)
+    return [(images[index], labels[index]) for index in whole]
+
+
+def loaders_of(parts: Sequence[Any]) -> Loaders:
+    """The `Loaders` of a tuple.
+
+    Raises:
+        DataError: there are not three.
+    """
+    if len(parts) != 3:
+        raise DataError(
+            f"loaders are three: (train, validation, test), of which validation scores widths; got {len(parts)}: hold "
+            "some training images out for it, with torch.utils.data.random_split for instance"
+        )
+    return Loaders(*parts)
+
+
+def _check_loader(part: str, loader: Any) -> None:
+    if not isinstance(loader, Sized) or not hasattr(loader, "__iter__"):
+        raise DataError(f"the {part} loader is a DataLoader, or batches with a length; got {type(loader).__name__}")
+    try:
+        length = len(loader)  # a DataLoader has the method even where its data set has no length
+    except TypeError:
+        raise DataError(f"the {part} loader needs a length; its data set has none: give that a __len__") from None
+    if length < 1:
+        raise DataError(f"the {part} loader gives at least one batch an epoch; got none: lower its batch size")
+    if part != "train" and isinstance(loader, DataLoader) and isinstance(loader.sampler, RandomSampler):
+        raise DataError(f"the {part} loader gives its images in one order; got one that shuffles: give shuffle=False")
+
+
+def _in_order(loader: Any) -> Iterator[Any]:
+    with seeded(0):  # a DataLoader draws a seed for its workers, wanted or not
+        return iter(loader)
+
+
+def _checked(batch: Any, part: str) -> Batch:
+    rule = f"batches of the {part} loader are pairs of float images (batch, ...) and int labels (batch,)"
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        raise DataError(f"{rule}; got {type(batch).__name__}: give it a collate_fn that makes such pairs")
+    x, y = batch
+    for value in (x, y):
+        if not isinstance(value, torch.Tensor):
+            raise DataError(f"{rule}; got {type(value).__name__}: give it a collate_fn that makes such pairs")
+    if not x.is_floating_point() or y.dtype not in (torch.int64, torch.int32) or y.ndim != 1 or len(x) != len(y):
+        shapes = f"{x.dtype} {tuple(x.shape)} and {y.dtype} {tuple(y.shape)}"
+        raise DataError(f"{rule}; got {shapes}: ToTensor makes floats of images, labels.long() integers")
+    return x, y.long()
+
+
+def _equal(a: Batch, b: Batch) -> bool:
+    return torch.equal(a[0], b[0]) and torch.equal(a[1], b[1])

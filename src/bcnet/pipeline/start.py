@@ -1,0 +1,52 @@
+"""What a final network starts from: fresh weights, the supernet's, or the model's own (spec, section 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import torch
+from torch import nn
+
+from bcnet.errors import RecipeError
+from bcnet.pipeline.settings import Settings
+from bcnet.pipeline.subject import Subject
+from bcnet.space import Side, Widths
+from bcnet.supernet import Supernet, build, recalibrate
+from bcnet.train import derived_generator
+
+_CALIBRATION = 20  # batches for the statistics of batch norm
+
+
+def starting_network(
+    settings: Settings, subject: Subject, supernet: Supernet | None, widths: Widths, seed: int
+) -> nn.Module:
+    """The network of the given widths before its training, on the run's device.
+
+    From "scratch" it is freshly initialised as the original would be. From "supernet" or "pretrained" it holds the
+    first channels of every group of the supernet, or of the model as it was given, with batch-norm statistics of some
+    training batches: training then is fine-tuning.
+
+    Raises:
+        RecipeError: it is to start from a supernet, and the run has none since its widths were given.
+    """
+    if settings.final_from == "scratch":
+        generator = derived_generator(seed, "initial weights")
+        network = build(subject.model, subject.space, widths, factory=subject.source.factory, generator=generator)
+        return _placed(network, settings)
+    owner = supernet if settings.final_from == "supernet" else Supernet(subject.model, subject.space)
+    if owner is None:
+        raise RecipeError(
+            'final_from="supernet" needs a supernet, which a run of given widths has none of: take "scratch"'
+        )
+    network = _placed(build(subject.model, subject.space, widths, weights=(owner, Side.LEFT)), settings)
+    return recalibrate(network, _calibration(settings, subject, seed))
+
+
+def _placed(network: nn.Module, settings: Settings) -> nn.Module:
+    return network.to(settings.device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+
+def _calibration(settings: Settings, subject: Subject, seed: int) -> Iterator[torch.Tensor]:
+    order = derived_generator(seed, "calibration")
+    return (x.to(settings.device) for x, _ in islice(subject.all_training.epoch(order), _CALIBRATION))
