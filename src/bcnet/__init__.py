@@ -18,7 +18,7 @@ from bcnet.errors import BCNetError
 if TYPE_CHECKING:
     from bcnet import data, distributed, models
     from bcnet.data import DataSet, Loaders
-    from bcnet.export import Export, export_run, push_run
+    from bcnet.export import Export, Latency, export_run, measure_latency, push_run
     from bcnet.pipeline import (
         Callbacks,
         FinishedRun,
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "bcnet.data": ("DataSet", "Loaders"),
-    "bcnet.export": ("Export", "export_run", "push_run"),
+    "bcnet.export": ("Export", "Latency", "export_run", "measure_latency", "push_run"),
     "bcnet.pipeline": (
         "Callbacks",
         "FinishedRun",
@@ -107,6 +107,7 @@ __all__ = [
     "FinishedRun",
     "FoundWidths",
     "Greedy",
+    "Latency",
     "Loaders",
     "Prior",
     "PriorOnly",
@@ -134,6 +135,7 @@ __all__ = [
     "learn_prior",
     "load",
     "load_recipe",
+    "measure_latency",
     "models",
     "push_run",
     "read_status",

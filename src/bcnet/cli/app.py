@@ -285,6 +285,7 @@ def report(run: Annotated[Path, typer.Argument(help="Run directory.")]) -> None:
 
 
 app.command(help=page(results.EXPORT_HELP))(results.export)
+app.command(help=page(results.LATENCY_HELP))(results.latency)
 app.command(help=page(again.TRAIN_HELP))(again.train)
 app.command(help=page(again.EVOLVE_HELP))(again.evolve)
 app.command(help=page(again.RETRAIN_HELP))(again.retrain)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 from bcnet.cli.common import guarded
 
@@ -29,6 +30,21 @@ Examples:
   bcnet export runs/demo --format safetensors --push me/narrow-resnet
 """
 
+LATENCY_HELP = """
+Time the original, the Uniform and the searched network of RUN against each other on this device.
+
+After a warm-up every round times each network once, in a rotating order, so that what the machine does meanwhile falls
+on all alike. The table shows medians and quartiles; latency.json in RUN keeps them. The searched widths rounded to
+multiples of 8 are timed too, and a sentence says whether that pays here.
+
+Examples:
+
+  bcnet latency runs/demo
+
+  bcnet latency runs/demo --backend onnxruntime --threads 4 --batch 8
+"""
+
+_NAMES = {"uniform": "Uniform", "rounded": "searched, in eights"}
 Run = Annotated[Path, typer.Argument(help="Run directory.")]
 Model = Annotated[
     str | None,
@@ -65,6 +81,49 @@ def export(
     _show_export(Console(), done, run)
     if push is not None:
         typer.echo(f"Uploaded: {push_run(run, done.path, push, private=not public, client=client)}")
+
+
+@guarded
+def latency(
+    run: Run,
+    backend: Annotated[str, typer.Option(help="torch or onnxruntime.")] = "torch",
+    threads: Annotated[int, typer.Option(help="CPU threads.")] = 1,
+    batch: Annotated[int, typer.Option(help="Images at once.")] = 1,
+    rounds: Annotated[int, typer.Option(help="How often each network is timed.")] = 50,
+    device: Annotated[str, typer.Option(help="cpu or cuda, for torch.")] = "cpu",
+    model: Model = None,
+) -> None:
+    """Time networks; the help is `LATENCY_HELP`."""
+    from bcnet.export import measure_latency
+
+    measured = measure_latency(
+        run,
+        model,
+        backend=backend,  # type: ignore[arg-type]  # checked there
+        threads=threads,
+        batch=batch,
+        rounds=rounds,
+        device=device,
+    )
+    _show_latency(Console(), measured)
+
+
+def _show_latency(console: Console, measured: Any) -> None:
+    table = Table(title=f"{measured.backend}, batch {measured.batch}, CPU threads: {measured.threads}")
+    table.add_column("network")
+    for heading in ("MACs", "median (ms)", "quartiles (ms)", "speed-up"):
+        table.add_column(heading, justify="right")
+    original = measured.milliseconds["original"].median
+    for name, time in measured.milliseconds.items():
+        table.add_row(
+            _NAMES.get(name, name),
+            f"{measured.macs_ratio[name]:.3f}x",
+            f"{time.median:.3g}",
+            f"{time.low:.3g} to {time.high:.3g}",
+            f"{original / time.median:.2f}x",
+        )
+    console.print(table)
+    console.print(f"{measured.device}. {measured.verdict}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _show_export(console: Console, done: Any, run: Path) -> None:

@@ -3,6 +3,17 @@
 from bcnet.export.formats import FORMATS, Format
 from bcnet.export.hub import push_run
 from bcnet.export.job import Export, export_run
+from bcnet.export.latency import Latency, measure_latency, read_latencies
 from bcnet.export.timing import Timing
 
-__all__ = ["FORMATS", "Export", "Format", "Timing", "export_run", "push_run"]
+__all__ = [
+    "FORMATS",
+    "Export",
+    "Format",
+    "Latency",
+    "Timing",
+    "export_run",
+    "measure_latency",
+    "push_run",
+    "read_latencies",
+]

@@ -189,8 +189,8 @@ def _source(run: Path, stored: Settings, model: ModelLike | None, data: str | Da
     for what in ("loss", "own_score", "pretrained"):
         if getattr(stored, what) is not None:
             raise RunError(
-                f"run {run} was given something of your own ({what} {getattr(stored, what)}), which only your code has: "
-                "repeat bcnet.search with it, in a run directory of its own"
+                f"run {run} was given something of your own ({what} {getattr(stored, what)}), which only your code "
+                "has: repeat bcnet.search with it, in a run directory of its own"
             )
     objects = (("model", not is_name(stored.model), model), ("data", bool(_DIGEST.search(stored.data)), data))
     for what, is_object, given in objects:

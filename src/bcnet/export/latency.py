@@ -1,0 +1,193 @@
+"""Latency as people have it: original, Uniform and searched network timed in turns on this device.
+
+The searched widths rounded to multiples of 8 are timed with them, since whether that pays differs from device to
+device. Times depend on shapes and not on weights: the rounded network has fresh ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from torch import nn
+
+from bcnet.errors import ExportError
+from bcnet.export.formats import Onnx, needed, without_gradients
+from bcnet.export.rounding import rounded
+from bcnet.export.timing import Timing, alternating, torch_threads
+from bcnet.pipeline.finished import FinishedRun, Which
+from bcnet.pipeline.run_directory import read_document, write_document
+from bcnet.pipeline.settings import check_device
+from bcnet.pipeline.subject import ModelLike
+from bcnet.space import Widths
+from bcnet.supernet import build
+from bcnet.train import derived_generator
+
+Backend = Literal["torch", "onnxruntime"]
+MULTIPLE = 8
+_NETWORKS: tuple[Which, ...] = ("original", "uniform", "searched")
+_ROUNDED = "rounded"
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Times of one batch, in milliseconds, for each network: "original", "uniform", "searched" and "rounded".
+
+    `macs_ratio` is of the original, `widths` are one per group. "rounded" is the searched network with widths that are
+    multiples of 8; it is absent where the searched ones already are.
+    """
+
+    backend: Backend
+    device: str
+    threads: int
+    batch: int
+    milliseconds: Mapping[str, Timing]
+    macs_ratio: Mapping[str, float]
+    widths: Mapping[str, Widths]
+
+    @property
+    def verdict(self) -> str:
+        """Whether multiples of 8 pay on this device, in one sentence. Quartiles that overlap tell nothing apart."""
+        if _ROUNDED not in self.milliseconds:
+            return f"The searched widths are multiples of {MULTIPLE} already."
+        exact, even = self.milliseconds["searched"], self.milliseconds[_ROUNDED]
+        change = (
+            f"{even.median:.3g} ms at {self.macs_ratio[_ROUNDED]:.3f}x of the MACs against {exact.median:.3g} ms at "
+        )
+        change += f"{self.macs_ratio['searched']:.3f}x"
+        if even.high < exact.low:
+            return f"Multiples of {MULTIPLE} pay here: {change}; search with --multiple-of {MULTIPLE}."
+        if exact.high < even.low:
+            return f"Multiples of {MULTIPLE} do not pay here: {change}."
+        return f"Multiples of {MULTIPLE} make no difference here that can be told from the spread: {change}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as in `latency.json`."""
+        return dataclasses.asdict(self) | {
+            "widths": {name: list(widths) for name, widths in self.widths.items()},
+            "verdict": self.verdict,
+        }
+
+
+def measure_latency(
+    run: str | Path,
+    factory: ModelLike | None = None,
+    *,
+    backend: Backend = "torch",
+    threads: int = 1,
+    batch: int = 1,
+    rounds: int = 50,
+    warmup: int = 10,
+    device: str = "cpu",
+) -> Latency:
+    """Time the networks of a finished run against each other, and keep the times in its `latency.json`.
+
+    After `warmup` rounds that do not count, each of `rounds` rounds times every network once, in a rotating order.
+
+    Args:
+        run: the run directory.
+        factory: makes the full network, where the run was given a module or a function.
+        backend: `torch` runs the plain networks as PyTorch does, `onnxruntime` their ONNX files (extra `onnx`, CPU).
+        threads: CPU threads.
+        batch: images at once.
+        rounds, warmup: how often.
+        device: `cpu` or `cuda`, for `torch`.
+
+    Raises:
+        ExportError: a setting out of range, or a package that is missing.
+        RecipeError: torch has no such device here.
+        RunError: no finished run.
+        ModelError: see `bcnet.load`.
+
+    Example: `bcnet.measure_latency("runs/half", threads=4).milliseconds["searched"].median`
+    """
+    _check(backend, device, threads=threads, batch=batch, rounds=rounds)
+    place = check_device(device)
+    finished = FinishedRun.read(run, factory)
+    networks, widths = _networks(finished)
+    images = torch.rand(batch, *finished.input.shape, generator=derived_generator(finished.settings.seed, "latency"))
+    calls = {name: _call(backend, network, images, place, threads) for name, network in networks.items()}
+    finish = torch.cuda.synchronize if place.type == "cuda" else None
+    with torch_threads(threads):
+        times = alternating(calls, rounds=rounds, warmup=warmup, finish=finish)
+    space = finished.space()
+    latency = Latency(
+        backend,
+        torch.cuda.get_device_name(place) if place.type == "cuda" else _processor(),
+        threads,
+        batch,
+        times,
+        {name: space.cost(w).macs / space.reference.macs for name, w in widths.items()},
+        widths,
+    )
+    _keep(finished.path, latency)
+    return latency
+
+
+def read_latencies(run: str | Path) -> list[dict[str, Any]]:
+    """The measurements kept in a run directory, as `Latency.to_dict` gives them; none where there are none.
+
+    Raises:
+        RunError: the file is damaged.
+    """
+    file = Path(run) / "latency.json"
+    return list(read_document(file)["measurements"]) if file.exists() else []
+
+
+def _networks(finished: FinishedRun) -> tuple[dict[str, nn.Module], dict[str, Widths]]:
+    networks: dict[str, nn.Module] = {which: finished.network(which) for which in _NETWORKS}
+    widths: dict[str, Widths] = {which: finished.widths(which) for which in _NETWORKS}
+    space = finished.space()
+    even = rounded(space, widths["searched"], MULTIPLE, finished.settings.budget)
+    if even != widths["searched"]:
+        networks[_ROUNDED], widths[_ROUNDED] = build(finished.factory(), space, even).eval(), even
+    return networks, widths
+
+
+def _call(
+    backend: Backend, network: nn.Module, images: torch.Tensor, place: torch.device, threads: int
+) -> Callable[[], object]:
+    if backend == "onnxruntime":
+        content = Onnx().written(network, images.repeat(2, *(1,) * (images.ndim - 1)), {})
+        run = Onnx().runner(content, network, threads)
+        return lambda: run(images)
+    layout = torch.channels_last if images.ndim == 4 else torch.preserve_format
+    placed = network.to(place, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    run = without_gradients(placed)
+    x = images.to(place, memory_format=layout)
+    return lambda: run(x)
+
+
+def _check(backend: str, device: str, **counts: Any) -> None:
+    if backend not in get_args(Backend):
+        raise ExportError(f"a backend is one of {', '.join(get_args(Backend))}; got {backend!r}")
+    if backend == "onnxruntime":
+        if device != "cpu":
+            raise ExportError(f"onnxruntime is timed on the cpu; got {device!r}: take --backend torch")
+        needed("onnxruntime")
+    for name, value in counts.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ExportError(f"{name} is an int of at least 1; got {value!r}")
+
+
+def _processor() -> str:
+    """The processor's name, where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else f"{platform.machine()} CPU"
+
+
+def _keep(run: Path, latency: Latency) -> None:
+    """Add the measurement, in place of the last one of the same kind."""
+    keys = ("backend", "device", "threads", "batch")
+    now = latency.to_dict()
+    others = [m for m in read_latencies(run) if any(m[key] != now[key] for key in keys)]
+    write_document(run / "latency.json", {"measurements": [*others, now]})
