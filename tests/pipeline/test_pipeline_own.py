@@ -85,7 +85,7 @@ def test_two_torch_datasets_are_read_like_any_data_set(tmp_path):
     ("data", "message"),
     [
         (lambda d: (d.train, d.test), r"loaders are three: \(train, validation, test\)"),
-        (lambda d: (1, 2, 3), r"torch datasets are two, \(train, test\); got 3"),
+        (lambda d: (1, 2, 3), r"torch datasets are two, \(train, test\); got \(int, int, int\)"),
         (lambda d: 3, "data is a name, a bcnet.DataSet, two torch datasets"),
         (lambda d: tiny_loaders(validation=d.train), "the validation loader gives its images in one order"),
         (lambda d: tiny_loaders(validation=DataLoader(d.train.dataset)), "got others on a second reading"),

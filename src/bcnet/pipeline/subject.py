@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from bcnet.data import Batch, DataSet, Loaders, load, loaders_of
 from bcnet.errors import DataError, ModelError
@@ -199,8 +199,9 @@ def trace(model: nn.Module, example: torch.Tensor, settings: Settings) -> WidthS
 def _data_of(parts: Sequence[Any]) -> DataSet | Loaders:
     if any(isinstance(part, DataLoader) for part in parts):
         return loaders_of(parts)
-    if len(parts) != 2:
-        raise DataError(f"torch datasets are two, (train, test); got {len(parts)}")
+    if len(parts) != 2 or not all(isinstance(part, (Dataset, Iterable)) for part in parts):
+        got = ", ".join(type(part).__name__ for part in parts)
+        raise DataError(f"torch datasets are two, (train, test); got ({got})")
     names = getattr(parts[0], "classes", None)
     named = isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
     return DataSet.from_datasets(*parts, class_names=names if named else None)
