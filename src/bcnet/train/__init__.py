@@ -1,5 +1,6 @@
 """Training of supernets and networks: one loop, recipes, strategies."""
 
+from bcnet.train.batches import EpochBatches
 from bcnet.train.checkpoint import load_module, make_folder, read_latest, read_tensors, write_atomic, write_tensors
 from bcnet.train.counts import ChannelCounts
 from bcnet.train.distill import Loss, classification_loss, distillation_loss
