@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pymoo.core.population import Population
 
 from bcnet.errors import BudgetError, SearchError
 from bcnet.searchers import Evolution, Greedy, Problem, Random, RegularizedEvolution, Searcher, search_widths
+from bcnet.searchers.nsga2 import better_scores
+from bcnet.searchers.problem import Remembered
 from bcnet.searchers.result import Candidate, hypervolume, pareto_front
 from bcnet.space import Budget, Cost
 from bcnet.testing import toy_space
@@ -165,3 +168,18 @@ def test_a_budget_that_limits_nothing_is_noted():
     found = search_widths(space, lambda widths: 0.0, Budget(macs=1.0), searcher=Random(evaluations=2))
     assert found.notes == ("the budget 1x MACs limits nothing: the widest network of the space holds it",)
     assert search_widths(space, lambda widths: 0.0, HALF, searcher=Random(evaluations=2)).notes == ()
+
+
+def test_the_better_score_wins_a_tournament_whatever_it_costs():
+    scores, macs = np.array([3.0, 1.0, 2.0]), np.array([30.0, 10.0, 20.0])
+    population = Population.new("X", np.zeros((3, 1)), "F", np.column_stack([-scores, macs]))
+    winners = better_scores(population, np.array([[0, 1], [1, 2], [2, 0], [1, 1]]))
+    assert winners.tolist() == [[0], [2], [0], [1]]
+
+
+def test_a_remembered_walk_asks_for_everything_once():
+    asked = []
+    walk = Remembered(asked.append(n) or n for n in range(4))
+    assert [n for n, _ in zip(walk, range(2), strict=False)] == [0, 1]
+    assert (list(walk), list(walk)) == ([0, 1, 2, 3], [0, 1, 2, 3])
+    assert asked == [0, 1, 2, 3]

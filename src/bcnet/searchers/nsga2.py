@@ -70,7 +70,7 @@ class Nsga2(NSGA2):  # type: ignore[misc]
             pop_size=settings.parents,
             n_offsprings=settings.population,
             sampling=first,
-            selection=TournamentSelection(func_comp=_better_scores),
+            selection=TournamentSelection(func_comp=better_scores),
             crossover=TwoPointCrossover(prob=settings.crossover),
             mutation=PolynomialMutation(prob=1.0, prob_var=settings.mutation, eta=settings.eta),
             repair=RoundingRepair(),
@@ -87,7 +87,7 @@ class Nsga2(NSGA2):  # type: ignore[misc]
         )
 
 
-def _better_scores(population: Population, pairs: IntArray, **_: Any) -> IntArray:
+def better_scores(population: Population, pairs: IntArray, **_: Any) -> IntArray:
     """The winners of tournaments `(tournaments, 2)`, shape `(tournaments, 1)`; of equals the first."""
     errors = population.get("F")[:, 0]  # minus the scores
     return np.take_along_axis(pairs, errors[pairs].argmin(axis=1, keepdims=True), axis=1)
