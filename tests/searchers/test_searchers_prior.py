@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bcnet.errors import BudgetError, SearchError
-from bcnet.searchers import Prior, learn_prior, potential_errors, prior_of_errors, select_records
+from bcnet.searchers import Prior, Problem, learn_prior, potential_errors, prior_of_errors, select_records
 from bcnet.searchers.multilinear import expected_costs
+from bcnet.searchers.sampling import draw
 from bcnet.space import Budget
 from bcnet.testing import toy_space
 
@@ -54,6 +55,17 @@ def test_the_population_keeps_its_promises_at_default_settings():
     assert sample.within_budget >= 0.3
     assert sample.duplicates <= 0.1
     assert (sample.topped_up, sample.note) == (0, "")
+
+
+def test_nearly_half_of_the_samples_hold_the_budget_however_skewed_their_costs():
+    space = toy_space(6, channels=64, choices=20)
+    rng = np.random.default_rng(8)
+    errors = [np.sort(rng.random(20))[::-1] for _ in space.groups]
+    prior = prior_of_errors(errors, space, Budget(macs=0.9))
+    problem = Problem.of(space, Budget(macs=0.9))
+    assert problem.feasible(draw(prior.rows, 4000, rng)).mean() >= 0.42
+    (cost,) = expected_costs(space, prior.budget)
+    assert cost(prior.rows) <= 1
 
 
 def test_a_sample_of_another_tighter_budget_is_topped_up_and_says_so():

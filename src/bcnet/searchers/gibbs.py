@@ -37,7 +37,12 @@ class Smoothed:
         self._direction = direction / total if total > 0 else np.full(len(costs), 1 / len(costs))
         self._span = max(sum(float(np.ptp(e)) for e in errors), 1e-12)
 
-    def _load(self, rows: Rows) -> float:
+    def tightened(self, factor: float) -> Smoothed:
+        """The same errors under limits that are `factor` times as tight."""
+        return Smoothed(self._errors, tuple(cost.scaled(factor) for cost in self._costs), self._direction)
+
+    def load(self, rows: Rows) -> float:
+        """Expected cost over the limit, the largest where there are two."""
         return max(cost(rows) for cost in self._costs)
 
     def _fixed_point(self, start: Rows, multiplier: float, temperature: float) -> Rows:
@@ -55,23 +60,24 @@ class Smoothed:
                 break
         return tuple(rows)
 
-    def at(self, temperature: float, start: Rows, narrow: Rows) -> Rows:
+    def at(self, temperature: float, narrow: Rows) -> Rows:
         """Rows of one temperature that hold the budget; the multiplier is solved so that they use it up."""
+        start = tuple(np.full(len(e), 1 / len(e)) for e in self._errors)
         rows = self._fixed_point(start, 0.0, temperature)
-        if self._load(rows) <= 1:
+        if self.load(rows) <= 1:
             return rows
         low, high, held = 0.0, self._span, self._fixed_point(start, self._span, temperature)
-        while self._load(held) > 1 and high < 1e9 * self._span:
+        while self.load(held) > 1 and high < 1e9 * self._span:
             low, high = high, 4 * high
             held = self._fixed_point(held, high, temperature)
-        if self._load(held) > 1:
+        if self.load(held) > 1:
             return narrow
         for _ in range(_STEPS):
-            if self._load(held) > 1 - 1e-4:
+            if self.load(held) > 1 - 1e-4:
                 break
             middle = (low + high) / 2
             rows = self._fixed_point(held, middle, temperature)
-            if self._load(rows) <= 1:
+            if self.load(rows) <= 1:
                 high, held = middle, rows
             else:
                 low = middle
@@ -79,13 +85,12 @@ class Smoothed:
 
     def with_effective_widths(self, target: float, narrow: Rows) -> tuple[Rows, float]:
         """Rows with `target` effective widths per group on average, or as near as can be, and their temperature."""
-        uniform = tuple(np.full(len(e), 1 / len(e)) for e in self._errors)
         scale = self._span / len(self._errors)
         low, high = np.log(1e-4 * scale), np.log(1e3 * scale)
-        rows, best = uniform, (np.inf, narrow, float(np.exp(low)))
+        best = (np.inf, narrow, float(np.exp(low)))
         for _ in range(_STEPS // 2):
             middle = (low + high) / 2
-            rows = self.at(float(np.exp(middle)), uniform, narrow)
+            rows = self.at(float(np.exp(middle)), narrow)
             found = effective_widths(rows)
             best = min(best, (abs(found - target), rows, float(np.exp(middle))), key=lambda b: b[0])
             if abs(found - target) < 0.01 * target:

@@ -15,10 +15,13 @@ from bcnet.searchers.multilinear import Rows, expected_costs, one_hot
 from bcnet.searchers.problem import FloatArray, Problem
 from bcnet.searchers.qcqp import checked_errors, solve
 from bcnet.searchers.records import DEFAULT_RULE, DEFAULT_SINCE, Rule, potential_errors, select_records
-from bcnet.searchers.sampling import PriorSample, sample_population
+from bcnet.searchers.sampling import PriorSample, draw, sample_population
 from bcnet.space import Budget, WidthSpace
 
 DEFAULT_EFFECTIVE_WIDTHS = 2.5  # by experiment: the coldest whose populations of 40 have few duplicates in 7 groups
+_WITHIN = 0.45  # so that of a population of 40, 30 % hold the budget at first draw nearly always
+_SAMPLES = 2000
+_TIGHTENINGS = 4
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,24 @@ def prior_of_errors(
         smoothed = Smoothed(errors, expected_costs(space, limits), np.array(certified.multipliers))
         narrow = one_hot(np.zeros(len(errors), dtype=np.int64), [len(e) for e in errors])
         rows, temperature = smoothed.with_effective_widths(effective_widths, narrow)
+        rows = _with_samples_within(smoothed, rows, temperature, narrow, Problem(space, limits, seed))
     return Prior(space, limits, rows, errors, temperature, certified.lower_bound, certified.gap)
+
+
+def _with_samples_within(smoothed: Smoothed, rows: Rows, temperature: float, narrow: Rows, problem: Problem) -> Rows:
+    """Rows nearly half of whose samples hold the budget: those given, or those of a tighter budget.
+
+    Rows whose expected cost uses up the budget may have a long tail of cheap samples and most of them over budget.
+    """
+    rng, factor = np.random.default_rng([problem.seed, 6]), 1.0
+    tightest = 1 / max(smoothed.load(narrow), 1e-300)
+    for _ in range(_TIGHTENINGS):
+        loads = problem.load(draw(rows, _SAMPLES, rng))
+        if np.mean(loads <= 1) >= _WITHIN:
+            break
+        factor = min(factor * float(np.median(loads)), tightest)
+        rows = smoothed.tightened(factor).at(temperature, narrow)
+    return rows
 
 
 def learn_prior(
