@@ -51,6 +51,7 @@ TRAININGS = {
     "torchvision:efficientnet_b0": ShortTraining("torchvision:efficientnet_b0", 32, steps=250, lr=0.05),
 }
 NETWORKS = tuple(TRAININGS)
+DENSE = "torchvision:densenet121"  # 120 groups, coupled too densely for exact minima
 RATIOS = tuple(round(0.1 * k, 1) for k in range(1, 10))
 POPULATION = 40
 app = typer.Typer(add_completion=False)
@@ -107,6 +108,8 @@ def qcqp_cells(quick: bool) -> Iterator[tuple[str, str, str, float, int]]:
             for ratio in (0.2, 0.5):
                 if method != "slsqp" or network == "vgg19":  # its time grows with the cube of the 320 to 800 variables
                     yield network, "falling", method, ratio, 1
+    for ratio in () if quick else (0.2, 0.5, 0.8):
+        yield DENSE, "falling", "certified", ratio, 1
 
 
 def measure(space: WidthSpace, errors: Errors, method: str, ratio: float, seed: int) -> tuple[float, float, float]:

@@ -33,6 +33,7 @@ from bcnet.space import Budget, WidthSpace
 
 _DUAL_TOLERANCE = 1e-7  # of the range
 _CONSTRAINT_TOLERANCE = 1e-6
+_COARSE_CELLS = 10_000
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,8 @@ def solve(
     costs = expected_costs(space, limits)
     span = max(sum(float(np.ptp(e)) for e in errors), 1e-300)
     lagrangian = Lagrangian(errors, costs, max_cells)
+    if not lagrangian.exact:  # then the relaxation bounds better, and larger tables only take longer
+        lagrangian = Lagrangian(errors, costs, min(max_cells, _COARSE_CELLS))
     dual = lagrangian.maximise(_DUAL_TOLERANCE * span)
     lower = dual.bound
     if not lagrangian.exact:
