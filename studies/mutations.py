@@ -131,11 +131,11 @@ def json_changed(content: bytes, rng: random.Random) -> bytes:
 def _changed(document: Any, rng: random.Random) -> Any:
     holder = _random_holder(document, rng)
     if holder is None or rng.random() < 0.02:
-        return rng.choice(ODD_VALUES)
+        return _odd(rng)
     key = rng.choice(list(holder) if isinstance(holder, dict) else range(len(holder)))
     action = rng.random()
     if action < 0.6:
-        holder[key] = rng.choice(ODD_VALUES)
+        holder[key] = _odd(rng)
     elif action < 0.75:
         del holder[key]
     elif isinstance(holder, dict):
@@ -143,6 +143,11 @@ def _changed(document: Any, rng: random.Random) -> Any:
     else:
         holder.insert(key, holder[key])
     return document
+
+
+def _odd(rng: random.Random) -> Any:
+    """An odd value of its own, since what comes next may change it."""
+    return json.loads(json.dumps(rng.choice(ODD_VALUES)))
 
 
 def _random_holder(document: Any, rng: random.Random) -> Any:

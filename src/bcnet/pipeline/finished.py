@@ -139,6 +139,8 @@ def _load_file(path: Path, factory: ModelLike | None) -> tuple[nn.Module, InputF
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
         facts = InputFacts.from_dict(json.loads(notes["input"]), path)
         architecture, model = json.loads(notes["architecture"]), notes["model"]
+        if not isinstance(architecture, dict):  # a text would be taken for the path of one
+            raise TypeError(f"an architecture is a mapping; got {type(architecture).__name__}")
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RunError(
             f"a file to load is one that `bcnet export --format safetensors` wrote; {path} is none "
