@@ -28,13 +28,10 @@ if TYPE_CHECKING:
         TensorBoard,
         Together,
         TrainedSupernet,
-        evolve,
         load,
-        retrain,
-        search,
-        train_supernet,
     )
     from bcnet.pipeline.replay import replay
+    from bcnet.report import evolve, retrain, search, train_supernet, write_comparison, write_report
     from bcnet.runs import Status, read_status
     from bcnet.searchers import (
         Candidate,
@@ -66,13 +63,10 @@ _HOMES = {
         "TensorBoard",
         "Together",
         "TrainedSupernet",
-        "evolve",
         "load",
         "replay",
-        "retrain",
-        "search",
-        "train_supernet",
     ),
+    "bcnet.report": ("evolve", "retrain", "search", "train_supernet", "write_comparison", "write_report"),
     "bcnet.runs": ("Status", "read_status"),
     "bcnet.searchers": (
         "Candidate",
@@ -146,6 +140,8 @@ __all__ = [
     "search",
     "search_widths",
     "train_supernet",
+    "write_comparison",
+    "write_report",
 ]
 
 

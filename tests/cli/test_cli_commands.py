@@ -98,11 +98,26 @@ def test_a_damaged_result_is_not_shown(finished, tmp_path):
     assert "is damaged" in outcome.stderr
 
 
-def test_a_run_without_result_says_how_to_finish(finished, tmp_path):
+def test_an_unfinished_run_has_a_report_of_what_there_is(finished, tmp_path):
     (tmp_path / "settings.json").write_bytes((finished[0] / "settings.json").read_bytes())
     outcome = run("report", tmp_path)
-    assert outcome.exit_code == 2
-    assert "has no result yet: repeat its `bcnet search` command" in outcome.stderr
+    assert outcome.exit_code == 0
+    assert "The run is not finished; what there is so far is in the report" in outcome.output
+    assert "has not traced its network yet" in (tmp_path / "report.html").read_text()
+
+
+def test_several_runs_are_compared(finished, tmp_path):
+    folder, _ = finished
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    (begun / "settings.json").write_bytes((folder / "settings.json").read_bytes())
+    outcome = run("report", folder, begun, "--out", tmp_path / "both.html")
+    assert outcome.exit_code == 0, outcome.output
+    assert "2 runs: resnet_digits on digits" in (tmp_path / "both.html").read_text()
+    refused = run("report", folder, "--out", tmp_path / "one.html")
+    assert refused.exit_code == 2
+    assert "--out is for comparing several runs" in refused.stderr
+    assert not (tmp_path / "one.html").exists()
 
 
 def test_profile_shows_groups_choices_and_costs():

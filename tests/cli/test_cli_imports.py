@@ -10,7 +10,7 @@ import pytest
 import bcnet
 
 SOURCE = Path(bcnet.__file__).parent
-HEAVY = ("torch", "pymoo", "cvxpy", "datasets", "matplotlib", "torchvision", "sklearn", "scipy", "rich", "pydantic")
+HEAVY = ("torch", "pymoo", "cvxpy", "datasets", "vl_convert", "torchvision", "sklearn", "scipy", "rich", "pydantic")
 # What every name together may need beyond torch: a tenth of torch's own time. What is heavier waits for its first use.
 LIGHT = {"PIL", "annotated_types", "pydantic", "pydantic_core", "safetensors", "typing_inspection", "yaml"}
 LAYERS = {
@@ -25,6 +25,7 @@ LAYERS = {
     "models": {"space"},
     "testing": {"space", "searchers"},
     "pipeline": {"runs", "space", "supernet", "data", "train", "searchers", "models", "distributed"},
+    "report": {"runs", "space", "train", "searchers", "pipeline", "distributed"},
     "export": {"space", "supernet", "data", "train", "searchers", "models", "pipeline"},
 }
 SEES_A_SUPERNET = "evaluator"

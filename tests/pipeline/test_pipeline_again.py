@@ -107,7 +107,9 @@ def test_given_widths_are_trained_without_supernet_or_search(tmp_path):
     assert networks["uniform"]["macs"] <= networks["searched"]["macs"]
     assert (outcome.found, outcome.result["search"]) == (None, None)
     assert not (tmp_path / "supernet.safetensors").exists()
-    assert "candidates scored" not in (tmp_path / "report.html").read_text()
+    page = (tmp_path / "report.html").read_text()
+    assert "narrowed to given widths" in page
+    assert not any(f'id="{part}"' in page for part in ("progress", "prior", "fairness"))
     assert bcnet.read_status(tmp_path).state == "finished"
     assert [stage.record.name for stage in bcnet.read_status(tmp_path).stages] == ["original", "Uniform", "searched"]
 

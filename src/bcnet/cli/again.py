@@ -111,7 +111,7 @@ def train(
     """Train a supernet; the help is `TRAIN_HELP`."""
     from bcnet.cli import parse
     from bcnet.cli.show import show_supernet, supernet_document
-    from bcnet.pipeline import train_supernet
+    from bcnet.report import train_supernet
     from bcnet.space import Budget
 
     parameters = None if params_budget is None else parse.limit(params_budget, "--params-budget")
@@ -166,7 +166,7 @@ def evolve(
     """Search on a trained supernet; the help is `EVOLVE_HELP`."""
     from bcnet.cli import parse
     from bcnet.cli.show import found_document, show_found
-    from bcnet.pipeline import evolve as run_evolve
+    from bcnet.report import evolve as run_evolve
     from bcnet.space import Budget
 
     limits = None
@@ -219,7 +219,7 @@ def retrain(
 ) -> None:
     """Train networks from scratch; the help is `RETRAIN_HELP`."""
     from bcnet.cli.show import show_result
-    from bcnet.pipeline import retrain as run_retrain
+    from bcnet.report import retrain as run_retrain
 
     place = out or run
     changes = _changes(set_, epochs, precision)

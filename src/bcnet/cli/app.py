@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from bcnet.cli import again, recipes, results, status
+from bcnet.cli import again, recipes, report, results, status
 from bcnet.cli import replay as replaying
 from bcnet.cli.carry_out import Log, WithTensorBoard, carry_out
 from bcnet.cli.common import (
@@ -95,13 +95,6 @@ Examples:
   bcnet profile torchvision:mobilenet_v2 --num-choices 10 --multiple-of 8
 
   bcnet profile mymodels:make_network     (make_network in mymodels.py, in the current folder)
-"""
-_REPORT_HELP = """
-Show the result of a finished run again.
-
-Example:
-
-  bcnet report runs/demo
 """
 
 
@@ -191,8 +184,8 @@ def search(
     """Search widths; the help is `_SEARCH_HELP`."""
     from bcnet.cli import parse
     from bcnet.cli.show import show_result
-    from bcnet.pipeline import search as run_search
     from bcnet.pipeline.preview import preview
+    from bcnet.report import search as run_search
 
     changes = parse.changes(set_ or [])
     changes |= {key: value for key, value in (("epochs", epochs), ("precision", precision)) if value is not None}
@@ -274,16 +267,7 @@ def profile(
     show_space(Console(), space, model, chosen)
 
 
-@app.command(help=page(_REPORT_HELP))
-@guarded
-def report(run: Annotated[Path, typer.Argument(help="Run directory.")]) -> None:
-    """Show a result; the help is `_REPORT_HELP`."""
-    from bcnet.cli.show import show_result
-    from bcnet.pipeline.result_file import read_result
-
-    show_result(Console(), read_result(run), str(run))
-
-
+app.command("report", help=page(report.HELP))(report.report)
 app.command(help=page(results.EXPORT_HELP))(results.export)
 app.command(help=page(results.LATENCY_HELP))(results.latency)
 app.command(help=page(again.TRAIN_HELP))(again.train)

@@ -20,7 +20,7 @@ _BAR = 20
 
 def show_result(console: Console, document: Mapping[str, Any], folder: str) -> None:
     """The comparison of the three networks, the kept widths, and where everything is."""
-    from bcnet.pipeline.html import table_rows
+    from bcnet.pipeline.result import table_rows
 
     title = f"{document['model']} on {document['data']}, budget {document['budget']['given']}"
     table = Table(title=plain(title))

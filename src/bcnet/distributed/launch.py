@@ -17,6 +17,16 @@ from bcnet.errors import ProcessError
 _ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
+def leads() -> bool:
+    """Whether this process is the first of those that torchrun started, or of the process group that exists already.
+
+    A process that works alone leads.
+    """
+    if distributed.is_initialized():
+        return distributed.get_rank() == 0
+    return not all(os.environ.get(name) for name in _ENVIRONMENT) or os.environ["RANK"] == "0"
+
+
 @contextmanager
 def joined(device: str | None = None) -> Iterator[World]:
     """The processes that torchrun started, for as long as the context lasts; without torchrun the world of one.

@@ -1,4 +1,4 @@
-"""The whole search: run directories, stages, resume, and the report at the end."""
+"""The whole search: run directories, stages, resume."""
 
 from bcnet.pipeline.again import evolve, retrain
 from bcnet.pipeline.callbacks import Callbacks

@@ -12,9 +12,7 @@ from torch import nn
 
 from bcnet.errors import RunError
 from bcnet.pipeline.choice import Choice
-from bcnet.pipeline.figures import write_pictures
-from bcnet.pipeline.html import table_rows, write_page
-from bcnet.pipeline.result import Networks, result_document
+from bcnet.pipeline.result import Networks, result_document, table_rows
 from bcnet.pipeline.run_directory import write_plain
 from bcnet.pipeline.stages import Context, choose, evolve, find_prior, train_final, train_supernet
 from bcnet.searchers import Prior, SearchResult
@@ -101,14 +99,8 @@ def to_the_end(context: Context) -> SearchOutcome:
     networks = _train_all(context, choice.widths, supernet)
     document = result_document(context, networks, choice, found, supernet_skipped=skipped)
     directory, searched = context.directory, networks.searched
-
-    def write_report() -> None:
-        described = describe(context.subject.model, space, choice.widths, reference=settings.model)
-        write_plain(directory.file("architecture.json"), described)
-        write_pictures(directory.path, document)
-        write_page(directory.path, document, found)
-
-    context.world.on_lead(write_report)
+    described = describe(context.subject.model, space, choice.widths, reference=settings.model)
+    context.world.on_lead(lambda: write_plain(directory.file("architecture.json"), described))
     directory.write("result.json", document)
     return SearchOutcome(searched.network, searched.widths, found, directory.path, directory.read("result.json"))
 

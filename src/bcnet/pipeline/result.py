@@ -129,3 +129,9 @@ def versions() -> dict[str, str]:
         "pymoo": metadata.version("pymoo"),
         "cvxpy": metadata.version("cvxpy"),
     }
+
+
+def table_rows(document: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
+    """Key, label and figures of the networks in `result.json`, in the order in which they are shown."""
+    labels = {"original": "original", "uniform": "Uniform", "searched": "searched"}
+    return [(name, label, document["networks"][name]) for name, label in labels.items()]

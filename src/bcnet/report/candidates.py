@@ -1,0 +1,117 @@
+"""Accuracy against multiply-adds: the trained networks, and every evaluated candidate with its profile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bcnet.pipeline.score import score_text
+from bcnet.report.evidence import Evidence
+from bcnet.report.html import Chart, Markup, Section, figure, not_yet, paragraph
+from bcnet.report.look import PICKED, SEARCHED, colour, macs_axis, score_axis, spec
+from bcnet.report.profile import profile_chart, profile_figure
+from bcnet.report.trained import budget_layers, networks_chart
+
+
+def section(evidence: Evidence) -> Section:
+    """Both charts, and the profile that a click changes."""
+    title, body, charts = "Accuracy against multiply-adds", Markup(""), {}
+    if evidence.networks:
+        charts["networks"] = networks_chart(evidence)
+        label = "Test top-1 of the trained networks against their multiply-adds, with the budget"
+        caption = (
+            f"Networks {evidence.training}, on the test images; bars are 95 % intervals, the dashed line the budget."
+        )
+        body += figure("networks", label, caption)
+    if not evidence.searches:
+        return Section("candidates", title, body or not_yet("No network has been trained yet."), charts, "Accuracy")
+    if evidence.space is None or not evidence.evaluations:
+        return Section("candidates", title, body + not_yet("No candidate has been scored yet."), charts, "Accuracy")
+    charts |= {"candidates": candidates_chart(evidence), "profile": profile_chart(evidence)}
+    text = (
+        f"Each of the {len(evidence.evaluations):,} dots is a candidate: a width for every group, scored by the shared "
+        "weights of the supernet on training images held out from it. Scores of shared weights are lower than those of "
+        "trained networks, and mean something only beside each other. Hover or tap shows widths; a click shows the "
+        "candidate's profile below."
+    )
+    label = f"Scores of {len(evidence.evaluations)} candidates against their multiply-adds, with the front"
+    caption = (
+        "The line joins the front, candidates that no other beats in score at no more MACs; the ring is the network "
+        "that was trained, the diamond the profile shown below."
+    )
+    body += paragraph(text) + figure("candidates", label, caption) + profile_figure(evidence)
+    return Section("candidates", title, body, charts, "Accuracy")
+
+
+def candidates_chart(evidence: Evidence) -> Chart:
+    """Every candidate, the front, the budget, what was trained and what is shown."""
+    on_front = {c.widths for c in evidence.front}
+    population = evidence.settings.population
+    trained = evidence.networks.get("searched")
+    rows = [
+        {
+            "number": number,
+            "generation": number // population + 1,
+            "macs": c.cost.macs,
+            "params": c.cost.params,
+            "score": c.score,
+            "text": score_text(c.score, evidence.metric),
+            "widths": list(c.widths),
+            "front": c.widths in on_front,
+            "trained": trained is not None and c.widths == trained.widths,
+        }
+        for number, c in enumerate(evidence.evaluations)
+    ]
+    limit = [evidence.budget.macs] if evidence.budget is not None and evidence.budget.macs is not None else []
+    x = {"field": "macs", **macs_axis([*(c.cost.macs for c in evidence.evaluations), *limit])}
+    y = {"field": "score", **score_axis(evidence.metric, [c.score for c in evidence.evaluations])}
+    reference = evidence.space.reference.macs  # type: ignore[union-attr]
+    place = {"x": x, "y": y}
+    dots = {
+        "name": "dots",  # on top, so that the pointer meets them
+        "transform": [
+            {"calculate": "join(datum.widths, ', ')", "as": "list"},
+            {"calculate": f"datum.macs / {reference}", "as": "ratio"},
+        ],
+        "mark": {"type": "circle", "size": 34, "opacity": 0.5, "cursor": "pointer"},
+        "encoding": place
+        | {
+            "color": {"condition": {"test": "datum.front", "value": colour(SEARCHED)}, "value": colour("dot")},
+            "tooltip": _candidate_tooltip(),
+        },
+    }
+    line = {
+        "transform": [{"filter": "datum.front"}],
+        "mark": {"type": "line", "strokeWidth": 2, "color": colour(SEARCHED), "interpolate": "step-after"},
+        "encoding": place,
+    }
+    ring = {
+        "transform": [{"filter": "datum.trained"}],
+        "mark": {"type": "point", "size": 190, "strokeWidth": 2.5, "color": colour(SEARCHED), "filled": False},
+        "encoding": place,
+    }
+    diamond = {
+        "data": {"name": "picked", "values": [row for row in rows if row["trained"]] or rows[:1]},
+        "mark": {
+            "type": "point",
+            "shape": "diamond",
+            "size": 130,
+            "filled": True,
+            "fill": colour(PICKED),
+            "opacity": 1,
+        },
+        "encoding": place,
+    }
+    layers = [*budget_layers(evidence, x), line, ring, diamond, dots]
+    return spec("Score against multiply-adds", height=380, data={"name": "candidates", "values": rows}, layer=layers)
+
+
+def _candidate_tooltip() -> list[dict[str, Any]]:
+    return [
+        {"field": "number", "title": "candidate"},
+        {"field": "generation"},
+        {"field": "text", "title": "score"},
+        {"field": "macs", "format": ",", "title": "MACs"},
+        {"field": "ratio", "format": ".3f", "title": "of original"},
+        {"field": "params", "format": ",", "title": "parameters"},
+        {"field": "list", "title": "widths"},
+    ]

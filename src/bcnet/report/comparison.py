@@ -1,0 +1,238 @@
+"""Several runs side by side: their fronts, their results, and what differs in their settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bcnet.pipeline.score import score_text
+from bcnet.report.evidence import NETWORKS, Evidence
+from bcnet.report.html import NONE, Chart, Markup, Section, count, duration, figure, join, not_yet, paragraph, table
+from bcnet.report.look import (
+    SERIES,
+    SHAPES,
+    macs_axis,
+    names_axis,
+    percent_axis,
+    ratio_axis,
+    scale_of,
+    score_axis,
+    spec,
+)
+from bcnet.report.page import page
+from bcnet.report.provenance import flat
+
+Runs = Sequence[tuple[str, Evidence]]  # under names that tell them apart
+
+
+def comparison_page(evidences: Sequence[Evidence]) -> str:
+    """The page that compares runs, at least two, as HTML."""
+    runs = list(zip(run_names(evidences), evidences, strict=True))
+    sections = [_results(runs), _trained(runs), _fronts(runs), *_widths(runs), _settings(runs), _time(runs)]
+    subjects = list(dict.fromkeys(e.name for e in evidences))
+    title = f"{len(runs)} runs: {', '.join(subjects)}"
+    top = Markup("<h1>{}</h1>").format(title) + paragraph(_headline(runs), "headline") + _unfinished(runs)
+    return page(title, top, sections, "Made by bcnet from the files of the runs alone.")
+
+
+def run_names(evidences: Sequence[Evidence]) -> list[str]:
+    """The folders' names, with as much of the path before them as tells them apart."""
+    parts = [evidence.path.absolute().parts for evidence in evidences]
+    for length in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(p[-length:]) for p in parts]
+        if len(set(names)) == len(names):
+            return names
+    return [f"{name} ({number})" for number, name in enumerate(names, 1)]
+
+
+def _headline(runs: Runs) -> str:
+    trained = [(name, e.networks["searched"]) for name, e in runs if "searched" in e.networks]
+    if not trained:
+        return "None of the runs has trained the network it searched yet."
+    name, best = max(trained, key=lambda pair: pair[1].top1)
+    lean, least = min(trained, key=lambda pair: pair[1].cost.macs)
+    if name == lean:
+        return f"The most accurate and the cheapest is {name}: {best.top1:.2f} % test top-1, {best.cost.macs:,} MACs."
+    return (
+        f"The most accurate is {name} with {best.top1:.2f} % test top-1 at {best.cost.macs:,} MACs; the cheapest is "
+        f"{lean} with {least.top1:.2f} % at {least.cost.macs:,} MACs."
+    )
+
+
+def _unfinished(runs: Runs) -> Markup:
+    names = [name for name, evidence in runs if evidence.result is None]
+    if not names:
+        return Markup("")
+    return Markup('<div class="notice"><p>Not finished, and shown as far as they are: {}.</p></div>').format(
+        join((Markup("<strong>{}</strong>").format(name) for name in names), ", ")
+    )
+
+
+def _results(runs: Runs) -> Section:
+    rows = [
+        (name, n.label, f"{n.cost.macs:,}", f"{100 * n.cost.macs / e.space.reference.macs:.1f} %", f"{n.cost.params:,}",
+         f"{n.top1:.2f}", f"{n.images:,}")
+        for name, e in runs if e.space is not None
+        for n in (e.networks[key] for key in NETWORKS if key in e.networks)
+    ]  # fmt: skip
+    if not rows:
+        return Section("results", "Results", not_yet("No network has been trained to its end yet."))
+    head = ("run", "network", "MACs", "of original", "parameters", "test top-1 (%)", "test images")
+    strong = [number for number, row in enumerate(rows) if row[1] == NETWORKS["searched"]]
+    return Section("results", "Results", table(head, rows, "Networks of every run", texts=2, strong=strong))
+
+
+def _trained(runs: Runs) -> Section:
+    rows = [
+        {"run": name, "network": n.label, "macs": n.cost.macs, "params": n.cost.params, "top1": n.top1}
+        for name, e in runs
+        for n in e.networks.values()
+    ]
+    title = "Trained networks"
+    if not rows:
+        return Section("trained", title, not_yet("No network has been trained to its end yet."))
+    limits = [e.budget.macs for _, e in runs if e.budget is not None and e.budget.macs is not None]
+    shapes = scale_of(list(NETWORKS.values()), (), ("square", "triangle-up", "circle"))
+    chart = spec(
+        "Test top-1 against multiply-adds of the networks of every run",
+        height=260,
+        data={"values": rows},
+        mark={"type": "point", "filled": True, "size": 110, "opacity": 0.9},
+        encoding={
+            "x": {"field": "macs", **macs_axis([*(row["macs"] for row in rows), *limits], zero=True)},
+            "y": {"field": "top1", **percent_axis("test top-1 (%)", [row["top1"] for row in rows])},
+            "color": {"field": "run", "scale": _colours(runs), "legend": {"columns": 2}},
+            "shape": {"field": "network", "scale": shapes, "legend": {}},
+            "tooltip": [
+                {"field": "run"},
+                {"field": "network"},
+                {"field": "macs", "format": ",", "title": "MACs"},
+                {"field": "params", "format": ",", "title": "parameters"},
+                {"field": "top1", "format": ".2f", "title": "test top-1 (%)"},
+            ],
+        },
+    )
+    label = "Test top-1 of the trained networks of every run against their multiply-adds"
+    return Section(
+        "trained",
+        title,
+        figure("trained", label, "Trained to their end and looked at on the test images once."),
+        {"trained": chart},
+    )
+
+
+def _fronts(runs: Runs) -> Section:
+    title = "Fronts"
+    scored = [(name, e) for name, e in runs if e.front]
+    if not scored:
+        return Section("fronts", title, not_yet("No candidate has been scored yet."))
+    metrics = {e.metric for _, e in scored}
+    if len(metrics) > 1:
+        text = (
+            f"The runs rank candidates by different scores, {' and '.join(sorted(metrics))}: they cannot share an axis."
+        )
+        return Section("fronts", title, not_yet(text))
+    rows = [
+        {"run": name, "macs": c.cost.macs, "score": c.score, "text": score_text(c.score, e.metric),
+         "params": c.cost.params, "list": ", ".join(map(str, c.widths))}
+        for name, e in scored for c in e.front
+    ]  # fmt: skip
+    text = (
+        "The candidates of each run that no other of it beats in score at no more MACs, as its own supernet scored "
+        "them: fronts of differently trained supernets say little about each other."
+    )
+    chart = _front_chart(scored, rows)
+    label = f"Fronts of {len(scored)} runs: score against multiply-adds"
+    body = paragraph(text) + figure("fronts", label, "Hover or tap shows the widths of a candidate.")
+    return Section("fronts", title, body, {"fronts": chart})
+
+
+def _front_chart(runs: Runs, rows: list[dict[str, Any]]) -> Chart:
+    x = {"field": "macs", **macs_axis([row["macs"] for row in rows])}
+    y = {"field": "score", **score_axis(runs[0][1].metric, [row["score"] for row in rows])}
+    shade = {"field": "run", "type": "nominal", "scale": _colours(runs), "legend": {"columns": 2}}
+    names = [name for name, _ in runs]
+    shapes = {"field": "run", "scale": scale_of(names, (), _cycled(SHAPES, len(names))), "legend": {"columns": 2}}
+    tooltip = [
+        {"field": "run"},
+        {"field": "text", "title": "score"},
+        {"field": "macs", "format": ",", "title": "MACs"},
+        {"field": "params", "format": ",", "title": "parameters"},
+        {"field": "list", "title": "widths"},
+    ]
+    line = {"type": "line", "interpolate": "step-after", "strokeWidth": 2}
+    dots = {"type": "point", "filled": True, "size": 60, "opacity": 0.9}
+    return spec(
+        "Fronts of the runs",
+        height=360,
+        data={"values": rows},
+        layer=[
+            {"mark": line, "encoding": {"x": x, "y": y, "color": shade}},
+            {"mark": dots, "encoding": {"x": x, "y": y, "color": shade, "shape": shapes, "tooltip": tooltip}},
+        ],
+    )
+
+
+def _widths(runs: Runs) -> list[Section]:
+    """Kept ratios side by side, where the runs have the same groups."""
+    known = [(name, e, e.best) for name, e in runs if e.space is not None and e.best is not None]
+    groups = {tuple((g.name, g.max_width) for g in e.space.groups) for _, e, _ in known if e.space is not None}
+    if len(known) < 2 or len(groups) != 1:
+        return []
+    names = [name for name, _ in next(iter(groups))]
+    rows = [
+        {"run": name, "group": g.name, "width": w, "full": g.max_width, "ratio": w / g.max_width}
+        for name, e, best in known
+        if e.space is not None
+        for g, w in zip(e.space.groups, best, strict=True)
+    ]
+    x, y = {"field": "ratio", **ratio_axis()}, names_axis("group", names)
+    y["axis"] |= {"grid": True}
+    mine = [name for name, _, _ in known]
+    shapes = {"field": "run", "scale": scale_of(mine, (), _cycled(SHAPES, len(mine))), "legend": {"columns": 2}}
+    shade = {"field": "run", "scale": _colours([(name, e) for name, e, _ in known]), "legend": {"columns": 2}}
+    tooltip = [{"field": "run"}, {"field": "group"}, {"field": "width"}, {"field": "full", "title": "original"}]
+    chart = spec(
+        "Kept ratio of every group in every run",
+        rows=len(names),
+        data={"values": rows},
+        mark={"type": "point", "filled": True, "size": 80, "opacity": 0.9},
+        encoding={"x": x, "y": y, "color": shade, "shape": shapes, "tooltip": tooltip},
+    )
+    caption = "Trained widths, or the best so far where none are trained."
+    body = figure("widths", "Kept ratio of every group in every run", caption, tall=len(names) > 40)
+    return [Section("widths", "Kept widths", body, {"widths": chart})]
+
+
+def _settings(runs: Runs) -> Section:
+    settings = {name: flat(e.settings.model_dump(mode="json")) for name, e in runs}
+    keys = dict.fromkeys(key for values in settings.values() for key in values)
+    rows = [
+        (key, *(str(values.get(key, NONE)) for values in settings.values()))
+        for key in keys
+        if len({str(values.get(key)) for values in settings.values()}) > 1
+    ]
+    title = "Differing settings"
+    if not rows:
+        return Section("settings", title, paragraph("The runs have the same settings throughout."))
+    head = ("setting", *settings)
+    return Section("settings", title, table(head, rows, "Settings that differ between the runs", texts=len(head)))
+
+
+def _time(runs: Runs) -> Section:
+    stages = dict.fromkeys(stage for _, e in runs for stage in e.seconds)
+    rows = [(stage, *(duration(e.seconds[stage]) if stage in e.seconds else NONE for _, e in runs)) for stage in stages]
+    if not rows:
+        return Section("time", "Time", not_yet("No stage has ended yet."))
+    total = ("all stages", *(duration(sum(e.seconds.values())) for _, e in runs))
+    evaluated = ("candidates", *(count(len(e.evaluations)) for _, e in runs))
+    head = ("stage", *(name for name, _ in runs))
+    return Section("time", "Time", table(head, [*rows, evaluated], "Time spent per stage", total=total))
+
+
+def _colours(runs: Runs) -> dict[str, Any]:
+    return scale_of([name for name, _ in runs], _cycled(SERIES, len(runs)))
+
+
+def _cycled(values: Sequence[str], length: int) -> list[str]:
+    return [values[number % len(values)] for number in range(length)]

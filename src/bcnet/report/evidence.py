@@ -1,0 +1,250 @@
+"""Evidence: what a run directory holds so far, read without changing the run.
+
+A run that was stopped anywhere has some of it; what it has not reached is None or empty, and the report says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bcnet.errors import RunError
+from bcnet.pipeline.result_file import read_result
+from bcnet.pipeline.run_directory import RunDirectory, read_document, read_settings
+from bcnet.pipeline.settings import Settings
+from bcnet.report.curves import Curve
+from bcnet.searchers import Candidate, EvaluationStore, Prior
+from bcnet.searchers.result import pareto_front
+from bcnet.space import Budget, Cost, FixedDimension, LayerTerms, Polynomial, WidthGroup, Widths, WidthSpace
+from bcnet.space.cost import IntArray
+from bcnet.train import ChannelCounts, LossRecords, read_latest, read_tensors
+
+NETWORKS = {"original": "original", "uniform": "Uniform", "searched": "searched"}  # key in result.json: stage
+_FILES = {"original": "original", "uniform": "uniform", "searched": "final"}
+
+
+@dataclass(frozen=True)
+class Network:
+    """A final network, with its one look at the test set. `top1` is percent of `images`."""
+
+    label: str
+    widths: Widths
+    cost: Cost
+    top1: float
+    images: int
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a run directory holds so far.
+
+    `space` has groups, layers and costs, but no layouts. `evaluations` are in order. `curves` are training losses by
+    stage. `counts` has per group how often each channel was trained, `seconds` the time by stage.
+    """
+
+    path: Path
+    settings: Settings
+    space: WidthSpace | None = None
+    result: Mapping[str, Any] | None = None
+    prior: Prior | None = None
+    evaluations: tuple[Candidate, ...] = ()
+    networks: Mapping[str, Network] = field(default_factory=dict)
+    curves: Mapping[str, Curve] = field(default_factory=dict)
+    counts: tuple[IntArray, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    latency: Mapping[str, Any] | None = None
+
+    @property
+    def name(self) -> str:
+        """Model and data, for people: without the folders of this machine."""
+        kind, colon, place = self.settings.data.partition(":")
+        local = colon and kind != "hf"
+        return f"{self.settings.model} on {place.rstrip('/').rpartition('/')[2] if local else self.settings.data}"
+
+    @property
+    def searches(self) -> bool:
+        """Whether the run searches its widths; else they were given."""
+        return self.settings.widths is None
+
+    @property
+    def metric(self) -> str:
+        """What the scores of candidates are: "accuracy", "loss" or "own"."""
+        return self.settings.metric
+
+    @property
+    def training(self) -> str:
+        """How the networks that the run compares were made, in words."""
+        start = {"supernet": "the supernet's weights", "pretrained": "the model's own weights"}
+        origin = start.get(self.settings.final_from)
+        return "trained from scratch" if origin is None else f"fine-tuned from {origin}"
+
+    @property
+    def budget(self) -> Budget | None:
+        """The budget in absolute counts; None before the space is known."""
+        return None if self.space is None else self.settings.budget.resolve(self.space.reference)
+
+    @property
+    def front(self) -> tuple[Candidate, ...]:
+        """The candidates within the budget that no other beats in score at no more MACs."""
+        budget = self.budget
+        return () if budget is None else pareto_front(c for c in self.evaluations if budget.admits(c.cost))
+
+    @property
+    def best(self) -> Widths | None:
+        """The widths that were trained or given, else the best scored so far."""
+        if "searched" in self.networks:
+            return self.networks["searched"].widths
+        if self.settings.widths is not None:
+            return self.settings.widths
+        return self.front[-1].widths if self.front else None
+
+    @property
+    def whose(self) -> str:
+        """What `best` are the widths of, in words."""
+        if not self.searches:
+            return "the network of the given widths"
+        return "the searched network" if "searched" in self.networks else "the best candidate so far"
+
+    @property
+    def uniform(self) -> Widths | None:
+        """The Uniform baseline's widths under the run's budget."""
+        settings = self.settings
+        if self.space is None:
+            return None
+        return self.space.uniform(macs=settings.budget_macs, params=settings.budget_params)
+
+
+def read_evidence(path: str | Path) -> Evidence:
+    """Everything that the run directory `path` has to tell.
+
+    Raises:
+        RunError: it is no run directory, or a file in it is damaged.
+    """
+    folder = Path(path)
+    settings = read_settings(folder)
+    run = RunDirectory(folder, settings)
+    space = _space(run)
+    latency = folder / "latency.json"
+    return Evidence(
+        path=folder,
+        settings=settings,
+        space=space,
+        result=read_result(folder) if (folder / "result.json").exists() else None,
+        prior=None if space is None else _prior(run, space),
+        evaluations=() if space is None else _evaluations(run, space),
+        networks={} if space is None else _networks(run, space),
+        curves=_curves(run),
+        counts=_counts(run),
+        seconds=run.seconds(),
+        latency=read_document(latency) if latency.exists() else None,
+    )
+
+
+def _optional(run: RunDirectory, name: str) -> dict[str, Any] | None:
+    return run.read(name) if run.file(name).exists() else None
+
+
+def _space(run: RunDirectory) -> WidthSpace | None:
+    document = _optional(run, "space.json")
+    if document is None:
+        return None
+    try:
+        layers = tuple(LayerTerms.from_dict(layer) for layer in document["layers"])
+        return WidthSpace(
+            groups=tuple(
+                WidthGroup(g["name"], g["max_width"], g["unit"], tuple(g["choices"]), tuple(g["members"]))
+                for g in document["groups"]
+            ),
+            macs_terms=_total(layer.macs for layer in layers),
+            params_terms=_total(layer.params for layer in layers),
+            fixed=tuple(FixedDimension(**dimension) for dimension in document["fixed"]),
+            layers=layers,
+            original=Cost(document["macs"], document["params"]),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise RunError(
+            f"{run.file('space.json')} is not of this version: repeat the run's `bcnet search` command, which brings "
+            "it up to date and repeats nothing that is finished"
+        ) from None
+
+
+def _total(polynomials: Any) -> Polynomial:
+    terms: dict[tuple[int, ...], int] = {}
+    for polynomial in polynomials:
+        for groups, value in polynomial.terms.items():
+            terms[groups] = terms.get(groups, 0) + value
+    return Polynomial(dict(sorted(terms.items())))
+
+
+def _prior(run: RunDirectory, space: WidthSpace) -> Prior | None:
+    document = _optional(run, "prior.json")
+    return None if document is None else Prior.from_dict(document, space)
+
+
+def _evaluations(run: RunDirectory, space: WidthSpace) -> tuple[Candidate, ...]:
+    file = run.file("evaluations.sqlite")
+    if not file.exists() or not file.stat().st_size:
+        return ()
+    with EvaluationStore(file, space, run.settings.fingerprint()) as store:
+        return store.evaluations
+
+
+def _networks(run: RunDirectory, space: WidthSpace) -> dict[str, Network]:
+    networks = {}
+    for key, label in NETWORKS.items():
+        file = run.file(f"{_FILES[key]}.safetensors")
+        if file.exists():
+            _, state = read_tensors(file, run.identity(label))
+            widths = tuple(state["widths"])
+            networks[key] = Network(label, widths, space.cost(widths), 100 * state["top1"], state["count"])
+    return networks
+
+
+def _curves(run: RunDirectory) -> dict[str, Curve]:
+    files = {"supernet": ("records", "records", run.settings.supernet.epochs)}
+    files |= {
+        label: (f"{_FILES[key]}_losses", f"{label} losses", run.settings.final.epochs)
+        for key, label in NETWORKS.items()
+    }
+    curves = {}
+    for stage, (name, owner, epochs) in files.items():
+        file = run.file(f"{name}.safetensors")
+        if file.exists():
+            records = LossRecords.load(file, run.identity(owner))
+            curves[stage] = Curve.of(records.steps, records.losses, epochs, complete=True)
+        elif (unfinished := _unfinished(run, stage, epochs)) is not None:
+            curves[stage] = unfinished
+    return curves
+
+
+def _unfinished(run: RunDirectory, stage: str, epochs: int) -> Curve | None:
+    """The losses in the checkpoint of a stage that goes on, or was stopped."""
+    found = read_latest(run.path / "checkpoints" / f"{stage}.safetensors", run.identity(stage))
+    if found is None:
+        return None
+    tensors, state = found
+    steps, losses = (tensors[f"records:{part}"].numpy() for part in ("steps", "losses"))
+    if len(steps) == 0:
+        return None
+    return Curve.of(steps, losses, epochs * state["step"] / state["total"], complete=False)
+
+
+def _counts(run: RunDirectory) -> tuple[IntArray, ...]:
+    file = run.file("counts.safetensors")
+    return tuple(ChannelCounts.load(file, run.identity("counts"))) if file.exists() else ()
+
+
+def expected_macs(prior: Prior) -> float:
+    """Mean MACs of widths drawn from the prior, group by group independently (Eq. 14)."""
+    total = 0.0
+    for groups, value in prior.space.macs_terms.terms.items():
+        term = float(value)
+        for group in set(groups):
+            choices = np.array(prior.space.groups[group].choices, dtype=np.float64)
+            term *= float(prior.rows[group] @ choices ** groups.count(group))
+        total += term
+    return total

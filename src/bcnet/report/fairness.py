@@ -1,0 +1,90 @@
+"""How often every channel was trained: the supernet's fairness, measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bcnet.report.evidence import Evidence
+from bcnet.report.html import Chart, Markup, Section, figure, not_yet, paragraph, table
+from bcnet.report.look import SEARCHED, colour, spec
+from bcnet.space.cost import IntArray
+
+_TITLE = "Training of every channel"
+
+
+def section(evidence: Evidence) -> Section:
+    """Counts over the channels of each group, and what they say about fairness."""
+    if not evidence.counts or evidence.space is None:
+        return Section("fairness", _TITLE, not_yet("Channels are counted while the supernet trains."))
+    names = [group.name for group in evidence.space.groups]
+    counts = evidence.counts
+    label = "How often each channel was trained, along the channels of every group"
+    caption = "Counted while training, one line per group, from its first channel to its last; level lines are fair."
+    body = paragraph(_verdict(evidence)) + figure("fairness", label, caption) + _details(names, counts)
+    return Section("fairness", _TITLE, body, {"fairness": chart(names, counts)}, "Fairness")
+
+
+def _verdict(evidence: Evidence) -> str:
+    spreads = [int(c.max() - c.min()) for c in evidence.counts]
+    uneven = sum(spread > 0 for spread in spreads)
+    total = sum(int(c.sum()) for c in evidence.counts)
+    start = f"Paths that went through each channel: {total:,} counted in all, strategy {evidence.settings.strategy}. "
+    if not uneven:
+        return start + f"In all {len(spreads)} groups every channel was trained exactly as often as every other."
+    worst = max(float(c.max()) / max(1, int(c.min())) for c in evidence.counts)
+    return start + (
+        f"In {uneven} of {len(spreads)} groups some channels were trained more often than others, up to {worst:.3g} "
+        "times as often."
+    )
+
+
+def _details(names: list[str], counts: tuple[IntArray, ...]) -> Markup:
+    rows = [
+        (name, f"{len(c):,}", f"{c.min():,}", f"{c.max():,}", f"{c.max() - c.min():,}")
+        for name, c in zip(names, counts, strict=True)
+    ]
+    head = ("group", "channels", "fewest times", "most times", "difference")
+    inner = table(head, rows, "Times that the channels of each group were trained")
+    return Markup("<details><summary>Counts of every group</summary>{}</details>").format(inner)
+
+
+def runs_of(name: str, counts: IntArray) -> list[dict[str, Any]]:
+    """The counts along the channels, where they change: exact, and short where they are level."""
+    length = len(counts)
+    starts = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist()]
+    rows = [
+        {"group": name, "place": start / length, "channel": start + 1, "count": int(counts[start])} for start in starts
+    ]
+    return [*rows, {"group": name, "place": 1.0, "channel": length, "count": int(counts[-1])}]
+
+
+def chart(names: list[str], counts: tuple[IntArray, ...]) -> Chart:
+    """Stepped lines over the channels."""
+    rows = [row for name, c in zip(names, counts, strict=True) for row in runs_of(name, c)]
+    x = {
+        "field": "place",
+        "type": "quantitative",
+        "title": "place of the channel in its group",
+        "axis": {
+            "values": [0, 1],
+            "labelExpr": "datum.value ? 'last' : 'first'",
+            "labelAlign": {"expr": "datum.value ? 'right' : 'left'"},
+        },
+        "scale": {"domain": [0, 1]},
+    }
+    y = {"field": "count", "type": "quantitative", "title": "times trained", "scale": {"zero": True}}
+    tooltip = [{"field": "group"}, {"field": "channel"}, {"field": "count", "format": ",", "title": "times trained"}]
+    detail = {"field": "group", "type": "nominal"}
+    layers = [
+        {
+            "mark": {"type": "line", "interpolate": "step-after", "color": colour(SEARCHED), "opacity": 0.75},
+            "encoding": {"x": x, "y": y, "detail": detail},
+        },
+        {
+            "mark": {"type": "point", "filled": True, "size": 40, "color": colour(SEARCHED), "opacity": 0.75},
+            "encoding": {"x": x, "y": y, "tooltip": tooltip},
+        },
+    ]
+    return spec("Times each channel was trained", height=150, data={"values": rows}, layer=layers)

@@ -1,0 +1,145 @@
+"""Progress of the search: what every generation found."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from bcnet.pipeline.score import score_text
+from bcnet.report.evidence import Evidence
+from bcnet.report.html import Chart, Section, figure, not_yet, paragraph
+from bcnet.report.look import SEARCHED, colour, score_axis, spec
+from bcnet.searchers import Candidate
+from bcnet.searchers.result import hypervolume, pareto_front
+
+_TITLE = "Progress of the search"
+
+
+def section(evidence: Evidence) -> Section:
+    """Scores and hypervolume by generation."""
+    rows = generation_rows(evidence)
+    if not rows:
+        return Section("progress", _TITLE, not_yet("The search has not begun."))
+    settings, last = evidence.settings, rows[-1]
+    said = partial(score_text, metric=evidence.metric)
+    text = (
+        f"{len(rows)} of {settings.generations} generations of {settings.population} candidates. The first, drawn from "
+        f"the prior, had {said(rows[0]['best'])} at best and {said(rows[0]['median'])} in the median; the last median "
+        f"is {said(last['median'])}, the best of all {said(last['best'])}."
+    )
+    body = paragraph(text) + figure(
+        "scores",
+        "Best, median and spread of the scores by generation",
+        "Line with dots: median of the generation; band: its middle half; light band: all of it; "
+        "stepped line: best so far. Later generations also look for cheaper networks, so that their medians may fall.",
+    )
+    body += figure(
+        "hypervolume",
+        "Hypervolume of the front by generation",
+        "Hypervolume: the area under the front, above the lowest score of the first generation, over MACs from none to "
+        "all of the budget. It never falls; where it stays flat the search finds nothing new.",
+    )
+    return Section(
+        "progress",
+        _TITLE,
+        body,
+        {"scores": scores_chart(rows, evidence.metric), "hypervolume": hypervolume_chart(rows)},
+        "Progress",
+    )
+
+
+def generation_rows(evidence: Evidence) -> list[dict[str, Any]]:
+    """Scores and hypervolume of each generation of candidates within the budget."""
+    budget, size = evidence.budget, evidence.settings.population
+    if budget is None or not evidence.evaluations or evidence.space is None:
+        return []
+    limit = budget.macs if budget.macs is not None else evidence.space.cost(evidence.space.full).macs
+    assert isinstance(limit, int)
+    lowest = min(c.score for c in evidence.evaluations[:size])
+    front: tuple[Candidate, ...] = ()
+    rows, best = [], float("-inf")
+    for start in range(0, len(evidence.evaluations), size):
+        generation = evidence.evaluations[start : start + size]
+        front = pareto_front([*front, *(c for c in generation if budget.admits(c.cost))])
+        low, lower, median, upper, high = np.percentile([c.score for c in generation], (0, 25, 50, 75, 100)).tolist()
+        best = max(best, high)
+        rows.append(
+            {
+                "generation": start // size + 1,
+                "best": best,
+                "low": low,
+                "lower": lower,
+                "median": median,
+                "upper": upper,
+                "high": high,
+                "hypervolume": hypervolume(front, lowest, limit),
+            }
+        )
+    return rows
+
+
+def scores_chart(rows: list[dict[str, Any]], metric: str) -> Chart:
+    """Best so far, median and spread."""
+    x = {
+        "field": "generation",
+        "type": "quantitative",
+        "title": "generation",
+        "axis": {"tickMinStep": 1, "format": "d"},
+        "scale": {"nice": False, "zero": False},
+    }
+    y = score_axis(metric, [row[end] for row in rows for end in ("low", "high")])
+    tooltip = [
+        {"field": "generation"},
+        *({"field": f, "format": ".4g" if metric == "own" else ".2f" if metric == "accuracy" else ".4f", "title": t} for f, t in (
+            ("best", "best so far"), ("high", "best of it"), ("upper", "upper quartile"), ("median", "median"),
+            ("lower", "lower quartile"), ("low", "worst of it"),
+        )),
+    ]  # fmt: skip
+    line = {"type": "line"}
+    band = {"type": "area", "color": colour(SEARCHED)}
+    layers = [
+        {
+            "mark": {**band, "opacity": 0.12},
+            "encoding": {"x": x, "y": {"field": "low", **y}, "y2": {"field": "high"}},
+        },
+        {
+            "mark": {**band, "opacity": 0.25},
+            "encoding": {"x": x, "y": {"field": "lower", **y}, "y2": {"field": "upper"}},
+        },
+        {
+            "mark": {**line, "interpolate": "step-after", "color": colour("ink"), "strokeWidth": 1.5},
+            "encoding": {"x": x, "y": {"field": "best", **y}},
+        },
+        {
+            "mark": {
+                "type": "line",
+                "color": colour(SEARCHED),
+                "strokeWidth": 2,
+                "point": {"size": 30, "fill": colour(SEARCHED)},
+            },
+            "encoding": {"x": x, "y": {"field": "median", **y}},
+        },
+        {
+            "mark": {"type": "rule", "opacity": 0, "strokeWidth": 8},
+            "encoding": {"x": x, "tooltip": tooltip},
+        },
+    ]
+    return spec("Scores by generation", height=240, data={"values": rows}, layer=layers)
+
+
+def hypervolume_chart(rows: list[dict[str, Any]]) -> Chart:
+    """Hypervolume of the front."""
+    x = {
+        "field": "generation",
+        "type": "quantitative",
+        "title": "generation",
+        "axis": {"tickMinStep": 1, "format": "d"},
+        "scale": {"nice": False, "zero": False},
+    }
+    y = {"field": "hypervolume", "type": "quantitative", "title": "hypervolume"}
+    tooltip = [{"field": "generation"}, {"field": "hypervolume", "format": ".3f"}]
+    mark = {"type": "line", "color": colour("green"), "strokeWidth": 2, "point": {"size": 40, "fill": colour("green")}}
+    encoding = {"x": x, "y": {**y, "scale": {"zero": False}}, "tooltip": tooltip}
+    return spec("Hypervolume by generation", height=130, data={"values": rows}, mark=mark, encoding=encoding)

@@ -1,0 +1,111 @@
+"""The prior as a heat map, group by width, with its certificate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bcnet.report.evidence import Evidence, expected_macs
+from bcnet.report.html import Chart, Section, figure, listing, not_yet, paragraph
+from bcnet.report.look import SEARCHED, colour, names_axis, ratio_axis, spec
+from bcnet.searchers import Prior
+from bcnet.space import Widths
+
+_TITLE = "Prior over widths"
+_DIGITS = 5
+
+
+def section(evidence: Evidence) -> Section:
+    """The heat map, and how good the prior provably is."""
+    prior = evidence.prior
+    if prior is None:
+        return Section("prior", _TITLE, not_yet("The prior is learnt when the supernet is trained."))
+    text = (
+        "What the supernet's training losses say about each width, under the budget: the first generation of the "
+        "search is drawn from these distributions. The fuller the colour, the likelier; each row adds up to one."
+    )
+    label = f"Probability of every width in each of {len(prior.rows)} groups"
+    caption = "Columns are kept ratios of the group's width; hover says the width and its potential error."
+    if "searched" in evidence.networks:
+        caption += " The dot is the width that was trained."
+    rows = cells(prior)
+    body = paragraph(text) + figure("prior", label, caption, tall=len(prior.rows) > 40) + certificate(prior)
+    return Section("prior", _TITLE, body, {"prior": chart(prior, rows, _trained(evidence))}, "Prior")
+
+
+def certificate(prior: Prior) -> Any:
+    """Objective, bound and gap of the optimum, and the expected cost of what is sampled."""
+    spans = sum(float(error.max() - error.min()) for error in prior.errors)
+    optimum = prior.lower_bound + prior.gap * spans
+    objective = sum(float(row @ error) for row, error in zip(prior.rows, prior.errors, strict=True))
+    macs = expected_macs(prior)
+    facts = {
+        "least expected error found": f"{optimum:.{_DIGITS}f}",
+        "no prior can have less than": f"{prior.lower_bound:.{_DIGITS}f}",
+        "gap": f"{100 * prior.gap:.4f} % of the attainable range",
+        "expected error of the prior above": f"{objective:.{_DIGITS}f}",
+        "its expected MACs": f"{macs:,.0f}",
+        "widths it weighs per group": f"{prior.effective_widths:.2f} (effective number)",
+    }
+    if prior.budget.macs is not None:
+        facts["its expected MACs"] += f", {100 * macs / prior.budget.macs:.2f} % of the budget"
+    explained = (
+        "The certificate: the optimum puts almost all weight on one width per group, and its samples would all be the "
+        "same. The prior above is the optimum softened until its samples differ, which costs the difference of the two "
+        "expected errors. Errors are mean training losses, against the running mean."
+    )
+    return listing(facts) + paragraph(explained)
+
+
+def _trained(evidence: Evidence) -> Widths | None:
+    return evidence.networks["searched"].widths if "searched" in evidence.networks else None
+
+
+def cells(prior: Prior) -> list[dict[str, Any]]:
+    """One row per group and width: `start` and `end` are the kept ratios that the cell spans."""
+    rows = []
+    for group, chances, errors in zip(prior.space.groups, prior.rows, prior.errors, strict=True):
+        before = 0.0
+        for width, chance, error in zip(group.choices, chances.tolist(), errors.tolist(), strict=True):
+            end = width / group.max_width
+            cell = {"group": group.name, "width": width, "start": before, "end": end}
+            rows.append(cell | {"chance": round(chance, 6), "error": round(error, _DIGITS)})
+            before = end
+    return rows
+
+
+def chart(prior: Prior, rows: list[dict[str, Any]], trained: Widths | None) -> Chart:
+    """Cells shaded by their probability."""
+    x, y = ratio_axis(), names_axis("group", [group.name for group in prior.space.groups])
+    x["axis"] |= {"grid": False}
+    cell = {
+        "mark": {"type": "rect", "fill": colour(SEARCHED), "stroke": colour("grid"), "strokeWidth": 0.5},
+        "encoding": {
+            "x": {"field": "start", **x},
+            "x2": {"field": "end"},
+            "y": y,
+            "fillOpacity": {
+                "field": "chance",
+                "type": "quantitative",
+                "scale": {"type": "sqrt", "domain": [0, 1], "range": [0, 1]},
+                "legend": None,
+            },
+            "tooltip": [
+                {"field": "group"},
+                {"field": "width"},
+                {"field": "chance", "format": ".2%", "title": "probability"},
+                {"field": "error", "title": "potential error"},
+            ],
+        },
+    }
+    layers = [cell]
+    if trained is not None:
+        chosen = dict(zip((group.name for group in prior.space.groups), trained, strict=True))
+        marks = [
+            {"group": cell["group"], "middle": (cell["start"] + cell["end"]) / 2}
+            for cell in rows
+            if cell["width"] == chosen[cell["group"]]
+        ]
+        dot = {"type": "point", "shape": "circle", "filled": True, "size": 40, "color": colour("orange"), "opacity": 1}
+        encoding = {"x": {"field": "middle", **x}, "y": y}
+        layers.append({"data": {"values": marks}, "mark": dot, "encoding": encoding})
+    return spec("Probability of every width", rows=len(prior.rows), data={"values": rows}, layer=layers)

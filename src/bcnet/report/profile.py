@@ -1,0 +1,98 @@
+"""The profile of a candidate: the kept ratio of every group beside the original and Uniform."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from bcnet.pipeline.score import score_text
+from bcnet.report.evidence import Evidence
+from bcnet.report.html import Chart, Markup, figure, join
+from bcnet.report.look import PICKED, UNIFORM, colour, names_axis, ratio_axis, spec
+from bcnet.space import Widths, WidthSpace
+
+_LISTED = 12  # of the front, in the menu
+
+
+def profile_rows(space: WidthSpace, widths: Widths, uniform: Widths) -> list[dict[str, Any]]:
+    """One row per group: its width beside the original's and Uniform's."""
+    return [
+        {"group": g.name, "full": g.max_width, "width": w, "ratio": w / g.max_width, "uniform": u / g.max_width}
+        for g, w, u in zip(space.groups, widths, uniform, strict=True)
+    ]
+
+
+def profile_chart(evidence: Evidence) -> Chart:
+    """Kept ratio of every group of one candidate beside the original; the page exchanges the rows."""
+    space, best, uniform = evidence.space, evidence.best, evidence.uniform
+    assert space is not None
+    assert uniform is not None
+    rows = profile_rows(space, best or evidence.evaluations[0].widths, uniform)
+    x, y = ratio_axis(), names_axis("group", [group.name for group in space.groups])
+    tooltip = [
+        {"field": "group"},
+        {"field": "width"},
+        {"field": "full", "title": "original"},
+        {"field": "ratio", "format": ".1%", "title": "kept"},
+        {"field": "uniform", "format": ".1%", "title": "Uniform keeps"},
+    ]
+    bars = {
+        "transform": [{"calculate": "1", "as": "one"}],
+        "mark": {"type": "bar", "height": {"band": 0.8}, "color": colour("bar")},
+        "encoding": {"x": {"field": "one", **x}, "y": y, "tooltip": tooltip},
+    }
+    kept = {
+        "mark": {"type": "bar", "height": {"band": 0.5}, "color": colour(PICKED)},
+        "encoding": {"x": {"field": "ratio", **x}, "y": y, "tooltip": tooltip},
+    }
+    ticks = {
+        "mark": {"type": "tick", "thickness": 2.5, "color": colour(UNIFORM), "height": {"band": 0.9}},
+        "encoding": {"x": {"field": "uniform", **x}, "y": y},
+    }
+    numbers = {
+        "name": "widths",
+        "transform": [{"calculate": "datum.width + ' of ' + datum.full", "as": "text"}],
+        "mark": {"type": "text", "align": "left", "dx": 6},
+        "encoding": {"x": {"value": "width"}, "y": y, "text": {"field": "text"}},
+    }
+    return spec(
+        "Kept ratio of every group of the candidate",
+        rows=len(rows),
+        data={"name": "profile", "values": rows},
+        layer=[bars, kept, ticks, numbers],
+    )
+
+
+def profile_figure(evidence: Evidence) -> Markup:
+    """The menu of candidates, and the place of the chart."""
+    caption = "Widths of the candidate beside the original (grey) and Uniform (tick)."
+    label = "Kept ratio of every group of the candidate that is chosen"
+    return _picker(evidence) + figure("profile", label, caption, tall=len(evidence.evaluations[0].widths) > 40)
+
+
+def profile_data(evidence: Evidence) -> dict[str, Any]:
+    """What the page's script needs to show the profile of any candidate: the groups with full and Uniform widths."""
+    if evidence.space is None or evidence.uniform is None:
+        return {}
+    space = evidence.space
+    return {"groups": profile_rows(space, space.full, evidence.uniform), "reference": space.reference.macs}
+
+
+def _picker(evidence: Evidence) -> Markup:
+    """A menu of candidates for those who cannot click dots, and a line that says which one is shown."""
+    numbers = {c.widths: number for number, c in enumerate(evidence.evaluations)}
+    front = evidence.front
+    step = max(1, math.ceil(len(front) / _LISTED))
+    listed = front[::-1][::step]
+    options = []
+    trained = evidence.networks.get("searched")
+    if trained is not None and trained.widths in numbers:
+        options.append((numbers[trained.widths], "the one that was trained"))
+    options += [
+        (numbers[c.widths], f"front: {score_text(c.score, evidence.metric)} at {c.cost.macs:,} MACs") for c in listed
+    ]
+    options = options or [(0, "the first one")]
+    return Markup(
+        '<p class="picker"><label>Profile of <select id="pick">{}</select></label> '
+        '<output id="picked" for="pick"></output></p>'
+    ).format(join(Markup('<option value="{}">{}</option>').format(number, text) for number, text in options))

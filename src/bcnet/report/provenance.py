@@ -1,0 +1,91 @@
+"""Where the figures come from: time per stage, configuration, seed, versions, hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bcnet.report.evidence import Evidence
+from bcnet.report.html import NONE, Markup, Section, duration, join, listing, not_yet, table
+
+_STAGES = {
+    "supernet": "train the supernet",
+    "prior": "learn the prior",
+    "evolution": "search",
+    "rescore": "score the best again",
+    "original": "train the original",
+    "Uniform": "train Uniform",
+    "searched": "train the searched network",
+}
+
+
+def time_section(evidence: Evidence) -> Section:
+    """Seconds of every stage, as bars in a table."""
+    seconds = evidence.seconds
+    if not seconds:
+        return Section("time", "Time", not_yet("No stage has ended yet."))
+    longest, whole = max(seconds.values()), sum(seconds.values())
+    rows = join(
+        Markup(
+            '<tr><th scope="row">{}</th><td class="number">{}</td><td class="number">{:.0f} %</td>'
+            '<td class="bar"><span style="width:{:.2f}%"></span></td></tr>'
+        ).format(_STAGES.get(stage, stage), duration(taken), 100 * taken / whole, 100 * taken / longest)
+        for stage, taken in seconds.items()
+    )
+    foot = Markup('<tr><th scope="row">all stages</th><td class="number">{}</td><td></td><td></td></tr>')
+    body = Markup(
+        '<div class="scroll"><table class="bars"><caption>Time spent per stage, over all resumes</caption>'
+        "<tbody>{}</tbody><tfoot>{}</tfoot></table></div>"
+    ).format(rows, foot.format(duration(whole)))
+    return Section("time", "Time", body)
+
+
+def configuration_section(evidence: Evidence) -> Section:
+    """Settings as they are stored, versions and hardware, and what could not be searched."""
+    settings = flat(evidence.settings.model_dump(mode="json"))
+    rows = [(key, _plain(value)) for key, value in settings.items()]
+    body = listing(_machine(evidence))
+    body += _folded("Every setting", table(("setting", "value"), rows, "Settings of the run", texts=2))
+    fixed = _fixed(evidence)
+    if fixed:
+        body += _folded("What was held at full width, and why", fixed)
+    return Section("configuration", "Configuration", body)
+
+
+def flat(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings under dotted keys."""
+    result: dict[str, Any] = {}
+    for key, value in document.items():
+        if isinstance(value, Mapping):
+            result |= flat(value, f"{prefix}{key}.")
+        else:
+            result[f"{prefix}{key}"] = value
+    return result
+
+
+def _machine(evidence: Evidence) -> dict[str, Any]:
+    result, settings = evidence.result or {}, evidence.settings
+    facts: dict[str, Any] = {"seed": settings.seed, "budget": str(settings.budget), "strategy": settings.strategy}
+    device = result.get("device", {"name": settings.device, "threads": settings.threads})
+    facts["device"] = f"{device['name']}, {device['threads']} threads"
+    facts["precision"] = settings.final.precision
+    facts["epochs"] = f"supernet {settings.supernet.epochs}, networks {settings.final.epochs}"
+    return facts | dict(result.get("versions", {}))
+
+
+def _fixed(evidence: Evidence) -> Markup:
+    if evidence.space is None or not evidence.space.fixed:
+        return Markup("")
+    rows = [(f.name, f.dim, f.size, f.reason, f.remedy) for f in evidence.space.fixed]
+    head = ("parameter", "dimension", "size", "why", "what to do")
+    return table(head, rows, "Dimensions held at full width", texts=5)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value)) or "none"
+    return NONE if value is None else str(value)
+
+
+def _folded(summary: str, body: Markup) -> Markup:
+    return Markup("<details><summary>{}</summary>{}</details>").format(summary, body)

@@ -1,0 +1,30 @@
+"""The report of one run, finished or not."""
+
+from __future__ import annotations
+
+from bcnet.report import candidates, fairness, generations, heat, layers, losses, provenance, ratios, stages
+from bcnet.report.evidence import Evidence
+from bcnet.report.html import Markup, paragraph
+from bcnet.report.page import page
+from bcnet.report.profile import profile_data
+from bcnet.report.summary import facts, headline, results, tiles
+
+
+def report_page(evidence: Evidence) -> str:
+    """The page about a run as HTML."""
+    sections = [results(evidence), candidates.section(evidence), ratios.section(evidence), layers.section(evidence)]
+    if evidence.searches:
+        sections += [generations.section(evidence), heat.section(evidence)]
+    sections.append(losses.section(evidence))
+    if evidence.searches:
+        sections.append(fairness.section(evidence))
+    sections += [provenance.time_section(evidence), provenance.configuration_section(evidence)]
+    top = Markup("<h1>{}</h1>").format(evidence.name) + paragraph(headline(evidence), "headline")
+    top += stages.unfinished(evidence) + tiles(evidence) + facts(evidence)
+    return page(evidence.name, top, sections, _footer(evidence), profile_data(evidence))
+
+
+def _footer(evidence: Evidence) -> str:
+    version = (evidence.result or {}).get("versions", {}).get("bcnet")
+    made = f"Made by bcnet {version}" if version else "Made by bcnet"
+    return f"{made} from the files of the run alone; MACs are multiply-adds of convolutions and linear layers."

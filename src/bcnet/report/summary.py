@@ -1,0 +1,144 @@
+"""The top of the page: what was searched and gained, in one sentence, in figures, and in a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bcnet.pipeline.score import fresh_score_text, score_text
+from bcnet.report.evidence import NETWORKS, Evidence, Network
+from bcnet.report.html import MINUS, Markup, Section, count, duration, join, listing, paragraph, points, table
+from bcnet.report.trained import chance, interval
+
+
+def headline(evidence: Evidence) -> str:
+    """One sentence: what was searched, and what was gained or what has been found so far."""
+    networks = evidence.networks
+    how = f"searched under a budget of {evidence.settings.budget}" if evidence.searches else "narrowed to given widths"
+    start = f"{evidence.name}, {how}: "
+    if evidence.space is None:
+        return f"{start}the run has not traced its network yet."
+    if evidence.result is None or "searched" not in networks:
+        return start + _so_far(evidence)
+    searched, original = networks["searched"], networks["original"]
+    text = (
+        f"{_share(searched.cost.macs, original.cost.macs)} of the multiply-adds and "
+        f"{_share(searched.cost.params, original.cost.params)} of the parameters, at {searched.top1:.2f} % test top-1 "
+        f"against {original.top1:.2f} % of the original"
+    )
+    uniform = networks.get("uniform")
+    return start + text + (f" and {uniform.top1:.2f} % of Uniform narrowing." if uniform else ".")
+
+
+def _so_far(evidence: Evidence) -> str:
+    if not evidence.searches:
+        return "unfinished; the network of these widths is not trained yet."
+    if not evidence.evaluations:
+        return "no candidate has been scored yet."
+    best = max(evidence.evaluations, key=lambda c: (evidence.budget.admits(c.cost), c.score))  # type: ignore[union-attr]
+    share = _share(best.cost.macs, evidence.space.reference.macs)  # type: ignore[union-attr]
+    return (
+        f"unfinished; {len(evidence.evaluations):,} candidates scored so far, the best one "
+        f"{score_text(best.score, evidence.metric)} at {share} of the multiply-adds."
+    )
+
+
+def tiles(evidence: Evidence) -> Markup:
+    """The gain in a few large figures; nothing before the searched network is trained."""
+    networks = evidence.networks
+    if not {"searched", "original"} <= set(networks):
+        return Markup("")
+    searched, original = networks["searched"], networks["original"]
+    figures = {
+        "multiply-adds": (_change(searched.cost.macs, original.cost.macs), _from_to(original, searched, "macs")),
+        "parameters": (_change(searched.cost.params, original.cost.params), _from_to(original, searched, "params")),
+        "test top-1": (points(searched.top1 - original.top1), f"{original.top1:.2f} % → {searched.top1:.2f} %"),
+    }
+    if "uniform" in networks:
+        uniform = networks["uniform"]
+        figures["against Uniform"] = (
+            points(searched.top1 - uniform.top1),
+            f"{uniform.top1:.2f} % at {count(uniform.cost.macs)}",
+        )
+    return Markup('<ul class="tiles">{}</ul>').format(
+        join(
+            Markup("<li><span>{}</span><strong>{}</strong><small>{}</small></li>").format(name, change, detail)
+            for name, (change, detail) in figures.items()
+        )
+    )
+
+
+def results(evidence: Evidence) -> Section:
+    """The final networks, side by side."""
+    networks = [evidence.networks[key] for key in NETWORKS if key in evidence.networks]
+    if evidence.space is None or not networks:
+        missing = "No network has been trained to its end yet: that comes last, after the search."
+        return Section("results", "Result", paragraph(missing, "missing"))
+    full = evidence.space.reference
+    rows = [
+        (
+            n.label,
+            f"{n.cost.macs:,}",
+            _share(n.cost.macs, full.macs),
+            f"{n.cost.params:,}",
+            _share(n.cost.params, full.params),
+            f"{n.top1:.2f}",
+            "{:.2f} to {:.2f}".format(*interval(n)),
+        )
+        for n in networks
+    ]
+    head = ("network", "MACs", "of original", "parameters", "of original", "test top-1 (%)", "95 % interval")
+    strong = [number for number, n in enumerate(networks) if n.label == NETWORKS["searched"]]
+    body = table(head, rows, f"Networks {evidence.training} by the same recipe", strong=strong)
+    return Section("results", "Result", body + _reading(evidence.networks, networks[0].images) + _selection(evidence))
+
+
+def _reading(networks: Mapping[str, Network], images: int) -> Markup:
+    text = f"Top-1 is the share of the {images:,} test images that were classified right, looked at once. "
+    if {"searched", "uniform"} <= set(networks):
+        searched, uniform = networks["searched"], networks["uniform"]
+        left = chance(searched, uniform)
+        verdict = "more" if abs(searched.top1 - uniform.top1) > left else "no more"
+        text += (
+            f"The searched network differs from Uniform by {points(searched.top1 - uniform.top1)} points: {verdict} "
+            f"than the {left:.2f} points that this many images leave to chance. One seed cannot say more."
+        )
+    return paragraph(text)
+
+
+def _selection(evidence: Evidence) -> Markup:
+    if evidence.result is None or evidence.result["search"] is None:
+        return Markup("")
+    found = evidence.result["search"]
+    return paragraph(
+        f"The chosen widths scored {score_text(found['score'], evidence.metric)} in the search, and "
+        f"{fresh_score_text(found)} on {found['fresh_images']:,} training images that took no part in it: the first "
+        "figure was selected for being high, the second was not."
+    )
+
+
+def facts(evidence: Evidence) -> Markup:
+    """The run in a line of names and values."""
+    items: dict[str, Any] = {"seed": evidence.settings.seed}
+    if evidence.searches:
+        items["evaluated"] = f"{len(evidence.evaluations):,} candidates"
+    if evidence.space is not None:
+        items |= {
+            "width groups": len(evidence.space.groups),
+            "original": f"{count(evidence.space.reference.macs)} MACs",
+        }
+    if evidence.seconds:
+        items["time"] = duration(sum(evidence.seconds.values()))
+    return listing(items)
+
+
+def _share(value: int, whole: int) -> str:
+    return f"{value / whole:.1%}".replace("%", " %")
+
+
+def _change(value: int, before: int) -> str:
+    return f"{value / before - 1:+.0%}".replace("-", MINUS).replace("%", " %")
+
+
+def _from_to(before: Network, after: Network, cost: str) -> str:
+    return f"{count(getattr(before.cost, cost))} → {count(getattr(after.cost, cost))}"

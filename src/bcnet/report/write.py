@@ -1,0 +1,67 @@
+"""Writing reports, and the searches and trainings that end with one."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import ParamSpec, Protocol, TypeVar
+
+from bcnet import pipeline
+from bcnet.distributed import leads
+from bcnet.train import write_atomic
+
+
+class _HasRun(Protocol):
+    @property
+    def run_dir(self) -> Path: ...
+
+
+_P = ParamSpec("_P")
+_Outcome = TypeVar("_Outcome", bound=_HasRun)
+
+
+def write_report(run: str | Path) -> Path:
+    """Write `report.html` of the run directory `run`, be it finished or not, and its pictures; the page's path.
+
+    Raises:
+        RunError: it is no run directory, a file in it is damaged, or cannot be written.
+    """
+    from bcnet.report.evidence import read_evidence
+    from bcnet.report.pictures import write_pictures
+    from bcnet.report.single import report_page
+
+    evidence = read_evidence(run)
+    path = evidence.path / "report.html"
+    write_atomic(path, report_page(evidence).encode())
+    write_pictures(evidence)
+    return path
+
+
+def write_comparison(runs: Sequence[str | Path], path: str | Path) -> Path:
+    """Write a page that sets `runs`, two or more, side by side.
+
+    Raises:
+        RunError: one is no run directory, a file in it is damaged, or the page cannot be written.
+    """
+    from bcnet.report.comparison import comparison_page
+    from bcnet.report.evidence import read_evidence
+
+    target = Path(path)
+    write_atomic(target, comparison_page([read_evidence(run) for run in runs]).encode())
+    return target
+
+
+def _reported(course: Callable[_P, _Outcome]) -> Callable[_P, _Outcome]:
+    @functools.wraps(course)
+    def with_report(*args: _P.args, **kwargs: _P.kwargs) -> _Outcome:
+        outcome = course(*args, **kwargs)
+        if leads():
+            write_report(outcome.run_dir)
+        return outcome
+
+    return with_report
+
+
+search, retrain = _reported(pipeline.search), _reported(pipeline.retrain)
+train_supernet, evolve = _reported(pipeline.train_supernet), _reported(pipeline.evolve)

@@ -1,0 +1,14 @@
+import pytest
+from tiny_job import tiny_search
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """A finished run with its report."""
+    return tiny_search(tmp_path_factory.mktemp("reports") / "whole")
+
+
+@pytest.fixture(scope="session")
+def other(tmp_path_factory):
+    """Another one, of other settings."""
+    return tiny_search(tmp_path_factory.mktemp("reports") / "other", seed=1, strategy="unilateral")

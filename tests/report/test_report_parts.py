@@ -1,0 +1,168 @@
+"""What the parts of a report say, against the run itself."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from bcnet.report import layers, look
+from bcnet.report.curves import Curve
+from bcnet.report.evidence import expected_macs, read_evidence
+from bcnet.report.fairness import runs_of
+from bcnet.report.generations import generation_rows
+from bcnet.report.heat import cells
+from bcnet.report.html import count, duration, table
+from bcnet.report.losses import section as losses_section
+from bcnet.report.profile import profile_rows
+from bcnet.report.ratios import layer_rows
+
+
+@pytest.fixture(scope="module")
+def evidence(finished):
+    return read_evidence(finished.run_dir)
+
+
+def test_evidence_is_what_the_run_found(finished, evidence):
+    assert evidence.evaluations == finished.found.evaluations
+    assert evidence.front == finished.found.front
+    assert evidence.budget == finished.found.budget
+    assert evidence.space.reference == finished.found.reference
+    networks = finished.result["networks"]
+    for key, network in evidence.networks.items():
+        assert list(network.widths) == networks[key]["widths"]
+        assert network.top1 == pytest.approx(networks[key]["test_top1"])
+        assert tuple(network.cost) == (networks[key]["macs"], networks[key]["params"])
+    assert list(evidence.uniform) == networks["uniform"]["widths"]
+    assert evidence.best == finished.widths
+
+
+def test_layers_add_up_to_the_networks(finished, evidence):
+    rows = layers.layer_rows(evidence.space, finished.widths)
+    whole, networks = layers.total(rows), finished.result["networks"]
+    for cost in ("macs", "params"):
+        assert getattr(whole, cost) == (networks["original"][cost], networks["searched"][cost])
+    assert [(row.name, row.group, row.width) for row in rows if row.width] == [
+        ("first.0", "first.0", (8, finished.widths[0])),
+        ("second.0", "second.0", (12, finished.widths[1])),
+        ("head", "", (3, 3)),
+    ]
+
+
+def test_kept_ratios_are_those_of_the_widths(finished, evidence):
+    rows = layer_rows(evidence.space, finished.widths, evidence.uniform)
+    assert [row["ratio"] for row in rows] == [finished.widths[0] / 8, finished.widths[1] / 12]
+    assert [row["uniform"] for row in rows] == [evidence.uniform[0] / 8, evidence.uniform[1] / 12]
+    assert [row["width"] for row in profile_rows(evidence.space, finished.widths, evidence.uniform)] == [
+        row["width"] for row in rows
+    ]
+
+
+def test_generations_have_the_search_s_own_hypervolumes(finished, evidence):
+    rows = generation_rows(evidence)
+    assert [row["hypervolume"] for row in rows] == pytest.approx(list(finished.found.hypervolumes))
+    assert rows[-1]["best"] == finished.found.best.score
+    for row, start in zip(rows, range(0, len(evidence.evaluations), 4), strict=True):
+        assert row["median"] == np.median([c.score for c in evidence.evaluations[start : start + 4]])
+    assert all(row["low"] <= row["lower"] <= row["median"] <= row["upper"] <= row["high"] for row in rows)
+
+
+def test_the_prior_s_cells_cover_every_row(evidence):
+    rows = cells(evidence.prior)
+    for group in evidence.space.groups:
+        mine = [cell for cell in rows if cell["group"] == group.name]
+        assert sum(cell["chance"] for cell in mine) == pytest.approx(1, abs=1e-4)
+        assert [cell["start"] for cell in mine] == [0, *(cell["end"] for cell in mine[:-1])]
+        assert mine[-1]["end"] == 1
+
+
+def test_expected_macs_are_the_mean_over_all_candidates(evidence):
+    prior, space = evidence.prior, evidence.space
+    mean = sum(
+        float(prior.rows[0][i] * prior.rows[1][j]) * space.cost((a, b)).macs
+        for (i, a), (j, b) in itertools.product(*(enumerate(group.choices) for group in space.groups))
+    )
+    assert expected_macs(prior) == pytest.approx(mean)
+
+
+@pytest.mark.parametrize("steps", [1, 7, 200, 1001])
+def test_a_thinned_curve_keeps_mean_ends_and_extremes(steps):
+    losses = np.random.default_rng(0).random(2 * steps) + np.linspace(2, 1, 2 * steps)
+    curve = Curve.of(np.repeat(np.arange(steps), 2), losses, epochs=5, complete=True)
+    assert len(curve.mean) == min(steps, 200)
+    assert curve.epoch[-1] == 5
+    assert (curve.low.min(), curve.high.max()) == (losses.min(), losses.max())
+    sizes = np.diff([0, *np.round(curve.epoch / 5 * steps)])
+    assert np.average(curve.mean, weights=sizes) == pytest.approx(losses.mean())
+
+
+def test_a_curve_leaves_out_steps_without_a_record():
+    curve = Curve.of([0, 3], [2.0, 1.0], epochs=1, complete=True)
+    assert curve.epoch.tolist() == [0.25, 1.0]
+    assert curve.mean.tolist() == [2.0, 1.0]
+
+
+def test_losses_of_every_stage_are_shown(evidence):
+    charts = losses_section(evidence).charts
+    shown = {row["stage"] for chart in charts.values() for row in chart["data"]["values"]}
+    assert shown == {"supernet", "original", "Uniform", "searched"}
+
+
+@pytest.mark.parametrize("counts", [[4, 4, 4, 4], [5, 4, 4, 1], [1], [3, 2, 1]])
+def test_counts_along_the_channels_are_exact(counts):
+    rows = runs_of("group", np.array(counts))
+    found = []
+    for row, after in itertools.pairwise(rows):
+        found += [row["count"]] * round((after["place"] - row["place"]) * len(counts))
+    assert found == counts
+    assert rows[-1]["count"] == counts[-1]
+
+
+def test_fairness_is_told_where_it_holds_and_where_not(finished, other):
+    page = (finished.run_dir / "report.html").read_text()
+    assert "In all 2 groups every channel was trained exactly as often as every other." in page
+    page = (other.run_dir / "report.html").read_text()
+    assert "In 2 of 2 groups some channels were trained more often than others" in page
+
+
+def luminance(colour: str) -> float:
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
+
+
+def contrast(one: str, two: str) -> float:
+    dark, light = sorted((luminance(one), luminance(two)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("theme", [look.LIGHT, look.DARK])
+def test_text_and_marks_stand_out_from_the_paper(theme):
+    for paper in ("paper", "raised"):
+        assert min(contrast(theme[name], theme[paper]) for name in ("ink", "muted")) >= 4.5
+    assert min(contrast(theme[name], theme["paper"]) for name in (*look.SERIES, "dot", "line")) >= 3
+
+
+def test_every_series_has_a_colour_of_its_own():
+    for theme in (look.LIGHT, look.DARK):
+        assert len({theme[name] for name in look.SERIES}) == len(look.SERIES) == len(look.SHAPES)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(950, "950"), (96_602, "96.6k"), (4_951_104, "4.95M"), (4_089_000_000, "4.09G")]
+)
+def test_counts_are_short(number, text):
+    assert count(number) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.017, "0.017 s"), (41.4, "41 s"), (563, "9 min 23 s"), (7500, "2 h 5 min")]
+)
+def test_durations_are_for_people(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_a_table_takes_texts_as_texts():
+    shown = str(table(("<i>", "n"), [("a & b", "<b>")], "c", strong=[0]))
+    assert "&lt;i&gt;" in shown
+    assert "a &amp; b" in shown
+    assert "<b>" not in shown
