@@ -90,9 +90,10 @@ def scores_chart(rows: list[dict[str, Any]], metric: str) -> Chart:
         "scale": {"nice": False, "zero": False},
     }
     y = score_axis(metric, [row[end] for row in rows for end in ("low", "high")])
+    digits = {"accuracy": ".2f", "loss": ".4f"}.get(metric, ".4g")
     tooltip = [
         {"field": "generation"},
-        *({"field": f, "format": ".4g" if metric == "own" else ".2f" if metric == "accuracy" else ".4f", "title": t} for f, t in (
+        *({"field": f, "format": digits, "title": t} for f, t in (
             ("best", "best so far"), ("high", "best of it"), ("upper", "upper quartile"), ("median", "median"),
             ("lower", "lower quartile"), ("low", "worst of it"),
         )),
