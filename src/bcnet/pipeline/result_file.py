@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, FiniteFloat, NonNegativeInt, ValidationError
 
@@ -30,11 +30,11 @@ class _Networks(BaseModel):
 
 
 class _Search(BaseModel):
-    metric: Metric
+    metric: Metric | Literal["own"]
     score: FiniteFloat
     fresh_score: FiniteFloat
     fresh_interval: tuple[float, float]
-    fresh_images: Count
+    fresh_images: NonNegativeInt
     evaluations: Count
 
 
