@@ -6,13 +6,14 @@ BIN := $(VENV)/bin
 # torch is held back by constraints.txt: the newest release drags in several GB of CUDA libraries.
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: help demo test test-all lint clean
+.PHONY: help demo test test-all lint docs clean
 
 help:
 	@echo "make demo      install, then search a narrower network for scikit-learn's digits (about two minutes)"
 	@echo "make test      install with test extras, then run the tests (under ten minutes on two cores)"
 	@echo "make test-all  the slow tests and the --quick form of every study as well"
 	@echo "make lint      ruff and mypy"
+	@echo "make docs      the documentation, in site/; a broken link is an error"
 	@echo "make clean     remove the virtual environment and the demo's run directory"
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -42,6 +43,13 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(PIP) --editable '.[docs]'
+	@touch $@
+
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:
 	rm -rf $(VENV) runs/demo

@@ -1,0 +1,81 @@
+"""Pages that MkDocs writes from the code and from `results/`, so that they cannot say what is no longer true."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from bcnet.pipeline.settings import Settings
+from bcnet.train import recipe, recipe_names
+
+_ROOT = Path(__file__).parents[1]
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the written pages, and the tables and pictures of `results/` that pages refer to."""
+    for name, text in (("commands", _commands()), ("settings", _settings()), ("recipes", _recipes())):
+        files.append(File.generated(config, f"{name}.md", content=text))
+    for path in sorted((_ROOT / "results").iterdir()):
+        files.append(File.generated(config, f"results/{path.name}", abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Links to `results/` lead out of this folder in the repository, and stay inside the site."""
+    return markdown.replace("](../results/", "](results/")
+
+
+def _commands() -> str:
+    words = ["-m", "typer", "bcnet.cli.app", "utils", "docs", "--name", "bcnet", "--title", "Commands"]
+    run = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    if run.returncode:
+        raise PluginError(f"the commands cannot be written down: {run.stderr}")
+    # Examples are paragraphs that start with a command: show them as code.
+    return re.sub(r"^(bcnet .+)$", r"    \1", run.stdout, flags=re.MULTILINE)
+
+
+def _settings() -> str:
+    opening = (
+        "# Settings\n\nKeyword arguments of `bcnet.search`, stored in `settings.json` of a run. Those of a recipe are "
+        "given as `--set key=value` or `changes={...}`, with a dot to reach inside: `--set schedule.final_lr=0.001`; "
+        "`supernet.` and `final.` before a key mean one stage.\n"
+    )
+    kinds = (recipe.Recipe, recipe.Cosine, recipe.Steps, recipe.Exponential, recipe.Distillation, recipe.Crop)
+    tables = [_table("Of a run", Settings), *(_table(kind.__name__, kind) for kind in (*kinds, recipe.AreaCrop))]
+    return "\n".join((opening, *tables))
+
+
+def _table(title: str, model: type[BaseModel]) -> str:
+    rows = []
+    for name, field in model.model_fields.items():
+        kind = field.annotation.__name__ if isinstance(field.annotation, type) else str(field.annotation)
+        bounds = ", ".join(str(limit) for limit in field.metadata if not callable(limit))
+        usual = "required" if field.default is PydanticUndefined else f"`{field.default!r}`"
+        shown = re.sub(r"\b(typing|annotated_types|pydantic\.\w+|bcnet[\w.]*)\.", "", f"{kind} {bounds}").strip()
+        rows.append(f"| `{name}` | `{shown}` | {usual} |".replace(" | None", " or None").replace("|None", " or None"))
+    rows = [row if row.count("|") == 4 else re.sub(r"(?<=\S) \| (?=\w)", " or ", row) for row in rows]
+    text = inspect.getdoc(model) or ""
+    return f"## {title}\n\n{text}\n\n| setting | type | default |\n|---|---|---|\n" + "\n".join(rows) + "\n"
+
+
+def _recipes() -> str:
+    pages = [
+        "# Recipes\n\nHow the supernet and the final networks are trained. `bcnet recipes` lists these with what the "
+        "paper reports, `bcnet recipes NAME` prints one to change; a run without `--recipe` takes the one that suits "
+        "its model and data. A file of your own goes to `--recipe FILE.yaml`.\n"
+    ]
+    shelf = _ROOT / "src" / "bcnet" / "train" / "recipes"
+    for name in recipe_names():
+        text = (shelf / f"{name}.yaml").read_text(encoding="utf-8")
+        pages.append(f"## {name}\n\n```yaml\n{text.rstrip()}\n```\n")
+    return "\n".join(pages)
