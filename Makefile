@@ -32,12 +32,15 @@ demo: $(VENV)/.installed
 # glibc gives large tensors back to the kernel at every free, which takes half the time of the tests; let it keep them.
 test test-all: export MALLOC_MMAP_THRESHOLD_ := 1073741824
 test test-all: export MALLOC_TRIM_THRESHOLD_ := 1073741824
+# A process for each core, of one thread each: tensors this small gain nothing from a second.
+test test-all: export OMP_NUM_THREADS := 1
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-all: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -m slow
+	$(PYTEST) -m slow
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
