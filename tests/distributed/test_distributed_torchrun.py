@@ -70,7 +70,8 @@ def worker(launcher: subprocess.Popen[str], rank: int) -> int | None:
 
 def kill_when(launcher: subprocess.Popen[str], ready: Callable[[], bool], rank: int) -> None:
     while not ready():
-        assert launcher.poll() is None, launcher.communicate()
+        if launcher.poll() is not None:
+            pytest.fail("".join(launcher.communicate()))
         time.sleep(0.02)
     process = worker(launcher, rank)
     assert process is not None
@@ -118,7 +119,7 @@ def test_killed_processes_are_started_again_and_the_run_ends_like_an_undisturbed
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (("--model", "resnet_digitz"), "resnet_digits"),
+        (("--model", "resnet_digitz"), "nearest: resnet_digits"),
         (("--epochs", "0"), "'epochs' must be greater than 0; got 0"),
         (("--set", "batch_size=1"), "got batch_size 1 for 2 processes"),
         (("--speed", "9"), "No such option"),

@@ -34,6 +34,7 @@ from bcnet.cli.endings import (
     exit_code,
     guarded,
     launched_rank,
+    let_the_first_speak,
     only_the_first_speaks,
     refuse,
     take_termination_for_a_stop,
@@ -290,6 +291,10 @@ def main() -> None:
     try:
         with only_the_first_speaks():
             app()
+    except SystemExit as end:
+        if end.code and launched_rank():
+            let_the_first_speak()
+        raise
     except KeyboardInterrupt as stop:
         if not launched_rank():
             complain("Stopped.")

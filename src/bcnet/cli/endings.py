@@ -8,6 +8,7 @@ import functools
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from rich.console import Console
 from bcnet.errors import BCNetError
 
 WRONG_REQUEST = 2
+_COURTESY = 3.0  # seconds
 _P = ParamSpec("_P")
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
@@ -103,6 +105,12 @@ def only_the_first_speaks() -> Iterator[None]:
             held.enter_context(contextlib.redirect_stdout(silence))
             held.enter_context(contextlib.redirect_stderr(silence))
         yield
+
+
+def let_the_first_speak() -> None:
+    """Wait before ending, on other processes than the first: torchrun ends all when one has ended."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    time.sleep(_COURTESY)
 
 
 def _end_stopped(text: str, stop: KeyboardInterrupt) -> NoReturn:

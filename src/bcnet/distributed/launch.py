@@ -9,8 +9,10 @@ from contextlib import contextmanager
 import torch
 from torch import distributed
 from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
+from torch.distributed.rendezvous import rendezvous
 
 from bcnet.distributed.group import PATIENCE, Group
+from bcnet.distributed.meeting import meet
 from bcnet.distributed.world import World
 from bcnet.errors import ProcessError
 
@@ -69,7 +71,10 @@ def _working_together() -> Iterator[World]:
 def _found() -> None:
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and distributed.is_nccl_available() else "gloo"
     try:
-        distributed.init_process_group(backend, timeout=PATIENCE)
+        store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
+        start = meet(store, rank, size, PATIENCE.total_seconds())
+        own = PrefixStore(f"start {start}", store)
+        distributed.init_process_group(backend, store=own, rank=rank, world_size=size, timeout=PATIENCE)
     except (RuntimeError, ValueError, OSError) as error:
         address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         reason = str(error).splitlines()[0]
