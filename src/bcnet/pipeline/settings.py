@@ -26,7 +26,7 @@ class Settings(BaseModel):
     """What a run is made of.
 
     `model` and `data` are names, or descriptions of objects passed in. `budget_macs` and `budget_params` are as in
-    `Budget`. `supernet` and `final` are the recipes of the supernet and of every network trained from scratch.
+    `Budget`. `supernet` and `final` are the recipes of the supernet and of every final network.
     `validation_fraction` of the training images scores candidates, another `fresh_fraction` scores the `rescored` best
     again; neither takes part in training the supernet. `score` is what is made of those images, as in
     `SupernetEvaluator`; `own_score` and `loss` name functions of the user's own in place of it and of cross-entropy.

@@ -83,7 +83,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Trained:
-    """A network trained from scratch, with its one look at the test set; `skipped` steps were bad and left out."""
+    """A final network, with its one look at the test set; `skipped` steps were bad and left out."""
 
     name: str
     widths: Widths
