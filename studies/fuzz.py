@@ -1,6 +1,6 @@
 """Thousands of changed files: none may crash a reader, hold it up or run code, none with a checksum may be accepted.
 
-    python studies/fuzz.py            # 5,900 files into results/fuzz.csv, a row per kind
+    python studies/fuzz.py            # 6,300 files into results/fuzz.csv, a row per kind
     python studies/fuzz.py --quick    # ten of each kind, nothing written
 
 Every kind is read in a process of its own, which is killed when a file takes it more than ten seconds, and in which an
@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from fuzz_targets import TARGETS, Target
+from fuzz_base import Target
+from fuzz_targets import TARGETS
 from provenance import append_row, finished, provenance
 
 from bcnet.errors import BCNetError

@@ -2,7 +2,8 @@
 
 import fuzz
 import pytest
-from fuzz_targets import TARGETS, Table
+from fuzz_files import Table
+from fuzz_targets import TARGETS
 
 COUNTS = dict.fromkeys(TARGETS, 20) | {Table: 4}
 

@@ -62,7 +62,10 @@ def _newest(directory: RunDirectory) -> Incident:
             f"run directory {directory.path} holds no step to replay: no bad step has ended a training in it"
         )
     stage = files[-1].name.rpartition("-step-")[0]
-    return load_incident(files[-1], directory.identity(stage))
+    incident = load_incident(files[-1], directory.identity(stage))
+    if not {"classes", "widths"} <= incident.about.keys():
+        raise RunError(f"{files[-1]} does not say what the module was: let the run meet the step again")
+    return incident
 
 
 def _network(path: Path, settings: Settings, model: ModelLike | None, incident: Incident) -> nn.Module:

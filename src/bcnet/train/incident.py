@@ -102,8 +102,11 @@ def load_incident(path: Path, identity: Mapping[str, Any]) -> Incident:
         state["terms"] = tuple(_term(term) for term in state["terms"])
         state["losses"], state["norm"] = tuple(map(float, state["losses"])), float(state["norm"])
         state["recipe"] = parse_recipe(state["recipe"])
+        state["step"], state["noise_seed"] = int(state["step"]), int(state["noise_seed"])
+        if not {"batch:x", "batch:y"} <= tensors.keys() or not isinstance(state["about"], Mapping):
+            raise ValueError("the batch or what the module was is missing")
         return Incident(**state, tensors=tensors)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise RunError(f"{path} holds no step of this version: {error}: let the run meet it again") from None
 
 
