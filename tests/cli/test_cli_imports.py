@@ -25,7 +25,7 @@ LAYERS = {
     "models": {"space"},
     "testing": {"space", "searchers"},
     "pipeline": {"runs", "space", "supernet", "data", "train", "searchers", "models", "distributed"},
-    "report": {"runs", "space", "train", "searchers", "pipeline", "distributed"},
+    "report": {"runs", "space", "train", "searchers", "pipeline", "distributed", "export"},
     "export": {"space", "supernet", "data", "train", "searchers", "models", "pipeline"},
 }
 SEES_A_SUPERNET = "evaluator"

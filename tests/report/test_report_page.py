@@ -47,13 +47,32 @@ def test_a_finished_run_has_every_part(finished):
     page = (finished.run_dir / "report.html").read_text()
     assert set(data_of(page)["charts"]) == CHARTS
     assert set(re.findall(r'data-chart="([\w-]+)"', page)) == CHARTS
-    assert 'class="missing">' not in own(page).replace('<noscript><p class="missing">', "")
+    assert re.findall(r'class="missing">(.{12})', own(page)) == ["The charts n", "Not measured"]
     searched, original = (finished.result["networks"][name] for name in ("searched", "original"))
     headline = re.search(r'<p class="headline">(.*?)</p>', page)[1]
     assert f"{100 * searched['macs_ratio']:.1f} % of the multiply-adds" in headline
     assert f"{searched['test_top1']:.2f} % test top-1 against {original['test_top1']:.2f} %" in headline
     for text in ("its expected MACs", "no prior can have less than", "Time spent per stage", "torch", "seed"):
         assert text in page
+
+
+def test_measured_latency_is_shown(finished, tmp_path):
+    assert "Not measured yet" in (finished.run_dir / "report.html").read_text()
+    evidence = read_evidence(finished.run_dir)
+    measured = {
+        "backend": "torch", "device": "a processor", "threads": 2, "batch": 1, "verdict": "Multiples of 8 pay here.",
+        "milliseconds": {
+            name: {"median": median, "low": median - 1, "high": median + 2, "count": 20}
+            for name, median in (("original", 12.0), ("uniform", 6.0), ("searched", 4.0), ("rounded", 3.0))
+        },
+        "macs_ratio": {"original": 1.0, "uniform": 0.5, "searched": 0.4, "rounded": 0.41},
+    }  # fmt: skip
+    page = report_page(dataclasses.replace(evidence, latencies=(measured,)))
+    assert "Not measured yet" not in page
+    for text in ("PyTorch on a processor, 2 threads, batches of 1", "3.00x", "2.50x", "Multiples of 8 pay here."):
+        assert text in page
+    rows = data_of(page)["charts"]["latency-0"]["data"]["values"]
+    assert [row["median"] for row in rows] == [12.0, 6.0, 4.0, 3.0]
 
 
 def test_every_candidate_is_in_the_chart(finished):

@@ -219,26 +219,29 @@ def retrain(
 ) -> None:
     """Train networks from scratch; the help is `RETRAIN_HELP`."""
     from bcnet.cli.show import show_result
-    from bcnet.report import retrain as run_retrain
+    from bcnet.pipeline import retrain as run_retrain
+    from bcnet.report import finish
 
     place = out or run
     changes = _changes(set_, epochs, precision)
     settings: dict[str, Any] = {"threads": threads, "device": device}
     given = {key: value for key, value in settings.items() if value is not None}
     carry_out(
-        lambda reporter: run_retrain(
-            run,
-            run_dir=out,
-            widths=widths,
-            seed=seed,
-            recipe=recipe,
-            changes=changes,
-            model=model,
-            data=data,
-            image_size=image_size,
-            reporter=reporter,
-            checkpoint_seconds=checkpoint_seconds,
-            **given,
+        lambda reporter: finish(
+            run_retrain(
+                run,
+                run_dir=out,
+                widths=widths,
+                seed=seed,
+                recipe=recipe,
+                changes=changes,
+                model=model,
+                data=data,
+                image_size=image_size,
+                reporter=reporter,
+                checkpoint_seconds=checkpoint_seconds,
+                **given,
+            )
         ),
         lambda console, outcome: show_result(console, outcome.result, str(place)),
         lambda outcome: dict(outcome.result),

@@ -185,8 +185,9 @@ def search(
     """Search widths; the help is `_SEARCH_HELP`."""
     from bcnet.cli import parse
     from bcnet.cli.show import show_result
+    from bcnet.pipeline import search as run_search
     from bcnet.pipeline.preview import preview
-    from bcnet.report import search as run_search
+    from bcnet.report import finish
 
     changes = parse.changes(set_ or [])
     changes |= {key: value for key, value in (("epochs", epochs), ("precision", precision)) if value is not None}
@@ -220,7 +221,9 @@ def search(
         show_preview(Console(), preview(model, data, **arguments))
         return
     carry_out(
-        lambda reporter: run_search(model, data, reporter=reporter, checkpoint_seconds=checkpoint_seconds, **arguments),
+        lambda reporter: finish(
+            run_search(model, data, reporter=reporter, checkpoint_seconds=checkpoint_seconds, **arguments)
+        ),
         lambda console, outcome: show_result(console, outcome.result, str(out)),
         lambda outcome: dict(outcome.result),
         out=out,

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from bcnet.errors import RunError
+from bcnet.export import read_latencies
 from bcnet.pipeline.result_file import read_result
-from bcnet.pipeline.run_directory import RunDirectory, read_document, read_settings
+from bcnet.pipeline.run_directory import RunDirectory, read_settings
 from bcnet.pipeline.settings import Settings
 from bcnet.report.curves import Curve
 from bcnet.searchers import Candidate, EvaluationStore, Prior
@@ -43,7 +44,8 @@ class Evidence:
     """What a run directory holds so far.
 
     `space` has groups, layers and costs, but no layouts. `evaluations` are in order. `curves` are training losses by
-    stage. `counts` has per group how often each channel was trained, `seconds` the time by stage.
+    stage. `counts` has per group how often each channel was trained, `seconds` the time by stage, `latencies`
+    what `measure_latency` kept.
     """
 
     path: Path
@@ -56,7 +58,7 @@ class Evidence:
     curves: Mapping[str, Curve] = field(default_factory=dict)
     counts: tuple[IntArray, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
-    latency: Mapping[str, Any] | None = None
+    latencies: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def name(self) -> str:
@@ -128,7 +130,6 @@ def read_evidence(path: str | Path) -> Evidence:
     settings = read_settings(folder)
     run = RunDirectory(folder, settings)
     space = _space(run)
-    latency = folder / "latency.json"
     return Evidence(
         path=folder,
         settings=settings,
@@ -140,7 +141,7 @@ def read_evidence(path: str | Path) -> Evidence:
         curves=_curves(run),
         counts=_counts(run),
         seconds=run.seconds(),
-        latency=read_document(latency) if latency.exists() else None,
+        latencies=tuple(read_latencies(folder)),
     )
 
 

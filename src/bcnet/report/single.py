@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bcnet.report import candidates, fairness, generations, heat, layers, losses, provenance, ratios, stages
+from bcnet.report import candidates, fairness, generations, heat, latency, layers, losses, provenance, ratios, stages
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Markup, paragraph
 from bcnet.report.page import page
@@ -13,6 +13,7 @@ from bcnet.report.summary import facts, headline, results, tiles
 def report_page(evidence: Evidence) -> str:
     """The page about a run as HTML."""
     sections = [results(evidence), candidates.section(evidence), ratios.section(evidence), layers.section(evidence)]
+    sections.append(latency.section(evidence))
     if evidence.searches:
         sections += [generations.section(evidence), heat.section(evidence)]
     sections.append(losses.section(evidence))

@@ -9,6 +9,8 @@ from typing import ParamSpec, Protocol, TypeVar
 
 from bcnet import pipeline
 from bcnet.distributed import leads
+from bcnet.export import measure_latency, read_latencies
+from bcnet.pipeline.run_directory import read_settings
 from bcnet.train import write_atomic
 
 
@@ -17,6 +19,7 @@ class _HasRun(Protocol):
     def run_dir(self) -> Path: ...
 
 
+_ROUNDS, _WARMUP = 20, 5  # of the timing at the end of a run
 _P = ParamSpec("_P")
 _Outcome = TypeVar("_Outcome", bound=_HasRun)
 
@@ -50,6 +53,23 @@ def write_comparison(runs: Sequence[str | Path], path: str | Path) -> Path:
     target = Path(path)
     write_atomic(target, comparison_page([read_evidence(run) for run in runs]).encode())
     return target
+
+
+def finish(outcome: _Outcome) -> _Outcome:
+    """Time the networks of a finished run against each other, where that was not done yet, and write its report.
+
+    For runs of models given by name. Of several processes the first one does it.
+
+    Raises:
+        BCNetError: see `write_report` and `bcnet.export.measure_latency`.
+    """
+    if leads():
+        settings = read_settings(outcome.run_dir)
+        if not read_latencies(outcome.run_dir):
+            device, threads = settings.device or "cpu", settings.threads or 1
+            measure_latency(outcome.run_dir, threads=threads, device=device, rounds=_ROUNDS, warmup=_WARMUP)
+        write_report(outcome.run_dir)
+    return outcome
 
 
 def _reported(course: Callable[_P, _Outcome]) -> Callable[_P, _Outcome]:

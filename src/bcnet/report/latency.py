@@ -1,0 +1,81 @@
+"""Measured latency before and after, as `bcnet latency` keeps it in the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bcnet.report.evidence import Evidence
+from bcnet.report.html import Chart, Markup, Section, figure, not_yet, paragraph, table
+from bcnet.report.look import ORIGINAL, SEARCHED, UNIFORM, names_axis, scale_of, spec
+
+_TITLE = "Latency on this device"
+_LABELS = {"original": "original", "uniform": "Uniform", "searched": "searched", "rounded": "searched, rounded"}
+_COLOURS = {"original": ORIGINAL, "Uniform": UNIFORM, "searched": SEARCHED, "searched, rounded": "green"}
+_BACKENDS = {"torch": "PyTorch", "onnxruntime": "onnxruntime"}
+
+
+def section(evidence: Evidence) -> Section:
+    """A chart and a table for every device, backend and number of threads that was measured."""
+    if not evidence.latencies:
+        text = "Not measured yet: bcnet latency times the networks of a finished run against each other."
+        return Section("latency", _TITLE, not_yet(text), short="Latency")
+    body, charts = Markup(""), {}
+    for number, measured in enumerate(evidence.latencies):
+        name, where = f"latency-{number}", _conditions(measured)
+        charts[name] = chart(measured)
+        caption = "Bars are medians, lines the middle half of the times."
+        body += paragraph(where) + figure(name, f"Milliseconds per batch of each network: {where}", caption)
+        body += _table(measured, where) + paragraph(measured["verdict"])
+    return Section("latency", _TITLE, body, charts, "Latency")
+
+
+def _conditions(measured: Mapping[str, Any]) -> str:
+    threads = f"{measured['threads']} thread{'s' if measured['threads'] > 1 else ''}"
+    backend = _BACKENDS.get(measured["backend"], measured["backend"])
+    return f"{backend} on {measured['device']}, {threads}, batches of {measured['batch']}"
+
+
+def _rows(measured: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"network": _LABELS.get(name, name), **times, "macs": measured["macs_ratio"][name]}
+        for name, times in measured["milliseconds"].items()
+    ]
+
+
+def _table(measured: Mapping[str, Any], where: str) -> Markup:
+    first = measured["milliseconds"]["original"]["median"]
+    rows = [
+        (r["network"], f"{r['median']:.3g}", f"{r['low']:.3g} to {r['high']:.3g}", f"{first / r['median']:.2f}x",
+         f"{1 / r['macs']:.2f}x")
+        for r in _rows(measured)
+    ]  # fmt: skip
+    count = measured["milliseconds"]["original"]["count"]
+    head = ("network", "median (ms)", "middle half", "faster", "fewer MACs")
+    return table(head, rows, f"Milliseconds per batch over {count} rounds, in turns: {where}")
+
+
+def chart(measured: Mapping[str, Any]) -> Chart:
+    """Medians with their quartiles, one row per network."""
+    rows = _rows(measured)
+    names = [row["network"] for row in rows]
+    x, y = {"type": "quantitative", "title": "milliseconds", "scale": {"zero": True}}, names_axis("network", names)
+    shade = {"field": "network", "scale": scale_of(names, [_COLOURS.get(n, "ink") for n in names]), "legend": None}
+    tooltip = [
+        {"field": "network"},
+        {"field": "median", "format": ".4g", "title": "median (ms)"},
+        {"field": "low", "format": ".4g", "title": "lower quartile"},
+        {"field": "high", "format": ".4g", "title": "upper quartile"},
+        {"field": "macs", "format": ".3f", "title": "MACs of original"},
+    ]
+    layers = [
+        {
+            "mark": {"type": "bar", "height": {"band": 0.6}},
+            "encoding": {"x": {"field": "median", **x}, "y": y, "color": shade, "tooltip": tooltip},
+        },
+        {
+            "mark": {"type": "rule", "strokeWidth": 2},
+            "encoding": {"x": {"field": "low", **x}, "x2": {"field": "high"}, "y": y},
+        },
+    ]
+    return spec("Milliseconds per batch of each network", rows=len(rows), data={"values": rows}, layer=layers)
