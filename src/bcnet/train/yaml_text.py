@@ -11,7 +11,7 @@ MOST_CHARACTERS = 65_536
 _FAULTS = (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError)
 
 
-class _PlainLoader(yaml.SafeLoader):  # type: ignore[misc]
+class _PlainLoader(yaml.SafeLoader):
     """Safe loading without aliases, with which a few lines can describe more than a memory holds."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
