@@ -3,9 +3,10 @@
     python studies/fuzz.py            # 6,300 files into results/fuzz.csv, a row per kind
     python studies/fuzz.py --quick    # ten of each kind, nothing written
 
-Every kind is read in a process of its own, which is killed when a file takes it more than ten seconds, and in which an
-audit hook notices programs started, pickles opened, sockets, modules imported that a file names, and writing outside
-the folder. What counts as an answer is a value or an error of ours.
+Every kind is read in a process of its own, which is killed when a file takes it more than ten seconds of processor time
+(or two minutes of any: other work on the machine shall not look like a hang), and in which an audit hook notices
+programs started, pickles opened, sockets, modules imported that a file names, and writing outside the folder. What
+counts as an answer is a value or an error of ours.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import random
 import resource
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,7 +35,8 @@ from provenance import append_row, finished, provenance
 from bcnet.errors import BCNetError
 
 OUTPUT = Path(__file__).resolve().parent.parent / "results" / "fuzz.csv"
-LONGEST = 10.0  # seconds a file may take
+LONGEST = 10.0  # seconds of processor time a file may take
+_SILENCE = 120.0  # seconds without an answer
 _MEMORY = 8 << 30  # bytes that a reader may address
 GOOD = ("refused", "read", "read as it was")
 _FORBIDDEN = ("os.system", "os.exec", "os.posix_spawn", "os.fork", "subprocess.Popen", "pickle.find_class")
@@ -70,7 +73,9 @@ def work(kind: str, seed: int, first: int, last: int, folder: Path) -> None:
     noticed = _watch(folder)
     print("ready", flush=True)
     for number in range(first, last):
+        signal.setitimer(signal.ITIMER_PROF, LONGEST)  # its signal ends the process
         found = verdict(target, seed, number)
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
         if noticed:
             found = f"ran code: {noticed[0]}"
             noticed.clear()
@@ -128,7 +133,7 @@ def _follow(process: subprocess.Popen[str], first: int, verdicts: Counter[str]) 
     assert process.stdout is not None
     ready = False
     while True:
-        if not select.select([process.stdout], [], [], LONGEST if ready else 120.0)[0]:
+        if not select.select([process.stdout], [], [], _SILENCE)[0]:
             process.kill()
             verdicts["hang"] += 1
             return first + 1
@@ -139,7 +144,7 @@ def _follow(process: subprocess.Popen[str], first: int, verdicts: Counter[str]) 
                 return first
             if not ready:
                 raise RuntimeError("the reader of the unchanged file failed")
-            verdicts[f"death: {process.returncode}"] += 1
+            verdicts["hang" if process.returncode == -signal.SIGPROF else f"death: {process.returncode}"] += 1
             return first + 1
         if line == "ready\n":
             ready = True
