@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bcnet.pipeline.result import skipped_note
 from bcnet.report.evidence import NETWORKS, Evidence
 from bcnet.report.html import Chart, Markup, Section, figure, not_yet, paragraph
 from bcnet.report.look import ORIGINAL, SEARCHED, UNIFORM, scale_of, spec
@@ -29,6 +30,8 @@ def section(evidence: Evidence) -> Section:
     going = [stage for stage, curve in curves.items() if not curve.complete]
     if going:
         body += paragraph(f"Up to the last checkpoint of: {', '.join(going)}.")
+    if evidence.result and (note := skipped_note(evidence.result)):
+        body += paragraph(note)
     return Section("losses", _TITLE, body or not_yet("No loss has been recorded yet."), charts, "Loss")
 
 
