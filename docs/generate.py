@@ -23,7 +23,8 @@ _ROOT = Path(__file__).parents[1]
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the written pages, and the tables and pictures of `results/` that pages refer to."""
-    for name, text in (("commands", _commands()), ("settings", _settings()), ("recipes", _recipes())):
+    pages = {"commands": _commands(), "settings": _settings(), "recipes": _recipes(), "examples": _examples()}
+    for name, text in pages.items():
         files.append(File.generated(config, f"{name}.md", content=text))
     for path in sorted((_ROOT / "results").iterdir()):
         files.append(File.generated(config, f"results/{path.name}", abs_src_path=str(path)))
@@ -31,8 +32,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Links to `results/` lead out of this folder in the repository, and stay inside the site."""
-    return markdown.replace("](../results/", "](results/")
+    """Links to `results/` and `examples/` lead out of this folder in the repository, and stay inside the site."""
+    inside = re.sub(r"\]\(\.\./examples/(\w+)\.py\)", r"](examples.md#\1)", markdown)
+    return inside.replace("](../results/", "](results/")
 
 
 def _commands() -> str:
@@ -78,4 +80,11 @@ def _recipes() -> str:
     for name in recipe_names():
         text = (shelf / f"{name}.yaml").read_text(encoding="utf-8")
         pages.append(f"## {name}\n\n```yaml\n{text.rstrip()}\n```\n")
+    return "\n".join(pages)
+
+
+def _examples() -> str:
+    pages = ["# Examples\n\nThe scripts of the folder `examples/`, each short enough to start your own from.\n"]
+    for path in sorted((_ROOT / "examples").glob("*.py")):
+        pages.append(f"## {path.stem}\n\n```python\n{path.read_text(encoding='utf-8').rstrip()}\n```\n")
     return "\n".join(pages)

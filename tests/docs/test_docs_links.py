@@ -15,7 +15,7 @@ from bcnet.pipeline.settings import Settings
 from bcnet.train import recipe_names
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-WRITTEN = {"commands.md", "settings.md", "recipes.md"}  # by docs/generate.py, into the site alone
+WRITTEN = {"commands.md", "settings.md", "recipes.md", "examples.md"}  # by docs/generate.py, into the site alone
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +39,8 @@ def test_written_pages_say_what_the_code_says(site):
         assert f"<code>{setting}</code>" in written("settings")
     for recipe in recipe_names():
         assert f'id="{recipe}"' in written("recipes")
+    for example in (pages.ROOT / "examples").glob("*.py"):
+        assert f'id="{example.stem}"' in written("examples")
 
 
 def test_every_page_is_in_the_navigation(site):
