@@ -1,0 +1,68 @@
+"""Scoring a candidate: both of its paths, against plain inference of the two networks built from them.
+
+A path takes the statistics of the batch, as scoring must; a built network does so too in training mode, and has fixed
+ones in eval mode, which saves a pass over every feature map. Both rivals have met their shapes before they are timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from speed_turns import Call, Figure, Pace, in_turns, nothing
+from speed_workloads import Variant, Workload, chosen
+from torch import nn
+
+from bcnet.pipeline.machine import memory_format
+from bcnet.searchers import SupernetEvaluator
+from bcnet.space import Side, Widths
+from bcnet.supernet import Supernet, build
+from bcnet.train import autocast
+
+OURS, SAME, FIXED = "ours", "statistics of the batch", "fixed statistics"
+
+
+def figures(work: Workload, pace: Pace) -> Iterator[Figure]:
+    """Images scored in a second, and their number in units of what plain inference manages."""
+    turns = in_turns(Arms(work, chosen()), pace)
+    yield Figure.median(f"scoring ({chosen()})", 2 * work.batch / turns.seconds(OURS), "images/s")
+    yield turns.ratio("scoring / built inference, statistics of the batch", SAME, OURS)
+    yield turns.ratio("scoring / built inference, fixed statistics", FIXED, OURS)
+
+
+class Arms:
+    """What a round compares: one candidate, both sides."""
+
+    def __init__(self, work: Workload, variant: Variant) -> None:
+        self._work, self._variant = work, variant
+        self._images = work.images.contiguous(memory_format=memory_format(variant.images))
+        self._supernet = Supernet(work.fresh(variant), work.space).eval()
+        self._evaluator = SupernetEvaluator(self._logits, [(self._images, work.labels)])
+        self._built: list[nn.Module] = []
+
+    def _logits(self, images: torch.Tensor, widths: Widths, side: Side) -> torch.Tensor:
+        with autocast(self._variant.precision, images.device):
+            logits: torch.Tensor = self._supernet(images, widths, side)
+        return logits
+
+    def __call__(self, number: int) -> dict[str, tuple[Call, Call]]:
+        """The things of a round."""
+        widths = self._work.space.sample(torch.Generator().manual_seed(20_000 + number))
+        return {
+            OURS: (nothing, lambda: self._evaluator(widths)),
+            SAME: (lambda: self._build(widths, fixed=False), self._infer),
+            FIXED: (lambda: self._build(widths, fixed=True), self._infer),
+        }
+
+    def _build(self, widths: Widths, *, fixed: bool) -> None:
+        full = self._work.fresh(self._variant)
+        self._built = [
+            build(full, self._work.space, widths, weights=(self._supernet, side)).train(not fixed) for side in Side
+        ]
+        self._infer()
+
+    @torch.inference_mode()
+    def _infer(self) -> None:
+        for network in self._built:
+            with autocast(self._variant.precision, self._images.device):
+                network(self._images)

@@ -1,0 +1,82 @@
+"""A whole search: prior, evolution, every evaluation on disk; and how much of it is spent outside the network.
+
+Two searches. In one a supernet scores every candidate, on far fewer images than a real search takes, so that what is
+outside weighs more, not less. In the other the score is free: all of its time is the search's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+from speed_turns import Figure, now
+from speed_workloads import Variant, Workload, chosen
+
+from bcnet.pipeline.machine import memory_format
+from bcnet.searchers import EvaluationStore, Evolution, Prior, SupernetEvaluator, learn_prior, search_widths
+from bcnet.space import Budget, Side, Widths, WidthSpace
+from bcnet.supernet import Supernet
+from bcnet.train import autocast
+
+BUDGET = Budget(macs=0.5)
+POPULATION = 40
+RECORDS = 500
+
+
+def figures(work: Workload, generations: int) -> Iterator[Figure]:
+    """Seconds of each candidate, and the share of a search outside the network."""
+    network = Network(work, chosen())
+    total, count = searched(work.space, network.evaluator, generations)
+    yield Figure.single("search", total, "s")
+    yield Figure.single("candidates", count, "candidates")
+    yield Figure.single("search, each candidate", total / count, "s")
+    yield Figure.single("outside the network, each candidate", (total - network.seconds) / count, "s")
+    yield Figure.single("outside the network / search", (total - network.seconds) / total, "ratio")
+
+
+def free_figures(work: Workload, generations: int) -> Iterator[Figure]:
+    """Seconds of each candidate where scores cost nothing."""
+    weights = np.random.default_rng(1).random(len(work.space.groups))
+    total, count = searched(work.space, lambda widths: float(weights @ widths), generations)
+    yield Figure.single("free scores, each candidate", total / count, "s")
+    yield Figure.single("candidates", count, "candidates")
+
+
+def searched(space: WidthSpace, score: Callable[[Widths], float], generations: int) -> tuple[float, int]:
+    """Seconds of a search that starts with learning its prior, and how many candidates it scored."""
+    records = _records(space)
+    with TemporaryDirectory() as folder, EvaluationStore(Path(folder) / "evaluations.sqlite", space) as store:
+        start = now()
+        prior: Prior = learn_prior(space, *records, BUDGET, seed=0)
+        searcher = Evolution(POPULATION, generations, prior=prior)
+        found = search_widths(space, score, BUDGET, searcher=searcher, seed=0, store=store)
+        return now() - start, len(found.evaluations)
+
+
+class Network:
+    """A supernet that scores, and the seconds that its forward passes took."""
+
+    def __init__(self, work: Workload, variant: Variant) -> None:
+        self.seconds = 0.0
+        self._variant = variant
+        self._supernet = Supernet(work.fresh(variant), work.space).eval()
+        images = work.images.contiguous(memory_format=memory_format(variant.images))
+        self.evaluator = SupernetEvaluator(self._logits, [(images, work.labels)])
+
+    def _logits(self, images: torch.Tensor, widths: Widths, side: Side) -> torch.Tensor:
+        start = now()
+        with autocast(self._variant.precision, images.device):
+            logits: torch.Tensor = self._supernet(images, widths, side)
+        self.seconds += now() - start
+        return logits
+
+
+def _records(space: WidthSpace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Losses that fall with the widths, with noise: steps `(records,)`, widths `(records, groups)`, losses."""
+    generator, rng = torch.Generator().manual_seed(0), np.random.default_rng(0)
+    widths = np.array([space.sample(generator) for _ in range(RECORDS)])
+    losses = 2.3 - (widths / np.array(space.full)).mean(axis=1) + 0.05 * rng.standard_normal(RECORDS)
+    return np.arange(RECORDS), widths, losses

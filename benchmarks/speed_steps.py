@@ -1,0 +1,84 @@
+"""A training step: four paths as slices of one set of weights, against what else could train four widths.
+
+Rivals, all timed in the same rounds on the same batch:
+
+- the same four networks, built as plain modules, of our layout and precision; they have met their shapes before they
+  are timed, since a network of its own keeps its widths, while our step meets new widths in every round;
+- the full network, of our layout and precision and in whichever is its fastest;
+- a supernet that masks (`speed_masked`) in that fastest layout and precision, since its passes are full-width ones.
+
+Every step ends with an update of all weights it has gradients for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from speed_masked import MaskedTrainee, Way
+from speed_turns import Call, Figure, Pace, in_turns, nothing
+from speed_workloads import VARIANTS, Steps, Variant, Workload, chosen
+from torch import nn
+
+from bcnet.supernet import build
+from bcnet.train import Complementary, NetworkTrainee
+from bcnet.train.step import Term
+
+OURS, STANDALONE, FULL, FASTEST = "ours", "four standalone", "full", "fastest full"
+WAYS: tuple[Way, ...] = ("feature maps", "scale and shift")
+
+
+def figures(work: Workload, pace: Pace) -> Iterator[Figure]:
+    """How long a step of ours takes, and how long in units of the rivals'."""
+    own, best = chosen(), fastest(work, Pace(pace.seconds / 8, 2))
+    turns = in_turns(Arms(work, own, best), pace)
+    yield turns.figure(f"step ({own})", OURS)
+    yield turns.ratio("step / four standalone", OURS, STANDALONE)
+    yield turns.ratio("step / four full-width steps", OURS, FULL, times=4)
+    yield turns.ratio("step / fastest full-width step", OURS, FASTEST)
+    yield turns.figure(f"fastest full-width step ({best})", FASTEST)
+    for way in WAYS:
+        yield turns.ratio(f"step of masked {way} / step", way, OURS)
+
+
+def fastest(work: Workload, pace: Pace) -> Variant:
+    """The layout and precision that the full network takes its steps fastest in."""
+    steps = {variant: _steps_of(work, work.fresh(variant), variant) for variant in VARIANTS}
+    turns = in_turns(lambda number: {str(variant): (nothing, steps[variant].take) for variant in VARIANTS}, pace)
+    return next(variant for variant in VARIANTS if str(variant) == turns.fastest())
+
+
+class Arms:
+    """What a round compares: our step first, on widths drawn for the round."""
+
+    def __init__(self, work: Workload, own: Variant, best: Variant) -> None:
+        self._work, self._own = work, own
+        self._ours = Steps(work.supernet_trainee(own), work, own)
+        self._full = _steps_of(work, work.fresh(own), own)
+        self._fastest = _steps_of(work, work.fresh(best), best)
+        masked = {way: MaskedTrainee(work.fresh(best), work.space, Complementary(), way) for way in WAYS}
+        self._masked = {way: Steps(trainee, work, best) for way, trainee in masked.items()}
+        self._standalone: list[Steps] = []
+
+    def __call__(self, number: int) -> dict[str, tuple[Call, Call]]:
+        """The things of a round."""
+        terms = self._work.terms(number)
+        return {
+            OURS: (nothing, lambda: self._ours.take(terms)),
+            STANDALONE: (lambda: self._build(terms), self._take_standalone),
+            FULL: (nothing, self._full.take),
+            FASTEST: (nothing, self._fastest.take),
+            **{way: (nothing, lambda steps=steps: steps.take(terms)) for way, steps in self._masked.items()},  # type: ignore[misc]
+        }
+
+    def _build(self, terms: Sequence[Term]) -> None:
+        built = [build(self._work.model, self._work.space, path.widths) for term in terms for path in term.paths]
+        self._standalone = [_steps_of(self._work, network, self._own) for network in built]
+        self._take_standalone()
+
+    def _take_standalone(self) -> None:
+        for steps in self._standalone:
+            steps.take()
+
+
+def _steps_of(work: Workload, network: nn.Module, variant: Variant) -> Steps:
+    return Steps(NetworkTrainee(network), work, variant)

@@ -1,0 +1,84 @@
+"""The speed benchmarks: rivals that compute what they claim to, turns, and rows that are there once."""
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from speed_masked import MaskedTrainee
+from speed_turns import Figure, Pace, Turns, in_turns
+from speed_workloads import VARIANTS, Steps, Workload
+
+from bcnet.supernet import Supernet
+from bcnet.train import Complementary, SupernetTrainee
+
+ROOT = Path(__file__).parents[2]
+SECTIONS = ["counting", "steps", "scoring", "search", "free search", "memory"]
+
+
+@pytest.mark.parametrize("way", ["feature maps", "scale and shift"])
+def test_masked_paths_are_the_sliced_ones(way):
+    work = Workload("resnet_digits", 8, 4)
+    model, images = work.model.double(), work.images.double()
+    supernet = Supernet(model, work.space)
+    masked = MaskedTrainee(model, work.space, Complementary(), way)
+    before = dict(masked.module.named_parameters())
+    for path in (path for term in work.terms(0) for path in term.paths):
+        (logits,) = masked.forward(images, (path,))
+        expected = supernet(images, path.widths, path.side)
+        torch.testing.assert_close(logits, expected)
+        (logits**2).sum().backward()
+        (expected**2).sum().backward()
+    for name, parameter in supernet.network.named_parameters():
+        assert before[name] is masked.module.get_parameter(name)
+        torch.testing.assert_close(before[name].grad, parameter.grad)
+
+
+def test_a_step_changes_the_weights_whoever_takes_it():
+    work = Workload("resnet_digits", 8, 4)
+    for trainee in (
+        SupernetTrainee(Supernet(work.model, work.space), Complementary()),
+        MaskedTrainee(work.fresh(VARIANTS[0]), work.space, Complementary(), "scale and shift"),
+    ):
+        before = [parameter.clone() for parameter in trainee.module.parameters()]
+        Steps(trainee, work, VARIANTS[0]).take(work.terms(0))
+        after = list(trainee.module.parameters())
+        assert not any(torch.equal(a, b) for a, b in zip(after, before, strict=True))
+
+
+def test_turns_prepare_each_thing_before_it_runs_and_keep_the_first_first():
+    heard: list[str] = []
+
+    def arms(number):
+        def said(text):
+            return lambda: heard.append(f"{text}{number}")
+
+        return {name: (said(f"prepare {name}"), said(name)) for name in "abc"}
+
+    turns = in_turns(arms, Pace(0, 2), warmup=1)
+    orders = {-1: "abc", 0: "abc", 1: "acb"}
+    kinds = ("prepare ", "")
+    assert heard == [f"{kind}{name}{number}" for number, names in orders.items() for name in names for kind in kinds]
+    assert {name: seconds.shape for name, seconds in turns.taken.items()} == {"a": (2,), "b": (2,), "c": (2,)}
+
+
+def test_ratios_are_medians_of_those_of_the_rounds():
+    turns = Turns({"a": np.array([1.0, 8.0, 9.0]), "b": np.array([1.0, 2.0, 3.0])})
+    assert turns.ratio("a / 2 b", "a", "b", times=2) == Figure("a / 2 b", 1.5, "ratio", 1.0, 1.75, 3)
+    assert turns.fastest() == "b"
+
+
+@pytest.mark.slow
+def test_the_quick_benchmark_runs_once(tmp_path):
+    command = [sys.executable, "benchmarks/speed.py", "--quick", "--threads", "1", "--out", str(tmp_path / "speed.csv")]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    for _ in range(2):
+        subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
+    with (tmp_path / "speed.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["section"] for row in rows if row["figure"] == "end of cell"] == SECTIONS
+    assert all(float(row["value"]) > 0 for row in rows)
