@@ -137,6 +137,17 @@ def test_a_journal_left_by_a_kill_is_read_around_and_left_alone(run):
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
 
 
+DEEP = b'{"format": 1, "message": ' + b"[" * 400 + b"]" * 400 + b"}"
+
+
+@pytest.mark.parametrize("name", ["settings.json", "space.json"])
+def test_a_document_nested_deeper_than_any_of_ours_is_damaged(run, name):
+    store(run / "evaluations.sqlite")
+    model = json.loads("[" * 400 + "]" * 400)  # parsed in no time, and too deep for what copies or prints it
+    write_document(run / name, {"model": model})
+    assert any(name in problem for problem in read_status(run).problems)
+
+
 @pytest.mark.parametrize("name", ["settings.json", "space.json", "result.json", "evaluations.sqlite"])
 def test_what_is_damaged_is_a_problem_and_the_rest_is_told(run, name):
     store(run / "evaluations.sqlite")
@@ -147,7 +158,7 @@ def test_what_is_damaged_is_a_problem_and_the_rest_is_told(run, name):
     assert status.state == ("damaged" if name in ("settings.json", "result.json") else "stopped")
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"format": 2}', b'{"format": 1}', b"\xff"])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"format": 2}', b'{"format": 1}', b"\xff", DEEP])
 def test_a_damaged_record_is_none(run, content):
     (run / "progress.json").write_bytes(content)
     assert read_record(run) is None

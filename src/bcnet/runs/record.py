@@ -15,6 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
+from bcnet.runs.documents import parse_json
+
 State = Literal["running", "stopped", "failed", "finished"]
 NAME = "progress.json"
 
@@ -75,10 +77,10 @@ def write_record(folder: Path, record: Record) -> None:
 def read_record(folder: Path) -> Record | None:
     """The record of the run in `folder`; None where there is none that can be read."""
     try:
-        document: dict[str, Any] = json.loads((folder / NAME).read_bytes())
+        document: dict[str, Any] = parse_json((folder / NAME).read_bytes())
         if document.pop("format") != 1:
             return None
         stages = tuple(StageRecord(**stage) for stage in document.pop("stages"))
         return Record(**document, stages=stages)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
