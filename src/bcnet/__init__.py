@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         load,
     )
     from bcnet.pipeline.replay import replay
-    from bcnet.report import evolve, retrain, search, train_supernet, write_comparison, write_report
+    from bcnet.report import baseline, evolve, retrain, search, train_supernet, write_comparison, write_report
     from bcnet.runs import Status, read_status
     from bcnet.searchers import (
         Candidate,
@@ -66,7 +66,7 @@ _HOMES = {
         "load",
         "replay",
     ),
-    "bcnet.report": ("evolve", "retrain", "search", "train_supernet", "write_comparison", "write_report"),
+    "bcnet.report": ("baseline", "evolve", "retrain", "search", "train_supernet", "write_comparison", "write_report"),
     "bcnet.runs": ("Status", "read_status"),
     "bcnet.searchers": (
         "Candidate",
@@ -120,6 +120,7 @@ __all__ = [
     "TrainedSupernet",
     "WidthGroup",
     "WidthSpace",
+    "baseline",
     "build",
     "data",
     "describe",

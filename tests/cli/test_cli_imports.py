@@ -23,8 +23,9 @@ LAYERS = {
     "train": {"space", "supernet", "data", "distributed"},
     "searchers": {"runs", "space"},
     "models": {"space"},
+    "pruners": {"space"},
     "testing": {"space", "searchers"},
-    "pipeline": {"runs", "space", "supernet", "data", "train", "searchers", "models", "distributed"},
+    "pipeline": {"runs", "space", "supernet", "data", "train", "searchers", "models", "pruners", "distributed"},
     "report": {"runs", "space", "train", "searchers", "pipeline", "distributed", "export"},
     "export": {"space", "supernet", "data", "train", "searchers", "models", "pipeline"},
 }

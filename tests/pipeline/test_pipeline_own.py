@@ -206,7 +206,7 @@ def test_fine_tuning_starts_from_the_first_channels(final_from):
             for parameter in supernet.parameters():
                 parameter.add_(1)
     owner = supernet.network if final_from == "supernet" else subject.model
-    network = starting_network(settings, subject, supernet, (3, 5), seed=0)
+    network = starting_network(settings, subject, supernet, (3, 5))
     torch.testing.assert_close(network.second[0].weight, owner.second[0].weight[:5, :3])
     batches = subject.all_training.epoch(derived_generator(0, "calibration"))
     means = torch.stack([network.first[0](x).mean((0, 2, 3)) for x, _ in batches])

@@ -18,6 +18,7 @@ from bcnet.cli.common import (
     MultipleOf,
     NumChoices,
     Only,
+    TakeFrom,
 )
 from bcnet.cli.endings import guarded
 
@@ -116,7 +117,7 @@ def train(
 
     parameters = None if params_budget is None else parse.limit(params_budget, "--params-budget")
     limits = Budget(macs=parse.limit(budget), params=parameters)
-    changes = _changes(set_, epochs, precision)
+    changes = parse.recipe_changes(set_, epochs, precision)
     carry_out(
         lambda reporter: train_supernet(
             model,
@@ -156,6 +157,10 @@ def evolve(
     population: Annotated[int | None, typer.Option(help="Candidates per generation.", rich_help_panel=SEARCH)] = None,
     generations: Annotated[int | None, typer.Option(help="Generations.", rich_help_panel=SEARCH)] = None,
     score: Annotated[str | None, typer.Option(help="accuracy or loss.", rich_help_panel=SEARCH)] = None,
+    searcher: Annotated[
+        str | None,
+        typer.Option(help="evolution, evolution-without-prior, greedy, prior-only or random.", rich_help_panel=SEARCH),
+    ] = None,
     model: Annotated[
         str | None, typer.Option(help="The run's package.module:factory: only you can name code to import.")
     ] = None,
@@ -176,6 +181,7 @@ def evolve(
             params=None if params_budget is None else parse.limit(params_budget, "--params-budget"),
         )
     settings: dict[str, Any] = {"population": population, "generations": generations, "score": score}
+    settings |= {"searcher": searcher}
     given = {key: value for key, value in settings.items() if value is not None}
     carry_out(
         lambda reporter: run_evolve(
@@ -210,6 +216,10 @@ def retrain(
     recipe: RecipeName = None,
     epochs: Epochs = None,
     set_: Set = None,
+    take_from: TakeFrom = None,
+    final_from: Annotated[
+        str | None, typer.Option(help="What networks start from: scratch or supernet.", rich_help_panel=TRAINING)
+    ] = None,
     threads: Threads = None,
     precision: Precision = None,
     device: Device = None,
@@ -218,12 +228,13 @@ def retrain(
     tensorboard: WithTensorBoard = False,
 ) -> None:
     """Train networks from scratch; the help is `RETRAIN_HELP`."""
+    from bcnet.cli import parse
     from bcnet.cli.show import show_result
     from bcnet.pipeline import retrain as run_retrain
     from bcnet.report import finish
 
     place = out or run
-    changes = _changes(set_, epochs, precision)
+    changes = parse.recipe_changes(set_, epochs, precision)
     settings: dict[str, Any] = {"threads": threads, "device": device}
     given = {key: value for key, value in settings.items() if value is not None}
     carry_out(
@@ -238,6 +249,8 @@ def retrain(
                 model=model,
                 data=data,
                 image_size=image_size,
+                final_from=final_from,
+                take_from=tuple(take_from or ()),
                 reporter=reporter,
                 checkpoint_seconds=checkpoint_seconds,
                 **given,
@@ -249,10 +262,3 @@ def retrain(
         log=log,
         tensorboard=tensorboard,
     )
-
-
-def _changes(pairs: list[str] | None, epochs: int | None, precision: str | None) -> dict[str, Any]:
-    from bcnet.cli import parse
-
-    given = (("epochs", epochs), ("precision", precision))
-    return parse.changes(pairs or []) | {key: value for key, value in given if value is not None}

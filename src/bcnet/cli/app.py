@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from bcnet.cli import again, recipes, report, results, status
+from bcnet.cli import baseline as baselines
 from bcnet.cli import replay as replaying
 from bcnet.cli.carry_out import Log, WithTensorBoard, carry_out
 from bcnet.cli.common import (
@@ -26,6 +27,7 @@ from bcnet.cli.common import (
     Only,
     Primitives,
     ScoreBatch,
+    TakeFrom,
     page,
     prepare_process,
 )
@@ -121,6 +123,7 @@ def search(
         str | None, typer.Option(help="Most parameters, as well or instead: a ratio or a count.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of every random draw.")] = 0,
+    take_from: TakeFrom = None,
     image_size: ImageSize = None,
     recipe: Annotated[
         str | None,
@@ -157,6 +160,10 @@ def search(
     score: Annotated[str, typer.Option(help="What ranks candidates: accuracy or loss.", rich_help_panel=SEARCH)] = (
         "accuracy"
     ),
+    searcher: Annotated[
+        str,
+        typer.Option(help="evolution, evolution-without-prior, greedy, prior-only or random.", rich_help_panel=SEARCH),
+    ] = "evolution",
     population: Annotated[int, typer.Option(help="Candidates per generation.", rich_help_panel=SEARCH)] = 40,
     generations: Annotated[int, typer.Option(help="Generations of the search.", rich_help_panel=SEARCH)] = 50,
     num_choices: NumChoices = 20,
@@ -189,14 +196,12 @@ def search(
     from bcnet.pipeline.preview import preview
     from bcnet.report import finish
 
-    changes = parse.changes(set_ or [])
-    changes |= {key: value for key, value in (("epochs", epochs), ("precision", precision)) if value is not None}
     arguments: dict[str, Any] = {
         "budget": parse.budget(budget, params_budget),
         "run_dir": out,
         "recipe": recipe,
         "supernet_epochs": supernet_epochs,
-        "changes": changes,
+        "changes": parse.recipe_changes(set_, epochs, precision),
         "image_size": image_size,
         "pretrained": pretrained,
         "final_from": final_from,
@@ -204,6 +209,7 @@ def search(
         "strategy": strategy,
         "score": score,
         "pairs": pairs,
+        "searcher": searcher,
         "population": population,
         "generations": generations,
         "num_choices": num_choices,
@@ -220,6 +226,7 @@ def search(
     if dry_run:
         show_preview(Console(), preview(model, data, **arguments))
         return
+    arguments["take_from"] = tuple(take_from or ())
     carry_out(
         lambda reporter: finish(
             run_search(model, data, reporter=reporter, checkpoint_seconds=checkpoint_seconds, **arguments)
@@ -271,6 +278,7 @@ def profile(
     show_space(Console(), space, model, chosen)
 
 
+app.command("baseline", help=page(baselines.HELP))(baselines.baseline)
 app.command("report", help=page(report.HELP))(report.report)
 app.command(help=page(results.EXPORT_HELP))(results.export)
 app.command(help=page(results.LATENCY_HELP))(results.latency)
@@ -282,7 +290,7 @@ app.command("status", help=page(status.HELP))(status.status)
 app.command("replay", help=page(replaying.HELP))(replaying.replay)
 
 
-_SHARED = {"search", "train", "evolve", "retrain"}
+_SHARED = {"search", "baseline", "train", "evolve", "retrain"}
 
 
 def main() -> None:

@@ -50,6 +50,16 @@ def budget(macs: str | None, params: str | None) -> Budget:
     )
 
 
+def recipe_changes(pairs: Sequence[str] | None, epochs: int | None, precision: str | None) -> dict[str, Any]:
+    """The changes to a recipe of `--set`, `--epochs` and `--precision`.
+
+    Raises:
+        RecipeError: as `changes`.
+    """
+    given = (("epochs", epochs), ("precision", precision))
+    return changes(pairs or []) | {key: value for key, value in given if value is not None}
+
+
 def changes(pairs: Sequence[str]) -> dict[str, Any]:
     """Changes to a recipe from `key=value` texts, values read as YAML.
 

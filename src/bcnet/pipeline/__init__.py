@@ -1,6 +1,7 @@
 """The whole search: run directories, stages, resume."""
 
 from bcnet.pipeline.again import evolve, retrain
+from bcnet.pipeline.baseline import BASELINES, baseline
 from bcnet.pipeline.callbacks import Callbacks
 from bcnet.pipeline.course import FoundWidths, SearchOutcome, TrainedSupernet
 from bcnet.pipeline.finished import FinishedRun, load
@@ -13,6 +14,7 @@ from bcnet.pipeline.tensorboard import TensorBoard
 from bcnet.pipeline.widths import resolve_widths
 
 __all__ = [
+    "BASELINES",
     "Callbacks",
     "FinishedRun",
     "FoundWidths",
@@ -23,6 +25,7 @@ __all__ = [
     "TensorBoard",
     "Together",
     "TrainedSupernet",
+    "baseline",
     "default_recipe",
     "evolve",
     "load",

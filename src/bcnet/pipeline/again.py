@@ -7,7 +7,7 @@ the finished stages that both share (`takeover`).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from bcnet.pipeline.progress import Reporter
 from bcnet.pipeline.run_directory import check_usable, read_settings
 from bcnet.pipeline.settings import Settings, make_settings
 from bcnet.pipeline.subject import ModelLike, Source, is_name, open_source, prepare, refuse_to_import, trace
+from bcnet.pipeline.takeover import others
 from bcnet.pipeline.widths import WidthsLike, resolve_widths
 from bcnet.space import Budget, Widths
 from bcnet.train import CHECKPOINT_SECONDS, Recipe
@@ -52,7 +53,7 @@ def evolve(
         model, data: as in `search`; needed where the run was given objects and not names, and where the model's name
             imports code.
         reporter, checkpoint_seconds: as in `search`.
-        **settings: `population`, `generations`, `parents`, `score`, `score_batch_size` or `rescored`.
+        **settings: `searcher`, `population`, `generations`, `parents`, `score`, `score_batch_size` or `rescored`.
 
     Raises:
         RunError: no such run, one without a trained supernet, or other settings without a `run_dir`.
@@ -71,7 +72,7 @@ def evolve(
     with joined(stored.device) as world:
         request = _changed(stored, changes)
         _check_target(origin, target, stored, request)
-        if stored.widths is not None or (target != origin and not (origin / "supernet.safetensors").exists()):
+        if not stored.has_supernet or (target != origin and not (origin / "supernet.safetensors").exists()):
             raise RunError(f"a search needs a trained supernet; run {origin} has none: run `bcnet train` there first")
         source = _source(origin, stored, model, data)
         settled = agreed(request, source, target, world)
@@ -84,7 +85,7 @@ def evolve(
             reporter=reporter,
             checkpoint_seconds=checkpoint_seconds,
             stages=TO_THE_WIDTHS,
-            take_from=None if target == origin else origin,
+            take_from=others([origin], target),
         )
 
 
@@ -99,6 +100,8 @@ def retrain(
     model: ModelLike | None = None,
     data: str | DataSet | None = None,
     image_size: int | None = None,
+    final_from: str | None = None,
+    take_from: Sequence[str | Path] = (),
     reporter: Reporter | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     **settings: Any,
@@ -116,7 +119,8 @@ def retrain(
         recipe: how to train, where not as the run does.
         changes: other values in the recipe, for instance `{"epochs": 20}`.
         model, data, image_size: as in `search`; for a run only where it was given objects and not names.
-        reporter, checkpoint_seconds: as in `search`.
+        final_from: what all final networks start from, where not as the run's: "scratch", or "supernet".
+        take_from, reporter, checkpoint_seconds: as in `search`; from `run` is taken over in any case.
         **settings: without a run, other fields of `Settings`.
 
     Raises:
@@ -140,12 +144,13 @@ def retrain(
             assert stored is not None
             source = _source(Path(run), stored, model, data)
             request = _with_final(stored, source, recipe, dict(changes or {}), seed)
+        if final_from is not None:
+            request = _changed(request, {"final_from": final_from})
         if widths is not None:
             request = _with_widths(request, source, widths)
         target = Path(run_dir or run or "")
         if stored is not None and run is not None:
             _check_target(Path(run), target, stored, request)
-        take_from = Path(run) if run is not None and target != Path(run) else None
         settled = agreed(request, source, target, world)
         return conduct(
             to_the_end,
@@ -155,7 +160,7 @@ def retrain(
             world,
             reporter=reporter,
             checkpoint_seconds=checkpoint_seconds,
-            take_from=take_from,
+            take_from=others((*(() if run is None else (run,)), *take_from), target),
         )
 
 

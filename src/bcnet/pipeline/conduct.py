@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,16 +34,16 @@ def conduct(
     reporter: Reporter | None,
     checkpoint_seconds: float,
     stages: Collection[str] | None = None,
-    take_from: Path | None = None,
+    take_from: Sequence[Path] = (),
 ) -> _T:
-    """Follow a course in the run directory `path`; finished stages that `take_from` shares are taken over first.
+    """Follow a course in the run directory `path`; finished stages that the runs `take_from` share are taken over.
 
     `stages` are those of the course, None where it has all. All processes of `world` follow it; the first one tells of
     it.
     """
     with RunDirectory.open(path, settings, world) as directory, threads(settings.threads):
-        if take_from is not None:
-            alone = Context(settings, subject, RunDirectory(path, settings), reporter or Reporter(), World())
+        if take_from:
+            alone = Context(settings, subject, directory.alone(), reporter or Reporter(), World())
             world.on_lead(lambda: _taken_over(take_from, alone))
         if not world.leads:
             return course(Context(settings, subject, directory, Reporter(), world, checkpoint_seconds))
@@ -83,8 +83,9 @@ def agreed(request: Settings, source: Source, path: Path, world: World, *, large
     return settings
 
 
-def _taken_over(source: Path, alone: Context) -> None:
-    take_over(source, alone)
+def _taken_over(sources: Sequence[Path], alone: Context) -> None:
+    for source in sources:
+        take_over(source, alone)
 
 
 def check_seconds(value: Any) -> None:

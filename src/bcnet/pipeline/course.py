@@ -11,10 +11,17 @@ from typing import Any
 from torch import nn
 
 from bcnet.errors import RunError
-from bcnet.pipeline.choice import Choice
+from bcnet.pipeline.narrowing import find_widths
 from bcnet.pipeline.result import Networks, result_document, table_rows
 from bcnet.pipeline.run_directory import write_plain
-from bcnet.pipeline.stages import Context, choose, evolve, find_prior, train_final, train_supernet
+from bcnet.pipeline.stages import (
+    Context,
+    find_prior,
+    same_again,
+    train_final,
+    train_original,
+    train_supernet,
+)
 from bcnet.searchers import Prior, SearchResult
 from bcnet.space import Widths, WidthSpace
 from bcnet.space.display import table
@@ -81,25 +88,23 @@ def to_the_prior(context: Context) -> TrainedSupernet:
 def to_the_widths(context: Context) -> FoundWidths:
     """Search as well."""
     _begin(context)
-    choice, found, *_ = _search(context)
-    return FoundWidths(choice.widths, found, context.subject.space, context.directory.path)
+    narrowed = find_widths(context)
+    assert narrowed.found is not None
+    return FoundWidths(narrowed.choice.widths, narrowed.found, context.subject.space, context.directory.path)
 
 
 def to_the_end(context: Context) -> SearchOutcome:
     """Train the original, the Uniform and the searched network too, and compare them.
 
-    Where the settings give the widths there is neither supernet nor search.
+    Where the settings give the widths, or name a baseline, there is no supernet.
     """
     _begin(context)
-    settings, space, found, skipped, supernet = context.settings, context.subject.space, None, 0, None
-    if settings.widths is None:
-        choice, found, skipped, supernet = _search(context)
-    else:
-        choice = Choice(settings.widths, (), 0)
-    networks = _train_all(context, choice.widths, supernet)
-    document = result_document(context, networks, choice, found, supernet_skipped=skipped)
+    narrowed = find_widths(context)
+    choice, found = narrowed.choice, narrowed.found
+    networks = _train_all(context, choice.widths, narrowed.supernet)
+    document = result_document(context, networks, choice, found, supernet_skipped=narrowed.skipped)
     directory, searched = context.directory, networks.searched
-    described = describe(context.subject.model, space, choice.widths, reference=settings.model)
+    described = describe(context.subject.model, context.subject.space, choice.widths, reference=context.settings.model)
     context.world.on_lead(lambda: write_plain(directory.file("architecture.json"), described))
     directory.write("result.json", document)
     return SearchOutcome(searched.network, searched.widths, found, directory.path, directory.read("result.json"))
@@ -111,21 +116,14 @@ def _begin(context: Context) -> None:
     _record_subject(context)
 
 
-def _search(context: Context) -> tuple[Choice, SearchResult, int, Supernet]:
-    """The choice, all that was evaluated, the bad steps left out of the supernet's training, and the supernet."""
-    supernet, records = train_supernet(context)
-    found = evolve(context, supernet, find_prior(context, records))
-    for note in found.notes:
-        context.reporter.note(note)
-    return choose(context, supernet, found), found, len(records.skipped), supernet
-
-
 def _train_all(context: Context, widths: Widths, supernet: Supernet | None) -> Networks:
     space, budget = context.subject.space, context.settings.budget
-    original = train_final(context, "original", "original", space.full, supernet)
+    original = train_original(context, supernet)
     teacher = original.network if context.settings.final.distillation is not None else None
     uniform_widths = space.uniform(macs=budget.macs, params=budget.params)
     uniform = train_final(context, "Uniform", "uniform", uniform_widths, supernet, teacher)
+    if widths == uniform_widths:
+        return Networks(original, uniform, same_again(context, uniform, "uniform", "searched", "final"))
     return Networks(original, uniform, train_final(context, "searched", "final", widths, supernet, teacher))
 
 

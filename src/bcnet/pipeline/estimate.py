@@ -46,8 +46,9 @@ class Estimate:
 
     def lines(self) -> list[str]:
         """One line for people, and a second where memory will be short."""
-        finals = sum(s for name, s in self.seconds.items() if name not in ("supernet", "evolution"))
-        parts = {"supernet": self.seconds.get("supernet"), "search": self.seconds.get("evolution"), "final": finals}
+        first = {"supernet": "supernet", "search": "evolution", "trials": "trials"}
+        parts = {label: self.seconds.get(name) for label, name in first.items()}
+        parts["final"] = sum(s for name, s in self.seconds.items() if name not in first.values())
         times = ", ".join(f"{name} {duration(s)}" for name, s in parts.items() if s)
         of = "" if self.available is None else f" of {size(self.available)}"
         lines = [f"Estimate: {times}; peak memory about {size(self.peak)}{of}."]

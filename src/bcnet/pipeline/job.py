@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from bcnet.pipeline.progress import Reporter, Together
 from bcnet.pipeline.run_directory import check_usable
 from bcnet.pipeline.settings import Settings, default_recipe, make_settings, split_changes
 from bcnet.pipeline.subject import DataLike, ModelLike, Source, Subject, open_source, prepare
+from bcnet.pipeline.takeover import others
+from bcnet.pruners import check_installed
 from bcnet.searchers import PerImage
 from bcnet.space import Budget
 from bcnet.train import CHECKPOINT_SECONDS, Loss, Recipe, load_recipe
@@ -41,6 +43,7 @@ def search(
     progress: bool = False,
     reporter: Reporter | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    take_from: Sequence[str | Path] = (),
     **settings: Any,
 ) -> SearchOutcome:
     """Find, train and compare the best widths of `model` under `budget`: supernet, prior, evolution, final networks.
@@ -74,6 +77,8 @@ def search(
         reporter: hears about progress.
         checkpoint_seconds: the most training that is lost when the run is killed; longer where saving takes so long
             that it would cost more than 2 % of the time.
+        take_from: other runs of the model on the data; what they have finished and share with this one is taken over,
+            never done again. All runs of one seed and recipe share the original, those of one budget Uniform as well.
         **settings: any other field of `Settings`: seed, population, generations, num_choices, threads, ... With
             `final_from="supernet"` or `"pretrained"` all three final networks are fine-tuned, from the first channels
             of every group, and not trained from scratch.
@@ -111,6 +116,7 @@ def search(
             world,
             reporter=Together(*heard),
             checkpoint_seconds=checkpoint_seconds,
+            take_from=others(take_from, Path(run_dir)),
         )
 
 
@@ -215,7 +221,14 @@ def settle(
 
 
 def _check_start(source: Source, settings: Settings) -> None:
-    """Raise RecipeError where final networks are to start from weights that there are not."""
+    """Raise RecipeError where final networks are to start from weights that there are not, or a package is missing."""
+    if settings.baseline == "magnitude" or settings.baseline == "fastnas":
+        check_installed(settings.baseline)
+    if settings.final_from == "supernet" and not settings.has_supernet:
+        raise RecipeError(
+            f'final_from="supernet" needs a supernet, which the baseline {settings.baseline!r} has none of: take '
+            '"scratch"'
+        )
     if settings.final_from == "pretrained" and source.pretrained is None and source.factory is not None:
         raise RecipeError(
             'final_from="pretrained" needs weights to start from; there are none: give pretrained= (--pretrained), or '

@@ -9,7 +9,7 @@ import torch
 
 from bcnet.pipeline.settings import Settings
 from bcnet.pipeline.subject import Subject
-from bcnet.runs import STAGE_FILES, Planned
+from bcnet.runs import STAGE_FILES, Planned, stage_names
 from bcnet.space import WidthSpace
 from bcnet.train import STRATEGIES, derived_generator
 
@@ -29,10 +29,9 @@ def stages_ahead(settings: Settings, subject: Subject, files: set[str]) -> list[
         work = settings.final.batch_size * (_TRAINING_PASS * macs + teacher)
         return Planned(name, final_steps, "steps", work, finished=STAGE_FILES[name] in files)
 
-    finals = [training("original", full), training("Uniform", within, taught), training("searched", within, taught)]
-    if settings.widths is not None:
-        return finals
-    return [
+    trials = len(subject.training) * settings.trial.epochs * settings.trial.batch_size * _TRAINING_PASS * within
+    repeated = settings.baseline == "uniform"  # the searched network is the Uniform one
+    planned = [
         _supernet(settings, subject, "supernet.safetensors" in files),
         Planned("prior", 1, "problem", kind="prior", finished="prior.json" in files),
         Planned(
@@ -43,8 +42,14 @@ def stages_ahead(settings: Settings, subject: Subject, files: set[str]) -> list[
             kind="scoring",
             finished="rescored.json" in files,
         ),
-        *finals,
+        Planned("trials", settings.random_networks, "networks", trials, finished="rescored.json" in files),
+        training("original", full),
+        Planned("pruning", 1, "network", kind="pruning", finished="pruned.json" in files),
+        training("Uniform", within, taught),
+        training("searched", 0 if repeated else within, 0 if repeated else taught),
     ]
+    names = stage_names(settings.model_dump(mode="json"))
+    return [stage for stage in planned if stage.name in names]
 
 
 def _supernet(settings: Settings, subject: Subject, finished: bool) -> Planned:

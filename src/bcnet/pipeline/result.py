@@ -40,6 +40,7 @@ def result_document(
         "format": 1,
         "model": settings.model,
         "data": settings.data,
+        "method": settings.method,
         "budget": {"macs": limits.macs, "params": limits.params, "given": str(settings.budget)},
         "widths": {g.name: w for g, w in zip(space.groups, choice.widths, strict=True)},
         "networks": {

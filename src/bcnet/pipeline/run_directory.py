@@ -56,6 +56,10 @@ class RunDirectory:
             directory._world.on_lead(lambda: held.enter_context(_taken(path, settings)))
             yield directory
 
+    def alone(self) -> RunDirectory:
+        """The same directory for this process by itself, within what the others have no part in."""
+        return RunDirectory(self.path, self.settings)
+
     def file(self, name: str) -> Path:
         """The path of a file of this run."""
         return self.path / name

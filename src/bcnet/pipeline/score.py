@@ -26,7 +26,8 @@ def axis_title(metric: str) -> str:
 def fresh_score_text(found: Mapping[str, Any]) -> str:
     """The score on fresh images with its interval, of the section "search" of `result.json`."""
     if not found["fresh_images"]:
-        return "not asked again, being a score of widths alone"
+        alone = "of widths alone" if found["metric"] == "own" else "of a network that is not kept"
+        return f"not asked again, being a score {alone}"
     metric: str = found["metric"]
     low, high = (score_text(end, metric, unit=False) for end in found["fresh_interval"])
     return f"{score_text(found['fresh_score'], metric)} (95 % interval {low} to {high})"

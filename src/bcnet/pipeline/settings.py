@@ -20,6 +20,11 @@ from bcnet.train.recipe import HEALTH, Count, describe
 FinalFrom = Literal["scratch", "supernet", "pretrained"]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 StrategyName = Literal["complementary", "bilateral", "unilateral", "unilateral-complementary"]
+SearcherName = Literal["evolution", "evolution-without-prior", "greedy", "prior-only", "random"]
+BaselineName = Literal["uniform", "random", "magnitude", "fastnas"]
+AUTOSLIM: tuple[StrategyName, SearcherName] = ("unilateral", "greedy")
+_LATER = ("searcher", "baseline", "random_networks", "random_epochs")  # unknown to runs of earlier versions
+_USUAL_RANDOM_EPOCHS = 50  # of the paper
 
 
 class Settings(BaseModel):
@@ -34,6 +39,9 @@ class Settings(BaseModel):
     from. `pairs` says whether the supernet's disjoint paths share a pass (`bcnet.supernet.pairs`): auto,
     where the network is narrow enough for it to pay. `search_seed` and `final_seed` are those of the search and of the
     networks trained from scratch where they are not `seed`. `widths`, where given, are trained instead of searched.
+    `searcher` chooses the candidates that a supernet scores, `population` times `generations` of them. A `baseline`
+    finds the widths without a supernet (`bcnet.pipeline.baseline`): "random" trains `random_networks` for
+    `random_epochs` each, by default for 50 but no longer than final networks.
     `layout` is the memory format of the supernet's weights. `threads`, `device`, `layout` and `score_batch_size`, where
     left open, are what the run started with (`bcnet.pipeline.machine`); they are those of each of the `processes`,
     which share every batch. What the recipes say about steps that go wrong (`bcnet.train.recipe.HEALTH`) may change
@@ -75,6 +83,10 @@ class Settings(BaseModel):
     search_seed: Seed | None = None
     final_seed: Seed | None = None
     widths: tuple[Count, ...] | None = None
+    searcher: SearcherName = "evolution"
+    baseline: BaselineName | None = None
+    random_networks: Count = 20
+    random_epochs: Count | None = None
     threads: int | None = Field(default=None, gt=0, le=4096)
     device: str | None = None
     layout: Layout = "auto"
@@ -90,14 +102,54 @@ class Settings(BaseModel):
         """What scores are: "accuracy" or "loss", or "own"."""
         return self.score if self.own_score is None else "own"
 
+    @property
+    def seed_of_networks(self) -> int:
+        """The seed of every network that is trained by itself."""
+        return self.seed if self.final_seed is None else self.final_seed
+
+    @property
+    def has_supernet(self) -> bool:
+        """Whether the run trains a supernet, to search on it."""
+        return self.widths is None and self.baseline is None
+
+    @property
+    def method(self) -> str:
+        """How the widths are found: "given", a baseline's name, "autoslim", or "search"."""
+        if self.widths is not None:
+            return "given"
+        if self.baseline is not None:
+            return self.baseline
+        return "autoslim" if (self.strategy, self.searcher) == AUTOSLIM else "search"
+
+    @property
+    def needs_prior(self) -> bool:
+        """Whether the search starts from the prior."""
+        return self.has_supernet and self.searcher in ("evolution", "prior-only")
+
+    @property
+    def scores_candidates(self) -> bool:
+        """Whether the widths are the best of scored candidates."""
+        return self.has_supernet or self.baseline == "random"
+
+    @property
+    def trial(self) -> Recipe:
+        """How the networks are trained that the baseline "random" chooses from: as final ones, but for fewer epochs."""
+        epochs = self.random_epochs or min(_USUAL_RANDOM_EPOCHS, self.final.epochs)
+        return self.final.model_copy(update={"epochs": epochs, "distillation": None})
+
     def fingerprint(self) -> str:
         """A hash of the run's identity: it ties the files of a run to each other."""
         document = json.dumps(self.identity(), sort_keys=True)
         return hashlib.sha256(document.encode()).hexdigest()[:16]
 
     def identity(self) -> dict[str, Any]:
-        """All settings, as JSON takes them, but for those that may change."""
-        return self.model_dump(mode="json", exclude={"supernet": set(HEALTH), "final": set(HEALTH)})
+        """All settings, as JSON takes them, but for those that may change.
+
+        What an earlier version did not know is left out where it is as it was, so that its runs go on.
+        """
+        document = self.model_dump(mode="json", exclude={"supernet": set(HEALTH), "final": set(HEALTH)})
+        usual = {name: Settings.model_fields[name].default for name in _LATER}
+        return {key: value for key, value in document.items() if key not in usual or value != usual[key]}
 
     def settled(self, stored: Settings | None = None, *, largest_activation: int = 0) -> Settings:
         """The settings with what was left open taken from `stored`, else by the rules of `machine` for this one.

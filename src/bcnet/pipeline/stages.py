@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,39 +13,27 @@ from torch import nn
 
 from bcnet.distributed import World
 from bcnet.errors import RunError
-from bcnet.pipeline.choice import Choice, choice, finalists
-from bcnet.pipeline.disk import search_bytes, training_bytes
+from bcnet.pipeline.disk import training_bytes
 from bcnet.pipeline.passes import supernet_trainee
 from bcnet.pipeline.progress import Advance, Reporter
 from bcnet.pipeline.run_directory import RunDirectory
-from bcnet.pipeline.score import score_text
 from bcnet.pipeline.settings import Settings
 from bcnet.pipeline.start import starting_network
 from bcnet.pipeline.subject import Subject
 from bcnet.searchers import (
-    Candidate,
-    EvaluationStore,
-    Evolution,
     Prior,
-    Rescored,
-    SearchResult,
-    SupernetEvaluator,
     learn_prior,
-    rescore,
-    search_widths,
 )
-from bcnet.space import Cost, Side, Widths
+from bcnet.space import Cost, Widths
 from bcnet.supernet import Supernet
 from bcnet.train import (
     CHECKPOINT_SECONDS,
-    STRATEGIES,
     Accuracy,
     Checkpoints,
     LossRecords,
     NetworkTrainee,
     Progress,
     accuracy,
-    autocast,
     load_module,
     train,
 )
@@ -140,90 +126,6 @@ def find_prior(context: Context, records: LossRecords) -> Prior:
     return Prior.from_dict(directory.read("prior.json"), space)
 
 
-def evolve(context: Context, supernet: Supernet, prior: Prior) -> SearchResult:
-    """The search (spec, section 5), replayed from its stored evaluations as far as they go."""
-    settings, subject, directory = context.settings, context.subject, context.directory
-    searcher = Evolution(settings.population, settings.generations, settings.parents, prior)
-    score = subject.source.own.of_widths or _evaluator(context, supernet, subject.validation)
-    if not directory.has("rescored.json"):
-        directory.check_room("evolution", search_bytes(searcher.limit, len(subject.space.groups)))
-    best = float("-inf")
-    with (
-        _evaluations(context) as store,
-        _timed_unless(len(store.evaluations) >= searcher.limit, directory, "evolution"),
-        context.reporter.stage("evolution", searcher.limit, "candidates") as advance,
-    ):
-        stored = len(store.evaluations)
-
-        def report(candidate: Any, done: int, limit: int) -> None:
-            nonlocal best
-            best = max(best, candidate.score)
-            if done > stored:  # what is replayed says nothing about speed, and has been reported
-                figures = {"score": candidate.score, "best score": best, "macs": float(candidate.cost.macs)}
-                context.reporter.figures("evolution", done, figures)
-                context.reporter.evaluation(candidate, done)
-                advance(done, f"best score {score_text(best, settings.metric)}")
-
-        return search_widths(
-            subject.space,
-            score,
-            settings.budget,
-            searcher=searcher,
-            seed=settings.seed if settings.search_seed is None else settings.search_seed,
-            store=store,
-            callback=report,
-            mapper=context.world.map,
-        )
-
-
-@contextmanager
-def _evaluations(context: Context) -> Iterator[EvaluationStore]:
-    """The evaluations on disk; on all processes but the first a copy in memory, from which they replay the same."""
-    space, settings, file = context.subject.space, context.settings, context.directory.file("evaluations.sqlite")
-    with contextlib.ExitStack() as held:
-        opened: list[EvaluationStore] = []
-
-        def known() -> list[Any]:
-            opened.append(held.enter_context(EvaluationStore(file, space, settings.fingerprint())))
-            return [(c.widths, c.score, c.cost) for c in opened[0].evaluations]
-
-        rows = context.world.on_lead(known)
-        if not opened:
-            opened.append(held.enter_context(EvaluationStore(":memory:", space, settings.fingerprint())))
-            for widths, score, cost in rows:
-                opened[0].add(Candidate(tuple(widths), score, Cost(*cost)))
-        yield opened[0]
-
-
-def choose(context: Context, supernet: Supernet, found: SearchResult) -> Choice:
-    """Score the best candidates again on fresh data, and choose one of them (see `choice`).
-
-    A score of widths alone knows no data: it is not asked again.
-    """
-    file = context.directory.file("rescored.json")
-    scored_by_data = context.subject.source.own.of_widths is None
-    fresh = sum(len(labels) for _, labels in context.subject.fresh) if scored_by_data else 0
-    inside = [c for c in found.evaluations if found.budget.admits(c.cost)]
-    if not context.directory.has("rescored.json"):
-        with context.directory.timed("rescore"):
-            best = finalists(inside, context.settings.rescored)
-            again = tuple(Rescored(c, c.score, c.score, c.score) for c in best)
-            if scored_by_data:
-                evaluator = _evaluator(context, supernet, context.subject.fresh)
-                again = rescore(best, evaluator, len(best), mapper=context.world.map)
-            rows = [[list(r.candidate.widths), r.score, r.low, r.high] for r in again]
-            context.directory.write("rescored.json", {"rescored": rows})
-    known = {c.widths: c for c in inside}
-    try:
-        rows = context.directory.read("rescored.json")["rescored"]
-        rescored = [Rescored(known[tuple(w)], float(score), float(low), float(high)) for w, score, low, high in rows]
-    except (KeyError, TypeError, ValueError, OverflowError):
-        rescored = []
-    if not rescored:
-        raise RunError(f"{file} names widths that evaluations.sqlite lacks: restore the two files, or start a new run")
-    return choice(rescored, sum(len(labels) for _, labels in context.subject.validation), fresh)
-
-
 def train_final(
     context: Context,
     name: str,
@@ -234,8 +136,7 @@ def train_final(
 ) -> Trained:
     """A network of the given widths, trained and tested once (spec, section 6)."""
     subject, directory, settings = context.subject, context.directory, context.settings
-    seed = settings.seed if settings.final_seed is None else settings.final_seed
-    network = starting_network(settings, subject, supernet, widths, seed)
+    network = starting_network(settings, subject, supernet, widths)
     file = directory.file(f"{file_name}.safetensors")
     if not directory.has(file.name):
         context.check_processes(name)
@@ -246,7 +147,7 @@ def train_final(
                 NetworkTrainee(network, subject.source.own.loss),
                 subject.all_training,
                 settings.final,
-                seed=seed,
+                seed=settings.seed_of_networks,
                 stage="final",
                 checkpoints=context.checkpoints(name, widths),
                 teacher=teacher,
@@ -266,6 +167,21 @@ def train_final(
     return Trained(name, widths, subject.space.cost(widths), network.eval(), tested, skipped)
 
 
+def train_original(context: Context, supernet: Supernet | None) -> Trained:
+    """The original network, trained and tested as the others are."""
+    return train_final(context, "original", "original", context.subject.space.full, supernet)
+
+
+def same_again(context: Context, twin: Trained, twin_file: str, name: str, file_name: str) -> Trained:
+    """A final network of the widths of its `twin`: training it would repeat the other training, byte by byte."""
+    directory = context.directory
+    if not directory.has(f"{file_name}.safetensors"):
+        for end, mark in (("_losses", " losses"), ("", "")):
+            tensors, state = directory.read_tensors(f"{twin_file}{end}.safetensors", f"{twin.name}{mark}")
+            directory.write_tensors(f"{file_name}{end}.safetensors", f"{name}{mark}", tensors, state)
+    return dataclasses.replace(twin, name=name)
+
+
 def _outcome(file: Path, state: Mapping[str, Any]) -> tuple[Accuracy, int]:
     """What a network did on the test images, and how many steps of its training were left out."""
     try:
@@ -279,22 +195,6 @@ def _test(context: Context, network: nn.Module) -> Accuracy:
     return accuracy(network, context.subject.parts.test(), precision=context.settings.final.precision)
 
 
-def _evaluator(
-    context: Context, supernet: Supernet, batches: Sequence[tuple[torch.Tensor, torch.Tensor]]
-) -> SupernetEvaluator:
-    assert context.settings.device is not None
-    precision, device = context.settings.supernet.precision, torch.device(context.settings.device)
-    trained_sides = STRATEGIES[context.settings.strategy]().sides
-
-    def logits(images: torch.Tensor, widths: Widths, side: Side) -> torch.Tensor:
-        side = side if side in trained_sides else trained_sides[0]
-        with autocast(precision, device):
-            output: torch.Tensor = supernet(images, widths, side)
-        return output
-
-    return SupernetEvaluator(logits, batches, context.subject.source.own.per_image or context.settings.score)
-
-
 def _step_reporter(context: Context, stage: str, advance: Advance) -> Callable[[Progress], None]:
     def report(progress: Progress) -> None:
         context.reporter.figures(stage, progress.step, {"loss": progress.loss, "learning rate": progress.lr})
@@ -302,12 +202,3 @@ def _step_reporter(context: Context, stage: str, advance: Advance) -> Callable[[
         advance(progress.step, f"epoch {progress.epoch}/{progress.epochs}, loss {progress.loss:.3f}{skipped}")
 
     return report
-
-
-@contextmanager
-def _timed_unless(finished: bool, directory: RunDirectory, stage: str) -> Any:
-    if finished:
-        yield
-    else:
-        with directory.timed(stage):
-            yield

@@ -18,9 +18,7 @@ from bcnet.train import derived_generator
 _CALIBRATION = 20  # batches for the statistics of batch norm
 
 
-def starting_network(
-    settings: Settings, subject: Subject, supernet: Supernet | None, widths: Widths, seed: int
-) -> nn.Module:
+def starting_network(settings: Settings, subject: Subject, supernet: Supernet | None, widths: Widths) -> nn.Module:
     """The network of the given widths before its training, on the run's device.
 
     From "scratch" it is freshly initialised as the original would be. From "supernet" or "pretrained" it holds the
@@ -31,7 +29,7 @@ def starting_network(
         RecipeError: it is to start from a supernet, and the run has none since its widths were given.
     """
     if settings.final_from == "scratch":
-        generator = derived_generator(seed, "initial weights")
+        generator = derived_generator(settings.seed_of_networks, "initial weights")
         network = build(subject.model, subject.space, widths, factory=subject.source.factory, generator=generator)
         return _placed(network, settings)
     owner = supernet if settings.final_from == "supernet" else Supernet(subject.model, subject.space)
@@ -40,13 +38,13 @@ def starting_network(
             'final_from="supernet" needs a supernet, which a run of given widths has none of: take "scratch"'
         )
     network = _placed(build(subject.model, subject.space, widths, weights=(owner, Side.LEFT)), settings)
-    return recalibrate(network, _calibration(settings, subject, seed))
+    return recalibrate(network, _calibration(settings, subject))
 
 
 def _placed(network: nn.Module, settings: Settings) -> nn.Module:
     return network.to(settings.device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
-def _calibration(settings: Settings, subject: Subject, seed: int) -> Iterator[torch.Tensor]:
-    order = derived_generator(seed, "calibration")
+def _calibration(settings: Settings, subject: Subject) -> Iterator[torch.Tensor]:
+    order = derived_generator(settings.seed_of_networks, "calibration")
     return (x.to(settings.device) for x, _ in islice(subject.all_training.epoch(order), _CALIBRATION))

@@ -7,7 +7,7 @@ a run stays what its settings say, and ends as if it had done all by itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bcnet.errors import RunError
@@ -20,7 +20,8 @@ from bcnet.train import read_tensors, write_tensors
 
 _SUPERNET = frozenset({"supernet", "strategy", "validation_fraction", "fresh_fraction"})
 _BUDGET = frozenset({"budget_macs", "budget_params"})
-_SEARCH = frozenset({"population", "generations", "parents", "score", "own_score"}) | {
+_BASELINE = frozenset({"baseline", "random_networks", "random_epochs"})
+_SEARCH = frozenset({"searcher", "population", "generations", "parents", "score", "own_score"}) | {
     "score_batch_size",
     "rescored",
     "search_seed",
@@ -28,11 +29,11 @@ _SEARCH = frozenset({"population", "generations", "parents", "score", "own_score
 _FINAL = frozenset({"final", "final_from", "final_seed", "widths"})
 
 _INDEPENDENT_OF: Mapping[str, frozenset[str]] = {
-    "supernet": _BUDGET | _SEARCH | _FINAL,
-    "prior": _SEARCH | _FINAL,
+    "supernet": _BUDGET | _SEARCH | _FINAL | _BASELINE,
+    "prior": _SEARCH | _FINAL | _BASELINE,
     "evolution": _FINAL,
-    "original": _SUPERNET | _BUDGET | _SEARCH | {"widths"},
-    "Uniform": _SUPERNET | _SEARCH | {"widths"},
+    "original": _SUPERNET | _BUDGET | _SEARCH | _BASELINE | {"widths"},
+    "Uniform": _SUPERNET | _SEARCH | _BASELINE | {"widths"},
 }
 _TENSORS = {  # files of a stage with what they are marked with; the one that says it is finished comes last
     "supernet": {"records": "records", "counts": "counts", "supernet": "supernet"},
@@ -55,6 +56,20 @@ def shared_stages(theirs: Settings, ours: Settings) -> tuple[str, ...]:
     )
 
 
+def others(runs: Sequence[str | Path], run_dir: Path) -> list[Path]:
+    """Those of `runs` that are not the one in `run_dir` itself.
+
+    Raises:
+        RunError: one is no run directory.
+    """
+    if isinstance(runs, (str, Path)):
+        runs = (runs,)
+    paths = [Path(run) for run in runs]
+    for path in paths:
+        read_settings(path)
+    return [path for path in paths if path.resolve() != run_dir.resolve()]
+
+
 def take_over(source: Path, context: Context) -> tuple[str, ...]:
     """Take the finished stages that the run in `source` shares with this one, those that are not here yet.
 
@@ -68,7 +83,7 @@ def take_over(source: Path, context: Context) -> tuple[str, ...]:
     _check_subject(theirs, context)
     taken = []
     for stage in shared_stages(theirs.settings, context.settings):
-        needed = context.settings.widths is None or stage in ("original", "Uniform")
+        needed = _needed(stage, context.settings)
         file = STAGE_FILES[stage]
         if needed and theirs.file(file).exists() and not context.directory.file(file).exists():
             _COPY[stage](stage, theirs, context)
@@ -77,6 +92,12 @@ def take_over(source: Path, context: Context) -> tuple[str, ...]:
     if taken:
         context.reporter.note(f"taken over from {source}: {', '.join(taken)}")
     return tuple(taken)
+
+
+def _needed(stage: str, settings: Settings) -> bool:
+    if stage == "prior":
+        return settings.needs_prior
+    return settings.has_supernet or stage in ("original", "Uniform")
 
 
 def _check_subject(theirs: RunDirectory, context: Context) -> None:

@@ -28,10 +28,9 @@ def section(evidence: Evidence) -> Section:
         return Section("candidates", title, body + not_yet("No candidate has been scored yet."), charts, "Accuracy")
     charts |= {"candidates": candidates_chart(evidence), "profile": profile_chart(evidence)}
     text = (
-        f"Each of the {len(evidence.evaluations):,} dots is a candidate: a width for every group, scored by the shared "
-        "weights of the supernet on training images held out from it. Scores of shared weights are lower than those of "
-        "trained networks, and mean something only beside each other. Hover or tap shows widths; a click shows the "
-        "candidate's profile below."
+        f"Each of the {len(evidence.evaluations):,} dots is a candidate: a width for every group, {_scored(evidence)} "
+        "and mean something only beside each other. Hover or tap shows widths; a click shows the candidate's profile "
+        "below."
     )
     label = f"Scores of {len(evidence.evaluations)} candidates against their multiply-adds, with the front"
     caption = (
@@ -40,6 +39,14 @@ def section(evidence: Evidence) -> Section:
     )
     body += paragraph(text) + figure("candidates", label, caption) + profile_figure(evidence)
     return Section("candidates", title, body, charts, "Accuracy")
+
+
+def _scored(evidence: Evidence) -> str:
+    held_out = "on training images held out from it. Scores"
+    if evidence.settings.baseline == "random":
+        return f"scored by a short training of its own {held_out} of short trainings are lower than those of long ones,"
+    weights = "by the shared weights of the supernet"
+    return f"scored {weights} {held_out} of shared weights are lower than those of trained networks,"
 
 
 def candidates_chart(evidence: Evidence) -> Chart:

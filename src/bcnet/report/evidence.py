@@ -25,6 +25,14 @@ from bcnet.space.cost import IntArray
 from bcnet.train import ChannelCounts, LossRecords, read_latest, read_tensors
 
 NETWORKS = {"original": "original", "uniform": "Uniform", "searched": "searched"}  # key in result.json: stage
+_METHODS = {
+    "search": "searched",
+    "autoslim": "narrowed by AutoSlim's greedy slimming",
+    "uniform": "narrowed alike in all layers",
+    "random": "narrowed to the best of some random widths",
+    "magnitude": "narrowed to what magnitude pruning leaves of the original",
+    "fastnas": "narrowed to what FastNAS leaves of the original",
+}
 _FILES = {"original": "original", "uniform": "uniform", "searched": "final"}
 
 
@@ -69,8 +77,16 @@ class Evidence:
 
     @property
     def searches(self) -> bool:
-        """Whether the run searches its widths; else they were given."""
-        return self.settings.widths is None
+        """Whether the widths are the best of scored candidates; else they were given, or a baseline found them."""
+        return self.settings.scores_candidates
+
+    @property
+    def how(self) -> str:
+        """How the widths were found, in words."""
+        method, budget = self.settings.method, self.settings.budget
+        if method == "given":
+            return "narrowed to given widths"
+        return f"{_METHODS[method]} under a budget of {budget}"
 
     @property
     def metric(self) -> str:
@@ -108,7 +124,7 @@ class Evidence:
     def whose(self) -> str:
         """What `best` are the widths of, in words."""
         if not self.searches:
-            return "the network of the given widths"
+            return "the network of the given widths" if self.settings.widths is not None else "the network found"
         return "the searched network" if "searched" in self.networks else "the best candidate so far"
 
     @property

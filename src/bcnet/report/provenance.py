@@ -13,6 +13,8 @@ _STAGES = {
     "prior": "learn the prior",
     "evolution": "search",
     "rescore": "score the best again",
+    "trials": "train random networks for a short time",
+    "pruning": "prune the original",
     "original": "train the original",
     "Uniform": "train Uniform",
     "searched": "train the searched network",

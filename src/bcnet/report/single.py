@@ -14,10 +14,13 @@ def report_page(evidence: Evidence) -> str:
     """The page about a run as HTML."""
     sections = [results(evidence), candidates.section(evidence), ratios.section(evidence), layers.section(evidence)]
     sections.append(latency.section(evidence))
-    if evidence.searches:
-        sections += [generations.section(evidence), heat.section(evidence)]
+    settings = evidence.settings
+    if settings.has_supernet and settings.searcher.startswith("evolution"):
+        sections.append(generations.section(evidence))
+    if settings.needs_prior:
+        sections.append(heat.section(evidence))
     sections.append(losses.section(evidence))
-    if evidence.searches:
+    if settings.has_supernet:
         sections.append(fairness.section(evidence))
     sections += [provenance.time_section(evidence), provenance.configuration_section(evidence)]
     top = Markup("<h1>{}</h1>").format(evidence.name) + paragraph(headline(evidence), "headline")

@@ -14,8 +14,7 @@ from bcnet.report.trained import chance, interval
 def headline(evidence: Evidence) -> str:
     """One sentence: what was searched, and what was gained or what has been found so far."""
     networks = evidence.networks
-    how = f"searched under a budget of {evidence.settings.budget}" if evidence.searches else "narrowed to given widths"
-    start = f"{evidence.name}, {how}: "
+    start = f"{evidence.name}, {evidence.how}: "
     if evidence.space is None:
         return f"{start}the run has not traced its network yet."
     if evidence.result is None or "searched" not in networks:

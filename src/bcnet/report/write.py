@@ -83,5 +83,5 @@ def _reported(course: Callable[_P, _Outcome]) -> Callable[_P, _Outcome]:
     return with_report
 
 
-search, retrain = _reported(pipeline.search), _reported(pipeline.retrain)
+search, retrain, baseline = (_reported(course) for course in (pipeline.search, pipeline.retrain, pipeline.baseline))
 train_supernet, evolve = _reported(pipeline.train_supernet), _reported(pipeline.evolve)

@@ -2,7 +2,7 @@
 
 from bcnet.runs.documents import digest, read_document
 from bcnet.runs.forecast import Forecast, Planned
-from bcnet.runs.record import STAGE_FILES, Record, StageRecord, read_record, write_record
+from bcnet.runs.record import STAGE_FILES, Record, StageRecord, read_record, stage_names, write_record
 from bcnet.runs.status import Status, read_status
 
 __all__ = [
@@ -16,5 +16,6 @@ __all__ = [
     "read_document",
     "read_record",
     "read_status",
+    "stage_names",
     "write_record",
 ]

@@ -25,12 +25,31 @@ STAGE_FILES: Mapping[str, str] = MappingProxyType(
         "supernet": "supernet.safetensors",
         "prior": "prior.json",
         "evolution": "rescored.json",
+        "trials": "rescored.json",
+        "pruning": "pruned.json",
         "original": "original.safetensors",
         "Uniform": "uniform.safetensors",
         "searched": "final.safetensors",
     }
 )
 """Stage -> the file that is there once it is finished."""
+_FINALS = ("original", "Uniform", "searched")
+_OF_BASELINE = {
+    "uniform": _FINALS,
+    "random": ("trials", *_FINALS),
+    "magnitude": ("original", "pruning", "Uniform", "searched"),
+    "fastnas": ("original", "pruning", "Uniform", "searched"),
+}
+
+
+def stage_names(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """The stages of a run of these settings, in their order."""
+    if settings.get("widths"):
+        return _FINALS
+    if settings.get("baseline"):
+        return _OF_BASELINE.get(settings["baseline"], _FINALS)
+    prior = ("prior",) if settings.get("searcher", "evolution") in ("evolution", "prior-only") else ()
+    return ("supernet", *prior, "evolution", *_FINALS)
 
 
 @dataclass(frozen=True)

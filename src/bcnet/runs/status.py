@@ -16,12 +16,11 @@ from typing import Any, Literal
 from bcnet.errors import RunError
 from bcnet.runs.documents import read_document
 from bcnet.runs.evaluations import Best, look
-from bcnet.runs.record import STAGE_FILES, Record, StageRecord, read_record
+from bcnet.runs.record import STAGE_FILES, Record, StageRecord, read_record, stage_names
 from bcnet.runs.strays import check_contained
 
 State = Literal["running", "finished", "stopped", "failed", "damaged", "empty"]
 _SETTINGS = ("model", "data", "budget_macs", "budget_params", "score", "seed")
-_FINAL = ("original", "Uniform", "searched")
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ class _Reader:
         return "failed" if self.record is not None and self.record.state == "failed" else "stopped"
 
     def _stages(self, record: Record, running: bool) -> tuple[StageStatus, ...]:
-        names = _FINAL if self.settings.get("widths") else tuple(STAGE_FILES)
+        names = stage_names(self.settings)
         known = {stage.name: stage for stage in record.stages}
         stages = []
         for name in (*known, *(n for n in names if n not in known)):

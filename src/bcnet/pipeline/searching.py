@@ -1,0 +1,185 @@
+"""The search of a run: candidates scored, stored as they are, the best scored again, and one of them chosen."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from bcnet.errors import RunError
+from bcnet.pipeline.choice import Choice, choice, finalists
+from bcnet.pipeline.disk import search_bytes
+from bcnet.pipeline.run_directory import RunDirectory
+from bcnet.pipeline.score import score_text
+from bcnet.pipeline.settings import Settings
+from bcnet.pipeline.stages import Context
+from bcnet.searchers import (
+    Candidate,
+    EvaluationStore,
+    Evolution,
+    Greedy,
+    Prior,
+    PriorOnly,
+    Random,
+    Rescored,
+    Searcher,
+    SearchResult,
+    SupernetEvaluator,
+    rescore,
+    search_widths,
+)
+from bcnet.searchers.oracle import Score
+from bcnet.space import Cost, Side, Widths
+from bcnet.supernet import Supernet
+from bcnet.train import STRATEGIES, autocast
+
+
+@dataclass(frozen=True)
+class Judge:
+    """What scores candidates, and what scores the best again on fresh images; None where a score is final."""
+
+    score: Score
+    again: SupernetEvaluator | None = None
+
+
+def supernet_judge(context: Context, supernet: Supernet) -> Judge:
+    """Scores by the supernet, or by the user's own function of widths."""
+    of_widths = context.subject.source.own.of_widths
+    if of_widths is not None:
+        return Judge(of_widths)
+    return Judge(
+        _evaluator(context, supernet, context.subject.validation), _evaluator(context, supernet, context.subject.fresh)
+    )
+
+
+def network_score(context: Context, network: nn.Module) -> float:
+    """The score of a plain network in eval mode on the validation images, in the units of the run's metric."""
+    device = next(network.parameters()).device
+
+    def logits(images: torch.Tensor, _: Widths, __: Side) -> torch.Tensor:
+        with autocast(context.settings.final.precision, device):
+            output: torch.Tensor = network(images)
+        return output
+
+    metric = context.subject.source.own.per_image or context.settings.score
+    return SupernetEvaluator(logits, context.subject.validation, metric).on_side((), Side.LEFT)
+
+
+def searcher_of(settings: Settings, prior: Prior | None) -> Searcher:
+    """What chooses the candidates for a supernet to score; `prior` where the settings need one."""
+    candidates = settings.population * settings.generations
+    if settings.searcher == "greedy":
+        return Greedy(candidates)
+    if settings.searcher == "random":
+        return Random(candidates)
+    if settings.searcher == "prior-only":
+        assert prior is not None
+        return PriorOnly(prior, candidates)
+    return Evolution(settings.population, settings.generations, settings.parents, prior)
+
+
+def evolve(context: Context, searcher: Searcher, judge: Judge, stage: str = "evolution") -> SearchResult:
+    """The search (spec, section 5), replayed from its stored evaluations as far as they go."""
+    settings, subject, directory = context.settings, context.subject, context.directory
+    if not directory.has("rescored.json"):
+        directory.check_room(stage, search_bytes(searcher.limit, len(subject.space.groups)))
+    best = float("-inf")
+    with (
+        _evaluations(context) as store,
+        _timed_unless(len(store.evaluations) >= searcher.limit, directory, stage),
+        context.reporter.stage(stage, searcher.limit, "candidates") as advance,
+    ):
+        stored = len(store.evaluations)
+
+        def report(candidate: Any, done: int, limit: int) -> None:
+            nonlocal best
+            best = max(best, candidate.score)
+            if done > stored:  # what is replayed says nothing about speed, and has been reported
+                figures = {"score": candidate.score, "best score": best, "macs": float(candidate.cost.macs)}
+                context.reporter.figures(stage, done, figures)
+                context.reporter.evaluation(candidate, done)
+                advance(done, f"best score {score_text(best, settings.metric)}")
+
+        return search_widths(
+            subject.space,
+            judge.score,
+            settings.budget,
+            searcher=searcher,
+            seed=settings.seed if settings.search_seed is None else settings.search_seed,
+            store=store,
+            callback=report,
+            mapper=context.world.map,
+        )
+
+
+@contextmanager
+def _evaluations(context: Context) -> Iterator[EvaluationStore]:
+    """The evaluations on disk; on all processes but the first a copy in memory, from which they replay the same."""
+    space, settings, file = context.subject.space, context.settings, context.directory.file("evaluations.sqlite")
+    with contextlib.ExitStack() as held:
+        opened: list[EvaluationStore] = []
+
+        def known() -> list[Any]:
+            opened.append(held.enter_context(EvaluationStore(file, space, settings.fingerprint())))
+            return [(c.widths, c.score, c.cost) for c in opened[0].evaluations]
+
+        rows = context.world.on_lead(known)
+        if not opened:
+            opened.append(held.enter_context(EvaluationStore(":memory:", space, settings.fingerprint())))
+            for widths, score, cost in rows:
+                opened[0].add(Candidate(tuple(widths), score, Cost(*cost)))
+        yield opened[0]
+
+
+def choose(context: Context, judge: Judge, found: SearchResult) -> Choice:
+    """Score the best candidates again where the judge can, and choose one of them (see `choice`)."""
+    file = context.directory.file("rescored.json")
+    fresh = sum(len(labels) for _, labels in context.subject.fresh) if judge.again is not None else 0
+    inside = [c for c in found.evaluations if found.budget.admits(c.cost)]
+    if not context.directory.has("rescored.json"):
+        with context.directory.timed("rescore"):
+            best = finalists(inside, context.settings.rescored)
+            again = tuple(Rescored(c, c.score, c.score, c.score) for c in best)
+            if judge.again is not None:
+                again = rescore(best, judge.again, len(best), mapper=context.world.map)
+            rows = [[list(r.candidate.widths), r.score, r.low, r.high] for r in again]
+            context.directory.write("rescored.json", {"rescored": rows})
+    known = {c.widths: c for c in inside}
+    try:
+        rows = context.directory.read("rescored.json")["rescored"]
+        rescored = [Rescored(known[tuple(w)], float(score), float(low), float(high)) for w, score, low, high in rows]
+    except (KeyError, TypeError, ValueError, OverflowError):
+        rescored = []
+    if not rescored:
+        raise RunError(f"{file} names widths that evaluations.sqlite lacks: restore the two files, or start a new run")
+    return choice(rescored, sum(len(labels) for _, labels in context.subject.validation), fresh)
+
+
+def _evaluator(
+    context: Context, supernet: Supernet, batches: Sequence[tuple[torch.Tensor, torch.Tensor]]
+) -> SupernetEvaluator:
+    assert context.settings.device is not None
+    precision, device = context.settings.supernet.precision, torch.device(context.settings.device)
+    trained_sides = STRATEGIES[context.settings.strategy]().sides
+
+    def logits(images: torch.Tensor, widths: Widths, side: Side) -> torch.Tensor:
+        side = side if side in trained_sides else trained_sides[0]
+        with autocast(precision, device):
+            output: torch.Tensor = supernet(images, widths, side)
+        return output
+
+    return SupernetEvaluator(logits, batches, context.subject.source.own.per_image or context.settings.score)
+
+
+@contextmanager
+def _timed_unless(finished: bool, directory: RunDirectory, stage: str) -> Iterator[None]:
+    if finished:
+        yield
+    else:
+        with directory.timed(stage):
+            yield

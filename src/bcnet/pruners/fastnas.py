@@ -1,0 +1,104 @@
+"""FastNAS of NVIDIA's Model Optimizer: every width of every layer is scored alone, all others being full.
+
+The widths of each layer are those whose score falls by less than a threshold; the threshold is the smallest with which
+the budget holds. Scores are asked for in an order that depends on the scores alone, so that a list of those already
+known replays a search that was stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from bcnet.errors import BudgetError, ModelError
+from bcnet.pruners.extras import check_installed
+from bcnet.pruners.reading import read_widths
+from bcnet.space import Budget, Widths, WidthSpace
+
+
+def fastnas_widths(
+    model: nn.Module,
+    space: WidthSpace,
+    budget: Budget,
+    example: torch.Tensor,
+    *,
+    calibration: Callable[[], Iterable[torch.Tensor]],
+    score: Callable[[nn.Module], float],
+) -> Widths:
+    """The widths that FastNAS leaves in the trained `model` under `budget`, a limit on MACs alone.
+
+    Args:
+        model: the trained network that `space` was traced from; it is not changed.
+        space: its width space; any multiples of its units are tried, twenty for every layer.
+        budget: the limit.
+        example: a network input `(1, ...)`.
+        calibration: network inputs `(batch, ...)` for the statistics of batch norm.
+        score: what a pruned network is worth in eval mode, higher being better.
+
+    Raises:
+        RecipeError: Model Optimizer, or what it needs, is not installed.
+        BudgetError: a budget on parameters, or one that it cannot reach.
+        ModelError: it cannot prune this network, or cuts what the space holds at full width.
+    """
+    check_installed("fastnas")
+    limits = budget.resolve(space.reference)
+    if limits.macs is None or limits.params is not None:
+        raise BudgetError(f"FastNAS takes a budget of MACs alone; got {budget}: leave the parameters out")
+    network = copy.deepcopy(model).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    pruned = _pruned(network, example, int(limits.macs), calibration, score)
+    widths = read_widths(pruned, space)
+    if not limits.admits(space.cost(widths)):
+        raise BudgetError(
+            f"FastNAS found no network under the budget {limits}; the nearest has {space.cost(widths).macs:,} MACs: "
+            "raise the budget"
+        )
+    return widths
+
+
+def _pruned(
+    model: nn.Module,
+    example: torch.Tensor,
+    macs: int,
+    calibration: Callable[[], Iterable[torch.Tensor]],
+    score: Callable[[nn.Module], float],
+) -> nn.Module:
+    def calibrate(network: nn.Module) -> None:
+        for images in calibration():
+            network(images)
+
+    config = {"score_func": score, "forward_loop": calibrate, "verbose": False}
+    said = io.StringIO()
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            warnings.simplefilter("ignore")
+            import modelopt.torch.prune as prune
+
+            modes = [("fastnas", _any_width())]
+            pruned, _ = prune.prune(model, modes, {"flops": macs}, example, config)
+    except (AssertionError, ValueError, RuntimeError, KeyError, AttributeError, TypeError) as error:
+        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise ModelError(
+            f"FastNAS must be able to prune the network; {type(model).__name__} under {macs:,} MACs failed in Model "
+            f"Optimizer: {reason}"
+        ) from error
+    assert isinstance(pruned, nn.Module)
+    return pruned
+
+
+def _any_width() -> dict[str, Any]:
+    """FastNAS's own rules for every kind of layer, but for widths that are no multiples of 32."""
+    from modelopt.torch.prune.fastnas import FastNASConfig
+
+    rules: dict[str, Any] = FastNASConfig().model_dump()
+    for by_pattern in rules.values():
+        for rule in by_pattern.values():
+            if isinstance(rule, dict):
+                rule.update({key: 1 for key in rule if key.endswith("_divisor")})
+    return rules

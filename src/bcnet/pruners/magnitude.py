@@ -1,0 +1,79 @@
+"""Magnitude pruning by Torch-Pruning (Fang et al., DepGraph, CVPR 2023).
+
+Channels are ranked by the norm of all weights that go with them, over all layers together ("global pruning": one ratio
+in every layer would be the Uniform baseline again). The weakest go, half a percent at a time, until the budget holds by
+the exact costs of the space.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+
+import torch
+from torch import nn
+
+from bcnet.errors import BudgetError
+from bcnet.pruners.extras import check_installed
+from bcnet.pruners.reading import read_widths
+from bcnet.space import Budget, Widths, WidthSpace
+
+_MOST = 0.95  # of a layer's channels; a space of 20 choices keeps a twentieth at least, too
+_STEPS = 190
+
+
+def magnitude_widths(model: nn.Module, space: WidthSpace, budget: Budget, example: torch.Tensor) -> Widths:
+    """The widths that magnitude pruning leaves in the trained `model` under `budget`.
+
+    Args:
+        model: the trained network that `space` was traced from; it is not changed.
+        space: its width space.
+        budget: the limit.
+        example: a network input `(batch, ...)`.
+
+    Raises:
+        RecipeError: Torch-Pruning is not installed.
+        BudgetError: it does not get there.
+        ModelError: it cuts layers of one group differently, or what the space holds at full width.
+    """
+    check_installed("magnitude")
+    limits = budget.resolve(space.reference)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import torch_pruning
+
+        network = copy.deepcopy(model)
+        for parameter in network.parameters():
+            parameter.requires_grad_(True)  # its tracing follows gradients
+        pruner = torch_pruning.pruner.BasePruner(
+            network,
+            example,
+            importance=torch_pruning.importance.GroupMagnitudeImportance(p=2),
+            global_pruning=True,
+            pruning_ratio=_MOST,
+            max_pruning_ratio=_MOST,
+            iterative_steps=_STEPS,
+            ignored_layers=_held(network, space),
+        )
+        widths, steps = read_widths(network, space), 0
+        while not limits.admits(space.cost(widths)) and steps < _STEPS:
+            pruner.step()
+            widths, steps = read_widths(network, space), steps + 1
+    if not limits.admits(space.cost(widths)):
+        raise BudgetError(
+            f"magnitude pruning must reach the budget, {limits}; Torch-Pruning stopped at {space.cost(widths).macs:,} "
+            f"MACs of {space.reference.macs:,}, keeping a channel of every layer at least: raise the budget"
+        )
+    return widths
+
+
+def _held(network: nn.Module, space: WidthSpace) -> list[nn.Module]:
+    """The layers whose output channels belong to no group."""
+    held: list[nn.Module] = []
+    for name, part in network.named_modules():
+        if isinstance(part, (nn.modules.conv._ConvNd, nn.Linear)):
+            out = 1 if isinstance(part, nn.modules.conv._ConvTransposeNd) else 0
+            layout = space.layouts.get(f"{name}.weight" if name else "weight")
+            if layout is None or all(segment.group is None for segment in layout[out]):
+                held.append(part)
+    return held
