@@ -96,6 +96,7 @@ class Table:
 
     effort: Effort
     seeds: int
+    budgets: tuple[str, ...]
     data: str
     runs: Path
     out: Path
@@ -107,9 +108,9 @@ class Table:
         methods = [m for m in METHODS if find_spec(NEEDS.get(m, "bcnet")) is not None]
         for seed in range(self.seeds):
             for method in methods:
-                yield from (Cell(seed, budget, method) for budget in BUDGETS)
+                yield from (Cell(seed, budget, method) for budget in self.budgets)
             for method in (m for m in methods if m in WITH_SUPERNET):
-                yield from (Cell(seed, budget, method, "supernet") for budget in BUDGETS)
+                yield from (Cell(seed, budget, method, "supernet") for budget in self.budgets)
 
     def key(self, cell: Cell) -> dict[str, str]:
         """What tells the row of a cell from all others."""
@@ -207,7 +208,9 @@ def _end(log: Path) -> str:
 
 
 def main(
-    quick: Annotated[bool, typer.Option("--quick", help="Digits, one epoch, one seed; writes quick_* files.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Digits, one epoch, seed, budget; writes quick_* files.")
+    ] = False,
     seeds: Annotated[int, typer.Option(help="0 up to this.")] = 3,
     supernet_epochs: Annotated[int, typer.Option(help="Of our supernet.")] = Effort.supernet_epochs,
     epochs: Annotated[int, typer.Option(help="Of every final network.")] = Effort.epochs,
@@ -218,10 +221,10 @@ def main(
     out: Annotated[Path, typer.Option(help="The CSV.")] = OUT,
 ) -> None:
     """Compute all cells that are not finished, and sum up."""
-    effort = Effort(supernet_epochs=supernet_epochs, epochs=epochs)
+    effort, budgets = Effort(supernet_epochs=supernet_epochs, epochs=epochs), BUDGETS
     if quick:
-        effort, seeds, data, out = QUICK, 1, "digits", out.with_name(f"quick_{out.name}")
-    table = Table(effort, seeds, data, runs, out, threads, device)
+        effort, seeds, budgets, data, out = QUICK, 1, BUDGETS[:1], "digits", out.with_name(f"quick_{out.name}")
+    table = Table(effort, seeds, budgets, data, runs, out, threads, device)
     failed = []
     for cell in table.cells():
         if finished(out, table.key(cell)):

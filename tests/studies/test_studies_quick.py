@@ -1,8 +1,10 @@
 """Every study runs in its quick form."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import channel_bench_macro
+import cifar_table
 import coverage
 import demo_seeds
 import prior
@@ -58,6 +60,31 @@ def test_coverage(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("timm")
     coverage.main(quick=True)
     assert "'searchable': 1.0" in capsys.readouterr().out
+
+
+def test_the_table_on_cifar(tmp_path: Path) -> None:
+    options = {"seeds": 1, "supernet_epochs": 1, "epochs": 1, "data": "digits", "threads": 1, "device": "cpu"}
+    for _ in range(2):  # the second time everything is there
+        cifar_table.main(quick=True, runs=tmp_path / "runs", out=tmp_path / "table.csv", **options)
+    rows = (tmp_path / "quick_table.csv").read_text().splitlines()
+    methods = [m for m in cifar_table.METHODS if find_spec(cifar_table.NEEDS.get(m, "bcnet"))]
+    assert len(rows) == 1 + 1 + len(methods) + len(cifar_table.WITH_SUPERNET) + 2
+    summary = (tmp_path / "quick_table_summary.csv").read_text().splitlines()
+    assert len(summary) == len(rows)
+    assert (tmp_path / "quick_table_summary.svg").stat().st_size > 1000
+
+
+def test_a_cell_that_fails_does_not_stop_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cifar_table, "METHODS", ("uniform", "magnitude"))
+    options = {"seeds": 1, "supernet_epochs": 1, "epochs": 1, "threads": 1, "device": "cpu"}
+    data = f"parquet:{tmp_path / 'nowhere'}"
+    with pytest.raises(SystemExit, match=r"cells failed: seed0-uniform-0.5, seed0-uniform-0.25"):
+        cifar_table.main(quick=False, data=data, runs=tmp_path, out=tmp_path / "table.csv", **options)
+    shown = capsys.readouterr().out
+    assert "FAILED seed0-uniform-0.5 (exit code 2)" in shown
+    assert "nowhere" in shown
 
 
 def test_the_demo() -> None:

@@ -122,7 +122,7 @@ def _train_all(context: Context, widths: Widths, supernet: Supernet | None) -> N
     teacher = original.network if context.settings.final.distillation is not None else None
     uniform_widths = space.uniform(macs=budget.macs, params=budget.params)
     uniform = train_final(context, "Uniform", "uniform", uniform_widths, supernet, teacher)
-    if widths == uniform_widths:
+    if context.settings.baseline == "uniform":
         return Networks(original, uniform, same_again(context, uniform, "uniform", "searched", "final"))
     return Networks(original, uniform, train_final(context, "searched", "final", widths, supernet, teacher))
 
