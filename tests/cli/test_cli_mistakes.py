@@ -270,7 +270,8 @@ def test_a_class_without_images(tmp_path):
 
 def test_fewer_images_than_a_batch(tmp_path):
     data = folder_of_images(tmp_path / "images", count=20)
-    assert_refused(invoke(search(data=f"imagefolder:{data}"), tmp_path), "a batch size is at most the number of images")
+    words = search(data=f"imagefolder:{data}", set="batch_size=128")
+    assert_refused(invoke(words, tmp_path), "a batch size is at most the number of images, .*--set batch_size=")
 
 
 def test_an_unreadable_image(tmp_path):

@@ -97,5 +97,5 @@ def test_scripts_targets_and_extras_exist(page):
     extras = tomllib.loads((pages.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
         "optional-dependencies"
     ]
-    asked = re.findall(r"pip install '(?:bcnet|\.)\[([\w,]+)\]'", shown)
+    asked = re.findall(r"pip install (?:-c constraints.txt )?'(?:bcnet|\.)\[([\w,]+)\]'", shown)
     assert {extra for group in asked for extra in group.split(",")} <= set(extras)

@@ -1,3 +1,4 @@
+import importlib
 import sys
 
 import pytest
@@ -105,6 +106,15 @@ def test_a_missing_package_says_what_to_install(monkeypatch, package):
     monkeypatch.setitem(sys.modules, f"{package}.models", None)
     with pytest.raises(ModelError, match=f"need the package {package}.*pip install {package}"):
         models.create(f"{package}:resnet18")
+
+
+def test_builds_that_do_not_match_are_told_from_a_missing_package(monkeypatch):
+    def without_operators(module):
+        raise RuntimeError("operator torchvision::nms does not exist")
+
+    monkeypatch.setattr(importlib, "import_module", without_operators)
+    with pytest.raises(ModelError, match=r"need the package timm;.*: torch and torchvision are of different builds"):
+        models.create("timm:resnet18")
 
 
 @pytest.mark.parametrize("name", ["resnet18", "googlenet"])

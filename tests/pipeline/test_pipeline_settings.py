@@ -1,9 +1,12 @@
 import pytest
+import torch
 
+from bcnet import Budget, DataSet
 from bcnet.errors import RunError
+from bcnet.pipeline.job import settle
 from bcnet.pipeline.run_directory import check_usable, read_document, read_settings, write_document
-from bcnet.pipeline.settings import Settings, default_recipe, make_settings, split_changes
-from bcnet.train import Recipe, recipe_names
+from bcnet.pipeline.settings import Settings, default_recipe, for_few_images, make_settings, split_changes
+from bcnet.train import Recipe, load_recipe, recipe_names
 
 RECIPE = Recipe(lr=0.1, batch_size=8, epochs=2)
 
@@ -59,6 +62,32 @@ def test_equal_settings_have_equal_fingerprints():
 def test_the_default_recipe_suits_model_and_data(model, data, size, recipe):
     assert default_recipe(model, data, size) == recipe
     assert recipe in recipe_names()
+
+
+@pytest.mark.parametrize(("images", "batch"), [(50_000, 256), (1024, 256), (1023, 128), (48, 8), (5, 8)])
+def test_few_images_get_small_batches_at_a_rate_in_proportion(images, batch):
+    usual = load_recipe("mobilenetv2-cifar10")
+    assert usual.batch_size == 256
+    fitted = for_few_images(usual, images)
+    assert fitted.batch_size == batch
+    assert fitted.lr / usual.lr == fitted.schedule.final_lr / usual.schedule.final_lr == pytest.approx(batch / 256)
+    assert fitted.model_copy(update={n: getattr(usual, n) for n in ("batch_size", "lr", "schedule")}) == usual
+
+
+def test_a_batch_that_the_user_chose_stays(tmp_path):
+    def batches(**choices):
+        budget = Budget(macs=0.5)
+        _, settings = settle("resnet_digits", few, budget=budget, run_dir=tmp_path, **choices)
+        return settings.supernet.batch_size, settings.final.batch_size
+
+    generator = torch.Generator().manual_seed(0)
+    pixels = torch.randint(256, (70, 1, 8, 8), dtype=torch.uint8, generator=generator)
+    part = pixels, torch.arange(70) % 7
+    few = DataSet.from_tensors(part, part, name="few")
+    assert batches() == (16, 16)
+    assert batches(changes={"batch_size": 32}) == (32, 32)
+    assert batches(changes={"supernet.batch_size": 32}) == (32, 16)
+    assert batches(recipe=load_recipe("digits").changed({"batch_size": 24})) == (24, 24)
 
 
 def test_changes_go_to_both_recipes_or_to_one():

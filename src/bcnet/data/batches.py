@@ -115,6 +115,6 @@ def _check_batch_size(batch_size: int, count: int) -> None:
         raise DataError(f"a batch size is at least 1; got {batch_size}")
     if batch_size > count:
         raise DataError(
-            f"a batch size is at most the number of images, {count} here; got {batch_size}: lower the batch size, or "
-            "give more images"
+            f"a batch size is at most the number of images, {count} here; got {batch_size}: lower it "
+            "(--set batch_size=...), or give more images"
         )

@@ -194,8 +194,14 @@ def _optional(package: str, module: str) -> ModuleType:
     except Exception as error:  # a build that does not match torch raises RuntimeError, not ImportError
         raise ModelError(
             f"models named {package}:NAME need the package {package}; importing it failed with "
-            f"{type(error).__name__}: {error}: run `pip install {package}`, in the build that fits your torch"
+            f"{type(error).__name__}: {error}: {_installing(error, package)}"
         ) from error
+
+
+def _installing(error: Exception, package: str) -> str:
+    if "torchvision::" in str(error):  # an operator that is there in a build for this torch
+        return "torch and torchvision are of different builds: install both anew, in one command and from one place"
+    return f"run `pip install {package}`"
 
 
 def _check_member(package: str, member: str, known: list[str]) -> None:

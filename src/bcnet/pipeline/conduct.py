@@ -20,6 +20,7 @@ from bcnet.pipeline.settings import Settings, check_device
 from bcnet.pipeline.stages import Context
 from bcnet.pipeline.subject import Source, Subject
 from bcnet.pipeline.takeover import take_over
+from bcnet.train import Recipe
 
 _T = TypeVar("_T")
 
@@ -53,6 +54,7 @@ def conduct(
             ahead = [stage for stage in planned if stages is None or stage.name in stages]
             both.plan(ahead)
             both.note(described(settings))
+            both.note(f"Training: {_training(settings.supernet, settings.final)}.")
             space = subject.space
             if settings.budget.resolve(space.reference).admits(space.cost(space.full)):
                 both.note(f"The budget, {settings.budget}, limits nothing: the widest network of the space holds it.")
@@ -92,3 +94,14 @@ def check_seconds(value: Any) -> None:
     """Raise RecipeError unless `value` can be the seconds between checkpoints."""
     if not isinstance(value, (int, float)) or not 0 <= value < math.inf:
         raise RecipeError(f"checkpoint_seconds is a number of seconds, 0 or more; got {value!r}")
+
+
+def _training(supernet: Recipe, final: Recipe) -> str:
+    """How long, in which batches and how fast the networks are trained, for people."""
+
+    def told(recipe: Recipe) -> str:
+        return f"{recipe.epochs} epochs in batches of {recipe.batch_size} at a rate of up to {recipe.lr:g}"
+
+    if told(supernet) == told(final):
+        return told(supernet)
+    return f"supernet {told(supernet)}; final networks {told(final)}"

@@ -16,7 +16,7 @@ from bcnet.pipeline.own import OfWidths, own_functions
 from bcnet.pipeline.pretrained import Weights
 from bcnet.pipeline.progress import Reporter, Together
 from bcnet.pipeline.run_directory import check_usable
-from bcnet.pipeline.settings import Settings, default_recipe, make_settings, split_changes
+from bcnet.pipeline.settings import Settings, default_recipe, for_few_images, make_settings, split_changes
 from bcnet.pipeline.subject import DataLike, ModelLike, Source, Subject, open_source, prepare
 from bcnet.pipeline.takeover import others
 from bcnet.pruners import check_installed
@@ -239,15 +239,20 @@ def _check_start(source: Source, settings: Settings) -> None:
 def recipes_for(
     source: Source, recipe: Recipe | str | None, changes: dict[str, Any], supernet_epochs: int | None = None
 ) -> tuple[Recipe, Recipe]:
-    """The recipes of the supernet and of the networks trained from scratch, by default those that suit the source."""
+    """The recipes of the supernet and of the networks trained from scratch, by default those that suit the source.
+
+    A batch that nobody chose is made to suit few images too.
+    """
+    fits = recipe is None and not isinstance(source.data, Loaders)
     if not isinstance(recipe, Recipe):
         name = recipe or default_recipe(source.model_name, source.data_name, source.data.image_shape[-1])
         recipe = load_recipe(name)
     if isinstance(source.data, Loaders) and source.data.batch_size is not None:
         recipe = recipe.changed({"batch_size": source.data.batch_size})
+    small = for_few_images(recipe, len(source.data.train)) if fits else recipe
     for_supernet, for_final = split_changes(changes)
     if supernet_epochs is not None:
         for_supernet["epochs"] = supernet_epochs
+    supernet, final = ((recipe if "batch_size" in own else small).changed(own) for own in (for_supernet, for_final))
     # A supernet has no teacher: every path would need its own.
-    supernet = recipe.changed(for_supernet).model_copy(update={"distillation": None})
-    return supernet, recipe.changed(for_final)
+    return supernet.model_copy(update={"distillation": None}), final

@@ -14,10 +14,11 @@ from bcnet.pipeline.machine import Layout, layout_of, score_batch, usual_threads
 from bcnet.pipeline.memory import free_bytes
 from bcnet.searchers import Metric
 from bcnet.space import Budget
-from bcnet.train import Recipe, resolve_precision
+from bcnet.train import Cosine, Recipe, resolve_precision
 from bcnet.train.recipe import HEALTH, Count, describe
 
 FinalFrom = Literal["scratch", "supernet", "pretrained"]
+_FEWEST_STEPS, _SMALLEST_BATCH = 4, 8  # of a recipe that the user has not chosen
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 StrategyName = Literal["complementary", "bilateral", "unilateral", "unilateral-complementary"]
 SearcherName = Literal["evolution", "evolution-without-prior", "greedy", "prior-only", "random"]
@@ -226,6 +227,21 @@ def default_recipe(model: str, data: str, image_size: int) -> str:
         "proxyless": "efficientnet_b0-imagenet",
     }
     return next((name for prefix, name in large.items() if network.startswith(prefix)), "resnet50-imagenet")
+
+
+def for_few_images(recipe: Recipe, images: int) -> Recipe:
+    """The recipe with its batch halved until an epoch of so many images has a few steps; the rate shrinks with it.
+
+    A rate that suits one batch suits a smaller one in proportion (Goyal et al., 2017).
+    """
+    batch = recipe.batch_size
+    while images < _FEWEST_STEPS * batch and batch > _SMALLEST_BATCH:
+        batch = max(batch // 2, _SMALLEST_BATCH)
+    share = batch / recipe.batch_size
+    changes = {"batch_size": batch, "lr": recipe.lr * share}
+    if isinstance(recipe.schedule, Cosine):
+        changes["schedule.final_lr"] = recipe.schedule.final_lr * share
+    return recipe.changed(changes) if share < 1 else recipe
 
 
 def split_changes(changes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
