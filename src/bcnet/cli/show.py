@@ -45,7 +45,10 @@ def _last_words(document: Mapping[str, Any], folder: str) -> str:
     from bcnet.pipeline.result import skipped_note
     from bcnet.pipeline.score import fresh_score_text, score_text
 
-    files = f"Weights: {folder}/final.safetensors   Report: {folder}/report.html"
+    files = (
+        f"Weights: {folder}/final.safetensors   Report: {folder}/report.html\n"
+        f"To use it elsewhere: bcnet export {folder}; on this device: bcnet latency {folder}"
+    )
     found = document["search"]
     if found is None:
         return f"The widths were given. {skipped_note(document)}\n{files}"

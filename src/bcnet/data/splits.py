@@ -30,7 +30,7 @@ def hold_out(data: SomeImages) -> tuple[SomeImages, SomeImages, str]:
     """Training and test images, a fixed fifth of every class being the latter, and a note that says so."""
     pixels, labels = data
     mask = stratified_mask(labels, _TEST_SHARE, seed=0)
-    note = f"there are no test images: a fixed fifth of every class is held out, {int(mask.sum())} of {len(mask)}"
+    note = f"There are no test images: a fixed fifth of every class is held out, {int(mask.sum())} of {len(mask)}"
     kept, held = (~mask).nonzero().flatten(), mask.nonzero().flatten()
     if isinstance(pixels, FilePixels):
         return (pixels.subset(kept), labels[kept]), (pixels.subset(held), labels[held]), note

@@ -54,7 +54,8 @@ def conduct(
             ahead = [stage for stage in planned if stages is None or stage.name in stages]
             both.plan(ahead)
             both.note(described(settings))
-            both.note(f"Training: {_training(settings.supernet, settings.final)}.")
+            if ahead:
+                both.note(f"Training: {_training(settings.supernet, settings.final)}.")
             space = subject.space
             if settings.budget.resolve(space.reference).admits(space.cost(space.full)):
                 both.note(f"The budget, {settings.budget}, limits nothing: the widest network of the space holds it.")
