@@ -196,6 +196,12 @@ def test_a_model_may_live_in_the_current_folder(tmp_path):
     assert "shed:make: 12 width groups" in shown.stdout
 
 
+def test_a_search_of_code_that_the_user_named_ends_with_the_report(tmp_path):
+    outcome = run(*QUICK, "--model", "bcnet.models.resnet:resnet_digits", "--out", tmp_path)
+    assert outcome.exit_code == 0, outcome.output
+    assert "Milliseconds per batch" in (tmp_path / "report.html").read_text()
+
+
 def test_python_m_bcnet_is_the_command():
     shown = subprocess.run([sys.executable, "-m", "bcnet", "--help"], capture_output=True, text=True, check=True)
     assert re.search(r"search.*profile.*report", shown.stdout, re.DOTALL)

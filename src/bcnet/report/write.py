@@ -58,7 +58,8 @@ def write_comparison(runs: Sequence[str | Path], path: str | Path) -> Path:
 def finish(outcome: _Outcome) -> _Outcome:
     """Time the networks of a finished run against each other, where that was not done yet, and write its report.
 
-    For runs of models given by name. Of several processes the first one does it.
+    For runs of models given by name, code of one's own among them: what the outcome is of has been named by its user.
+    Of several processes the first one does it.
 
     Raises:
         BCNetError: see `write_report` and `bcnet.export.measure_latency`.
@@ -67,7 +68,8 @@ def finish(outcome: _Outcome) -> _Outcome:
         settings = read_settings(outcome.run_dir)
         if not read_latencies(outcome.run_dir):
             device, threads = settings.device or "cpu", settings.threads or 1
-            measure_latency(outcome.run_dir, threads=threads, device=device, rounds=_ROUNDS, warmup=_WARMUP)
+            model = settings.model
+            measure_latency(outcome.run_dir, model, threads=threads, device=device, rounds=_ROUNDS, warmup=_WARMUP)
         write_report(outcome.run_dir)
     return outcome
 
