@@ -258,7 +258,15 @@ class SealedResult(Result):
 
 def _result() -> dict[str, Any]:
     figures = {"macs": 9, "macs_ratio": 0.5, "params": 7, "test_top1": 9.0, "test_top5": 9.5, "test_images": 30}
-    found = {"metric": "accuracy", "score": 9.0, "fresh_score": 9.0, "fresh_images": 9, "evaluations": 8}
+    found = {
+        "metric": "accuracy",
+        "score": 9.0,
+        "fresh_score": 9.0,
+        "fresh_images": 9,
+        "evaluations": 8,
+        "stopped": 2,
+        "effort": 0.5,
+    }
     return {
         "format": 1,
         "model": "resnet_digits",

@@ -192,7 +192,7 @@ _STATEMENTS = (
     "DELETE FROM evaluations WHERE position = {row}",
     "DELETE FROM owner",
     "INSERT INTO owner VALUES (2, 'x', 'y')",
-    "INSERT INTO evaluations VALUES ({row} + 100, '[1]', {value}, 1, 1, 'x')",
+    "INSERT INTO evaluations VALUES ({row} + 100, '[1]', {value}, 1, 1, '[]', NULL, 'x')",
     "UPDATE evaluations SET position = position + 100 WHERE position >= {row}",
     "CREATE TRIGGER t AFTER INSERT ON evaluations BEGIN DELETE FROM evaluations; END",
     "CREATE VIEW v AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c",
@@ -208,7 +208,7 @@ def sql_changed(path: Path, rng: random.Random) -> None:
     """A database changed by a statement, in place."""
     values = ("NULL", "1e308", "-1", "9e999", "'[1, 2'", "''", "x'ff00ff'", "char(0)", "CAST(x'c3' AS TEXT)", "1")
     statement = rng.choice(_STATEMENTS).format(
-        column=rng.choice(("widths", "score", "macs", "params", "checksum")),
+        column=rng.choice(("widths", "score", "macs", "params", "batches", "upper", "checksum")),
         owner=rng.choice(("format", "space", "settings")),
         value=rng.choice(values),
         row=rng.randrange(12),

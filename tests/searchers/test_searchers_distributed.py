@@ -6,11 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from bcnet.distributed import World
 from bcnet.errors import SearchError
 from bcnet.searchers import (
     EvaluationStore,
     Evolution,
     Greedy,
+    Race,
     Random,
     RegularizedEvolution,
     search_widths,
@@ -54,6 +56,38 @@ def test_the_result_does_not_depend_on_the_number_of_processes(processes, name):
         assert scored == Counter(c.widths for c in alone.evaluations)  # once each, whoever did it
 
 
+class OnBatches:
+    """A score on ten batches that remembers what it was asked for."""
+
+    batches = 10
+
+    def __init__(self):
+        self.calls = []
+
+    def on_batch(self, widths, number):
+        self.calls.append((widths, number))
+        return smooth_score(widths) + ((hash((widths, number)) % 101) / 100 - 0.5)
+
+    def __call__(self, widths):
+        raise AssertionError("a race asks for batches")
+
+
+def raced(world):
+    score = OnBatches()
+    searcher = SEARCHERS["evolution"]
+    result = search_widths(toy_space(5), score, HALF, searcher=searcher, mapper=world.map, early_stop=Race())
+    return result, score.calls
+
+
+def test_who_is_stopped_early_does_not_depend_on_the_number_of_processes(processes):
+    alone, calls = raced(World())
+    assert alone.stopped > 0
+    for size in (2, 3):
+        found = processes.run(size, raced)
+        assert [result for result, _ in found] == [alone] * size
+        assert Counter(call for _, mine in found for call in mine) == Counter(calls)
+
+
 def test_the_lead_stores_the_same_rows_as_one_process(processes, tmp_path):
     rows = []
     for size in (1, 3):
@@ -68,7 +102,7 @@ def test_the_lead_stores_the_same_rows_as_one_process(processes, tmp_path):
 
 def failing(world, path):
     space = toy_space(5)
-    bad = list(EvaluationStore(path, space).scores())[11]
+    bad = EvaluationStore(path, space).evaluations[11].widths
 
     def score(widths):
         if widths == bad:

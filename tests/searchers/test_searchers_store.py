@@ -14,6 +14,7 @@ from bcnet.space import Budget
 from bcnet.testing import toy_space
 
 HALF = Budget(macs=0.5)
+COST = toy_space(4).cost((1, 1, 1, 1))
 
 
 def filled(path, space):
@@ -26,7 +27,7 @@ def test_what_was_written_is_read_back(tmp_path):
     result = filled(tmp_path / "e.sqlite", space)
     with EvaluationStore(tmp_path / "e.sqlite", space, "weights 1") as store:
         assert store.evaluations == result.evaluations
-        assert store.scores() == {c.widths: c.score for c in result.evaluations}
+        assert store.evaluations == result.evaluations
 
 
 def test_every_evaluation_is_on_disk_before_the_next_begins(tmp_path):
@@ -133,13 +134,19 @@ def test_a_journal_that_names_another_file_is_never_played_back(tmp_path):
 @pytest.mark.parametrize(
     "row",
     [
-        ("[1, 2]", 1.0, 3, 4),
-        ("[1, 2, 3", 1.0, 3, 4),
-        ("7", 1.0, 3, 4),
-        ("[" * 100_000, 1.0, 3, 4),
-        ("[1, 1, 1, 1]", float("inf"), 3, 4),
-        ("[1, 1, 1, 1]", 1.0, 3, 4),
-        ("[1, 1, 1, 1]", "high", 3, 4),
+        ("[1, 2]", 1.0, 3, 4, "[]", None),
+        ("[1, 2, 3", 1.0, 3, 4, "[]", None),
+        ("7", 1.0, 3, 4, "[]", None),
+        ("[" * 100_000, 1.0, 3, 4, "[]", None),
+        ("[1, 1, 1, 1]", float("inf"), 3, 4, "[]", None),
+        ("[1, 1, 1, 1]", 1.0, 3, 4, "[]", None),
+        ("[1, 1, 1, 1]", "high", 3, 4, "[]", None),
+        ("[1, 1, 1, 1]", 1.0, *COST, "[1.0, NaN]", None),
+        ("[1, 1, 1, 1]", 1.0, *COST, "[1.0, []]", None),
+        ("[1, 1, 1, 1]", 1.0, *COST, "1.0", None),
+        ("[1, 1, 1, 1]", 1.0, *COST, "[1.0]", float("inf")),
+        ("[1, 1, 1, 1]", 1.0, *COST, "[1.0]", "high"),
+        ("[1, 1, 1, 1]", 1.0, *COST, "[]", 2.0),
     ],
 )
 def test_a_good_checksum_does_not_make_a_candidate(tmp_path, row):
@@ -149,9 +156,9 @@ def test_a_good_checksum_does_not_make_a_candidate(tmp_path, row):
     def sealed(content):
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
-    checksum = sealed([sealed(["owner", 2, space.fingerprint(), ""]), 0, *row])
+    checksum = sealed([sealed(["owner", 3, space.fingerprint(), ""]), 0, *row])
     with sqlite3.connect(path) as other:
-        other.execute("INSERT INTO evaluations VALUES (0, ?, ?, ?, ?, ?)", (*row, checksum))
+        other.execute("INSERT INTO evaluations VALUES (0, ?, ?, ?, ?, ?, ?, ?)", (*row, checksum))
     other.close()
     with pytest.raises(RunError, match="holds no candidate of this space at evaluation 0"):
         EvaluationStore(path, space)

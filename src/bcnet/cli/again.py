@@ -161,6 +161,9 @@ def evolve(
         str | None,
         typer.Option(help="evolution, evolution-without-prior, greedy, prior-only or random.", rich_help_panel=SEARCH),
     ] = None,
+    early_stop: Annotated[
+        str | None, typer.Option(help="As in `bcnet search`: auto, on or off.", rich_help_panel=SEARCH)
+    ] = None,
     model: Annotated[
         str | None, typer.Option(help="The run's package.module:factory: only you can name code to import.")
     ] = None,
@@ -181,7 +184,7 @@ def evolve(
             params=None if params_budget is None else parse.limit(params_budget, "--params-budget"),
         )
     settings: dict[str, Any] = {"population": population, "generations": generations, "score": score}
-    settings |= {"searcher": searcher}
+    settings |= {"searcher": searcher, "early_stop": early_stop}
     given = {key: value for key, value in settings.items() if value is not None}
     carry_out(
         lambda reporter: run_evolve(

@@ -29,6 +29,10 @@ Layout = Annotated[
 ScoreBatch = Annotated[
     int | None, typer.Option(help="Images scored at once (default: 2,048, or what fits).", rich_help_panel=MACHINE)
 ]
+EarlyStop = Annotated[
+    str,
+    typer.Option(help="Score hopeless candidates on a part of the images: auto, on or off.", rich_help_panel=SEARCH),
+]
 Allocator = Annotated[
     str, typer.Option(help="keep lets glibc keep freed memory, system leaves it alone.", rich_help_panel=MACHINE)
 ]

@@ -42,6 +42,7 @@ def show_result(console: Console, document: Mapping[str, Any], folder: str) -> N
 
 
 def _last_words(document: Mapping[str, Any], folder: str) -> str:
+    from bcnet.pipeline.early_stop import candidates_text
     from bcnet.pipeline.result import skipped_note
     from bcnet.pipeline.score import fresh_score_text, score_text
 
@@ -54,7 +55,7 @@ def _last_words(document: Mapping[str, Any], folder: str) -> str:
         return f"The widths were given. {skipped_note(document)}\n{files}"
     return (
         f"Score in the search {score_text(found['score'], found['metric'])}, on {found['fresh_images']:,} fresh images "
-        f"{fresh_score_text(found)}; {found['evaluations']:,} candidates. {skipped_note(document)}\n{files}"
+        f"{fresh_score_text(found)}; {candidates_text(found)}. {skipped_note(document)}\n{files}"
     )
 
 
@@ -78,7 +79,9 @@ def supernet_document(outcome: TrainedSupernet) -> dict[str, Any]:
 
 def show_found(console: Console, outcome: FoundWidths) -> None:
     """The widths to train with their cost, and how to go on."""
-    table = Table(title=f"Widths of {len(outcome.found.evaluations):,} candidates")
+    from bcnet.pipeline.early_stop import candidates_text
+
+    table = Table(title=f"Widths of {candidates_text(_evaluated(outcome))}")
     for heading in ("group", "original", "found"):
         table.add_column(heading, justify="left" if heading == "group" else "right")
     for group, width in zip(outcome.space.groups, outcome.widths, strict=True):
@@ -98,8 +101,12 @@ def found_document(outcome: FoundWidths) -> dict[str, Any]:
     """The same for machines."""
     cost = outcome.space.cost(outcome.widths)
     widths = {g.name: w for g, w in zip(outcome.space.groups, outcome.widths, strict=True)}
-    evaluations = len(outcome.found.evaluations)
-    return {"widths": widths, "macs": cost.macs, "params": cost.params, "evaluations": evaluations}
+    return {"widths": widths, "macs": cost.macs, "params": cost.params, **_evaluated(outcome)}
+
+
+def _evaluated(outcome: FoundWidths) -> dict[str, Any]:
+    found = outcome.found
+    return {"evaluations": len(found.evaluations), "stopped": found.stopped, "effort": found.effort}
 
 
 def plain(text: str) -> Text:

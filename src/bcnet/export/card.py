@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bcnet.pipeline.early_stop import candidates_text
 from bcnet.pipeline.finished import FinishedRun
 
 _SHOWN = 20  # class names
@@ -136,7 +137,7 @@ def _training(finished: FinishedRun) -> str:
     search = (
         "The widths were given; "
         if found is None
-        else f"Supernet {document['epochs']['supernet']} epochs, {found['evaluations']:,} candidates scored; "
+        else f"Supernet {document['epochs']['supernet']} epochs, {candidates_text(found)}; "
     )
     return (
         f"## Training\n\n{search}each network {document['epochs']['final']} epochs of {recipe.optimizer}, batch "

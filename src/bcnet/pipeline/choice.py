@@ -31,8 +31,8 @@ class Choice:
 
 
 def finalists(candidates: Sequence[Candidate], count: int) -> list[Candidate]:
-    """The `count` best by score, of equals those with more MACs."""
-    return sorted(candidates, key=lambda c: (-c.score, -c.cost.macs))[:count]
+    """The `count` best by score, of equals those with more MACs; none that was stopped early."""
+    return sorted((c for c in candidates if c.complete), key=lambda c: (-c.score, -c.cost.macs))[:count]
 
 
 def choice(rescored: Sequence[Rescored], validation_images: int, fresh_images: int) -> Choice:

@@ -23,9 +23,12 @@ def training_bytes(module: nn.Module, recipe: Recipe, records: int = 0, groups: 
     return _KEPT * (weights + state + losses) + weights + losses
 
 
-def search_bytes(candidates: int, groups: int) -> int:
-    """What the store of evaluations grows to: a row has widths as text, digests and indices; SQLite keeps a journal."""
-    return 2 * candidates * (512 + 8 * groups)
+def search_bytes(candidates: int, groups: int, batches: int = 0) -> int:
+    """What the store of evaluations grows to: a row has widths as text, digests and indices; SQLite keeps a journal.
+
+    Where candidates are raced, a row has up to `batches` scores as text too.
+    """
+    return 2 * candidates * (512 + 8 * groups + 24 * batches)
 
 
 def check_room(path: Path, stage: str, needed: int) -> None:

@@ -86,6 +86,8 @@ def _search(settings: Settings, choice: Choice, found: SearchResult) -> dict[str
         "fresh_interval": [again.low, again.high],
         "fresh_images": choice.fresh_images,
         "evaluations": len(found.evaluations),
+        "stopped": found.stopped,
+        "effort": found.effort,
         "population": settings.population,
         "generations": settings.generations,
         "rescored": [

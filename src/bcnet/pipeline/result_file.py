@@ -36,6 +36,8 @@ class _Search(BaseModel):
     fresh_interval: tuple[float, float]
     fresh_images: NonNegativeInt
     evaluations: Count
+    stopped: NonNegativeInt
+    effort: FiniteFloat
 
 
 class _Group(BaseModel):

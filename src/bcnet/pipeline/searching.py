@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from torch import nn
 from bcnet.errors import RunError
 from bcnet.pipeline.choice import Choice, choice, finalists
 from bcnet.pipeline.disk import search_bytes
+from bcnet.pipeline.early_stop import race_of
 from bcnet.pipeline.run_directory import RunDirectory
 from bcnet.pipeline.score import score_text
 from bcnet.pipeline.settings import Settings
@@ -87,7 +89,7 @@ def evolve(context: Context, searcher: Searcher, judge: Judge, stage: str = "evo
     """The search (spec, section 5), replayed from its stored evaluations as far as they go."""
     settings, subject, directory = context.settings, context.subject, context.directory
     if not directory.has("rescored.json"):
-        directory.check_room(stage, search_bytes(searcher.limit, len(subject.space.groups)))
+        directory.check_room(stage, search_bytes(searcher.limit, len(subject.space.groups), len(subject.validation)))
     best = float("-inf")
     with (
         _evaluations(context) as store,
@@ -98,7 +100,7 @@ def evolve(context: Context, searcher: Searcher, judge: Judge, stage: str = "evo
 
         def report(candidate: Any, done: int, limit: int) -> None:
             nonlocal best
-            best = max(best, candidate.score)
+            best = max(best, candidate.score) if candidate.complete else best
             if done > stored:  # what is replayed says nothing about speed, and has been reported
                 figures = {"score": candidate.score, "best score": best, "macs": float(candidate.cost.macs)}
                 context.reporter.figures(stage, done, figures)
@@ -114,6 +116,7 @@ def evolve(context: Context, searcher: Searcher, judge: Judge, stage: str = "evo
             store=store,
             callback=report,
             mapper=context.world.map,
+            early_stop=None if judge.again is None else race_of(settings, len(subject.validation)),
         )
 
 
@@ -126,13 +129,13 @@ def _evaluations(context: Context) -> Iterator[EvaluationStore]:
 
         def known() -> list[Any]:
             opened.append(held.enter_context(EvaluationStore(file, space, settings.fingerprint())))
-            return [(c.widths, c.score, c.cost) for c in opened[0].evaluations]
+            return [dataclasses.astuple(c) for c in opened[0].evaluations]
 
         rows = context.world.on_lead(known)
         if not opened:
             opened.append(held.enter_context(EvaluationStore(":memory:", space, settings.fingerprint())))
-            for widths, score, cost in rows:
-                opened[0].add(Candidate(tuple(widths), score, Cost(*cost)))
+            for widths, score, cost, batches, upper in rows:
+                opened[0].add(Candidate(tuple(widths), score, Cost(*cost), tuple(batches), upper))
         yield opened[0]
 
 

@@ -13,6 +13,7 @@ from bcnet.errors import RecipeError
 from bcnet.pipeline.machine import Layout, layout_of, score_batch, usual_threads
 from bcnet.pipeline.memory import free_bytes
 from bcnet.searchers import Metric
+from bcnet.searchers.racing import DEFAULT_LEVEL
 from bcnet.space import Budget
 from bcnet.train import Cosine, Recipe, resolve_precision
 from bcnet.train.recipe import HEALTH, Count, describe
@@ -45,7 +46,9 @@ class Settings(BaseModel):
     `random_epochs` each, by default for 50 but no longer than final networks.
     `layout` is the memory format of the supernet's weights. `threads`, `device`, `layout` and `score_batch_size`, where
     left open, are what the run started with (`bcnet.pipeline.machine`); they are those of each of the `processes`,
-    which share every batch. What the recipes say about steps that go wrong (`bcnet.train.recipe.HEALTH`) may change
+    which share every batch. `early_stop` says whether candidates that by a bound of `early_stop_level` will not be
+    retained are stopped on a part of the batches (`bcnet.searchers.racing`): auto, where the score is accuracy or loss
+    on enough batches. What the recipes say about steps that go wrong (`bcnet.train.recipe.HEALTH`) may change
     from one start of a run to the next; all other settings are its identity.
 
     Raises:
@@ -67,6 +70,8 @@ class Settings(BaseModel):
     only: tuple[str, ...] = ()
     strategy: StrategyName = "complementary"
     score: Metric = "accuracy"
+    early_stop: Literal["auto", "on", "off"] = "off"
+    early_stop_level: float = Field(default=DEFAULT_LEVEL, gt=0, le=0.5)
     pairs: Literal["auto", "on", "off"] = "auto"
     own_score: str | None = None
     loss: str | None = None

@@ -17,6 +17,7 @@ from bcnet.data import Batch, DataSet, Loaders, load, loaders_of
 from bcnet.errors import DataError, ModelError
 from bcnet.models import ModelSpec, create, imports_code
 from bcnet.pipeline.digests import digest_of
+from bcnet.pipeline.early_stop import race_of
 from bcnet.pipeline.inputs import InputFacts
 from bcnet.pipeline.machine import largest_activation, memory_format
 from bcnet.pipeline.own import Own
@@ -173,6 +174,7 @@ def prepare(source: Source, settings: Settings) -> Subject:
         TraceError: the model does not run on the images, or has nothing to search.
         BudgetError: the budget is below the narrowest network.
         DataError: too few images for a batch or a split.
+        RecipeError: too few batches for what the settings ask for.
     """
     example = source.example()
     space = trace(source.model, example, settings)
@@ -180,7 +182,9 @@ def prepare(source: Source, settings: Settings) -> Subject:
     space.feasible(settings.budget)
     space.uniform(macs=settings.budget_macs, params=settings.budget_params)
     model = copy.deepcopy(source.model).to(settings.device, memory_format=memory_format(settings.layout))  # type: ignore[call-overload]
-    return Subject(source, model, space, cut_data(source.data, settings))
+    parts = cut_data(source.data, settings)
+    race_of(settings, len(parts.validation))
+    return Subject(source, model, space, parts)
 
 
 def trace(model: nn.Module, example: torch.Tensor, settings: Settings) -> WidthSpace:

@@ -21,11 +21,21 @@ from bcnet.train import read_tensors, write_tensors
 _SUPERNET = frozenset({"supernet", "strategy", "validation_fraction", "fresh_fraction"})
 _BUDGET = frozenset({"budget_macs", "budget_params"})
 _BASELINE = frozenset({"baseline", "random_networks", "random_epochs"})
-_SEARCH = frozenset({"searcher", "population", "generations", "parents", "score", "own_score"}) | {
-    "score_batch_size",
-    "rescored",
-    "search_seed",
-}
+_SEARCH = frozenset(
+    {
+        "searcher",
+        "population",
+        "generations",
+        "parents",
+        "score",
+        "own_score",
+        "early_stop",
+        "early_stop_level",
+        "score_batch_size",
+        "rescored",
+        "search_seed",
+    }
+)
 _FINAL = frozenset({"final", "final_from", "final_seed", "widths"})
 
 _INDEPENDENT_OF: Mapping[str, frozenset[str]] = {

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from bcnet.pipeline.early_stop import candidates_text
 from bcnet.pipeline.score import score_text
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, Markup, Section, figure, not_yet, paragraph
 from bcnet.report.look import PICKED, SEARCHED, colour, macs_axis, score_axis, spec
 from bcnet.report.profile import profile_chart, profile_figure
 from bcnet.report.trained import budget_layers, networks_chart
+from bcnet.searchers import Candidate
 
 
 def section(evidence: Evidence) -> Section:
@@ -32,6 +34,8 @@ def section(evidence: Evidence) -> Section:
         "and mean something only beside each other. Hover or tap shows widths; a click shows the candidate's profile "
         "below."
     )
+    if any(not c.complete for c in evidence.evaluations):
+        text += f" Pale dots were stopped early and are estimates ({candidates_text(evidence.evaluated)})."
     label = f"Scores of {len(evidence.evaluations)} candidates against their multiply-adds, with the front"
     caption = (
         "The line joins the front, candidates that no other beats in score at no more MACs; the ring is the network "
@@ -61,7 +65,8 @@ def candidates_chart(evidence: Evidence) -> Chart:
             "macs": c.cost.macs,
             "params": c.cost.params,
             "score": c.score,
-            "text": score_text(c.score, evidence.metric),
+            "text": _said(c, evidence.metric),
+            "stopped": not c.complete,
             "widths": list(c.widths),
             "front": c.widths in on_front,
             "trained": trained is not None and c.widths == trained.widths,
@@ -79,9 +84,10 @@ def candidates_chart(evidence: Evidence) -> Chart:
             {"calculate": "join(datum.widths, ', ')", "as": "list"},
             {"calculate": f"datum.macs / {reference}", "as": "ratio"},
         ],
-        "mark": {"type": "circle", "size": 34, "opacity": 0.5, "cursor": "pointer"},
+        "mark": {"type": "circle", "size": 34, "cursor": "pointer"},
         "encoding": place
         | {
+            "opacity": {"condition": {"test": "datum.stopped", "value": 0.2}, "value": 0.5},
             "color": {"condition": {"test": "datum.front", "value": colour(SEARCHED)}, "value": colour("dot")},
             "tooltip": _candidate_tooltip(),
         },
@@ -110,6 +116,11 @@ def candidates_chart(evidence: Evidence) -> Chart:
     }
     layers = [*budget_layers(evidence, x), line, ring, diamond, dots]
     return spec("Score against multiply-adds", height=380, data={"name": "candidates", "values": rows}, layer=layers)
+
+
+def _said(candidate: Candidate, metric: str) -> str:
+    score = score_text(candidate.score, metric)
+    return score if candidate.complete else f"{score}, estimated on {len(candidate.batches)} batches"
 
 
 def _candidate_tooltip() -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from bcnet.pipeline.run_directory import RunDirectory, read_settings
 from bcnet.pipeline.settings import Settings
 from bcnet.report.curves import Curve
 from bcnet.searchers import Candidate, EvaluationStore, Prior
-from bcnet.searchers.result import pareto_front
+from bcnet.searchers.result import effort, pareto_front
 from bcnet.space import Budget, Cost, FixedDimension, LayerTerms, Polynomial, WidthGroup, Widths, WidthSpace
 from bcnet.space.cost import IntArray
 from bcnet.train import ChannelCounts, LossRecords, read_latest, read_tensors
@@ -104,6 +104,12 @@ class Evidence:
     def budget(self) -> Budget | None:
         """The budget in absolute counts; None before the space is known."""
         return None if self.space is None else self.settings.budget.resolve(self.space.reference)
+
+    @property
+    def evaluated(self) -> dict[str, Any]:
+        """How many candidates were scored, how many of them stopped early, and the share of batches that took."""
+        stopped = sum(not c.complete for c in self.evaluations)
+        return {"evaluations": len(self.evaluations), "stopped": stopped, "effort": effort(self.evaluations)}
 
     @property
     def front(self) -> tuple[Candidate, ...]:

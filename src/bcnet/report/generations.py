@@ -57,14 +57,14 @@ def generation_rows(evidence: Evidence) -> list[dict[str, Any]]:
         return []
     limit = budget.macs if budget.macs is not None else evidence.space.cost(evidence.space.full).macs
     assert isinstance(limit, int)
-    lowest = min(c.score for c in evidence.evaluations[:size])
+    lowest = min(c.score for c in evidence.evaluations[:size] if c.complete)
     front: tuple[Candidate, ...] = ()
     rows, best = [], float("-inf")
     for start in range(0, len(evidence.evaluations), size):
         generation = evidence.evaluations[start : start + size]
         front = pareto_front([*front, *(c for c in generation if budget.admits(c.cost))])
         low, lower, median, upper, high = np.percentile([c.score for c in generation], (0, 25, 50, 75, 100)).tolist()
-        best = max(best, high)
+        best = max([best, *(c.score for c in generation if c.complete)])
         rows.append(
             {
                 "generation": start // size + 1,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from bcnet.pipeline.early_stop import candidates_text
 from bcnet.pipeline.score import fresh_score_text, score_text
 from bcnet.report.evidence import NETWORKS, Evidence, Network
 from bcnet.report.html import MINUS, Markup, Section, count, duration, join, listing, paragraph, points, table
@@ -34,7 +35,8 @@ def _so_far(evidence: Evidence) -> str:
         return "unfinished; the network of these widths is not trained yet."
     if not evidence.evaluations:
         return "no candidate has been scored yet."
-    best = max(evidence.evaluations, key=lambda c: (evidence.budget.admits(c.cost), c.score))  # type: ignore[union-attr]
+    whole = (c for c in evidence.evaluations if c.complete)
+    best = max(whole, key=lambda c: (evidence.budget.admits(c.cost), c.score))  # type: ignore[union-attr]
     share = _share(best.cost.macs, evidence.space.reference.macs)  # type: ignore[union-attr]
     return (
         f"unfinished; {len(evidence.evaluations):,} candidates scored so far, the best one "
@@ -120,7 +122,7 @@ def facts(evidence: Evidence) -> Markup:
     """The run in a line of names and values."""
     items: dict[str, Any] = {"seed": evidence.settings.seed}
     if evidence.searches:
-        items["evaluated"] = f"{len(evidence.evaluations):,} candidates"
+        items["evaluated"] = candidates_text(evidence.evaluated)
     if evidence.space is not None:
         items |= {
             "width groups": len(evidence.space.groups),

@@ -15,7 +15,7 @@ from bcnet.runs.store_file import has_tables, names_another_file
 
 _PATIENCE = 3.0  # seconds to wait for a writer, who needs milliseconds
 _BEST = (
-    "SELECT widths, score, macs, params FROM evaluations WHERE macs <= ? AND params <= ? "
+    "SELECT widths, score, macs, params FROM evaluations WHERE macs <= ? AND params <= ? AND upper IS NULL "
     "ORDER BY score DESC, macs ASC LIMIT 1"
 )
 _NO_LIMIT = 2**62

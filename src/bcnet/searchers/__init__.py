@@ -15,13 +15,16 @@ from bcnet.searchers.greedy import Greedy
 from bcnet.searchers.prior import Prior, learn_prior, prior_of_errors
 from bcnet.searchers.problem import Problem
 from bcnet.searchers.qcqp import QCQPSolution, solve
+from bcnet.searchers.racing import BatchScore, Contest, Race
 from bcnet.searchers.records import potential_errors, select_records
 from bcnet.searchers.result import Candidate, SearchResult
 from bcnet.searchers.search import Proposals, Searcher, search_widths
 from bcnet.searchers.store import EvaluationStore
 
 __all__ = [
+    "BatchScore",
     "Candidate",
+    "Contest",
     "EvaluationStore",
     "Evolution",
     "Greedy",
@@ -32,6 +35,7 @@ __all__ = [
     "Problem",
     "Proposals",
     "QCQPSolution",
+    "Race",
     "Random",
     "RegularizedEvolution",
     "Rescored",

@@ -14,11 +14,13 @@ from torch.nn import functional
 
 from bcnet.errors import SearchError
 from bcnet.searchers.oracle import Mapper
+from bcnet.searchers.racing import mean
 from bcnet.searchers.result import Candidate
 from bcnet.space import Side, Widths
 
 Metric = Literal["accuracy", "loss"]
 PerImage = Callable[[Tensor, Tensor], Tensor]  # logits (batch, classes), labels (batch,) -> (batch,)
+_SIDES = (Side.LEFT, Side.RIGHT)
 _Z = 1.96  # standard errors on either side in a 95 % interval
 
 
@@ -57,8 +59,20 @@ class SupernetEvaluator:
             )
 
     def __call__(self, widths: Widths) -> float:
-        """Score of `widths`, the mean over both sides."""
-        return float(np.mean(self.per_image(widths)))
+        """Score of `widths`, the mean over all batches and both sides."""
+        return mean([self.on_batch(widths, number) for number in range(self.batches)])
+
+    @property
+    def batches(self) -> int:
+        """How many batches a score is the mean of."""
+        return len(self._batches)
+
+    @torch.inference_mode()
+    def on_batch(self, widths: Widths, number: int) -> float:
+        """Score of `widths` on one batch, the mean over both sides."""
+        images, labels = self._batches[number]
+        sides = (self._of_batch(self._supernet(images, widths, side), labels) for side in _SIDES)
+        return float(np.mean([float(values.double().mean()) for values in sides]))
 
     def on_side(self, widths: Widths, side: Side) -> float:
         """Score of one path."""
@@ -66,7 +80,7 @@ class SupernetEvaluator:
 
     def per_image(self, widths: Widths) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         """Scores of the single images, shape `(images,)`, the mean over both sides."""
-        both = [self._of_path(widths, side) for side in (Side.LEFT, Side.RIGHT)]
+        both = [self._of_path(widths, side) for side in _SIDES]
         return np.asarray((both[0] + both[1]).numpy() / 2, dtype=np.float64)
 
     @torch.inference_mode()
@@ -130,6 +144,8 @@ def rescore(
 ) -> tuple[Rescored, ...]:
     """The `count` best of `candidates` scored again, best first: the best of many noisy scores flatters itself.
 
+    Candidates that were stopped early are left out.
+
     `evaluator` holds data that took no part in the search. `mapper` is as in `search_widths`.
     """
     interval = accuracy_interval if evaluator.metric == "accuracy" else confidence_interval
@@ -138,6 +154,7 @@ def rescore(
         per_image = evaluator.per_image(candidate.widths)
         return [float(per_image.mean()), *interval(per_image)]
 
-    best = sorted(candidates, key=lambda c: (-c.score, c.cost.macs))[:count]
+    whole = [c for c in candidates if c.complete]
+    best = sorted(whole, key=lambda c: (-c.score, c.cost.macs))[:count]
     found = [Rescored(candidate, *figures) for candidate, figures in zip(best, mapper(again, best), strict=True)]
     return tuple(sorted(found, key=lambda r: -r.score))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from bcnet.errors import SearchError
 from bcnet.searchers.prior import Prior
 from bcnet.searchers.problem import Problem
+from bcnet.searchers.racing import Contest
 from bcnet.searchers.search import Proposals, Searcher
+from bcnet.searchers.survival import retained
 from bcnet.space import Widths
 
 
@@ -58,13 +61,15 @@ class Evolution(Searcher):
         first = self._first_generation(problem, rng)
         algorithm = Nsga2(self, problem, known, problem.indices(first))
         offspring = algorithm.ask()
+        held: list[Widths] = []
         while len(offspring) > 0:
             candidates = problem.widths(offspring.get("X").astype(np.int64))
-            scores = yield candidates
+            macs = problem.space.cost(np.array([*held, *candidates])).macs
+            scores = np.array((yield Contest(candidates, held, partial(retained, macs=macs, keep=self.parents))))
             known.update(candidates)
-            macs = problem.space.cost(np.array(candidates)).macs
-            offspring.set("F", np.column_stack([-np.array(scores), macs]))
-            algorithm.tell(infills=offspring)
+            offspring.set("F", np.column_stack([-scores, macs[len(held) :]]))
+            algorithm.tell(infills=offspring[np.isfinite(scores)])
+            held = problem.widths(algorithm.pop.get("X").astype(np.int64))
             offspring = topped_up(algorithm.ask(), self.population, problem, known, rng)
 
     def _first_generation(self, problem: Problem, rng: np.random.Generator) -> list[Widths]:

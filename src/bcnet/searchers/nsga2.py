@@ -10,6 +10,8 @@ ends only at its limit or when every feasible candidate has been scored. After t
 Rank and crowding decide who is kept, so that the whole front lives on. Among those kept, nearly always of one rank,
 crowding says nothing about which will have good children: the tournament of two is won by the better score. On
 Channel-Bench-Macro that takes a third to a half of the evaluations away (results/channel_bench_macro.csv).
+
+Candidates that were stopped early (see `racing`) are never shown to pymoo, so that no estimate is ever kept.
 """
 
 from __future__ import annotations

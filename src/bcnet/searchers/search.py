@@ -14,6 +14,7 @@ from typing import ClassVar
 from bcnet.errors import SearchError
 from bcnet.searchers.oracle import Callback, Mapper, Oracle, Score
 from bcnet.searchers.problem import Problem
+from bcnet.searchers.racing import Race
 from bcnet.searchers.result import SearchResult, summarise
 from bcnet.searchers.store import EvaluationStore
 from bcnet.space import Budget, Widths, WidthSpace
@@ -43,7 +44,9 @@ class Searcher(ABC):
         """Yield lists of candidates and receive their scores, in the same order, until there is nothing to propose.
 
         All randomness comes from `problem.seed`. A candidate met before gets its known score again, at no cost. The
-        generator is closed, with the scores of its last list withheld, where the limit falls inside a list.
+        generator is closed, with the scores of its last list withheld, where the limit falls inside a list. A searcher
+        that knows what its next candidates have to beat yields a `Contest`; for no other list are candidates stopped
+        early.
         """
 
 
@@ -57,6 +60,7 @@ def search_widths(
     store: EvaluationStore | None = None,
     callback: Callback | None = None,
     mapper: Mapper = map,
+    early_stop: Race | None = None,
 ) -> SearchResult:
     """The widths of `space` with the highest `score` under `budget`.
 
@@ -66,11 +70,13 @@ def search_widths(
     they happen. `callback(candidate, done, limit)` follows each of them. `mapper` asks for the scores of a generation:
     the builtin `map` for one after the other, or what does the same at once (see `Mapper`); the result does not depend
     on it. With the `map` of a `World` every process makes the same call, and each has a store of its own, or none.
+    `early_stop` stops candidates that by its bound will not be retained, on a part of the batches of the score
+    (`racing`); without it every candidate is scored on all.
 
     Raises:
         BudgetError: the narrowest network costs more than the budget.
         SearchError: `score` gave something that is no finite number, raised, or has no entry; the message names the
-            widths.
+            widths. `early_stop` with a score that is not made of batches.
         RunError: the store belongs to another space.
     """
     from bcnet.searchers.evolution import Evolution
@@ -84,7 +90,8 @@ def search_widths(
     ask = _looked_up(score) if isinstance(score, Mapping) else score
     if not callable(ask):
         raise SearchError(f"a score is a function of widths or a table of them; got {type(score).__name__}")
-    oracle = Oracle(problem, ask, limit=_checked_limit(searcher), over_budget=searcher.over_budget, mapper=mapper)
+    limit = _checked_limit(searcher)
+    oracle = Oracle(problem, ask, limit=limit, over_budget=searcher.over_budget, mapper=mapper, race=early_stop)
     oracle.attach(store, callback)
     generation_ends = _drive(searcher.proposals(problem), oracle)
     return summarise(problem, oracle.evaluations, generation_ends)

@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,9 +19,11 @@ from typing import Any
 from bcnet.errors import RunError
 from bcnet.runs.store_file import TABLES, has_tables, names_another_file
 from bcnet.searchers.result import Candidate
-from bcnet.space import Cost, Widths, WidthSpace
+from bcnet.space import Cost, WidthSpace
 
-_FORMAT = 2
+_FORMAT = 3
+_COLUMNS = "position, widths, score, macs, params, batches, upper"
+_INSERT = f"INSERT INTO evaluations ({_COLUMNS}, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _MAKE_ROOM = "make room or give write access, then run the same command again"
 
 
@@ -109,29 +112,30 @@ class EvaluationStore:
                 )
 
     def _read(self) -> None:
-        query = "SELECT position, widths, score, macs, params, checksum FROM evaluations ORDER BY position"
-        for number, (position, text, score, macs, params, checksum) in enumerate(self._connection.execute(query)):
-            if position != number or checksum != self._checksum(number, text, score, macs, params):
+        query = f"SELECT {_COLUMNS}, checksum FROM evaluations ORDER BY position"
+        for number, (*row, checksum) in enumerate(self._connection.execute(query)):
+            if row[0] != number or checksum != self._sealed([self._last_checksum, *row]):
                 raise RunError(f"{self.path} has been changed from outside at evaluation {number}: use a new file")
-            self._evaluations.append(self._candidate(number, text, score, macs, params))
+            self._evaluations.append(self._candidate(*row))
             self._last_checksum = checksum
 
-    def _candidate(self, number: int, text: str, score: float, macs: int, params: int) -> Candidate:
+    def _candidate(
+        self, number: int, text: str, score: float, macs: int, params: int, batches: str, upper: float | None
+    ) -> Candidate:
         """A row as a candidate; a good checksum does not say that we wrote it."""
         try:
-            widths = tuple(json.loads(text))
-            self._space.check(widths)
-            good = math.isfinite(score) and self._space.cost(widths) == Cost(macs, params)
+            candidate = Candidate(tuple(json.loads(text)), score, Cost(macs, params), tuple(json.loads(batches)), upper)
+            self._space.check(candidate.widths)
+            numbers = (score, *candidate.batches, 0.0 if upper is None else upper)
+            good = all(map(math.isfinite, numbers)) and (candidate.complete or len(candidate.batches) > 0)
+            good = good and self._space.cost(candidate.widths) == candidate.cost
         except (ValueError, TypeError, RecursionError):
             good = False
         if not good:
             raise RunError(f"{self.path} holds no candidate of this space at evaluation {number}: use a new file")
-        return Candidate(widths, score, Cost(macs, params))
+        return candidate
 
-    def _checksum(self, position: int, widths: str, score: Any, macs: Any, params: Any) -> str:
-        return self._sealed([self._last_checksum, position, widths, score, macs, params])
-
-    def _sealed(self, content: list[Any]) -> str:
+    def _sealed(self, content: Sequence[Any]) -> str:
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def check_space(self, space: WidthSpace) -> None:
@@ -144,23 +148,18 @@ class EvaluationStore:
         """Every evaluation, in the order in which they were made."""
         return tuple(self._evaluations)
 
-    def scores(self) -> dict[Widths, float]:
-        """The known scores, for replay."""
-        return {c.widths: c.score for c in self._evaluations}
-
     def add(self, candidate: Candidate) -> None:
         """Write one evaluation; on return it is on disk.
 
         Raises:
             RunError: the file cannot be written.
         """
-        text = json.dumps(list(candidate.widths))
-        macs, params = candidate.cost
-        checksum = self._checksum(len(self._evaluations), text, candidate.score, macs, params)
-        row = (len(self._evaluations), text, candidate.score, macs, params, checksum)
+        widths, batches = json.dumps(list(candidate.widths)), json.dumps(list(candidate.batches))
+        row = (len(self._evaluations), widths, candidate.score, *candidate.cost, batches, candidate.upper)
+        checksum = self._sealed([self._last_checksum, *row])
         try:
             with self._connection:
-                self._connection.execute("INSERT INTO evaluations VALUES (?, ?, ?, ?, ?, ?)", row)
+                self._connection.execute(_INSERT, (*row, checksum))
         except sqlite3.Error as error:
             raise RunError(
                 f"{self.path} could not take another evaluation: {error}: those before are kept; {_MAKE_ROOM}"

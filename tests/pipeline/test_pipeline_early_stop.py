@@ -1,0 +1,83 @@
+"""A run that stops candidates early: what it stores and tells, and how it goes on; and what it refuses."""
+
+import pytest
+from tiny_job import RECIPE, Recorder, StoppedError, tiny_data, tiny_search, traces
+
+from bcnet.errors import RecipeError
+from bcnet.pipeline.early_stop import candidates_text, race_of
+from bcnet.pipeline.settings import make_settings
+from bcnet.report.evidence import read_evidence
+from bcnet.searchers import Race
+
+RACED = {
+    "population": 8,
+    "generations": 4,
+    "early_stop": "on",
+    "score_batch_size": 10,
+    "validation_fraction": 0.25,
+    "rescored": 3,
+    "num_choices": 12,
+}
+
+
+def raced(folder, **changes):
+    return tiny_search(folder, **RACED, data=tiny_data(480), **changes)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return raced(tmp_path_factory.mktemp("runs") / "raced")
+
+
+def test_candidates_are_stopped_and_counted(finished):
+    found, document = finished.found, finished.result["search"]
+    assert 0 < found.stopped < len(found.evaluations) == document["evaluations"]
+    assert document["stopped"] == found.stopped
+    assert document["effort"] == found.effort < 1
+    whole = {c.widths for c in found.evaluations if c.complete}
+    assert {tuple(r["widths"]) for r in document["rescored"]} <= whole
+    assert finished.widths in whole
+    assert {len(c.batches) for c in found.evaluations if c.complete} == {11}
+    assert f"{found.stopped:,} of them stopped early" in found._repr_html_()
+
+
+def test_the_report_tells_estimates_from_scores(finished):
+    evidence = read_evidence(finished.run_dir)
+    text = candidates_text(evidence.evaluated)
+    assert text == candidates_text(finished.result["search"])
+    page = (finished.run_dir / "report.html").read_text()
+    assert f"Pale dots were stopped early and are estimates ({text})" in page
+    stopped = next(c for c in evidence.evaluations if not c.complete)
+    assert f"estimated on {len(stopped.batches)} batches" in page
+
+
+def test_a_race_stopped_within_a_generation_ends_like_one_that_never_stopped(finished, tmp_path):
+    with pytest.raises(StoppedError):
+        raced(tmp_path, reporter=Recorder(("evolution", 21)))
+    raced(tmp_path)
+    assert traces(tmp_path) == traces(finished.run_dir)
+
+
+def settings(**values):
+    return make_settings(model="m", data="d", budget_macs=0.5, supernet=RECIPE, final=RECIPE, **values)
+
+
+def test_auto_races_where_it_can():
+    assert race_of(settings(early_stop="off"), 40) is None
+    assert race_of(settings(early_stop="auto"), 7) is None
+    assert race_of(settings(early_stop="auto", own_score="mine"), 40) is None
+    assert race_of(settings(early_stop="auto", widths=(1, 2)), 40) is None
+    assert race_of(settings(early_stop="auto", early_stop_level=0.3), 8) == Race(level=0.3)
+    assert race_of(settings(early_stop="on", score="loss"), 8) == Race()
+
+
+def test_what_cannot_be_raced_is_refused_before_anything_is_trained(tmp_path):
+    with pytest.raises(RecipeError, match=r"needs at least 8 batches of validation images; got 1 of .*--score-batch"):
+        tiny_search(tmp_path / "few", early_stop="on")
+    with pytest.raises(RecipeError, match=r"early_stop=on is for the scores accuracy and loss; got mine, a score of"):
+        tiny_search(tmp_path / "own", early_stop="on", score=lambda widths: 1.0, tags={"score": "mine"})
+    with pytest.raises(RecipeError, match="early_stop"):
+        tiny_search(tmp_path / "word", early_stop="maybe")
+    with pytest.raises(RecipeError, match="early_stop_level"):
+        tiny_search(tmp_path / "level", early_stop_level=0.7)
+    assert list(tmp_path.iterdir()) == []
