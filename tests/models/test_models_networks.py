@@ -64,3 +64,12 @@ def test_the_digits_network_learns_in_a_few_steps():
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < losses[0] / 2
+
+
+@pytest.mark.parametrize("make", [models.resnet20, models.resnet_digits, models.proxylessnas_mobile])
+def test_a_width_multiplier_widens_every_layer(make):
+    def channels(network):
+        return [module.out_channels for module in network.modules() if isinstance(module, torch.nn.Conv2d)]
+
+    assert channels(make(width_mult=1.5)) == [round(1.5 * width) for width in channels(make())]
+    assert make(7, width_mult=1.5).classifier.out_features == 7

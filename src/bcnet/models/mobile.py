@@ -25,26 +25,37 @@ class Block:
 
 
 class MobileNet(nn.Module):
-    """A 3x3 stem of 32 channels, inverted residual blocks, a 1x1 convolution to 1280 channels, and a linear layer."""
+    """A 3x3 stem of 32 channels, inverted residual blocks, a 1x1 convolution to 1280 channels, and a linear layer.
 
-    def __init__(self, blocks: Sequence[Block], num_classes: int, in_channels: int, *, stem_stride: int) -> None:
+    All of these channels, the blocks' too, times `width_mult`.
+    """
+
+    def __init__(
+        self,
+        blocks: Sequence[Block],
+        num_classes: int,
+        in_channels: int,
+        *,
+        stem_stride: int,
+        width_mult: float = 1.0,
+    ) -> None:
         super().__init__()
-        layers = [*conv_bn(in_channels, 32, 3, stride=stem_stride), nn.ReLU6()]
-        channels = 32
+        channels, last = round(32 * width_mult), round(1280 * width_mult)
+        layers = [*conv_bn(in_channels, channels, 3, stride=stem_stride), nn.ReLU6()]
         for block in blocks:
-            hidden = channels * block.expansion
+            hidden, narrow = channels * block.expansion, round(block.channels * width_mult)
             layers.append(
-                InvertedResidual(channels, hidden, block.channels, kernel_size=block.kernel_size, stride=block.stride)
+                InvertedResidual(channels, hidden, narrow, kernel_size=block.kernel_size, stride=block.stride)
             )
-            channels = block.channels
-        self.features = nn.Sequential(*layers, *conv_bn(channels, 1280, 1), nn.ReLU6())
+            channels = narrow
+        self.features = nn.Sequential(*layers, *conv_bn(channels, last, 1), nn.ReLU6())
         self.pool = nn.AdaptiveAvgPool2d(1)
-        self.classifier = nn.Linear(1280, num_classes)
+        self.classifier = nn.Linear(last, num_classes)
         initialise(self)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits `(batch, num_classes)` of images `(batch, in_channels, H, W)`."""
-        x = self.pool(self.features(x))  # (batch, 1280, 1, 1)
+        x = self.pool(self.features(x))  # (batch, last, 1, 1)
         logits: torch.Tensor = self.classifier(x.flatten(1))
         return logits
 
@@ -69,8 +80,8 @@ def mobilenetv2(num_classes: int = 10, in_channels: int = 3) -> MobileNet:
     return MobileNet(blocks, num_classes, in_channels, stem_stride=1)
 
 
-def proxylessnas_mobile(num_classes: int = 1000, in_channels: int = 3) -> MobileNet:
-    """ProxylessNAS searched for a mobile phone, 224x224 images: 320M MACs, 4.1M parameters."""
+def proxylessnas_mobile(num_classes: int = 1000, in_channels: int = 3, *, width_mult: float = 1.0) -> MobileNet:
+    """ProxylessNAS searched for a mobile phone, 224x224 images: 320M MACs, 4.1M parameters at a `width_mult` of 1."""
     blocks = [
         Block(1, 16),
         *_stage(32, (5, 3), (3, 3), stride=2),
@@ -80,4 +91,4 @@ def proxylessnas_mobile(num_classes: int = 1000, in_channels: int = 3) -> Mobile
         *_stage(192, (7, 7, 7, 7), (6, 6, 3, 3), stride=2),
         *_stage(320, (7,), (6,), stride=1),
     ]
-    return MobileNet(blocks, num_classes, in_channels, stem_stride=2)
+    return MobileNet(blocks, num_classes, in_channels, stem_stride=2, width_mult=width_mult)

@@ -12,21 +12,25 @@ from bcnet.models.layers import BasicBlock, conv_bn, initialise
 
 
 class CifarResNet(nn.Module):
-    """A stem and three stages of 16, 32 and 64 channels with `blocks` basic blocks each: depth `6 * blocks + 2`."""
+    """A stem and three stages of 16, 32 and 64 channels with `blocks` basic blocks each: depth `6 * blocks + 2`.
 
-    def __init__(self, blocks: int, num_classes: int, in_channels: int) -> None:
+    All of these channels times `width_mult`.
+    """
+
+    def __init__(self, blocks: int, num_classes: int, in_channels: int, *, width_mult: float = 1.0) -> None:
         super().__init__()
-        self.stem = nn.Sequential(*conv_bn(in_channels, 16, 3), nn.ReLU())
+        a, b, c = (round(channels * width_mult) for channels in (16, 32, 64))
+        self.stem = nn.Sequential(*conv_bn(in_channels, a, 3), nn.ReLU())
         self.stages = nn.Sequential(
-            _stage(16, 16, blocks, stride=1), _stage(16, 32, blocks, stride=2), _stage(32, 64, blocks, stride=2)
+            _stage(a, a, blocks, stride=1), _stage(a, b, blocks, stride=2), _stage(b, c, blocks, stride=2)
         )
         self.pool = nn.AdaptiveAvgPool2d(1)
-        self.classifier = nn.Linear(64, num_classes)
+        self.classifier = nn.Linear(c, num_classes)
         initialise(self)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits `(batch, num_classes)` of images `(batch, in_channels, H, W)`."""
-        x = self.pool(self.stages(self.stem(x)))  # (batch, 64, 1, 1)
+        x = self.pool(self.stages(self.stem(x)))  # (batch, channels, 1, 1)
         logits: torch.Tensor = self.classifier(x.flatten(1))
         return logits
 
@@ -37,34 +41,38 @@ def _stage(in_channels: int, channels: int, blocks: int, stride: int) -> nn.Sequ
 
 
 class DigitsResNet(nn.Module):
-    """A small network for 8x8 images: plain convolutions around one basic block at each of two resolutions."""
+    """A small network for 8x8 images: plain convolutions around one basic block at each of two resolutions.
 
-    def __init__(self, num_classes: int, in_channels: int) -> None:
+    16 to 48 channels, times `width_mult`.
+    """
+
+    def __init__(self, num_classes: int, in_channels: int, *, width_mult: float = 1.0) -> None:
         super().__init__()
+        a, b, c, d = (round(channels * width_mult) for channels in (16, 24, 32, 48))
         self.features = nn.Sequential(
-            *conv_bn(in_channels, 16, 3),
+            *conv_bn(in_channels, a, 3),
             nn.ReLU(),
-            *conv_bn(16, 24, 3),
+            *conv_bn(a, b, 3),
             nn.ReLU(),
-            BasicBlock(24, 24, 24),
-            BasicBlock(24, 32, 32, stride=2),
-            *conv_bn(32, 48, 1),
+            BasicBlock(b, b, b),
+            BasicBlock(b, c, c, stride=2),
+            *conv_bn(c, d, 1),
             nn.ReLU(),
         )
         self.pool = nn.AdaptiveAvgPool2d(1)
-        self.classifier = nn.Linear(48, num_classes)
+        self.classifier = nn.Linear(d, num_classes)
         initialise(self)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits `(batch, num_classes)` of images `(batch, in_channels, H, W)`."""
-        x = self.pool(self.features(x))  # (batch, 48, 1, 1)
+        x = self.pool(self.features(x))  # (batch, channels, 1, 1)
         logits: torch.Tensor = self.classifier(x.flatten(1))
         return logits
 
 
-def resnet20(num_classes: int = 10, in_channels: int = 3) -> CifarResNet:
-    """ResNet-20 for 32x32 images: 40.8M MACs, 0.27M parameters, 12 width groups."""
-    return CifarResNet(3, num_classes, in_channels)
+def resnet20(num_classes: int = 10, in_channels: int = 3, *, width_mult: float = 1.0) -> CifarResNet:
+    """ResNet-20 for 32x32 images: 40.8M MACs, 0.27M parameters, 12 width groups at a `width_mult` of 1."""
+    return CifarResNet(3, num_classes, in_channels, width_mult=width_mult)
 
 
 def resnet56(num_classes: int = 10, in_channels: int = 3) -> CifarResNet:
@@ -72,6 +80,9 @@ def resnet56(num_classes: int = 10, in_channels: int = 3) -> CifarResNet:
     return CifarResNet(9, num_classes, in_channels)
 
 
-def resnet_digits(num_classes: int = 10, in_channels: int = 1) -> DigitsResNet:
-    """A network for 8x8 digits that trains in seconds: 1.19M MACs, 33,354 parameters, 6 width groups."""
-    return DigitsResNet(num_classes, in_channels)
+def resnet_digits(num_classes: int = 10, in_channels: int = 1, *, width_mult: float = 1.0) -> DigitsResNet:
+    """A network for 8x8 digits that trains in seconds.
+
+    1.19M MACs, 33,354 parameters, 6 width groups at a `width_mult` of 1.
+    """
+    return DigitsResNet(num_classes, in_channels, width_mult=width_mult)
