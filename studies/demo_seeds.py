@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import functools
 import statistics
 import subprocess
 import sys
@@ -18,10 +19,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from provenance import append_row, finished, provenance
+from cells import Cell, run_cells
+from provenance import ROOT
 from result_row import NETWORKS, columns
 
-OUTPUT = Path(__file__).resolve().parent.parent / "results" / "demo_digits.csv"
+OUTPUT = ROOT / "results" / "demo_digits.csv"
 DEMO = ["--model", "resnet_digits", "--data", "digits", "--budget", "0.5"]
 QUICK = ["--epochs", "1", "--population", "4", "--generations", "2"]
 
@@ -31,11 +33,13 @@ def main() -> None:
     if options.quick:
         print(run(0, [*DEMO, *QUICK], options.threads))
         return
-    for seed in range(5):
-        key = {"configuration": " ".join(DEMO), "seed": str(seed)}
-        if not finished(OUTPUT, key):
-            append_row(OUTPUT, {**key, **run(seed, DEMO, options.threads), **provenance()})
+    cells = [
+        Cell({"configuration": " ".join(DEMO), "seed": seed}, functools.partial(run, seed, DEMO, options.threads))
+        for seed in range(5)
+    ]
+    failed = run_cells(cells, OUTPUT, ROOT / "runs" / "logs")
     show()
+    sys.exit(bool(failed))
 
 
 def arguments() -> argparse.Namespace:
