@@ -1,0 +1,152 @@
+"""The paper's experiments: their cells are those of the paper, and every study runs in its quick form."""
+
+import dataclasses
+
+import paper
+import pytest
+import typer
+from paper_jobs import Job, _searched, budget_of
+from paper_networks import (
+    MOBILENETV2,
+    RESNET50,
+    SCALES,
+    VGG19,
+    WIDE_DIGITS,
+    WIDE_EFFICIENTNET,
+    WIDE_MOBILENETV2,
+    WIDE_PROXYLESSNAS,
+    WIDE_RESNET20,
+)
+from paper_numbers import TABLE_1, TABLE_3
+from paper_studies import STUDIES, cells_of, jobs_at
+from provenance import ROOT, rows
+from workshop import Workshop
+
+from bcnet.searchers import Random, search_widths
+
+WIDE = (WIDE_EFFICIENTNET, WIDE_MOBILENETV2, WIDE_PROXYLESSNAS, WIDE_RESNET20, WIDE_DIGITS)
+
+
+def jobs(name, **changes):
+    return jobs_at(STUDIES[name], **({"stand_in": False, "seeds": 1} | changes))
+
+
+def test_the_cells_of_a_study_differ_in_their_keys_and_share_their_columns(tmp_path):
+    for name, study in STUDIES.items():
+        for scale in (SCALES["paper"], SCALES["quick"]):
+            cells = cells_of(study, Workshop(scale, tmp_path, {}), seeds=1)
+            assert len({cell.name for cell in cells}) == len(cells)
+            assert len({tuple(cell.key) for cell in cells}) == 1
+            if scale.stand_in is None:
+                assert len(cells) == len(study.jobs), name
+
+
+def test_the_documented_work_is_that_of_the_studies():
+    page = (ROOT / "docs" / "studies.md").read_text()
+    for name, study in STUDIES.items():
+        (line,) = (line for line in page.splitlines() if line.startswith(f"| `{name}` |"))
+        assert line.endswith(f"| {' | '.join(map(str, study.work.values()))} |")
+    for name in SCALES:
+        assert f"\n| `{name}` |" in page
+
+
+def test_every_budget_of_the_paper_has_its_uniform_and_random_networks():
+    for line in (*TABLE_1, *TABLE_3):
+        if line.method == "bcnet" and (line.network, line.budget) != (VGG19, 197_000_000):
+            same = {r.method for r in (*TABLE_1, *TABLE_3) if (r.network, r.budget) == (line.network, line.budget)}
+            assert {"uniform", "random", "bcnet"} <= same
+
+
+def test_a_stand_in_gets_the_same_share_of_its_own_macs(tmp_path):
+    paper_scale, digits = (Workshop(SCALES[name], tmp_path, {}) for name in ("paper", "digits"))
+    assert budget_of(Job(RESNET50, "bcnet", 2 * 10**9), paper_scale).macs == 2 * 10**9
+    assert budget_of(Job(RESNET50, "bcnet", RESNET50.macs // 2), digits).macs == 1_189_344 // 2
+    widened = Job(WIDE_MOBILENETV2, "bcnet", WIDE_MOBILENETV2.macs)
+    assert budget_of(widened, digits).macs == 1_189_344
+    space = digits.space(SCALES["digits"].network(WIDE_MOBILENETV2))
+    assert space.reference.macs > 1_700_000
+
+
+def test_epochs_and_candidates_follow_the_recipe_and_the_plan():
+    paper_scale = SCALES["paper"]
+    assert paper_scale.training_epochs(MOBILENETV2, 2.0) == 600
+    assert paper_scale.final_epochs(VGG19) == 400
+    assert paper_scale.population * paper_scale.searching_generations(2.0) == 4000
+    assert SCALES["quick"].training_epochs(RESNET50, 0.1) == 1
+
+
+def test_published_widths_have_no_stand_in():
+    left = [job for name in STUDIES for job in jobs(name, stand_in=True)]
+    assert left
+    assert not any(job.published for job in left)
+
+
+def test_missing_images_fail_their_cells_and_say_how_to_get_them(tmp_path, capsys):
+    with pytest.raises(typer.Exit):
+        paper.main("figure3", only=["searcher=evolution"], results=tmp_path, runs=tmp_path, imagenet=tmp_path / "none")
+    assert "ask for ILSVRC 2012 at https://image-net.org" in capsys.readouterr().err
+    assert not list(tmp_path.glob("*.csv"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"study": "table7"}, "a study is one of table1"),
+        ({"study": "table1", "scale": "big"}, "a scale is one of paper"),
+        ({"study": "table1", "only": ["budget"]}, "--only is COLUMN=VALUE"),
+        ({"study": "table1", "only": ["network=VGGNet"]}, "network=MobileNetV2"),
+    ],
+)
+def test_mistakes_are_named(arguments, message, tmp_path):
+    with pytest.raises(typer.BadParameter, match=message):
+        paper.main(**arguments, results=tmp_path, runs=tmp_path)
+
+
+def test_the_best_of_the_first_candidates_is_taken(tmp_path, monkeypatch):
+    workshop = Workshop(SCALES["quick"], tmp_path, {})
+    job = Job(RESNET50, "search", 2 * 10**9, first=0.5)
+    space = workshop.space(SCALES["quick"].network(RESNET50))
+    found = search_widths(space, lambda widths: -sum(widths), budget_of(job, workshop), searcher=Random(8))
+    outcome = type("FoundWidths", (), {"found": found, "widths": found.evaluations[7].widths})
+    monkeypatch.setattr(Workshop, "search", lambda *_: outcome)
+    half, chosen = _searched(job, workshop), _searched(dataclasses.replace(job, first=None), workshop)
+    assert half.score == max(c.score for c in found.evaluations[:4])
+    assert len(half.evaluations) == 4
+    assert chosen.widths == found.evaluations[7].widths
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_study_runs_in_its_quick_form(name, tmp_path_factory, tmp_path):
+    runs = tmp_path_factory.getbasetemp() / "paper"  # as for a person, all studies share their supernets and networks
+    paper.main(name, quick=True, runs=runs, results=tmp_path, threads=1)
+    (file,), (picture,) = tmp_path.glob("*.csv"), tmp_path.glob("*.svg")
+    found = rows(file)
+    assert len(found) == len(cells_of(STUDIES[name], Workshop(SCALES["quick"], runs, {}), seeds=1, one_of_each=True))
+    assert all(row["top1"] for row in found if row["final_epochs"])
+    assert picture.read_text().count("<g") > 20
+    before = file.read_bytes(), picture.read_bytes()
+    paper.main(name, quick=True, runs=runs, results=tmp_path, threads=1)
+    assert (file.read_bytes(), picture.read_bytes()) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", WIDE, ids=lambda network: network.name)
+def test_a_widened_supernet_has_half_as_many_macs_again(network, tmp_path):
+    pytest.importorskip("torchvision")
+    workshop = Workshop(SCALES["paper"], tmp_path, {})
+    space, original = workshop.space(network), workshop.space(dataclasses.replace(network, model=network.original))
+    assert original.reference.macs == network.macs
+    assert 1.47 < space.reference.macs / network.macs < 1.515
+    assert len(space.groups) == len(original.groups)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["figure5", "figure7", "figure10"])
+def test_published_widths_are_shown_without_any_images(name, tmp_path):
+    pytest.importorskip("torchvision")
+    paper.main(name, only=["method=published"], runs=tmp_path, results=tmp_path)
+    found = rows(tmp_path / f"{name}-paper.csv")
+    assert len(found) == len([job for job in jobs(name) if job.published])
+    for row in found:
+        assert len(row["widths"].split()) == len(row["original_widths"].split())
