@@ -200,6 +200,7 @@ def test_a_search_of_code_that_the_user_named_ends_with_the_report(tmp_path):
     outcome = run(*QUICK, "--model", "bcnet.models.resnet:resnet_digits", "--out", tmp_path)
     assert outcome.exit_code == 0, outcome.output
     assert "Milliseconds per batch" in (tmp_path / "report.html").read_text()
+    assert f"bcnet export {tmp_path} --model bcnet.models.resnet:resnet_digits" in outcome.output
 
 
 def test_python_m_bcnet_is_the_command():

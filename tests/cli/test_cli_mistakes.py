@@ -268,6 +268,11 @@ def test_a_class_without_images(tmp_path):
     assert_refused(invoke(search(data=f"imagefolder:{data}"), tmp_path), "b")
 
 
+def test_a_folder_named_without_its_kind(tmp_path):
+    words = search(data=str(folder_of_images(tmp_path / "images")))
+    assert_refused(invoke(words, tmp_path), f"a data set is one of .*is imagefolder:{tmp_path}/images")
+
+
 def test_fewer_images_than_a_batch(tmp_path):
     data = folder_of_images(tmp_path / "images", count=20)
     words = search(data=f"imagefolder:{data}", set="batch_size=128")

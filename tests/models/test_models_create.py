@@ -18,6 +18,9 @@ class Net(nn.Linear):
     def __init__(self, num_classes=10, in_channels=3):
         super().__init__(in_channels, num_classes)
 
+def grey(num_classes=10, in_channels=1):
+    return Net(num_classes, in_channels)
+
 def plain():
     return nn.Linear(3, 5)
 
@@ -62,6 +65,8 @@ def test_input_sizes(package):
     assert models.create("vgg19").input_size == (3, 32, 32)
     assert models.create("vgg19", image_size=64).input_size == (3, 64, 64)
     assert models.create(f"{package}:plain").input_size == (3, 224, 224)
+    assert models.create(f"{package}:grey", image_size=28).input_size == (1, 28, 28)
+    assert models.create(f"{package}:grey", in_channels=3, image_size=28).input_size == (3, 28, 28)
     assert models.create(f"{package}:Net", in_channels=1, image_size=28).input_size == (1, 28, 28)
 
 
@@ -77,7 +82,7 @@ def test_input_sizes(package):
         (".my_factories:plain", "got '.my_factories:plain'"),
         ("no_such_module_of_mine:net", "'no_such_module_of_mine' failed with ModuleNotFoundError.*PYTHONPATH"),
         ("my_broken:net", "No module named 'no_such_package_of_mine': it is found, but"),
-        ("my_factories:missing", r"my_factories.py\); got no such name; there are Net, failing, nothing"),
+        ("my_factories:missing", r"my_factories.py\); got no such name; there are Net, failing, grey, nothing"),
         ("my_factories:NUMBER", "got a int"),
     ],
 )

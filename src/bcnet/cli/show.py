@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -48,7 +49,7 @@ def _last_words(document: Mapping[str, Any], folder: str) -> str:
 
     files = (
         f"Weights: {folder}/final.safetensors   Report: {folder}/report.html\n"
-        f"To use it elsewhere: bcnet export {folder}; on this device: bcnet latency {folder}"
+        f"To use it elsewhere: bcnet export {folder}{naming(document['model'])}"
     )
     found = document["search"]
     if found is None:
@@ -61,14 +62,28 @@ def _last_words(document: Mapping[str, Any], folder: str) -> str:
 
 def show_supernet(console: Console, outcome: TrainedSupernet) -> None:
     """Where the supernet is, and how to go on."""
+    run = f"{outcome.run_dir}{_naming_of(outcome.run_dir)}"
     console.print(
         f"Trained the supernet of {len(outcome.space.groups)} width groups, and learnt a prior of "
         f"{outcome.prior.effective_widths:.1f} effective widths per group.\n"
-        f"Go on: bcnet evolve {outcome.run_dir} (--budget ... --out NEW for another budget)",
+        f"Go on: bcnet evolve {run} (--budget ... --out NEW for another budget)",
         highlight=False,
         markup=False,
         soft_wrap=True,
     )
+
+
+def naming(model: str) -> str:
+    """The option that a command on a run needs where the run's model is code: only the user may name that."""
+    from bcnet.models import imports_code
+
+    return f" --model {model}" if imports_code(model) else ""
+
+
+def _naming_of(run: Path) -> str:
+    from bcnet.pipeline.run_directory import read_settings
+
+    return naming(read_settings(run).model)
 
 
 def supernet_document(outcome: TrainedSupernet) -> dict[str, Any]:
@@ -90,7 +105,7 @@ def show_found(console: Console, outcome: FoundWidths) -> None:
     cost, reference = outcome.space.cost(outcome.widths), outcome.space.reference
     console.print(
         f"{cost.macs:,} MACs ({cost.macs / reference.macs:.3f} of the original), {cost.params:,} parameters.\n"
-        f"Go on: bcnet retrain {outcome.run_dir}",
+        f"Go on: bcnet retrain {outcome.run_dir}{_naming_of(outcome.run_dir)}",
         highlight=False,
         markup=False,
         soft_wrap=True,

@@ -52,9 +52,14 @@ def load(name: str, *, image_size: int | None = None) -> DataSet:
         return load_imagenet(Path(place).expanduser(), image_size)
     if kind == "hf" and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", place):
         return load_hub(name, place, image_size)
+    raise DataError(f"a data set is one of {', '.join(NAMES)}; got {name!r}{_hint(name)}")
+
+
+def _hint(name: str) -> str:
+    if name and Path(name).is_dir():
+        return f": a folder of images, with a subfolder for each class, is imagefolder:{name}"
     near = get_close_matches(name, NAMES[:2], n=1)
-    hint = f" (nearest: {near[0]})" if near else ""
-    raise DataError(f"a data set is one of {', '.join(NAMES)}; got {name!r}{hint}")
+    return f" (nearest: {near[0]})" if near else ""
 
 
 def _digits(image_size: int | None) -> DataSet:

@@ -74,7 +74,8 @@ def create(
     """The network called `name`: one of `NAMES`, `torchvision:NAME`, `timm:NAME`, or `package.module:factory`.
 
     What is None takes the network's usual value (10 or 1000 classes, 3 channels, 32 or 224 pixels). A factory of the
-    user's own is given `num_classes` and `in_channels` only where its signature has them.
+    user's own is given `num_classes` and `in_channels` only where its signature has them; its usual channels are the
+    default there.
 
     Raises:
         ModelError: an unknown or malformed name, a missing package, a module that cannot be imported, or channels
@@ -91,7 +92,8 @@ def create(
     elif package == "timm":
         factory, usual = _timm(member)
     else:
-        factory, usual = _own(name, package, member), (3, _IMAGENET_SIZE, _IMAGENET_SIZE)
+        factory = _own(name, package, member)
+        usual = (_usual_channels(factory), _IMAGENET_SIZE, _IMAGENET_SIZE)
     height, width = (image_size, image_size) if image_size is not None else usual[1:]
     channels = in_channels if in_channels is not None else usual[0]
     settings = {"num_classes": num_classes, "in_channels": in_channels}
@@ -175,6 +177,14 @@ def _importing(error: Exception, package: str) -> str:
 
 def _place(module: ModuleType) -> str:
     return getattr(module, "__file__", None) or "built in"
+
+
+def _usual_channels(factory: Callable[..., Any]) -> int:
+    try:
+        parameter = inspect.signature(factory).parameters.get("in_channels")
+    except (TypeError, ValueError):  # some built-in callables have none
+        return 3
+    return parameter.default if parameter is not None and isinstance(parameter.default, int) else 3
 
 
 def _accepts(factory: Callable[..., Any], setting: str) -> bool:

@@ -131,7 +131,10 @@ class WidthSpace:
     def check(self, widths: Sequence[int]) -> None:
         """Raise WidthError unless every width is a multiple of its group's unit in `[unit, max_width]`."""
         if len(widths) != len(self.groups):
-            raise WidthError(f"widths need one entry per group, {len(self.groups)} here; got {len(widths)}")
+            raise WidthError(
+                f"widths need one entry per group, {len(self.groups)} here; got {len(widths)}: `bcnet profile` lists "
+                "the groups in their order"
+            )
         for group, width in zip(self.groups, widths, strict=True):
             whole = isinstance(width, (int, np.integer)) and not isinstance(width, bool)
             if not whole or not group.unit <= width <= group.max_width or width % group.unit:
