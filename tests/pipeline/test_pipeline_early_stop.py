@@ -1,10 +1,13 @@
 """A run that stops candidates early: what it stores and tells, and how it goes on; and what it refuses."""
 
 import pytest
-from tiny_job import RECIPE, Recorder, StoppedError, tiny_data, tiny_search, traces
+from tiny_job import RECIPE, Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search, traces
 
+from bcnet import evolve, train_supernet
 from bcnet.errors import RecipeError
+from bcnet.pipeline import machine
 from bcnet.pipeline.early_stop import candidates_text, race_of
+from bcnet.pipeline.run_directory import read_settings
 from bcnet.pipeline.settings import make_settings
 from bcnet.report.evidence import read_evidence
 from bcnet.searchers import Race
@@ -69,6 +72,25 @@ def test_auto_races_where_it_can():
     assert race_of(settings(early_stop="auto", widths=(1, 2)), 40) is None
     assert race_of(settings(early_stop="auto", early_stop_level=0.3), 8) == Race(level=0.3)
     assert race_of(settings(early_stop="on", score="loss"), 8) == Race()
+
+
+def test_a_race_that_is_asked_for_has_smaller_batches_unless_they_are_given():
+    assert settings(early_stop="on").settled().score_batch_size == 128
+    assert settings(early_stop="on", score_batch_size=500).settled().score_batch_size == 500
+    assert settings(early_stop="auto").settled().score_batch_size > 128
+
+
+def test_another_search_of_a_run_can_be_raced(tmp_path, monkeypatch):
+    run, raced_run = tmp_path / "run", tmp_path / "raced"
+    data = tiny_data(480)
+    train_supernet(TinyNetwork, data, run_dir=run, recipe=RECIPE, population=4, generations=2, parents=2, threads=1)
+    monkeypatch.setattr(machine, "_RACED_BATCH", 4)
+    monkeypatch.setattr(machine, "_LEAST_SCORE_BATCH", 4)
+    found = evolve(run, run_dir=raced_run, early_stop="on", model=TinyNetwork, data=data).found
+    assert len(found.evaluations[0].batches) > 4
+    assert read_settings(raced_run).score_batch_size == 4
+    again = evolve(raced_run, early_stop="on", model=TinyNetwork, data=data).found
+    assert again == found
 
 
 def test_what_cannot_be_raced_is_refused_before_anything_is_trained(tmp_path):

@@ -48,6 +48,7 @@ def test_layout_follows_the_device_unless_it_is_given(wish, device, layout):
 )
 def test_scores_come_in_batches_that_fit(largest, free, batch):
     assert score_batch(largest, free) == batch
+    assert score_batch(largest, free, raced=True) == min(batch, 128)
 
 
 def test_the_largest_activation_is_found_and_the_hooks_are_gone():

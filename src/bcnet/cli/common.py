@@ -27,7 +27,8 @@ Layout = Annotated[
     str, typer.Option(help="Of the supernet's weights: auto, contiguous or channels_last.", rich_help_panel=MACHINE)
 ]
 ScoreBatch = Annotated[
-    int | None, typer.Option(help="Images scored at once (default: 2,048, or what fits).", rich_help_panel=MACHINE)
+    int | None,
+    typer.Option(help="Images scored at once (default: 2,048, raced 128, or what fits).", rich_help_panel=MACHINE),
 ]
 EarlyStop = Annotated[
     str,

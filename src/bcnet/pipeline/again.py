@@ -70,6 +70,8 @@ def evolve(
         changes["search_seed"] = seed
     origin = Path(run)
     stored, target = read_settings(origin), Path(run_dir or run)
+    if changes.get("early_stop", stored.early_stop) != stored.early_stop:
+        changes.setdefault("score_batch_size", None)  # chosen anew: races want smaller batches
     with joined(stored.device) as world:
         request = _changed(stored, changes)
         _check_target(origin, target, stored, request)

@@ -175,7 +175,7 @@ class Settings(BaseModel):
             "layout": layout_of(self.layout if self.layout != "auto" else before.layout, place),
             "score_batch_size": self.score_batch_size
             or before.score_batch_size
-            or score_batch(largest_activation, free_bytes(place)),
+            or score_batch(largest_activation, free_bytes(place), raced=self.early_stop == "on"),
         }
         for name in ("supernet", "final"):
             recipe: Recipe = getattr(self, name)
