@@ -26,8 +26,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages = {"commands": _commands(), "settings": _settings(), "recipes": _recipes(), "examples": _examples()}
     for name, text in pages.items():
         files.append(File.generated(config, f"{name}.md", content=text))
-    for path in sorted((_ROOT / "results").iterdir()):
-        files.append(File.generated(config, f"results/{path.name}", abs_src_path=str(path)))
+    for path in sorted(path for path in (_ROOT / "results").rglob("*") if path.is_file()):
+        files.append(File.generated(config, path.relative_to(_ROOT).as_posix(), abs_src_path=str(path)))
     return files
 
 
