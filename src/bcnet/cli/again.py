@@ -18,6 +18,7 @@ from bcnet.cli.common import (
     MultipleOf,
     NumChoices,
     Only,
+    SupernetWidth,
     TakeFrom,
 )
 from bcnet.cli.endings import guarded
@@ -99,6 +100,7 @@ def train(
     set_: Set = None,
     num_choices: NumChoices = 20,
     min_ratio: MinRatio = 0.0,
+    supernet_width: SupernetWidth = 1.0,
     multiple_of: MultipleOf = 1,
     ignore: Ignore = None,
     only: Only = None,
@@ -133,6 +135,7 @@ def train(
             strategy=strategy,
             num_choices=num_choices,
             min_ratio=min_ratio,
+            supernet_width=supernet_width,
             multiple_of=multiple_of,
             ignore=tuple(ignore or ()),
             only=tuple(only or ()),

@@ -18,6 +18,7 @@ from bcnet.cli.common import (
     MultipleOf,
     NumChoices,
     Only,
+    SupernetWidth,
     TakeFrom,
 )
 from bcnet.cli.endings import guarded
@@ -64,6 +65,7 @@ def baseline(
     candidates: Annotated[int, typer.Option(help="That autoslim scores.", rich_help_panel=SEARCH)] = 2000,
     num_choices: NumChoices = 20,
     min_ratio: MinRatio = 0.0,
+    supernet_width: SupernetWidth = 1.0,
     multiple_of: MultipleOf = 1,
     ignore: Ignore = None,
     only: Only = None,
@@ -95,6 +97,7 @@ def baseline(
         "generations": 1,
         "num_choices": num_choices,
         "min_ratio": min_ratio,
+        "supernet_width": supernet_width,
         "multiple_of": multiple_of,
         "ignore": tuple(ignore or ()),
         "only": tuple(only or ()),

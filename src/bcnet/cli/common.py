@@ -22,6 +22,10 @@ Ignore = Annotated[
 Only = Annotated[
     list[str] | None, typer.Option(help="Search only these layers, by pattern; repeatable.", rich_help_panel=SPACE)
 ]
+SupernetWidth = Annotated[
+    float,
+    typer.Option(help="Widest widths over the model's own; 1.5 to search at 1.0 of its MACs.", rich_help_panel=SPACE),
+]
 TakeFrom = Annotated[list[Path] | None, typer.Option(help="Another run, what it has finished and shares; repeatable.")]
 Layout = Annotated[
     str, typer.Option(help="Of the supernet's weights: auto, contiguous or channels_last.", rich_help_panel=MACHINE)

@@ -174,7 +174,7 @@ def _costs_table(space: WidthSpace, widths: Widths | None) -> Table:
     table.add_column("network")
     for heading in ("MACs", "ratio", "parameters"):
         table.add_column(heading, justify="right")
-    rows = {"original": space.full, "narrowest of the space": space.narrowest}
+    rows = {"original": space.original_widths, "narrowest of the space": space.narrowest}
     if widths is not None:
         rows["chosen widths"] = widths
     for label, row in rows.items():

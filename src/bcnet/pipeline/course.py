@@ -104,7 +104,8 @@ def to_the_end(context: Context) -> SearchOutcome:
     networks = _train_all(context, choice.widths, narrowed.supernet)
     document = result_document(context, networks, choice, found, supernet_skipped=narrowed.skipped)
     directory, searched = context.directory, networks.searched
-    described = describe(context.subject.model, context.subject.space, choice.widths, reference=context.settings.model)
+    subject = context.subject
+    described = describe(subject.original, subject.space, choice.widths, reference=context.settings.model)
     context.world.on_lead(lambda: write_plain(directory.file("architecture.json"), described))
     directory.write("result.json", document)
     return SearchOutcome(searched.network, searched.widths, found, directory.path, directory.read("result.json"))
@@ -155,6 +156,7 @@ def _space_summary(context: Context) -> dict[str, Any]:
         "input": context.subject.source.input.to_dict(),
         "macs": space.reference.macs,
         "params": space.reference.params,
+        "original_widths": list(space.original_widths),
         "groups": [
             {
                 "name": g.name,

@@ -224,6 +224,11 @@ def _check_start(source: Source, settings: Settings) -> None:
     """Raise RecipeError where final networks are to start from weights that there are not, or a package is missing."""
     if settings.baseline == "magnitude" or settings.baseline == "fastnas":
         check_installed(settings.baseline)
+    if settings.supernet_width > 1 and (settings.pretrained is not None or settings.final_from == "pretrained"):
+        raise RecipeError(
+            f"a supernet that is wider than the network starts from fresh weights; got supernet_width "
+            f"{settings.supernet_width:g} with pretrained ones: leave one of them out"
+        )
     if settings.final_from == "supernet" and not settings.has_supernet:
         raise RecipeError(
             f'final_from="supernet" needs a supernet, which the baseline {settings.baseline!r} has none of: take '

@@ -12,7 +12,7 @@ from bcnet.pipeline.machine import memory_format, threads
 from bcnet.pipeline.passes import supernet_trainee
 from bcnet.pipeline.run_directory import RunDirectory, check_usable, read_settings
 from bcnet.pipeline.settings import Settings
-from bcnet.pipeline.subject import ModelLike, make_model, refuse_to_import, trace
+from bcnet.pipeline.subject import ModelLike, make_model, refuse_to_import, trace, widened_model
 from bcnet.space import WidthSpace
 from bcnet.supernet import Supernet, build
 from bcnet.train import Incident, Loss, NetworkTrainee, Replay, SupernetTrainee, Trainee, load_incident
@@ -47,6 +47,8 @@ def replay(run_dir: str | Path, model: ModelLike | None = None, *, loss: Loss | 
     space = trace(network, incident.tensors["batch:x"][:2], settings)
     if directory.read("space.json")["fingerprint"] != space.fingerprint():
         raise ModelError(f"a replay needs the model of the run, {settings.model!r}; got one of another width space")
+    if settings.supernet_width > 1 and not incident.about["widths"]:
+        network = widened_model(network, None, space, settings)
     trainee = _trainee(network, space, settings, incident)
     trainee.loss = loss
     layout = settings.layout if isinstance(trainee, SupernetTrainee) else "channels_last"

@@ -53,8 +53,10 @@ def result_document(
         },
         "search": None if found is None else _search(settings, choice, found),
         "groups": [
-            {"name": g.name, "max_width": g.max_width, "uniform": u, "searched": w}
-            for g, u, w in zip(space.groups, networks.uniform.widths, choice.widths, strict=True)
+            {"name": g.name, "max_width": full, "uniform": u, "searched": w}
+            for g, full, u, w in zip(
+                space.groups, space.original_widths, networks.uniform.widths, choice.widths, strict=True
+            )
         ],
         "epochs": {"supernet": settings.supernet.epochs, "final": settings.final.epochs},
         "skipped_steps": {

@@ -25,7 +25,8 @@ StrategyName = Literal["complementary", "bilateral", "unilateral", "unilateral-c
 SearcherName = Literal["evolution", "evolution-without-prior", "greedy", "prior-only", "random"]
 BaselineName = Literal["uniform", "random", "magnitude", "fastnas"]
 AUTOSLIM: tuple[StrategyName, SearcherName] = ("unilateral", "greedy")
-_LATER = ("searcher", "baseline", "random_networks", "random_epochs")  # unknown to runs of earlier versions
+# Unknown to runs of earlier versions:
+_LATER = ("supernet_width", "searcher", "baseline", "random_networks", "random_epochs")
 _USUAL_RANDOM_EPOCHS = 50  # of the paper
 
 
@@ -41,9 +42,11 @@ class Settings(BaseModel):
     from. `pairs` says whether the supernet's disjoint paths share a pass (`bcnet.supernet.pairs`): auto,
     where the network is narrow enough for it to pay. `search_seed` and `final_seed` are those of the search and of the
     networks trained from scratch where they are not `seed`. `widths`, where given, are trained instead of searched.
-    `searcher` chooses the candidates that a supernet scores, `population` times `generations` of them. A `baseline`
-    finds the widths without a supernet (`bcnet.pipeline.baseline`): "random" trains `random_networks` for
-    `random_epochs` each, by default for 50 but no longer than final networks.
+    `supernet_width` is how many times as wide as the network its supernet is, so that widths beyond the network's own
+    can be found; budgets stay ratios of the network itself. `searcher` chooses the candidates that a supernet scores,
+    `population` times `generations` of them. A `baseline` finds the widths without a supernet
+    (`bcnet.pipeline.baseline`): "random" trains `random_networks` for `random_epochs` each, by default for 50 but no
+    longer than final networks.
     `layout` is the memory format of the supernet's weights. `threads`, `device`, `layout` and `score_batch_size`, where
     left open, are what the run started with (`bcnet.pipeline.machine`); they are those of each of the `processes`,
     which share every batch. `early_stop` says whether candidates that by a bound of `early_stop_level` will not be
@@ -89,6 +92,7 @@ class Settings(BaseModel):
     search_seed: Seed | None = None
     final_seed: Seed | None = None
     widths: tuple[Count, ...] | None = None
+    supernet_width: float = Field(default=1.0, ge=1, le=4)
     searcher: SearcherName = "evolution"
     baseline: BaselineName | None = None
     random_networks: Count = 20

@@ -169,7 +169,7 @@ def train_final(
 
 def train_original(context: Context, supernet: Supernet | None) -> Trained:
     """The original network, trained and tested as the others are."""
-    return train_final(context, "original", "original", context.subject.space.full, supernet)
+    return train_final(context, "original", "original", context.subject.space.original_widths, supernet)
 
 
 def same_again(context: Context, twin: Trained, twin_file: str, name: str, file_name: str) -> Trained:

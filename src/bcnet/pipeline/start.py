@@ -30,7 +30,7 @@ def starting_network(settings: Settings, subject: Subject, supernet: Supernet | 
     """
     if settings.final_from == "scratch":
         generator = derived_generator(settings.seed_of_networks, "initial weights")
-        network = build(subject.model, subject.space, widths, factory=subject.source.factory, generator=generator)
+        network = build(subject.original, subject.space, widths, factory=subject.source.factory, generator=generator)
         return _placed(network, settings)
     owner = supernet if settings.final_from == "supernet" else Supernet(subject.model, subject.space)
     if owner is None:

@@ -25,7 +25,8 @@ from bcnet.pipeline.parts import Parts, cut_data
 from bcnet.pipeline.pretrained import Weights, load_pretrained
 from bcnet.pipeline.settings import Settings
 from bcnet.space import WidthSpace
-from bcnet.train import EpochBatches, derived_seed
+from bcnet.supernet import build
+from bcnet.train import EpochBatches, derived_generator, derived_seed
 
 ModelLike = nn.Module | Callable[[], nn.Module] | str
 DataLike = str | DataSet | Loaders | tuple[Any, ...] | list[Any]
@@ -73,10 +74,14 @@ class Source:
 
 @dataclass(frozen=True)
 class Subject:
-    """A source with its width space and the parts of its data, on the run's device."""
+    """A source with its width space and the parts of its data, on the run's device.
+
+    `model` is as wide as the space, `original` the network that was given; they are one unless the space is widened.
+    """
 
     source: Source
     model: nn.Module
+    original: nn.Module
     space: WidthSpace
     parts: Parts
 
@@ -181,10 +186,23 @@ def prepare(source: Source, settings: Settings) -> Subject:
     _check_logits(source, example)
     space.feasible(settings.budget)
     space.uniform(macs=settings.budget_macs, params=settings.budget_params)
-    model = copy.deepcopy(source.model).to(settings.device, memory_format=memory_format(settings.layout))  # type: ignore[call-overload]
+    original = _placed(copy.deepcopy(source.model), settings)
+    model = original
+    if settings.supernet_width > 1:
+        model = _placed(widened_model(source.model, source.factory, space, settings), settings)
     parts = cut_data(source.data, settings)
     race_of(settings, len(parts.validation))
-    return Subject(source, model, space, parts)
+    return Subject(source, model, original, space, parts)
+
+
+def widened_model(model: nn.Module, factory: Factory | None, space: WidthSpace, settings: Settings) -> nn.Module:
+    """A newly initialised network as wide as the widened `space`."""
+    generator = derived_generator(settings.seed, "widened model")
+    return build(model, space, space.full, factory=factory, generator=generator)
+
+
+def _placed(model: nn.Module, settings: Settings) -> nn.Module:
+    return model.to(settings.device, memory_format=memory_format(settings.layout))  # type: ignore[call-overload, no-any-return]
 
 
 def trace(model: nn.Module, example: torch.Tensor, settings: Settings) -> WidthSpace:
@@ -197,6 +215,7 @@ def trace(model: nn.Module, example: torch.Tensor, settings: Settings) -> WidthS
         multiple_of=settings.multiple_of,
         ignore=settings.ignore,
         only=settings.only,
+        widen=settings.supernet_width,
     )
 
 

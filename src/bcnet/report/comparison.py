@@ -176,17 +176,18 @@ def _front_chart(runs: Runs, rows: list[dict[str, Any]]) -> Chart:
 def _widths(runs: Runs) -> list[Section]:
     """Kept ratios side by side, where the runs have the same groups."""
     known = [(name, e, e.best) for name, e in runs if e.space is not None and e.best is not None]
-    groups = {tuple((g.name, g.max_width) for g in e.space.groups) for _, e, _ in known if e.space is not None}
+    spaces = [e.space for _, e, _ in known if e.space is not None]
+    groups = {tuple(zip((g.name for g in s.groups), s.original_widths, strict=True)) for s in spaces}
     if len(known) < 2 or len(groups) != 1:
         return []
     names = [name for name, _ in next(iter(groups))]
     rows = [
-        {"run": name, "group": g.name, "width": w, "full": g.max_width, "ratio": w / g.max_width}
+        {"run": name, "group": g.name, "width": w, "full": full, "ratio": w / full}
         for name, e, best in known
         if e.space is not None
-        for g, w in zip(e.space.groups, best, strict=True)
+        for g, full, w in zip(e.space.groups, e.space.original_widths, best, strict=True)
     ]
-    x, y = {"field": "ratio", **ratio_axis()}, names_axis("group", names)
+    x, y = {"field": "ratio", **ratio_axis(*spaces)}, names_axis("group", names)
     y["axis"] |= {"grid": True}
     mine = [name for name, _, _ in known]
     shapes = {"field": "run", "scale": scale_of(mine, (), _cycled(SHAPES, len(mine))), "legend": {"columns": 2}}

@@ -187,6 +187,7 @@ def _space(run: RunDirectory) -> WidthSpace | None:
             fixed=tuple(FixedDimension(**dimension) for dimension in document["fixed"]),
             layers=layers,
             original=Cost(document["macs"], document["params"]),
+            own_widths=tuple(document["original_widths"]) if "original_widths" in document else None,
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         raise RunError(

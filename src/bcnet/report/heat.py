@@ -64,10 +64,11 @@ def _trained(evidence: Evidence) -> Widths | None:
 def cells(prior: Prior) -> list[dict[str, Any]]:
     """One row per group and width: `start` and `end` are the kept ratios that the cell spans."""
     rows = []
-    for group, chances, errors in zip(prior.space.groups, prior.rows, prior.errors, strict=True):
+    originals = prior.space.original_widths
+    for group, full, chances, errors in zip(prior.space.groups, originals, prior.rows, prior.errors, strict=True):
         before = 0.0
         for width, chance, error in zip(group.choices, chances.tolist(), errors.tolist(), strict=True):
-            end = width / group.max_width
+            end = width / full
             cell = {"group": group.name, "width": width, "start": before, "end": end}
             rows.append(cell | {"chance": round(chance, 6), "error": round(error, _DIGITS)})
             before = end
@@ -76,7 +77,7 @@ def cells(prior: Prior) -> list[dict[str, Any]]:
 
 def chart(prior: Prior, rows: list[dict[str, Any]], trained: Widths | None) -> Chart:
     """Cells shaded by their probability."""
-    x, y = ratio_axis(), names_axis("group", [group.name for group in prior.space.groups])
+    x, y = ratio_axis(prior.space), names_axis("group", [group.name for group in prior.space.groups])
     x["axis"] |= {"grid": False}
     cell = {
         "mark": {"type": "rect", "fill": colour(SEARCHED), "stroke": colour("grid"), "strokeWidth": 0.5},

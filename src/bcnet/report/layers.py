@@ -45,7 +45,7 @@ def section(evidence: Evidence) -> Section:
 
 def layer_rows(space: WidthSpace, widths: Widths) -> list[Row]:
     """One row per layer with multiply-adds, and one for all others; the sums are the space's costs."""
-    table = np.array([space.full, widths])
+    table = np.array([space.original_widths, widths])
 
     def values(polynomial: Polynomial) -> Pair:
         before, after = polynomial(table).tolist()
@@ -58,7 +58,7 @@ def layer_rows(space: WidthSpace, widths: Widths) -> list[Row]:
             others = (others[0] + params[0], others[1] + params[1])
             continue
         group = group_of(layer)
-        width = (layer.width(space.full) or 0, layer.width(widths) or 0)
+        width = (layer.width(space.original_widths) or 0, layer.width(widths) or 0)
         name = "" if group is None else space.groups[group].name
         rows.append(Row(layer.name, name, width, values(layer.macs), params))
     return [*rows, Row(_OTHERS, "", None, (0, 0), others)] if others != (0, 0) else rows

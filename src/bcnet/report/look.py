@@ -13,6 +13,7 @@ from typing import Any
 
 from bcnet.pipeline.score import axis_title
 from bcnet.report.html import Chart
+from bcnet.space import WidthSpace
 
 # Okabe and Ito's palette, darkened or lightened to at least 3:1 against the paper. Shapes and labels say the same.
 LIGHT = {
@@ -89,9 +90,10 @@ def percent_axis(title: str, values: Iterable[float]) -> dict[str, Any]:
     return {"type": "quantitative", "title": title, **around(values, most=100.0)}
 
 
-def ratio_axis() -> dict[str, Any]:
-    """An axis of kept ratios, from nothing to all."""
-    scale = {"domain": [0, 1], "nice": False}
+def ratio_axis(*spaces: WidthSpace) -> dict[str, Any]:
+    """An axis of kept ratios, from nothing to all, or to the widest of the `spaces` where one is widened."""
+    widest = max((w / own for s in spaces for w, own in zip(s.full, s.original_widths, strict=True)), default=1.0)
+    scale = {"domain": [0, widest], "nice": False}
     return {"type": "quantitative", "title": "kept ratio of the width", "scale": scale, "axis": {"format": "%"}}
 
 

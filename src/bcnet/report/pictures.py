@@ -16,7 +16,7 @@ def write_pictures(evidence: Evidence) -> None:
         return
     import vl_convert
 
-    drawing = in_light(chart(layer_rows(evidence.space, evidence.best, evidence.uniform)))
+    drawing = in_light(chart(layer_rows(evidence.space, evidence.best, evidence.uniform), evidence.space))
     drawing |= {"width": _WIDTH, "autosize": "pad", "background": "white", "title": evidence.name}
     drawing["config"]["font"] = "Liberation Sans, Arial, sans-serif"
     write_atomic(evidence.path / "ratios.svg", vl_convert.vegalite_to_svg(drawing).encode())

@@ -17,8 +17,8 @@ _LISTED = 12  # of the front, in the menu
 def profile_rows(space: WidthSpace, widths: Widths, uniform: Widths) -> list[dict[str, Any]]:
     """One row per group: its width beside the original's and Uniform's."""
     return [
-        {"group": g.name, "full": g.max_width, "width": w, "ratio": w / g.max_width, "uniform": u / g.max_width}
-        for g, w, u in zip(space.groups, widths, uniform, strict=True)
+        {"group": g.name, "full": full, "width": w, "ratio": w / full, "uniform": u / full}
+        for g, full, w, u in zip(space.groups, space.original_widths, widths, uniform, strict=True)
     ]
 
 
@@ -28,7 +28,7 @@ def profile_chart(evidence: Evidence) -> Chart:
     assert space is not None
     assert uniform is not None
     rows = profile_rows(space, best or evidence.evaluations[0].widths, uniform)
-    x, y = ratio_axis(), names_axis("group", [group.name for group in space.groups])
+    x, y = ratio_axis(space), names_axis("group", [group.name for group in space.groups])
     tooltip = [
         {"field": "group"},
         {"field": "width"},
@@ -75,7 +75,7 @@ def profile_data(evidence: Evidence) -> dict[str, Any]:
     if evidence.space is None or evidence.uniform is None:
         return {}
     space = evidence.space
-    return {"groups": profile_rows(space, space.full, evidence.uniform), "reference": space.reference.macs}
+    return {"groups": profile_rows(space, space.original_widths, evidence.uniform), "reference": space.reference.macs}
 
 
 def _picker(evidence: Evidence) -> Markup:

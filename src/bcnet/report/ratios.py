@@ -25,7 +25,7 @@ def section(evidence: Evidence) -> Section:
     )
     label = f"Kept ratio of {len(rows)} layers, by width group"
     body = paragraph(text) + figure("ratios", label, "Bars are shares of the original's channels.", tall=len(rows) > 40)
-    return Section("ratios", _TITLE, body, {"ratios": chart(rows)}, "Kept widths")
+    return Section("ratios", _TITLE, body, {"ratios": chart(rows, space)}, "Kept widths")
 
 
 def layer_rows(space: WidthSpace, widths: Widths, uniform: Widths) -> list[dict[str, Any]]:
@@ -33,7 +33,7 @@ def layer_rows(space: WidthSpace, widths: Widths, uniform: Widths) -> list[dict[
     rows = []
     for number, group in enumerate(space.groups):
         for layer in (layer for layer in space.layers if group_of(layer) == number):
-            full, kept, even = (layer.width(w) for w in (space.full, widths, uniform))
+            full, kept, even = (layer.width(w) for w in (space.original_widths, widths, uniform))
             assert full is not None
             assert kept is not None
             assert even is not None
@@ -47,9 +47,9 @@ def group_of(layer: LayerTerms) -> int | None:
     return next((s.group for s in layer.out or () if s.group is not None), None)
 
 
-def chart(rows: list[dict[str, Any]]) -> Chart:
+def chart(rows: list[dict[str, Any]], space: WidthSpace) -> Chart:
     """Horizontal bars, one per layer, on bands that alternate from group to group."""
-    x, y = ratio_axis(), names_axis("layer", [row["layer"] for row in rows])
+    x, y = ratio_axis(space), names_axis("layer", [row["layer"] for row in rows])
     y["scale"] = {"paddingInner": 0, "paddingOuter": 0}
     tooltip = [
         {"field": "layer"},

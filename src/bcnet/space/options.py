@@ -9,6 +9,8 @@ from typing import Any
 
 from bcnet.errors import WidthError
 
+MOST_WIDENING = 4.0
+
 
 @dataclass(frozen=True)
 class SpaceOptions:
@@ -23,6 +25,7 @@ class SpaceOptions:
         ties: layers that must keep the same channels, beyond what the network ties.
         choices: own widths for groups, by group name.
         vary_outputs: whether the channels of the network's outputs may change too.
+        widen: widest width over that of the network itself.
 
     Example: `SpaceOptions(ignore=("stem*",), ties=(("layer1.0.conv1", "layer1.1.conv1"),))`.
     """
@@ -35,8 +38,12 @@ class SpaceOptions:
     ties: tuple[tuple[str, ...], ...] = ()
     choices: Mapping[str, Sequence[int]] = field(default_factory=dict)
     vary_outputs: bool = False
+    widen: float = 1.0
 
     def __post_init__(self) -> None:
+        number = isinstance(self.widen, (int, float)) and not isinstance(self.widen, bool)
+        if not number or not 1 <= self.widen <= MOST_WIDENING:
+            raise WidthError(f"widen is in [1, {MOST_WIDENING:g}], widths over the network's own; got {self.widen!r}")
         if not _whole(self.num_choices):
             raise WidthError(f"num_choices is a positive int; got {self.num_choices!r}")
         if (

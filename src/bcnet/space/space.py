@@ -42,7 +42,8 @@ class WidthSpace:
     fixed: tuple[FixedDimension, ...] = ()
     min_ratio: float = 0.0
     layers: tuple[LayerTerms, ...] = field(default=(), repr=False)
-    original: Cost | None = None  # set where the traced network is a widened copy of the original
+    original: Cost | None = None  # these two are set where the space is that of a widened copy of the original
+    own_widths: Widths | None = None
 
     @classmethod
     def trace(
@@ -58,6 +59,7 @@ class WidthSpace:
         ties: Sequence[Sequence[str]] = (),
         choices: Mapping[str, Sequence[int]] | None = None,
         vary_outputs: bool = False,
+        widen: float = 1.0,
     ) -> WidthSpace:
         """Find the width groups of `model` by exporting its graph on `example_input`, shape `(batch >= 2, ...)`.
 
@@ -76,10 +78,12 @@ class WidthSpace:
             ties: sequences of layers that must keep the same channels, beyond what the network ties.
             choices: own widths for the groups named.
             vary_outputs: let the channels of the network's outputs change too (for a backbone whose head you adapt).
+            widen: the space of a network so many times as wide, up to 4; `reference` and ratio budgets stay those of
+                `model`. To search at 1.0 of its multiply-adds the paper takes 1.5.
 
         Raises:
             TraceError: the model does not run on the input, cannot be exported, or has nothing to search; a pattern or
-                a tie that names no layer, or ties layers of different sizes.
+                a tie that names no layer, or ties layers of different sizes; code that breaks when widened.
             WidthError: a setting out of range.
         """
         from bcnet.space.tracing import trace
@@ -93,6 +97,7 @@ class WidthSpace:
             ties=tuple(as_tuple(tie) for tie in ties),
             choices=dict(choices or {}),
             vary_outputs=vary_outputs,
+            widen=widen,
         )
         return trace(model, example_input, options)
 
@@ -100,6 +105,11 @@ class WidthSpace:
     def full(self) -> Widths:
         """The widest widths."""
         return tuple(group.max_width for group in self.groups)
+
+    @property
+    def original_widths(self) -> Widths:
+        """The widths of the original network: `full`, unless the space is a widened one."""
+        return self.full if self.own_widths is None else self.own_widths
 
     @property
     def narrowest(self) -> Widths:
@@ -180,9 +190,10 @@ class WidthSpace:
         )
 
     def scaled(self, ratio: float) -> Widths:
-        """One ratio for all groups: `floor(ratio * l)` to the unit, at least one unit, at most full."""
+        """One ratio of the original widths: `floor(ratio * l)` to the unit, at least one unit, at most the widest."""
         return tuple(
-            min(g.max_width, max(g.unit, math.floor(ratio * g.max_width / g.unit + 1e-9) * g.unit)) for g in self.groups
+            min(g.max_width, max(g.unit, math.floor(ratio * own / g.unit + 1e-9) * g.unit))
+            for g, own in zip(self.groups, self.original_widths, strict=True)
         )
 
     def uniform(self, *, macs: int | float | None = None, params: int | float | None = None) -> Widths:
@@ -192,7 +203,8 @@ class WidthSpace:
             BudgetError: even the smallest ratio costs more.
         """
         budget = Budget(macs=macs, params=params).resolve(self.reference)
-        ratios = sorted({unit / g.max_width for g in self.groups for unit in range(g.unit, g.max_width + 1, g.unit)})
+        pairs = zip(self.groups, self.original_widths, strict=True)
+        ratios = sorted({width / own for g, own in pairs for width in range(g.unit, g.max_width + 1, g.unit)})
         low, high = 0, len(ratios)  # ratios[:low] are affordable: cost grows with the ratio
         while low < high:
             middle = (low + high) // 2

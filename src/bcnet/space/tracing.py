@@ -22,6 +22,7 @@ from bcnet.space.solution import Solution
 from bcnet.space.space import WidthSpace
 from bcnet.space.symbols import Reason
 from bcnet.space.trial import MODES, breaking_groups
+from bcnet.space.widening import check_runs, widened
 
 
 def trace(model: nn.Module, example_input: torch.Tensor, options: SpaceOptions) -> WidthSpace:
@@ -39,6 +40,10 @@ def trace(model: nn.Module, example_input: torch.Tensor, options: SpaceOptions) 
         for group, reason in broken.items():
             propagation.fix(solution.dims[group], reason)
         space = Solution(propagation, options).space(parameters, batch=len(example))
+    if options.widen > 1:
+        wide = widened(space, options)
+        check_runs(model, example, space, wide)
+        space = wide
     return space.with_choices(options.choices)
 
 

@@ -6,6 +6,7 @@ constructor that has changed since, with the first difference.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,9 @@ from torch import nn
 from bcnet.errors import ModelError
 from bcnet.space import Polynomial, Segment, WidthGroup, WidthSpace
 from bcnet.space.narrowing import tensors_of
-from bcnet.supernet.build import build
+from bcnet.space.options import MOST_WIDENING
+from bcnet.space.widening import sized
+from bcnet.supernet.build import build, own_space
 
 
 class _Strict(BaseModel):
@@ -56,14 +59,14 @@ def describe(model: nn.Module, space: WidthSpace, widths: Sequence[int], *, refe
 
     Args:
         model: the network `space` was traced from.
-        space: its width space.
+        space: its width space, or the widened one.
         widths: one width per group.
         reference: how to get the model, for people (`torchvision:resnet50`); nothing is imported from it.
 
     Raises:
         WidthError: widths that do not belong to the space.
     """
-    cost = space.cost(widths)
+    cost, fingerprint, space = space.cost(widths), space.fingerprint(), own_space(model, space)
     groups = [
         {"name": g.name, "width": int(w), "max_width": g.max_width, "unit": g.unit}
         for g, w in zip(space.groups, widths, strict=True)
@@ -80,7 +83,7 @@ def describe(model: nn.Module, space: WidthSpace, widths: Sequence[int], *, refe
         "format": "bcnet-architecture",
         "version": 1,
         "model": reference or type(model).__name__,
-        "space": space.fingerprint(),
+        "space": fingerprint,
         "macs": cost.macs,
         "params": cost.params,
         "groups": groups,
@@ -112,8 +115,8 @@ def rebuild(
     if not isinstance(model, nn.Module):
         raise ModelError(f"a factory makes a torch.nn.Module; got {type(model).__name__}")
     _check_same(document, model)
-    space = WidthSpace(
-        groups=tuple(WidthGroup(g.name, g.max_width, g.unit, (g.width,)) for g in document.groups),
+    own = WidthSpace(
+        groups=tuple(WidthGroup(g.name, g.max_width, g.unit, (g.max_width,)) for g in document.groups),
         macs_terms=Polynomial({}),
         params_terms=Polynomial({}),
         layouts={
@@ -122,7 +125,10 @@ def rebuild(
             if any(s.group is not None for dim in dims for s in dim)
         },
     )
-    return build(model, space, [g.width for g in document.groups], factory=factory, generator=generator)
+    widths = tuple(g.width for g in document.groups)
+    tops = tuple(max(g.width, g.max_width) for g in document.groups)
+    space = own if tops == own.full else dataclasses.replace(sized(own, tops), own_widths=own.full)
+    return build(model, space, widths, factory=factory, generator=generator)
 
 
 def _read(source: Mapping[str, Any] | str | Path) -> _Document:
@@ -140,7 +146,7 @@ def _read(source: Mapping[str, Any] | str | Path) -> _Document:
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{rule}; {source} is no JSON: {error}") from None
     for group in document.groups:
-        if group.width > group.max_width or group.width % group.unit or group.max_width % group.unit:
+        if group.width > MOST_WIDENING * group.max_width or group.width % group.unit or group.max_width % group.unit:
             raise ModelError(
                 f"{rule}; group {group.name!r} has width {group.width} of {group.max_width} in units of {group.unit}"
             )

@@ -12,8 +12,9 @@ from bcnet.errors import ModelError, WidthError
 from bcnet.space import Side, WidthSpace
 from bcnet.space.layout import spans
 from bcnet.space.narrowing import Narrowing, take
+from bcnet.space.widening import stretched, unwidened
 from bcnet.supernet.initialisation import redraw, rescale
-from bcnet.supernet.supernet import Supernet, check_fits
+from bcnet.supernet.supernet import Supernet, check_fits, fits
 
 
 def build(
@@ -34,7 +35,7 @@ def build(
 
     Args:
         model: the network `space` was traced from; it is not changed.
-        space: its width space.
+        space: its width space, or the widened one (`WidthSpace.trace(..., widen=1.5)`).
         widths: one width per group, any multiples of the groups' units.
         weights: the supernet and the side whose weights to copy.
         factory: makes a newly initialised full network; give it for a model that has been trained.
@@ -45,17 +46,35 @@ def build(
         ModelError: a factory that makes something else.
     """
     space.check(widths)
-    check_fits(model, space)
+    own = own_space(model, space)
     if weights is not None:
         supernet, side = weights
         if not isinstance(side, Side):
             raise WidthError(f"weights are a supernet and a side; got {side!r} for the side")
         network = _copy_of(model, supernet)
         return _narrow(network, space, widths, side)
-    full = _fresh(model, factory, generator or torch.Generator().manual_seed(0))
-    network = _narrow(copy.deepcopy(full), space, widths, Side.LEFT)
-    rescale(network, full, space, tuple(widths))
+    generator = generator or torch.Generator().manual_seed(0)
+    full = _fresh(model, factory, generator)
+    if any(w > own_width for w, own_width in zip(widths, own.full, strict=True)):
+        wide = stretched(copy.deepcopy(full), own.layouts, space.full, generator)
+        rescale(wide, full, own, space.full)
+        full, own = wide, space
+    network = _narrow(copy.deepcopy(full), own, widths, Side.LEFT)
+    rescale(network, full, own, tuple(widths))
     return network
+
+
+def own_space(model: nn.Module, space: WidthSpace) -> WidthSpace:
+    """`space`, or that of the original network where it is widened and `model` is the original.
+
+    Raises:
+        WidthError: the model has the shapes of neither.
+    """
+    own = unwidened(space)
+    if own is not space and fits(model, own):
+        return own
+    check_fits(model, space)
+    return space
 
 
 def _fresh(model: nn.Module, factory: Callable[[], nn.Module] | None, generator: torch.Generator) -> nn.Module:

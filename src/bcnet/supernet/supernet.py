@@ -7,7 +7,7 @@ widths `1..l` every channel serves `l + 1` paths.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch import nn
@@ -27,7 +27,8 @@ class Supernet(nn.Module):
     so `torch.autograd.grad` with respect to the parameters is not available.
 
     Args:
-        model: the network `space` was traced from, or one of equal shapes; it is not changed.
+        model: the network `space` was traced from, or one of equal shapes; it is not changed. For a widened space that
+            is `bcnet.build(model, space, space.full)`.
         space: its width space.
 
     Raises:
@@ -65,13 +66,23 @@ def without_running_statistics(model: nn.Module) -> nn.Module:
     return model
 
 
+def fits(model: nn.Module, space: WidthSpace) -> bool:
+    """Whether the model's tensors have the shapes that the space says."""
+    return next(_misfits(model, space), None) is None
+
+
 def check_fits(model: nn.Module, space: WidthSpace) -> None:
     """Raise WidthError where the model's tensors do not have the shapes that the space was traced with."""
+    for name, expected, got in _misfits(model, space):
+        raise WidthError(
+            f"the model must be the one the space was traced from: {name!r} has shape {expected} in the space; "
+            f"got {got or 'no such tensor'}: trace this model, or build the widened one"
+        )
+
+
+def _misfits(model: nn.Module, space: WidthSpace) -> Iterator[tuple[str, tuple[int, ...], tuple[int, ...] | None]]:
     shapes = {n: tuple(t.shape) for n, t in (*model.named_parameters(remove_duplicate=False), *model.named_buffers())}
     for name, layout in space.layouts.items():
         expected = tuple(sum(segment.size for segment in dim) for dim in layout)
         if shapes.get(name) != expected:
-            raise WidthError(
-                f"the model must be the one the space was traced from: {name!r} has shape {expected} in the space; "
-                f"got {shapes.get(name, 'no such tensor')}: trace this model"
-            )
+            yield name, expected, shapes.get(name)

@@ -1,0 +1,114 @@
+"""Widening: the space, and the module, of a network that is wider in every group (spec, section 1).
+
+Notation: a group of `l` channels gets `floor(l * ratio)`, in units. Costs are polynomials in the widths and layouts are
+lengths in channels, so that both hold for wider groups as they are: nothing is traced again.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from bcnet.errors import TraceError
+from bcnet.space.groups import floor_choices
+from bcnet.space.layout import Layout, ParameterLayout, length
+from bcnet.space.narrowing import Narrowing
+
+if TYPE_CHECKING:
+    from bcnet.space.options import SpaceOptions
+    from bcnet.space.space import Widths, WidthSpace
+
+
+def widened(space: WidthSpace, options: SpaceOptions) -> WidthSpace:
+    """The space of a network `options.widen` times as wide, which remembers how wide the original is."""
+    tops = tuple(math.floor(g.max_width * options.widen / g.unit + 1e-9) * g.unit for g in space.groups)
+    wide = sized(space, tops)
+    groups = tuple(
+        dataclasses.replace(
+            group,
+            choices=floor_choices(
+                group.max_width,
+                options.num_choices,
+                unit=group.unit,
+                min_ratio=options.min_ratio,
+                multiple_of=options.multiple_of,
+            ),
+        )
+        for group in wide.groups
+    )
+    return dataclasses.replace(wide, groups=groups, original=space.reference, own_widths=space.full)
+
+
+def sized(space: WidthSpace, tops: Sequence[int]) -> WidthSpace:
+    """The same space with `tops` as the widest widths, and choices up to them."""
+    groups = tuple(
+        dataclasses.replace(g, max_width=top, choices=(*(c for c in g.choices if c < top), top))
+        for g, top in zip(space.groups, tops, strict=True)
+    )
+    layers = tuple(
+        dataclasses.replace(layer, out=None if layer.out is None else _sized(layer.out, tops)) for layer in space.layers
+    )
+    layouts = {name: tuple(_sized(dim, tops) for dim in layout) for name, layout in space.layouts.items()}
+    return dataclasses.replace(space, groups=groups, layers=layers, layouts=layouts)
+
+
+def _sized(layout: Layout, tops: Sequence[int]) -> Layout:
+    return tuple(dataclasses.replace(segment, size=segment.length(tops)) for segment in layout)
+
+
+def unwidened(space: WidthSpace) -> WidthSpace:
+    """The space of the original network, of any choices; the space itself where it was not widened."""
+    if space.original_widths == space.full:
+        return space
+    return dataclasses.replace(sized(space, space.original_widths), own_widths=None, original=None)
+
+
+def stretched(
+    module: nn.Module, layouts: Mapping[str, ParameterLayout], tops: Widths, generator: torch.Generator
+) -> nn.Module:
+    """`module`, changed in place, with tensors as long as `tops` makes them, filled with draws from their own elements.
+
+    That is what an untrained network of that width holds, but for the scale that a wider fan asks for.
+    """
+    narrowing = Narrowing(module, layouts)
+    new: dict[int, torch.Tensor] = {}
+    for prefix, part in module.named_modules(remove_duplicate=False):
+        for table in (part._parameters, part._buffers):
+            for key, tensor in table.items():
+                name = f"{prefix}.{key}" if prefix else key
+                if tensor is None or name not in layouts:
+                    continue
+                if id(tensor) not in new:
+                    new[id(tensor)] = _drawn(tensor, [length(dim, tops) for dim in layouts[name]], generator)
+                table[key] = new[id(tensor)]
+    narrowing.fix_numbers(tops)
+    return module
+
+
+def _drawn(tensor: torch.Tensor, shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
+    flat = tensor.detach().flatten()
+    index = torch.randint(flat.numel(), (math.prod(shape),), generator=generator)
+    drawn = flat[index.to(flat.device)].view(*shape)
+    return nn.Parameter(drawn, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else drawn
+
+
+def check_runs(model: nn.Module, example: torch.Tensor, space: WidthSpace, wide: WidthSpace) -> None:
+    """Raise TraceError unless the model's own code runs when every group is as wide as `wide` has it."""
+    network = stretched(copy.deepcopy(model), space.layouts, wide.full, torch.Generator().manual_seed(0))
+    for training in (True, False):
+        try:
+            with torch.no_grad():
+                network.train(training)(example)
+        except Exception as error:
+            first = next((line for line in str(error).splitlines() if line.strip()), "")
+            raise TraceError(
+                f"a network is widened by more channels in every layer; {type(model).__name__} does not run with "
+                f"them: {type(error).__name__}: {first}: let its code read numbers of channels off the tensor "
+                "(x.shape[1]), hold those layers (ignore), or search without widening"
+            ) from None
