@@ -12,7 +12,7 @@ from bcnet.cli.app import app
 from bcnet.errors import RunError
 from bcnet.pipeline import machine
 from bcnet.pipeline.allocator import keep_memory
-from bcnet.pipeline.machine import largest_activation, layout_of, score_batch, usual_threads
+from bcnet.pipeline.machine import largest_activation, layout_of, precision_of, score_batch, usual_threads
 from bcnet.pipeline.run_directory import read_settings
 
 MIB = 2**20
@@ -40,6 +40,23 @@ def test_threads_are_no_more_than_a_container_lets_run(tmp_path, monkeypatch, qu
 )
 def test_layout_follows_the_device_unless_it_is_given(wish, device, layout):
     assert layout_of(wish, torch.device(device)) == layout
+
+
+@pytest.mark.parametrize(
+    ("wish", "largest", "avx512", "amx", "precision"),
+    [
+        ("auto", 16384, True, False, "bf16"),
+        ("auto", 16383, True, False, "fp32"),
+        ("auto", 16384, False, False, "fp32"),
+        ("auto", 0, False, True, "bf16"),
+        ("fp32", 16384, True, True, "fp32"),
+        ("bf16", 0, False, False, "bf16"),
+    ],
+)
+def test_cpus_take_bf16_where_it_pays(monkeypatch, wish, largest, avx512, amx, precision):
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+    assert precision_of(wish, torch.device("cpu"), largest) == precision
 
 
 @pytest.mark.parametrize(

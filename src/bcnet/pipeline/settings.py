@@ -10,12 +10,12 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, ValidationError
 
 from bcnet.errors import RecipeError
-from bcnet.pipeline.machine import Layout, layout_of, score_batch, usual_threads
+from bcnet.pipeline.machine import Layout, layout_of, precision_of, score_batch, usual_threads
 from bcnet.pipeline.memory import free_bytes
 from bcnet.searchers import Metric
 from bcnet.searchers.racing import DEFAULT_LEVEL
 from bcnet.space import Budget
-from bcnet.train import Cosine, Recipe, resolve_precision
+from bcnet.train import Cosine, Recipe
 from bcnet.train.recipe import HEALTH, Count, describe
 
 FinalFrom = Literal["scratch", "supernet", "pretrained"]
@@ -186,7 +186,7 @@ class Settings(BaseModel):
             precision = recipe.precision
             if precision == "auto" and stored is not None:
                 precision = getattr(stored, name).precision
-            precision = resolve_precision(precision, place)
+            precision = precision_of(precision, place, largest_activation)
             settled[name] = recipe.model_copy(update={"precision": precision})
         return self.model_copy(update=settled)
 
