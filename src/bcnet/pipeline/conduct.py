@@ -54,7 +54,7 @@ def conduct(
             ahead = [stage for stage in planned if stages is None or stage.name in stages]
             both.plan(ahead)
             both.note(described(settings))
-            if ahead:
+            if any(stage.unit == "steps" and not stage.finished for stage in ahead):
                 both.note(f"Training: {_training(settings.supernet, settings.final)}.")
             space = subject.space
             if settings.budget.resolve(space.reference).admits(space.cost(space.full)):
