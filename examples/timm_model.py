@@ -3,7 +3,7 @@
     python examples/timm_model.py photos runs/timm --model resnet10t
     python examples/timm_model.py photos runs/try --model resnet10t --quick
 
-The last layers keep their widths here, as an example of choosing what is searched.
+The last stage, layer4 of a ResNet, keeps its widths here, as an example of choosing what is searched.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Narrow a timm network for a folder of images.")
     parser.add_argument("images", help="folder of images, one subfolder for each class")
     parser.add_argument("run", help="run directory, new or to go on with")
-    parser.add_argument("--model", default="resnet10t")
+    parser.add_argument("--model", default="resnet10t", help="a ResNet of timm: what stays is named as there")
     parser.add_argument("--image-size", type=int, default=64)
     parser.add_argument("--quick", action="store_true", help="one epoch, few candidates")
     return parser.parse_args()

@@ -1,4 +1,4 @@
-"""The commands that the pages show can be typed: they, their options, settings, scripts and extras exist."""
+"""The commands of the pages and the help can be typed: they, their options, settings, scripts and extras exist."""
 
 import re
 import shlex
@@ -29,8 +29,20 @@ def mentioned(page):
     return [shlex.split(COMMAND.sub("", code)) for code in pages.inline(page) if COMMAND.match(code)]
 
 
+def of_help():
+    """The same for the examples in the help of the commands, without remarks in brackets and files written to."""
+    texts = [app.info.help, *(command.help for command in COMMANDS.values())]
+    examples = [line for text in texts for line in text.splitlines() if COMMAND.match(line)]
+    return [shlex.split(COMMAND.sub("", re.sub(r" (\(.*\)|> .*)$", "", line))) for line in examples]
+
+
 ALL = [pytest.param(words, id=f"{page.stem}-{' '.join(words)[:50]}") for page in pages.PAGES for words in shown(page)]
+ALL += [pytest.param(words, id=f"help-{' '.join(words)[:50]}") for words in of_help()]
 WITH_MENTIONS = [page for page in pages.PAGES if mentioned(page)]
+
+
+def test_help_shows_most_commands():
+    assert len({words[0] for words in of_help()}) > len(COMMANDS) / 2
 
 
 def test_the_pages_show_every_command():
@@ -71,6 +83,8 @@ def options_exist(words):
 def test_options_in_sentences_exist(page):
     scripts = "\n".join(script.read_text(encoding="utf-8") for script in SCRIPTS)
     for code in pages.inline(page):
+        if code.startswith("pip "):
+            continue
         for flag in re.findall(r"(?<![\w-])--[a-z][\w-]*", code):
             assert flag in OPTIONS | STARTER or re.search(rf"{flag}\b", scripts), f"nothing takes {flag}, in `{code}`"
         settings_exist(re.findall(r"--set (\S+=\S+)", code))
