@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import io
 import os
 import platform
@@ -29,7 +30,8 @@ def _cpu() -> str:
 
 def rows(path: Path) -> list[dict[str, str]]:
     """The rows of a file, none where there is no file; a last one that was only half written does not count."""
-    return list(csv.DictReader(io.StringIO(_whole_lines(path), newline="")))
+    content = _whole(path.read_bytes()) if path.is_file() else b""
+    return list(csv.DictReader(io.StringIO(content.decode(), newline="")))
 
 
 def finished(path: Path, key: Mapping[str, str]) -> bool:
@@ -40,27 +42,27 @@ def finished(path: Path, key: Mapping[str, str]) -> bool:
 def append_row(path: Path, row: Mapping[str, object]) -> None:
     """Add a finished cell under the file's own header, which the first one writes; columns must be the same.
 
-    On return the row is on disk. What a killed process had half written is written over.
+    On return the row is on disk. What a killed process had half written is written over; other processes wait.
 
     Raises:
         ValueError: the row has columns that the file lacks.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    there = _whole_lines(path)
-    header = next(csv.reader(io.StringIO(there, newline="")), None)
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, header or list(row))
-    if header is None:
-        writer.writeheader()
-    writer.writerow(row)
-    with path.open("r+b" if path.is_file() else "wb") as file:
-        file.seek(len(there.encode()))
-        file.truncate()
+    with path.open("a+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # processes that compute different cells may share a file
+        file.seek(0)
+        there = _whole(file.read())
+        header = next(csv.reader(io.StringIO(there.decode(), newline="")), None)
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, header or list(row))
+        if header is None:
+            writer.writeheader()
+        writer.writerow(row)
+        file.truncate(len(there))
         file.write(text.getvalue().encode())
         file.flush()
         os.fsync(file.fileno())
 
 
-def _whole_lines(path: Path) -> str:
-    text = path.read_bytes().decode() if path.is_file() else ""
-    return text[: text.rfind("\n") + 1]
+def _whole(content: bytes) -> bytes:
+    return content[: content.rfind(b"\n") + 1]

@@ -1,5 +1,10 @@
 """Rows of a study survive kills: none is lost, none is half there, none is made twice."""
 
+import subprocess
+import sys
+from pathlib import Path
+
+import provenance
 import pytest
 from provenance import append_row, finished, rows
 
@@ -29,3 +34,30 @@ def test_a_row_half_written_is_written_again(tmp_path, length):
         if not finished(path, {"value": str(value)}):
             append_row(path, {**ROW, "value": value})
     assert path.read_bytes() == content
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from provenance import append_row
+print(flush=True)
+input()
+for value in range(100):
+    append_row(Path(sys.argv[1]), {"name": sys.argv[2], "value": value})
+"""
+
+
+def test_processes_that_share_a_file_lose_no_row(tmp_path):
+    path, folder = tmp_path / "x.csv", Path(provenance.__file__).parent
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": folder}
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), name], **pipes) for name in "ab"]
+    for writer in writers:
+        writer.stdout.readline()
+    for writer in writers:  # both start at once
+        writer.stdin.write("\n")
+        writer.stdin.flush()
+    for writer in writers:
+        writer.communicate()
+        assert writer.returncode == 0
+    found = sorted((row["name"], int(row["value"])) for row in rows(path))
+    assert found == [(name, value) for name in "ab" for value in range(100)]
