@@ -72,7 +72,7 @@ def sureness(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 def main() -> None:
     options = arguments()
-    count = 96 if options.quick else 3000
+    count = 96 if options.quick else 1500
     loaders = bcnet.Loaders(
         DataLoader(Tones(count, 0, training=True), batch_size=32, shuffle=True, drop_last=True),
         DataLoader(Tones(count // 2, 1), batch_size=32),  # judges widths
@@ -85,7 +85,7 @@ def main() -> None:
         loaders,
         budget=bcnet.Budget(macs=0.5),
         run_dir=options.run,
-        recipe=bcnet.Recipe(lr=0.05, batch_size=32, epochs=1 if options.quick else 20),
+        recipe=bcnet.Recipe(lr=0.05, batch_size=32, epochs=1 if options.quick else 10),
         loss=focal_loss,
         score=sureness,
         progress=True,
