@@ -2,7 +2,7 @@
 
     python benchmarks/speed.py [--quick] [--threads 2] [--only steps]
 
-Steps, scoring, counting, search and memory. What is compared takes turns; a figure is a median, with its quartiles.
+Steps, scoring, counting, search, memory and peers. What is compared takes turns; a figure is a median with quartiles.
 With one thread the clock is CPU time, with more it is wall time (`speed_turns`). `waiting` is the share of the time
 that the process was ready to compute and had no core, `load` the machine's at the end: a run with much of either says
 what other work left. Cells that a file has rows of are not measured again.
@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "studies"))  # for the columns that say where a row comes from
 import speed_counting  # noqa: E402
 import speed_memory  # noqa: E402
+import speed_peers  # noqa: E402
 import speed_scoring  # noqa: E402
 import speed_search  # noqa: E402
 import speed_steps  # noqa: E402
@@ -44,45 +45,83 @@ class Cell:
     """Figures of one workload that are measured together."""
 
     section: str
-    work: Workload
+    network: str
+    configuration: str
     figures: Callable[[], Iterable[Figure]]
 
+    @property
+    def key(self) -> dict[str, str]:
+        """What its rows have in common."""
+        return {"section": self.section, "network": self.network, "configuration": self.configuration}
 
-def cells(quick: bool) -> Iterator[Cell]:
-    """All of them, the quick ones first."""
-    if quick:
-        tiny = Workload("resnet_digits", 8, 4)
-        brief = Pace(0, 2, 2)
-        yield Cell("counting", tiny, lambda: speed_counting.figures(tiny, brief))
-        yield Cell("steps", tiny, lambda: speed_steps.figures(tiny, brief))
-        yield Cell("scoring", tiny, lambda: speed_scoring.figures(tiny, brief))
-        yield Cell("search", tiny, lambda: speed_search.figures(tiny, 2))
-        yield Cell("free search", tiny, lambda: speed_search.free_figures(tiny, 3))
-        yield Cell("memory", tiny, lambda: speed_memory.figures(tiny, 2))
-        return
-    resnet20, resnet50 = Workload("resnet20", 32, 128), Workload("torchvision:resnet50", 224, 8)
-    for work in (resnet20, resnet50):
-        yield Cell("counting", work, lambda work=work: speed_counting.figures(work, Pace(5)))
-        yield Cell("steps", work, lambda work=work: speed_steps.figures(work, Pace(90, 5)))
-        yield Cell("scoring", work, lambda work=work: speed_scoring.figures(work, Pace(30, 5)))
-        yield Cell("memory", work, lambda work=work: speed_memory.figures(work, 9))
-    few = Workload("resnet20", 32, 64)
-    yield Cell("search", few, lambda: speed_search.figures(few, 50))
-    yield Cell("free search", few, lambda: speed_search.free_figures(few, 50))
+
+RESNET20, RESNET50 = Workload("resnet20", 32, 128), Workload("torchvision:resnet50", 224, 8)
+FEW = Workload("resnet20", 32, 128)  # images to score by
+
+
+def cells() -> Iterator[Cell]:
+    """What has a target comes first, then how it grows: other networks, batches, numbers of candidates."""
+    yield from of_network(RESNET20, Workload("resnet20", 32, 512), seconds=70)
+    yield from of_network(RESNET50, Workload("torchvision:resnet50", 224, 32), seconds=70)
+    yield searched(FEW, 2000)
+    yield Cell("peers", "resnet20", f"{speed_peers.HELD_OUT} digits of 16x16", lambda: speed_peers.figures(1, 4))
+    for network in ("torchvision:resnet18", "torchvision:mobilenet_v2"):
+        yield from of_network(Workload(network, 224, 8), Workload(network, 224, 32), seconds=25)
+    for batch in (32, 512):
+        yield stepped(Workload("resnet20", 32, batch), Pace(25, 5))
+    for candidates in (500, 2000, 8000):
+        yield searched_free(RESNET20, candidates)
+    for work in (Workload("resnet56", 32, 2), Workload("torchvision:mobilenet_v2", 224, 2), RESNET50):
+        yield searched_free(work, 2000)
+
+
+def quick_cells() -> Iterator[Cell]:
+    """Everything but the peers on a tiny network."""
+    tiny = Workload("resnet_digits", 8, 4)
+    yield from of_network(tiny, tiny, seconds=0)
+    yield searched(tiny, 80)
+    yield searched_free(tiny, 80)
+
+
+def of_network(work: Workload, scored: Workload, *, seconds: float) -> Iterator[Cell]:
+    """Counting, steps and memory of one workload, scoring of another."""
+    brief = Pace(0, 2, 2)
+    costed, least = (Pace(5), 5) if seconds else (brief, 2)
+    yield Cell("counting", work.network, str(work), lambda: speed_counting.figures(work, costed))
+    yield stepped(work, Pace(seconds, least))
+    scoring = Pace(seconds / 2, least)
+    yield Cell("scoring", scored.network, str(scored), lambda: speed_scoring.figures(scored, scoring))
+    yield Cell("memory", work.network, str(work), lambda: speed_memory.figures(work, 2 * least - 1))
+
+
+def stepped(work: Workload, pace: Pace) -> Cell:
+    """Training steps."""
+    return Cell("steps", work.network, str(work), lambda: speed_steps.figures(work, pace))
+
+
+def searched(work: Workload, candidates: int) -> Cell:
+    """A search whose scores come from a supernet."""
+    configuration = f"{candidates} candidates, {work}"
+    return Cell("search", work.network, configuration, lambda: speed_search.figures(work, candidates))
+
+
+def searched_free(work: Workload, candidates: int) -> Cell:
+    """A search whose scores cost nothing."""
+    configuration = f"{candidates} candidates, {len(work.space.groups)} groups"
+    return Cell("free search", work.network, configuration, lambda: speed_search.free_figures(work, candidates))
 
 
 def measured(cell: Cell, out: Path) -> None:
     """Measure a cell, show it, and append its rows; the last one says that it is finished."""
     waiting = Waiting()
-    about = {"section": cell.section, "network": cell.work.network, "configuration": str(cell.work)}
     threads = {"threads": torch.get_num_threads(), "clock": clock()}
     for figure in [*cell.figures(), Figure.single(END, 1, "")]:
         spread = {key: f"{value:.5g}" for key, value in (("low", figure.low), ("high", figure.high))}
         row = {"figure": figure.name, "value": f"{figure.value:.5g}", **spread, "unit": figure.unit}
         machine = {"load": f"{os.getloadavg()[0]:.1f}", "waiting": f"{waiting.share():.2f}", "torch": torch.__version__}
-        append_row(out, about | row | {"rounds": figure.rounds, **threads, "seed": 0} | machine | provenance())
+        append_row(out, cell.key | row | {"rounds": figure.rounds, **threads, "seed": 0} | machine | provenance())
         if figure.name != END:
-            print(*about.values(), "|", figure.name, f"{figure.value:.4g}", figure.unit, sep="  ", flush=True)
+            print(*cell.key.values(), "|", figure.name, f"{figure.value:.4g}", figure.unit, sep="  ", flush=True)
 
 
 def main(
@@ -97,10 +136,13 @@ def main(
     let_torchvision_import()
     torch.set_num_threads(threads or usual_threads())
     torch.manual_seed(0)
-    for cell in cells(quick):
-        known = {"section": cell.section, "network": cell.work.network, "configuration": str(cell.work), "figure": END}
-        if only in (None, cell.section) and not finished(out, known | {"threads": str(torch.get_num_threads())}):
-            measured(cell, out)
+    for cell in quick_cells() if quick else cells():
+        known = cell.key | {"figure": END, "threads": str(torch.get_num_threads())}
+        if only in (None, cell.section) and not finished(out, known):
+            try:
+                measured(cell, out)
+            except speed_peers.PeerError as error:
+                print(f"{cell.section} are left out: {error}", file=sys.stderr)
 
 
 if __name__ == "__main__":

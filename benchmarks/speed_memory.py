@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from speed_turns import Figure
-from speed_workloads import Steps, Workload, chosen
+from speed_workloads import Steps, Workload
 from torchvision_here import let_torchvision_import
 
 from bcnet.train import NetworkTrainee
@@ -36,7 +36,7 @@ def figures(work: Workload, steps: int) -> Iterator[Figure]:
 
 def peaks(work: Workload, kind: str, steps: int) -> np.ndarray:
     """Bytes held at most in each step, over what this process held before, after one step that does not count."""
-    variant = chosen()
+    variant = work.chosen
     let_torchvision_import()
     torch.set_num_threads(1)
     work.images, work.labels, work.space  # noqa: B018 - made before the network

@@ -3,7 +3,8 @@
 Rivals, all timed in the same rounds on the same batch:
 
 - the same four networks, built as plain modules, of our layout and precision; they have met their shapes before they
-  are timed, since a network of its own keeps its widths, while our step meets new widths in every round;
+  are timed, since a network of its own keeps its widths, while our step meets new widths in every round (the same step
+  is timed once more, to tell what compiling operators for new shapes takes);
 - the full network, of our layout and precision and in whichever is its fastest;
 - a supernet that masks (`speed_masked`) in that fastest layout and precision, since its passes are full-width ones.
 
@@ -14,30 +15,54 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 from speed_masked import MaskedTrainee, Way
-from speed_turns import Call, Figure, Pace, in_turns, nothing
-from speed_workloads import VARIANTS, Steps, Variant, Workload, chosen
+from speed_turns import Call, Figure, Pace, Turns, in_turns, nothing
+from speed_workloads import VARIANTS, Steps, Variant, Workload
 from torch import nn
 
 from bcnet.supernet import build
+from bcnet.supernet.pairs import worthwhile
 from bcnet.train import Complementary, NetworkTrainee
 from bcnet.train.step import Term
 
-OURS, STANDALONE, FULL, FASTEST = "ours", "four standalone", "full", "fastest full"
+OURS, AGAIN, STANDALONE, FULL, FASTEST = "ours", "ours again", "four standalone", "full", "fastest full"
+DRAWS = 2000
 WAYS: tuple[Way, ...] = ("feature maps", "scale and shift")
 
 
 def figures(work: Workload, pace: Pace) -> Iterator[Figure]:
     """How long a step of ours takes, and how long in units of the rivals'."""
-    own, best = chosen(), fastest(work, Pace(pace.seconds / 8, 2))
+    own, best = work.chosen, fastest(work, Pace(pace.seconds / 8, 2))
     turns = in_turns(Arms(work, own, best), pace)
     yield turns.figure(f"step ({own})", OURS)
     yield turns.ratio("step / four standalone", OURS, STANDALONE)
+    yield turns.ratio("step on widths met before / step", AGAIN, OURS)
     yield turns.ratio("step / four full-width steps", OURS, FULL, times=4)
     yield turns.ratio("step / fastest full-width step", OURS, FASTEST)
     yield turns.figure(f"fastest full-width step ({best})", FASTEST)
     for way in WAYS:
         yield turns.ratio(f"step of masked {way} / step", way, OURS)
+    if worthwhile(work.space):
+        yield from figures_of_pairs(work, turns)
+
+
+def figures_of_pairs(work: Workload, turns: Turns) -> Iterator[Figure]:
+    """What groups cost that are full on both paths of a pass and so appear in it twice (`bcnet.supernet.pairs`)."""
+    pairs = [_pair(work, number) for number in range(DRAWS)]
+    doubled = (np.array(pairs) > np.array(work.space.full)).any(axis=1)
+    macs = work.space.macs_terms(np.array(pairs)) / work.space.reference.macs
+    yield Figure.single("steps with a doubled group", float(doubled.mean()), "ratio")
+    yield Figure.single("mean multiply-adds of a pair / full network", float(macs.mean()), "ratio")
+    single = ~doubled[: len(turns.seconds(OURS))]
+    if single.any():
+        yield turns.ratio("step without a doubled group / fastest full-width step", OURS, FASTEST, among=single)
+
+
+def _pair(work: Workload, number: int) -> list[int]:
+    """Widths of the network that runs a pair of the step's paths."""
+    drawn = work.terms(number)[0].recorded
+    return [c + d for c, d in zip(drawn, work.space.complement(drawn), strict=True)]
 
 
 def fastest(work: Workload, pace: Pace) -> Variant:
@@ -64,6 +89,7 @@ class Arms:
         terms = self._work.terms(number)
         return {
             OURS: (nothing, lambda: self._ours.take(terms)),
+            AGAIN: (nothing, lambda: self._ours.take(terms)),
             STANDALONE: (lambda: self._build(terms), self._take_standalone),
             FULL: (nothing, self._full.take),
             FASTEST: (nothing, self._fastest.take),

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 Call = Callable[[], object]
+EVERY = slice(None)
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,11 @@ class Turns:
         """Seconds of one thing, shape `(rounds,)`."""
         return self.taken[name]
 
-    def ratio(self, figure: str, name: str, other: str, *, times: float = 1.0) -> Figure:
-        """How long `name` takes in units of `times` turns of `other`."""
-        return Figure.median(figure, self.taken[name] / (times * self.taken[other]), "ratio")
+    def ratio(
+        self, figure: str, name: str, other: str, *, times: float = 1.0, among: slice | np.ndarray = EVERY
+    ) -> Figure:
+        """How long `name` takes in units of `times` turns of `other`, in all rounds or `among` some."""
+        return Figure.median(figure, (self.taken[name] / (times * self.taken[other]))[among], "ratio")
 
     def figure(self, figure: str, name: str) -> Figure:
         """Seconds of one thing."""
@@ -69,7 +72,7 @@ class Turns:
 
 @dataclass(frozen=True)
 class Pace:
-    """How long a comparison may go on: rounds until `seconds` of wall time are over, but at least `least`."""
+    """How long a comparison may go on: rounds until `seconds` of the clock are over, but at least `least`."""
 
     seconds: float
     least: int = 3
@@ -77,9 +80,9 @@ class Pace:
 
     def rounds(self) -> Iterator[int]:
         """Numbers of the rounds."""
-        end = time.perf_counter() + self.seconds
+        end = now() + self.seconds
         for number in range(self.most):
-            if number >= self.least and time.perf_counter() > end:
+            if number >= self.least and now() > end:
                 return
             yield number
 

@@ -11,11 +11,11 @@ import torch
 from torch import nn
 
 from bcnet.models import create
-from bcnet.pipeline.machine import Layout, layout_of, memory_format
+from bcnet.pipeline.machine import Layout, largest_activation, layout_of, memory_format, precision_of
 from bcnet.space import WidthSpace
 from bcnet.supernet import Supernet
 from bcnet.supernet.pairs import Pairs, UnpairableError, worthwhile
-from bcnet.train import Complementary, Recipe, SupernetTrainee, resolve_precision
+from bcnet.train import Complementary, Recipe, SupernetTrainee
 from bcnet.train.objective import Objective
 from bcnet.train.optimizer import make_optimizer
 from bcnet.train.recipe import Precision
@@ -39,12 +39,6 @@ class Variant:
 VARIANTS = tuple(
     Variant(layout, layout, precision) for layout in ("channels_last", "contiguous") for precision in ("fp32", "bf16")
 )
-
-
-def chosen() -> Variant:
-    """What a run takes on this machine where its settings leave it open."""
-    cpu = torch.device("cpu")
-    return Variant(layout_of("auto", cpu), "channels_last", resolve_precision("auto", cpu))
 
 
 @dataclass(frozen=True)
@@ -78,6 +72,13 @@ class Workload:
     def labels(self) -> torch.Tensor:
         """Labels `(batch,)`."""
         return torch.randint(10, (self.batch,), generator=torch.Generator().manual_seed(1))
+
+    @cached_property
+    def chosen(self) -> Variant:
+        """What a run takes on this machine where its settings leave it open."""
+        cpu = torch.device("cpu")
+        largest = largest_activation(copy.deepcopy(self.model).eval(), self.images[:2])
+        return Variant(layout_of("auto", cpu), "channels_last", precision_of("auto", cpu, largest))
 
     def terms(self, number: int) -> tuple[Term, ...]:
         """The terms of a step, by its number."""

@@ -17,7 +17,7 @@ from bcnet.supernet import Supernet
 from bcnet.train import Complementary, SupernetTrainee
 
 ROOT = Path(__file__).parents[2]
-SECTIONS = ["counting", "steps", "scoring", "search", "free search", "memory"]
+SECTIONS = ["counting", "steps", "scoring", "memory", "search", "free search"]
 
 
 @pytest.mark.parametrize("way", ["feature maps", "scale and shift"])
