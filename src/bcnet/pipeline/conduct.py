@@ -101,7 +101,8 @@ def _training(supernet: Recipe, final: Recipe) -> str:
     """How long, in which batches and how fast the networks are trained, for people."""
 
     def told(recipe: Recipe) -> str:
-        return f"{recipe.epochs} epochs in batches of {recipe.batch_size} at a rate of up to {recipe.lr:g}"
+        epochs = "1 epoch" if recipe.epochs == 1 else f"{recipe.epochs} epochs"
+        return f"{epochs} in batches of {recipe.batch_size} at a rate of up to {recipe.lr:g}"
 
     if told(supernet) == told(final):
         return told(supernet)
