@@ -29,8 +29,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from cells import Cell, run_cells
 from cifar_table_summary import summarise
-from provenance import ROOT, append_row, finished, provenance
+from provenance import ROOT
 
 DATA = f"parquet:{ROOT.parent / 'shared' / 'data' / 'cifar10'}"
 OUT, RUNS = ROOT / "results" / "cifar_table.csv", ROOT / "runs" / "cifar_table"
@@ -65,8 +66,8 @@ QUICK = Effort("resnet_digits", 8, 1, 1, 4, 2, 1)
 
 
 @dataclass(frozen=True)
-class Cell:
-    """A method at a budget for one seed, trained from `start`: scratch, or a supernet's weights."""
+class Run:
+    """A `bcnet` run: a method at a budget for one seed, its networks trained from `start`: scratch or a supernet."""
 
     seed: int
     budget: str
@@ -80,122 +81,120 @@ class Cell:
         return f"seed{self.seed}-{self.method.replace(' ', '-')}-{self.budget}{tuned}"
 
     @property
-    def donors(self) -> list[Cell]:
-        """Cells that may have finished what this one needs as well."""
-        uniform = [Cell(self.seed, budget, "uniform") for budget in (self.budget, *BUDGETS)]
+    def donors(self) -> list[Run]:
+        """Runs that may have finished what this one needs as well."""
         if self.start != "scratch":
-            return [Cell(self.seed, budget, self.method, self.start) for budget in BUDGETS if budget != self.budget]
-        family = "ours" if self.method.startswith("ours") else self.method
-        supernets = [Cell(self.seed, budget, family) for budget in (self.budget, *BUDGETS)]
-        return [cell for cell in dict.fromkeys((*uniform, *supernets)) if cell != self]
+            return [Run(self.seed, budget, self.method, self.start) for budget in BUDGETS if budget != self.budget]
+        budgets, family = (self.budget, *BUDGETS), "ours" if self.method.startswith("ours") else self.method
+        others = [Run(self.seed, budget, method) for method in ("uniform", family) for budget in budgets]
+        return [run for run in dict.fromkeys(others) if run != self]
 
 
 @dataclass(frozen=True)
 class Table:
-    """The cells of some seeds, the files they end in, and what the commands need to know."""
+    """The cells of some seeds, where their runs are, and what the commands need to know."""
 
     effort: Effort
     seeds: int
     budgets: tuple[str, ...]
+    methods: tuple[str, ...]
     data: str
     runs: Path
-    out: Path
     threads: int
     device: str
 
     def cells(self) -> Iterator[Cell]:
         """In the order in which they are of most use: seed by seed, what others share first."""
-        methods = [m for m in METHODS if find_spec(NEEDS.get(m, "bcnet")) is not None]
         for seed in range(self.seeds):
-            for method in methods:
-                yield from (Cell(seed, budget, method) for budget in self.budgets)
-            for method in (m for m in methods if m in WITH_SUPERNET):
-                yield from (Cell(seed, budget, method, "supernet") for budget in self.budgets)
+            yield self._cell("original", "1", Run(seed, self.budgets[0], "uniform"), "original")
+            for method in self.methods:
+                yield from (self._cell(method, budget, Run(seed, budget, method)) for budget in self.budgets)
+            for method in (m for m in self.methods if m in WITH_SUPERNET):
+                tuned = [Run(seed, budget, method, "supernet") for budget in self.budgets]
+                yield from (self._cell(method, run.budget, run) for run in tuned)
+                if method == "ours":
+                    yield self._cell("original", "1", tuned[0], "original")
+                    yield from (self._cell("uniform", run.budget, run, "uniform") for run in tuned)
 
-    def key(self, cell: Cell) -> dict[str, str]:
-        """What tells the row of a cell from all others."""
-        return {
+    def _cell(self, method: str, budget: str, run: Run, network: str = "searched") -> Cell:
+        key = {
             "configuration": str(self.effort),
-            "seed": str(cell.seed),
-            "budget": cell.budget,
-            "method": cell.method,
-            "start": cell.start,
+            "seed": run.seed,
+            "budget": budget,
+            "method": method,
+            "start": run.start,
+        }
+        return Cell(key, lambda: self._figures(run, network))
+
+    def _figures(self, run: Run, network: str) -> dict[str, object]:
+        """One network of a run, which is carried to its end first."""
+        file = self.folder(run) / "result.json"
+        if not file.exists():
+            self._carry_out(run)
+        result = json.loads(file.read_text())
+        figures, found = result["networks"][network], result["search"] if network == "searched" else None
+        return {
+            "top1": round(figures["test_top1"], 3),
+            "macs_ratio": round(figures["macs_ratio"], 4),
+            "params": figures["params"],
+            "widths": " ".join(map(str, figures["widths"])),
+            "score": "" if found is None else round(found["score"], 3),
+            "evaluations": "" if found is None else found["evaluations"],
+            "seconds": round(sum(result["seconds"].values()), 1),
+            "threads": result["device"]["threads"],
+            "device": result["device"]["name"],
+            "torch": result["versions"]["torch"],
         }
 
-    def folder(self, cell: Cell) -> Path:
-        """The run directory of a cell."""
-        return self.runs / cell.name
+    def folder(self, run: Run) -> Path:
+        """The directory of a run."""
+        return self.runs / run.name
 
-    def command(self, cell: Cell) -> list[str]:
-        """The `bcnet` command that computes a cell."""
-        if cell.start != "scratch":
-            origin = str(self.folder(Cell(cell.seed, cell.budget, cell.method)))
-            return ["retrain", origin, "--final-from", cell.start, "--out", str(self.folder(cell)), *self._donors(cell)]
-        effort, epochs = self.effort, self.effort.supernet_epochs
-        how = ["search"] if cell.method.startswith("ours") else ["baseline", cell.method]
-        if cell.method == "ours without prior":
-            how += ["--searcher", "evolution-without-prior"]
-        if cell.method == "random":
-            how += ["--networks", str(effort.random_networks), "--short-epochs", str(effort.random_epochs)]
-        if cell.method == "autoslim":
-            how += ["--candidates", str(effort.candidates)]
-            epochs *= _PATHS
-        if how[0] == "search":
-            population = min(40, effort.candidates)
-            how += ["--population", str(population), "--generations", str(effort.candidates // population)]
-        return [
-            *how,
-            *("--model", effort.model, "--data", self.data, "--image-size", str(effort.image_size)),
-            *("--budget", cell.budget, "--seed", str(cell.seed), "--recipe", "resnet-cifar10"),
-            *("--epochs", str(effort.epochs), "--supernet-epochs", str(epochs)),
-            *("--threads", str(self.threads), "--device", self.device, "--out", str(self.folder(cell))),
-            *self._donors(cell),
-        ]
+    def _carry_out(self, run: Run) -> None:
+        """Run the command of a run.
 
-    def _donors(self, cell: Cell) -> list[str]:
-        there = [self.folder(donor) for donor in cell.donors if (self.folder(donor) / "settings.json").exists()]
-        return [word for folder in there for word in ("--take-from", str(folder))]
-
-    def compute(self, cell: Cell) -> bool:
-        """Run a cell to its end and write its row; False where it failed, with the end of its log shown."""
-        log = self.runs / f"{cell.name}.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
+        Raises:
+            RuntimeError: it failed, with the end of what it said.
+        """
+        self.runs.mkdir(parents=True, exist_ok=True)
+        log = self.runs / f"{run.name}.log"
         with log.open("ab") as file:
-            words = [sys.executable, "-m", "bcnet", *self.command(cell), "--log", "lines"]
+            words = [sys.executable, "-m", "bcnet", *self.command(run), "--log", "lines"]
             done = subprocess.run(words, stdout=file, stderr=subprocess.STDOUT, env=_environment(), check=False)
         if done.returncode:
-            print(f"FAILED {cell.name} (exit code {done.returncode}), see {log}:\n{_end(log)}", flush=True)
-            return False
-        for row in self._rows(cell):
-            append_row(self.out, row)
-        return True
+            end = "\n".join(log.read_text(errors="replace").splitlines()[-5:])
+            raise RuntimeError(f"{run.name} ended with exit code {done.returncode}, see {log}:\n{end}")
 
-    def _rows(self, cell: Cell) -> Iterator[dict[str, object]]:
-        """The cell's row; the original is a row of the first cell that trains it, Uniform of ours where fine-tuned."""
-        result = json.loads((self.folder(cell) / "result.json").read_text())
-        networks = {"searched": cell}
-        if cell.method == "uniform" or (cell.start, cell.method) == ("supernet", "ours"):
-            networks["original"] = Cell(cell.seed, "1", "original", cell.start)
-        if (cell.start, cell.method) == ("supernet", "ours"):
-            networks["uniform"] = Cell(cell.seed, cell.budget, "uniform", cell.start)
-        for network, of in networks.items():
-            if network != "searched" and finished(self.out, self.key(of)):
-                continue
-            figures, found = result["networks"][network], result["search"] if network == "searched" else None
-            yield {
-                **self.key(of),
-                "top1": round(figures["test_top1"], 3),
-                "macs_ratio": round(figures["macs_ratio"], 4),
-                "params": figures["params"],
-                "widths": " ".join(map(str, figures["widths"])),
-                "score": "" if found is None else round(found["score"], 3),
-                "evaluations": "" if found is None else found["evaluations"],
-                "seconds": round(sum(result["seconds"].values()), 1),
-                "threads": result["device"]["threads"],
-                "device": result["device"]["name"],
-                "torch": result["versions"]["torch"],
-                **provenance(),
-            }
+    def command(self, run: Run) -> list[str]:
+        """The `bcnet` command that computes a run."""
+        if run.start != "scratch":
+            origin = self.folder(Run(run.seed, run.budget, run.method))
+            return ["retrain", str(origin), "--final-from", run.start, "--out", str(self.folder(run)), *self._from(run)]
+        effort = self.effort
+        epochs = effort.supernet_epochs * (_PATHS if run.method == "autoslim" else 1)
+        return [
+            *self._method(run.method),
+            *("--model", effort.model, "--data", self.data, "--image-size", str(effort.image_size)),
+            *("--budget", run.budget, "--seed", str(run.seed), "--recipe", "resnet-cifar10"),
+            *("--epochs", str(effort.epochs), "--supernet-epochs", str(epochs)),
+            *("--threads", str(self.threads), "--device", self.device, "--out", str(self.folder(run))),
+            *self._from(run),
+        ]
+
+    def _method(self, method: str) -> list[str]:
+        effort = self.effort
+        if not method.startswith("ours"):
+            random = ["--networks", str(effort.random_networks), "--short-epochs", str(effort.random_epochs)]
+            own = {"random": random, "autoslim": ["--candidates", str(effort.candidates)]}
+            return ["baseline", method, *own.get(method, [])]
+        population = min(40, effort.candidates)
+        searcher = "evolution-without-prior" if method == "ours without prior" else "evolution"
+        generations = str(effort.candidates // population)
+        return ["search", "--searcher", searcher, "--population", str(population), "--generations", generations]
+
+    def _from(self, run: Run) -> list[str]:
+        there = [self.folder(donor) for donor in run.donors if (self.folder(donor) / "settings.json").exists()]
+        return [word for folder in there for word in ("--take-from", str(folder))]
 
 
 def _environment() -> dict[str, str]:
@@ -203,14 +202,8 @@ def _environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(folder for folder in folders if folder)}
 
 
-def _end(log: Path) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-5:])
-
-
 def main(
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Digits, one epoch, seed, budget; writes quick_* files.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Uniform and ours on digits; writes quick_*.")] = False,
     seeds: Annotated[int, typer.Option(help="0 up to this.")] = 3,
     supernet_epochs: Annotated[int, typer.Option(help="Of our supernet.")] = Effort.supernet_epochs,
     epochs: Annotated[int, typer.Option(help="Of every final network.")] = Effort.epochs,
@@ -222,20 +215,17 @@ def main(
 ) -> None:
     """Compute all cells that are not finished, and sum up."""
     effort, budgets = Effort(supernet_epochs=supernet_epochs, epochs=epochs), BUDGETS
+    methods = tuple(m for m in METHODS if find_spec(NEEDS.get(m, "bcnet")) is not None)
     if quick:
-        effort, seeds, budgets, data, out = QUICK, 1, BUDGETS[:1], "digits", out.with_name(f"quick_{out.name}")
-    table = Table(effort, seeds, budgets, data, runs, out, threads, device)
-    failed = []
+        effort, seeds, budgets, methods = QUICK, 1, BUDGETS[:1], METHODS[:2]
+        data, out = "digits", out.with_name(f"quick_{out.name}")
+    table, failed = Table(effort, seeds, budgets, methods, data, runs, threads, device), []
     for cell in table.cells():
-        if finished(out, table.key(cell)):
-            continue
-        print(cell.name, flush=True)
-        if not table.compute(cell):
-            failed.append(cell.name)
-        elif out.exists():
+        failed += run_cells([cell], out, runs)
+        if out.exists():
             summarise(out, str(effort))
     if failed:
-        raise SystemExit(f"{len(failed)} cells failed: {', '.join(failed)}; run again to try them again")
+        raise SystemExit(f"{len(failed)} cells failed; run again to try them again")
 
 
 if __name__ == "__main__":
