@@ -17,14 +17,14 @@ RACED = {
     "generations": 4,
     "early_stop": "on",
     "score_batch_size": 10,
-    "validation_fraction": 0.25,
+    "validation_fraction": 0.4,
     "rescored": 3,
     "num_choices": 12,
 }
 
 
 def raced(folder, **changes):
-    return tiny_search(folder, **RACED, data=tiny_data(480), **changes)
+    return tiny_search(folder, **RACED, data=tiny_data(270), **changes)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_candidates_are_stopped_and_counted(finished):
     whole = {c.widths for c in found.evaluations if c.complete}
     assert {tuple(r["widths"]) for r in document["rescored"]} <= whole
     assert finished.widths in whole
-    assert {len(c.batches) for c in found.evaluations if c.complete} == {11}
+    assert {len(c.batches) for c in found.evaluations if c.complete} == {9}
     assert f"{found.stopped:,} of them stopped early" in found._repr_html_()
 
 

@@ -15,7 +15,7 @@ from pymoo.operators.survival.rank_and_crowding import RankAndCrowding
 
 from bcnet.errors import SearchError
 from bcnet.searchers import Candidate, EvaluationStore, Evolution, Race, Random, rescore, search_widths
-from bcnet.searchers.racing import estimates
+from bcnet.searchers.racing import estimates, standard_error
 from bcnet.searchers.result import pareto_front
 from bcnet.searchers.survival import crowding, retained
 from bcnet.space import Budget, Cost
@@ -85,6 +85,7 @@ def test_without_noise_exactly_those_retained_are_scored_on_everything():
     first = result.evaluations[: SEARCH.population]
     scores, macs = np.array([[smooth_score(c.widths) for c in first]]), np.array([c.cost.macs for c in first])
     assert [c.complete for c in first] == retained(scores, np.arange(len(first)), macs, SEARCH.parents)[0].tolist()
+    assert result.best == max(result.evaluations, key=lambda c: c.score)
     assert result.stopped > 40
     exhaustive = search_widths(SPACE, Noisy(noise=0.0), HALF, searcher=SEARCH)
     assert exhaustive.evaluations[: SEARCH.population] != first
@@ -143,16 +144,33 @@ def test_nobody_is_stopped_before_the_places_are_taken():
     assert all(c.complete for c in result.evaluations[:9])
 
 
-def test_the_bound_by_hand():
-    """n = 4 of B = 10 and one held: differences to the mean of both 1, 0, -1, 0, t of 3 degrees at 95 % = 2.353363."""
+def test_the_estimate_and_its_error_by_hand():
+    """n = 4 of B = 10 and one held: differences of the two 2, 0, -2, 0, of variance 8 / 3."""
     held = np.array([[5.0, 6.0, 7.0, 6.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0]])
     met = np.array([[7.0, 6.0, 5.0, 6.0]])
-    (half,) = Race(level=0.05).half_widths(met, held)
-    assert half == pytest.approx(2.353363 * math.sqrt(2 / 3) * math.sqrt(0.6 / 4), abs=1e-5)
+    assert standard_error(met, held) == pytest.approx(math.sqrt(8 / 3 * 0.6 / 4))
     assert estimates(met, held) == pytest.approx([6.0 + (5.4 - 6.0)])
-    assert Race().looks(40) == [4, 6, 9, 13, 19, 27, 38, 40]
+    assert Race().looks(20) == [4, 6, 8, 11, 15, 20]
     assert Race(first=2).looks(2) == [2]
     assert Race().looks(3) == [3]
+
+
+def test_who_could_be_the_best_stays_though_nobody_would_retain_it():
+    rng = np.random.default_rng(5)
+    scores = rng.normal(0, 1, (2, 30)) + np.array([[0.0], [4.0]])
+    difference = rng.normal(0, 1, 30)
+    scores = np.concatenate([scores, scores[1:] + difference - difference.mean() - 0.001])
+    outcomes = {}
+    for level in (1e-6, 0.5):
+
+        def never(values, members):
+            return np.zeros(values.shape, dtype=bool)
+
+        race = Race(level=level, lenience=0.5)
+        outcomes[level] = race.run(lambda who, a, b: scores[who, a:b], never, np.empty((0, 30)), 3)
+    whole = {level: [o.upper is None for o in of] for level, of in outcomes.items()}
+    assert whole[1e-6] == [False, True, True]
+    assert sum(whole[0.5]) == 1
 
 
 @given(st.lists(st.floats(-5, 5), min_size=10, max_size=10))
@@ -169,14 +187,12 @@ def test_what_all_see_on_a_batch_decides_nothing(hard):
     assert stopped(scores, held) == stopped(scores + np.array(hard), held + np.array(hard))
 
 
-def test_rarely_is_a_score_above_its_bound():
-    """The bound of a candidate among many errs at one look about as often as its level says."""
+def test_scores_scatter_about_their_estimates_as_the_standard_error_says():
     rng = np.random.default_rng(1)
     scores = rng.normal(0, 1, (4000, 40)) + rng.normal(0, 5, 40)
     met, held = scores[:, :10], np.empty((0, 40))
-    shift = scores.mean() - met.mean()  # what estimates with nobody held leave out
-    above = scores.mean(axis=1) > estimates(met, held) + shift + Race(level=0.05).half_widths(met, held)
-    assert 0.04 < above.mean() < 0.06
+    off = scores.mean(axis=1) - estimates(met, held)
+    assert (off[::2] - off[1::2]).std() == pytest.approx(standard_error(met, held), rel=0.03)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 12))
@@ -219,8 +235,10 @@ def test_several_cases_at_once_are_each_for_itself():
 
 def test_mistakes_are_named():
     for level in (0.0, 0.6, math.nan):
-        with pytest.raises(SearchError, match=r"at most 0\.5; got"):
+        with pytest.raises(SearchError, match=r"level of early stopping is a chance above 0, at most 0\.5; got"):
             Race(level=level)
+    with pytest.raises(SearchError, match="the lenience of early stopping"):
+        Race(lenience=1.0)
     with pytest.raises(SearchError, match="two batches at the earliest; got first 1"):
         Race(first=1)
     with pytest.raises(SearchError, match="needs a score made of batches, as SupernetEvaluator is; got function"):

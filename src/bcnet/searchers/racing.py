@@ -3,15 +3,18 @@
 Notation: a score is the mean of its values `s[1..B]` on `B` equal batches, each the mean over both sides; batch norm
 couples the images of a batch, so that batches, not images, are the units of evidence. The candidates of a generation
 are scored in rounds, in each on some more batches, the same for all. After `n` of them, with `r` the mean over those
-still in the race and those held from before, a candidate has the differences `d[i] = s[i] - r[i]`, of mean `m` and
-standard deviation `v`: pairing takes out how hard a batch is. The batches left are part of the same finite set, so that
-its score on all of them is estimated by `e` and bounded by `u`,
+still in the race and those held from before, a candidate has the differences `d[i] = s[i] - r[i]`, of mean `m`:
+pairing takes out how hard a batch is. Candidates are much alike in how they scatter about `r`, so that they share one
+variance `v`, pooled over all `k` still in the race. The batches left are part of the same finite set: a score on all of
+them is estimated by `e`, and bounded beside another one's estimate by `u(level)`,
 
-    e = score(r) + m,    u = e + t v sqrt((1 / n) (1 - n / B))
+    e = score(r) + m,    u(level) = e + t sqrt(2 v (1 / n) (1 - n / B))
 
-with `t` the quantile of Student's distribution of `n - 1` degrees of freedom at `1 - level`. The searcher says whom it
-would retain. A candidate is stopped where it is not among them, neither at `e` nor at `u`, all others being at their
-estimates. At the end of the race whoever was never stopped has the score of exhaustive scoring.
+with `t` the quantile of Student's distribution of `k (n - 1)` degrees of freedom at `1 - level`. A candidate stays in
+the race where it could be retained, as the searcher says for its estimate and for its bound at a lenient level, or
+where it could be the best of all, for its bound at a strict level is no lower than any estimate. Who is retained beside
+the best matters less, and costs most. At the end of the race whoever was never stopped has the score of exhaustive
+scoring.
 
 Decisions fall between rounds, when all scores of a round are known: they do not depend on who found them.
 
@@ -32,9 +35,9 @@ from bcnet.errors import SearchError
 from bcnet.searchers.problem import BoolArray, FloatArray, IntArray
 from bcnet.space import Widths
 
-DEFAULT_LEVEL = 0.05
+DEFAULT_LEVEL = 0.02
 LEAST_BATCHES = 8  # with fewer there is nothing to save
-_GROWTH = 1.4  # of the batches from one look to the next
+_GROWTH = 1.3  # of the batches from one look to the next
 
 Retained = Callable[[FloatArray, IntArray], BoolArray]
 Ask = Callable[[Sequence[int], int, int], Sequence[Sequence[float]]]
@@ -81,9 +84,9 @@ class Outcome(NamedTuple):
 class Race:
     """When a candidate is stopped.
 
-    `level` is the chance at which the bound of one candidate at one look errs, were the batches drawn at random and
-    their differences normal. The first look is after `first` batches, of which 2 are the least that have a standard
-    deviation; from one look to the next there are 1.4 times as many.
+    `level` is the chance at which one look takes the better of two candidates for worse and stops it, `lenience` that
+    of the bound on being retained, were the batches drawn at random and differences normal. The first look is after
+    `first` batches, of which 2 are the least that scatter; from one look to the next there are 1.3 times as many.
 
     Example: `search_widths(space, evaluator, budget, early_stop=Race())`.
 
@@ -92,18 +95,20 @@ class Race:
     """
 
     level: float = DEFAULT_LEVEL
+    lenience: float = 0.4
     first: int = 4
 
     def __post_init__(self) -> None:
-        if not 0 < self.level <= 0.5:
-            raise SearchError(f"the level of early stopping is a chance above 0, at most 0.5; got {self.level!r}")
+        for name, value in (("level", self.level), ("lenience", self.lenience)):
+            if not 0 < value <= 0.5:
+                raise SearchError(f"the {name} of early stopping is a chance above 0, at most 0.5; got {value!r}")
         if self.first < 2:
             raise SearchError(f"early stopping looks after two batches at the earliest; got first {self.first!r}")
 
     def looks(self, batches: int) -> list[int]:
         """After how many batches is decided, the last being all of them.
 
-        Example: `Race().looks(40) == [4, 6, 9, 13, 19, 27, 40]`.
+        Example: `Race().looks(20) == [4, 6, 8, 11, 15, 20]`.
         """
         looks = [min(self.first, batches)]
         while looks[-1] < batches:
@@ -117,30 +122,47 @@ class Race:
         to `stop`.
         """
         scores = np.full((count, held.shape[1]), np.nan)
-        widths_of_bounds = np.full(count, np.nan)
+        halves = np.full(count, np.nan)  # of the bound, at which each was stopped
         running, done = np.arange(count), 0
         for look in self.looks(held.shape[1]):
             if len(running):
                 scores[running, done:look] = ask(running.tolist(), done, look)
             done = look
             if look < held.shape[1] and len(running):
-                half = self.half_widths(scores[running, :look], held)
-                estimate = np.concatenate([held.mean(axis=1), estimates(scores[running, :look], held)])
                 members = np.concatenate([np.arange(len(held)), len(held) + running])
-                goes_on = _could_be_retained(retained, members, estimate, half)
-                widths_of_bounds[running[~goes_on]] = half[~goes_on]
+                error = standard_error(scores[running, :look], held)
+                goes_on = self._stays(retained, members, scores[running, :look], held, error)
+                halves[running[~goes_on]] = error * self._quantile(self.level, look, len(running))
                 running = running[goes_on]
         whole = np.concatenate([held, scores[running]])
-        return [_outcome(row, half, whole) for row, half in zip(scores, widths_of_bounds.tolist(), strict=True)]
+        return [_outcome(row, half, whole) for row, half in zip(scores, halves.tolist(), strict=True)]
 
-    def half_widths(self, met: FloatArray, held: FloatArray) -> FloatArray:
-        """How far above its estimate each score may be, of scores `met` `(candidates, n)`; shape `(candidates,)`."""
+    def _stays(
+        self, retained: Retained, members: IntArray, met: FloatArray, held: FloatArray, error: float
+    ) -> BoolArray:
+        """Which of the last members, with the scores `met` `(candidates, n)`, could still be retained or the best."""
+        count, look = met.shape
+        estimate = np.concatenate([held.mean(axis=1), estimates(met, held)])  # (members,)
+        rows, mine = np.arange(count), len(held) + np.arange(count)
+        at_bound = np.tile(estimate, (count, 1))  # case by case another one at its bound
+        at_bound[rows, mine] += error * self._quantile(self.lenience, look, count)
+        verdicts = retained(np.concatenate([estimate[None], at_bound]), members)
+        best = estimate[mine] + error * self._quantile(self.level, look, count) >= estimate.max()
+        return np.asarray(verdicts[0, mine] | verdicts[1 + rows, mine] | best)
+
+    def _quantile(self, level: float, look: int, candidates: int) -> float:
         from scipy.special import stdtrit  # a tenth of a second to import, and needed by races only
 
-        n, batches = met.shape[1], held.shape[1]
-        spread = (met - _reference(met, held)).std(axis=1, ddof=1)
-        quantile = float(stdtrit(n - 1, 1 - self.level))
-        return np.asarray(quantile * spread * math.sqrt((1 - n / batches) / n))
+        return float(stdtrit(candidates * (look - 1), 1 - level))
+
+
+def standard_error(met: FloatArray, held: FloatArray) -> float:
+    """Of the difference of two estimates from scores `met` `(candidates, n)`, beside `held` `(held, batches)`."""
+    n, batches = met.shape[1], held.shape[1]
+    pool = np.concatenate([held[:, :n], met])  # (pool, n)
+    share = max(1, len(pool) - 1) / len(pool)  # of a score's variance that its difference to the pool's mean has
+    variance = float((met - pool.mean(axis=0)).var(axis=1, ddof=1).mean()) / share
+    return math.sqrt(2 * variance * (1 - n / batches) / n)
 
 
 def estimates(met: FloatArray, held: FloatArray) -> FloatArray:
@@ -150,23 +172,6 @@ def estimates(met: FloatArray, held: FloatArray) -> FloatArray:
     """
     shift = held.mean() - held[:, : met.shape[1]].mean() if len(held) else 0.0
     return np.asarray(met.mean(axis=1) + shift)
-
-
-def _reference(met: FloatArray, held: FloatArray) -> FloatArray:
-    return np.asarray(np.concatenate([held[:, : met.shape[1]], met]).mean(axis=0))  # (n,)
-
-
-def _could_be_retained(retained: Retained, members: IntArray, estimate: FloatArray, half: FloatArray) -> BoolArray:
-    """Who of the last `len(half)` members would be retained at the estimate, or at the bound, the others as estimated.
-
-    `members` and `estimate` are those held, and then the candidates that are still in the race.
-    """
-    count = len(half)
-    rows, mine = np.arange(count), len(members) - count + np.arange(count)
-    at_bound = np.tile(estimate, (count, 1))  # case by case another one at its bound
-    at_bound[rows, mine] += half
-    verdicts = retained(np.concatenate([estimate[None], at_bound]), members)
-    return np.asarray(verdicts[0, mine] | verdicts[1 + rows, mine])
 
 
 def _outcome(row: FloatArray, half: float, whole: FloatArray) -> Outcome:
