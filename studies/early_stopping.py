@@ -115,7 +115,7 @@ class Study:
     races: int = 200
     levels: tuple[float, ...] = LEVELS
     population: int = 40
-    generations: int = 5
+    generations: int = 3
     parents: int = 10
 
     @functools.cached_property
