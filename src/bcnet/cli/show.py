@@ -44,7 +44,7 @@ def show_result(console: Console, document: Mapping[str, Any], folder: str) -> N
 
 def _last_words(document: Mapping[str, Any], folder: str) -> str:
     from bcnet.pipeline.early_stop import candidates_text
-    from bcnet.pipeline.result import skipped_note
+    from bcnet.pipeline.result import origin_note, skipped_note
     from bcnet.pipeline.score import fresh_score_text, score_text
 
     files = (
@@ -53,10 +53,11 @@ def _last_words(document: Mapping[str, Any], folder: str) -> str:
     )
     found = document["search"]
     if found is None:
-        return f"The widths were given. {skipped_note(document)}\n{files}"
+        return f"{origin_note(document)} {skipped_note(document)}\n{files}"
+    fresh = f"on {found['fresh_images']:,} fresh images " if found["fresh_images"] else ""
     return (
-        f"Score in the search {score_text(found['score'], found['metric'])}, on {found['fresh_images']:,} fresh images "
-        f"{fresh_score_text(found)}; {candidates_text(found)}. {skipped_note(document)}\n{files}"
+        f"Score in the search {score_text(found['score'], found['metric'])}, {fresh}{fresh_score_text(found)}; "
+        f"{candidates_text(found)}. {skipped_note(document)}\n{files}"
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from bcnet.pipeline.early_stop import candidates_text
 from bcnet.pipeline.finished import FinishedRun
+from bcnet.pipeline.result import origin_note
 
 _SHOWN = 20  # class names
 _USE = {
@@ -134,11 +135,12 @@ def _training(finished: FinishedRun) -> str:
     document, recipe = finished.result, finished.settings.final
     versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
     found = document["search"]
-    search = (
-        "The widths were given; "
-        if found is None
-        else f"Supernet {document['epochs']['supernet']} epochs, {candidates_text(found)}; "
-    )
+    if found is None:
+        search = f"{origin_note(document)[:-1]}; "
+    elif finished.settings.has_supernet:
+        search = f"Supernet {document['epochs']['supernet']} epochs, {candidates_text(found)}; "
+    else:
+        search = f"Best of {found['evaluations']} random networks after {finished.settings.trial.epochs} epochs each; "
     return (
         f"## Training\n\n{search}each network {document['epochs']['final']} epochs of {recipe.optimizer}, batch "
         f"{recipe.batch_size}, learning rate {recipe.lr:g}, weight decay {recipe.weight_decay:g}. Seed "

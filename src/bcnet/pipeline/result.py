@@ -100,6 +100,16 @@ def _search(settings: Settings, choice: Choice, found: SearchResult) -> dict[str
     }
 
 
+def origin_note(document: Mapping[str, Any]) -> str:
+    """A sentence on where the widths of a run come from that scored no candidates."""
+    sentences = {
+        "uniform": "All layers were narrowed alike.",
+        "magnitude": "The widths are what magnitude pruning left of the original.",
+        "fastnas": "The widths are what FastNAS left of the original.",
+    }
+    return sentences.get(document.get("method", "given"), "The widths were given.")
+
+
 def skipped_note(document: Mapping[str, Any]) -> str:
     """A sentence on the steps that were left out as bad; nothing where there were none."""
     skipped = [f"{name} {count}" for name, count in document["skipped_steps"].items() if count]

@@ -59,6 +59,7 @@ class _Device(BaseModel):
 class _Result(BaseModel):
     model: str
     data: str
+    method: str = "given"
     budget: _Budget
     widths: dict[str, Count]
     networks: _Networks

@@ -111,6 +111,9 @@ def _selection(evidence: Evidence) -> Markup:
     if evidence.result is None or evidence.result["search"] is None:
         return Markup("")
     found = evidence.result["search"]
+    if not found["fresh_images"]:
+        score = score_text(found["score"], evidence.metric)
+        return paragraph(f"The chosen widths scored {score} in the search, {fresh_score_text(found)}.")
     return paragraph(
         f"The chosen widths scored {score_text(found['score'], evidence.metric)} in the search, and "
         f"{fresh_score_text(found)} on {found['fresh_images']:,} training images that took no part in it: the first "
