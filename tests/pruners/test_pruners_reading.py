@@ -59,6 +59,13 @@ def test_what_is_held_must_not_be_pruned(traced):
         read_widths(pruned, space)
 
 
+def test_a_network_that_the_package_cannot_prune_is_named(traced, monkeypatch):
+    pytest.importorskip("torch_pruning", reason="the extra 'magnitude' is not installed")
+    monkeypatch.setattr("torch_pruning.pruner.BasePruner.step", lambda self: 1 // 0)
+    with pytest.raises(ModelError, match=r"Residual failed in it with ZeroDivisionError: .*: take another baseline"):
+        magnitude_widths(*traced, bcnet.Budget(macs=0.5), torch.zeros(2, 3, 4, 4))
+
+
 def test_magnitude_pruning_removes_the_weakest_channels_under_the_budget(traced):
     pytest.importorskip("torch_pruning", reason="the extra 'magnitude' is not installed")
     model, space = copy.deepcopy(traced[0]), traced[1]

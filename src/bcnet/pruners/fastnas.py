@@ -82,7 +82,7 @@ def _pruned(
 
             modes = [("fastnas", _any_width())]
             pruned, _ = prune.prune(model, modes, {"flops": macs}, example, config)
-    except (AssertionError, ValueError, RuntimeError, KeyError, AttributeError, TypeError) as error:
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise ModelError(
             f"FastNAS must be able to prune the network; {type(model).__name__} under {macs:,} MACs failed in Model "

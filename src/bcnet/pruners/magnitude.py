@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
 
-from bcnet.errors import BudgetError
+from bcnet.errors import BudgetError, ModelError
 from bcnet.pruners.extras import check_installed
 from bcnet.pruners.reading import read_widths
 from bcnet.space import Budget, Widths, WidthSpace
@@ -34,37 +36,53 @@ def magnitude_widths(model: nn.Module, space: WidthSpace, budget: Budget, exampl
     Raises:
         RecipeError: Torch-Pruning is not installed.
         BudgetError: it does not get there.
-        ModelError: it cuts layers of one group differently, or what the space holds at full width.
+        ModelError: it cannot prune this network, cuts layers of one group differently, or cuts what the space holds at
+            full width.
     """
     check_installed("magnitude")
     limits = budget.resolve(space.reference)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import torch_pruning
-
-        network = copy.deepcopy(model)
-        for parameter in network.parameters():
-            parameter.requires_grad_(True)  # its tracing follows gradients
-        pruner = torch_pruning.pruner.BasePruner(
-            network,
-            example,
-            importance=torch_pruning.importance.GroupMagnitudeImportance(p=2),
-            global_pruning=True,
-            pruning_ratio=_MOST,
-            max_pruning_ratio=_MOST,
-            iterative_steps=_STEPS,
-            ignored_layers=_held(network, space),
-        )
-        widths, steps = read_widths(network, space), 0
-        while not limits.admits(space.cost(widths)) and steps < _STEPS:
-            pruner.step()
-            widths, steps = read_widths(network, space), steps + 1
+    network = copy.deepcopy(model)
+    pruner = _attempted(lambda: _pruner(network, space, example), network)
+    widths, steps = read_widths(network, space), 0
+    while not limits.admits(space.cost(widths)) and steps < _STEPS:
+        _attempted(pruner.step, network)
+        widths, steps = read_widths(network, space), steps + 1
     if not limits.admits(space.cost(widths)):
         raise BudgetError(
             f"magnitude pruning must reach the budget, {limits}; Torch-Pruning stopped at {space.cost(widths).macs:,} "
             f"MACs of {space.reference.macs:,}, keeping a channel of every layer at least: raise the budget"
         )
     return widths
+
+
+def _attempted(action: Callable[[], Any], network: nn.Module) -> Any:
+    """What a call of the package gives, without its warnings; whatever it raises is told as an error of ours."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return action()
+    except Exception as error:
+        raise ModelError(
+            f"magnitude pruning needs a network that Torch-Pruning can prune; {type(network).__name__} failed in it "
+            f"with {type(error).__name__}: {error}: take another baseline"
+        ) from error
+
+
+def _pruner(network: nn.Module, space: WidthSpace, example: torch.Tensor) -> Any:
+    import torch_pruning
+
+    for parameter in network.parameters():
+        parameter.requires_grad_(True)  # its tracing follows gradients
+    return torch_pruning.pruner.BasePruner(
+        network,
+        example,
+        importance=torch_pruning.importance.GroupMagnitudeImportance(p=2),
+        global_pruning=True,
+        pruning_ratio=_MOST,
+        max_pruning_ratio=_MOST,
+        iterative_steps=_STEPS,
+        ignored_layers=_held(network, space),
+    )
 
 
 def _held(network: nn.Module, space: WidthSpace) -> list[nn.Module]:
