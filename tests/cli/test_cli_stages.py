@@ -108,3 +108,19 @@ def test_help_reads_like_a_manual_page(command):
     assert outcome.exit_code == 0
     assert "Example" in outcome.output
     assert f"bcnet {command}" in outcome.output
+
+
+def test_a_baseline_by_one_command_and_from_another_run(trained, tmp_path):
+    options = [*SUBJECT, "--num-choices", "4", "--budget", "0.5", "--log", "lines"]
+    first = run("baseline", "uniform", *options, "--out", tmp_path / "uniform")
+    assert first.exit_code == 0, first.output
+    assert "All layers were narrowed alike." in first.output
+    networks = ["--networks", "2", "--short-epochs", "1"]
+    sharing = ["--take-from", tmp_path / "uniform", "--take-from", trained, "--out", tmp_path / "random"]
+    second = run("baseline", "random", *options, *networks, *sharing)
+    assert second.exit_code == 0, second.output
+    assert f"taken over from {tmp_path / 'uniform'}: original, Uniform" in second.output
+    assert "finished since" in run("status", tmp_path / "random").output
+    wrong = run("baseline", "Uniform", *options, "--out", tmp_path / "new")
+    assert (wrong.exit_code, (tmp_path / "new").exists()) == (2, False)
+    assert "is one of uniform, random, autoslim, magnitude, fastnas; got 'Uniform'" in wrong.stderr
