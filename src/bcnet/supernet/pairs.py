@@ -106,11 +106,7 @@ class Pairs:
         ]  # per group, (c + d,): False for LEFT's channels
 
         def slicing(name: str, tensor: torch.Tensor, _: object) -> torch.Tensor:
-            index, mask = self._places(name, tensor, sides)
-            if tensor.requires_grad and torch.is_grad_enabled():
-                paired: torch.Tensor = _Paired.apply(tensor, index, mask)  # type: ignore[no-untyped-call]
-                return paired
-            return _paired(tensor, index, mask)
+            return _paired(tensor, *self._places(name, tensor, sides))
 
         joint = tuple(c + d for c, d in zip(left, right, strict=True))
         with self._narrowing.applied(joint, Side.LEFT, slicing):
@@ -122,50 +118,30 @@ class Pairs:
     ) -> tuple[list[torch.Tensor | None], torch.Tensor | None]:
         """Where a tensor's elements come from (an index per dimension, None for all in order), and which stay."""
         index: list[torch.Tensor | None] = []
-        vectors: list[tuple[int, torch.Tensor]] = []
+        sided: list[int] = []
         for d, dim in enumerate(self._layouts[name]):
             if self._outputs.get(name) == d:
-                every = torch.arange(tensor.shape[d], device=tensor.device)
-                index.append(torch.cat([every, every]))
-                vectors.append((d, torch.arange(2 * len(every), device=tensor.device) >= len(every)))
+                index.append(torch.arange(tensor.shape[d], device=tensor.device).repeat(2))
+                sided.append(d)
             elif dim[0].group is None:
                 index.append(None)
             else:
                 index.append(_index(dim, sides, tensor.device))
-                vectors.append((d, torch.cat([sides[_group(s)].repeat_interleave(s.per_channel) for s in dim])))
-        if len(vectors) < 2:
+                sided.append(d)
+        if len(sided) < 2:
             return index, None
-        (d, first), (e, second) = vectors
-        shape = [1] * tensor.ndim
-        mask = first.view([*shape[:d], -1, *shape[d + 1 :]]) == second.view([*shape[:e], -1, *shape[e + 1 :]])
-        return index, mask
+        first, second = (self._sides_along(name, tensor, d, sides) for d in sided)
+        return index, first == second
 
-
-class _Paired(torch.autograd.Function):
-    """`_paired(parameter, index, mask)`, with the gradient accumulated in place into `parameter.grad`."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, parameter: torch.Tensor, index: list[torch.Tensor | None], mask: torch.Tensor | None
-    ) -> torch.Tensor:
-        """The parameter as a pair uses it."""
-        ctx.parameter, ctx.index, ctx.mask = parameter, index, mask
-        return _paired(parameter, index, mask)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, None, None]:
-        """Fold the gradient of doubled elements together and add it to the parameter's own."""
-        parameter = ctx.parameter
-        if ctx.mask is not None:
-            gradient = gradient * ctx.mask
-        for d, index in enumerate(ctx.index):
-            if index is not None:
-                shape = [*gradient.shape[:d], parameter.shape[d], *gradient.shape[d + 1 :]]
-                gradient = gradient.new_zeros(shape).index_add_(d, index, gradient)
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-        parameter.grad.add_(gradient)
-        return None, None, None
+    def _sides_along(
+        self, name: str, tensor: torch.Tensor, d: int, sides: Sequence[torch.Tensor]
+    ) -> torch.Tensor:  # (1, ..., elements, ..., 1)
+        """The path that each element of a dimension belongs to."""
+        if self._outputs.get(name) == d:
+            side = torch.arange(2 * tensor.shape[d], device=tensor.device) >= tensor.shape[d]
+        else:
+            side = torch.cat([sides[_group(s)].repeat_interleave(s.per_channel) for s in self._layouts[name][d]])
+        return side.view([-1 if e == d else 1 for e in range(tensor.ndim)])
 
 
 def _paired(tensor: torch.Tensor, index: list[torch.Tensor | None], mask: torch.Tensor | None) -> torch.Tensor:
@@ -212,13 +188,12 @@ def _group(segment: Segment) -> int:
 
 def _index(dim: Layout, sides: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor | None:
     """The elements of a searched dimension in the order of a pair; None where every element comes once."""
-    parts, offset, doubled = [], 0, False
-    for segment in dim:
-        part = torch.arange(offset, offset + segment.size, device=device)
-        twice = len(sides[_group(segment)]) * segment.per_channel > segment.size
-        parts += [part, part] if twice else [part]
-        doubled, offset = doubled or twice, offset + segment.size
-    return torch.cat(parts) if doubled else None
+    twice = [len(sides[_group(s)]) * s.per_channel > s.size for s in dim]
+    if not any(twice):
+        return None
+    sizes = [s.size for s in dim]
+    every = torch.split(torch.arange(sum(sizes), device=device), sizes)
+    return torch.cat([part for part, double in zip(every, twice, strict=True) for _ in range(1 + double)])
 
 
 def _half(output: Any, which: int) -> Any:
