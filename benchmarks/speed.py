@@ -61,8 +61,8 @@ FEW = Workload("resnet20", 32, 128)  # images to score by
 
 def cells() -> Iterator[Cell]:
     """What has a target comes first, then how it grows: other networks, batches, numbers of candidates."""
-    yield from of_network(RESNET20, Workload("resnet20", 32, 512), seconds=70)
-    yield from of_network(RESNET50, Workload("torchvision:resnet50", 224, 32), seconds=70)
+    yield from of_network(RESNET20, Workload("resnet20", 32, 2048), seconds=50)
+    yield from of_network(RESNET50, Workload("torchvision:resnet50", 224, 32), seconds=50)
     yield searched(FEW, 2000)
     yield Cell("peers", "resnet20", f"{speed_peers.HELD_OUT} digits of 16x16", lambda: speed_peers.figures(1, 4))
     for network in ("torchvision:resnet18", "torchvision:mobilenet_v2"):
@@ -86,12 +86,12 @@ def quick_cells() -> Iterator[Cell]:
 def of_network(work: Workload, scored: Workload, *, seconds: float) -> Iterator[Cell]:
     """Counting, steps and memory of one workload, scoring of another."""
     brief = Pace(0, 2, 2)
-    costed, least = (Pace(5), 5) if seconds else (brief, 2)
+    costed, least, remembered = (Pace(5), 5, 25) if seconds else (brief, 2, 3)
     yield Cell("counting", work.network, str(work), lambda: speed_counting.figures(work, costed))
     yield stepped(work, Pace(seconds, least))
     scoring = Pace(seconds / 2, least)
     yield Cell("scoring", scored.network, str(scored), lambda: speed_scoring.figures(scored, scoring))
-    yield Cell("memory", work.network, str(work), lambda: speed_memory.figures(work, 2 * least - 1))
+    yield Cell("memory", work.network, str(work), lambda: speed_memory.figures(work, remembered))
 
 
 def stepped(work: Workload, pace: Pace) -> Cell:

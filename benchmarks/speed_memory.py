@@ -36,8 +36,8 @@ def figures(work: Workload, steps: int) -> Iterator[Figure]:
 
 def peaks(work: Workload, kind: str, steps: int) -> np.ndarray:
     """Bytes held at most in each step, over what this process held before, after one step that does not count."""
-    variant = work.chosen
     let_torchvision_import()
+    variant = work.chosen
     torch.set_num_threads(1)
     work.images, work.labels, work.space  # noqa: B018 - made before the network
     before = _status("VmRSS")

@@ -1,7 +1,8 @@
 """Scoring a candidate: both of its paths, against plain inference of the two networks built from them.
 
 A path takes the statistics of the batch, as scoring must; a built network does so too in training mode, and has fixed
-ones in eval mode, which saves a pass over every feature map. Both rivals have met their shapes before they are timed.
+ones in eval mode, which saves a pass over every feature map. Both rivals have met their shapes before they are timed;
+ours has met others.
 """
 
 from __future__ import annotations
@@ -48,9 +49,11 @@ class Arms:
 
     def __call__(self, number: int) -> dict[str, tuple[Call, Call]]:
         """The things of a round."""
-        widths = self._work.space.sample(torch.Generator().manual_seed(20_000 + number))
+        widths, others = (
+            self._work.space.sample(torch.Generator().manual_seed(first + number)) for first in (20_000, 1_000_000)
+        )
         return {
-            OURS: (nothing, lambda: self._evaluator(widths)),
+            OURS: (lambda: self._evaluator(others), lambda: self._evaluator(widths)),
             AGAIN: (nothing, lambda: self._evaluator(widths)),
             SAME: (lambda: self._build(widths, fixed=False), self._infer),
             FIXED: (lambda: self._build(widths, fixed=True), self._infer),

@@ -8,7 +8,8 @@ Rivals, all timed in the same rounds on the same batch:
 - the full network, of our layout and precision and in whichever is its fastest;
 - a supernet that masks (`speed_masked`) in that fastest layout and precision, since its passes are full-width ones.
 
-Every step ends with an update of all weights it has gradients for.
+Every step ends with an update of all weights it has gradients for. Before it is timed each thing takes a step that is
+not, ours on other widths: so that it finds the memory of the process as in a training of its own.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from bcnet.train.step import Term
 
 OURS, AGAIN, STANDALONE, FULL, FASTEST = "ours", "ours again", "four standalone", "full", "fastest full"
 DRAWS = 2000
+OTHERS = 1_000_000  # numbers of steps on other widths
 WAYS: tuple[Way, ...] = ("feature maps", "scale and shift")
 
 
@@ -86,14 +88,14 @@ class Arms:
 
     def __call__(self, number: int) -> dict[str, tuple[Call, Call]]:
         """The things of a round."""
-        terms = self._work.terms(number)
+        terms, others = self._work.terms(number), self._work.terms(OTHERS + number)
         return {
-            OURS: (nothing, lambda: self._ours.take(terms)),
+            OURS: (lambda: self._ours.take(others), lambda: self._ours.take(terms)),
             AGAIN: (nothing, lambda: self._ours.take(terms)),
             STANDALONE: (lambda: self._build(terms), self._take_standalone),
-            FULL: (nothing, self._full.take),
-            FASTEST: (nothing, self._fastest.take),
-            **{way: (nothing, lambda steps=steps: steps.take(terms)) for way, steps in self._masked.items()},  # type: ignore[misc]
+            FULL: _twice(self._full.take),
+            FASTEST: _twice(self._fastest.take),
+            **{way: _twice(lambda steps=steps: steps.take(terms)) for way, steps in self._masked.items()},  # type: ignore[misc]
         }
 
     def _build(self, terms: Sequence[Term]) -> None:
@@ -104,6 +106,10 @@ class Arms:
     def _take_standalone(self) -> None:
         for steps in self._standalone:
             steps.take()
+
+
+def _twice(call: Call) -> tuple[Call, Call]:
+    return call, call
 
 
 def _steps_of(work: Workload, network: nn.Module, variant: Variant) -> Steps:
