@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from paper_networks import SCALES
+
 Row = Mapping[str, str]
 _COLOURS = {
     "original": "black",
@@ -89,22 +91,28 @@ def more_effort(rows: Sequence[Row], file: Path) -> None:
 
 
 def scores(rows: Sequence[Row], file: Path) -> None:
-    """Histogram of the scores of all candidates (Fig. 3)."""
+    """Histogram of the scores of all candidates, and of the first generation alone (Fig. 3)."""
 
-    def draw(axis: Any, rows: Sequence[Row]) -> None:
-        found = {r["searcher"]: [] for r in rows}
-        for row in rows:
-            found[row["searcher"]] += [float(score) for score in row["scores"].split()]
-        low, high = (end(end(values) for values in found.values()) for end in (min, max))
-        for searcher, values in found.items():
-            label, colour = _SEARCHERS[searcher]
-            mean = sum(values) / len(values)
-            axis.hist(values, bins=30, range=(low, high), alpha=0.5, color=colour, label=f"{label}, mean {mean:.2f}")
-            axis.axvline(mean, color=colour, linestyle=":")
-        axis.set(xlabel="score on the supernet (validation top-1, %)", ylabel="candidates")
-        axis.legend(fontsize="small")
+    def draw_first(share: float, title: str) -> Callable[[Any, Sequence[Row]], None]:
+        def draw(axis: Any, rows: Sequence[Row]) -> None:
+            found = {r["searcher"]: [] for r in rows}
+            for row in rows:
+                listed = [float(score) for score in row["scores"].split()]
+                found[row["searcher"]] += listed[: round(share * len(listed))]
+            low, high = (end(end(values) for values in found.values()) for end in (min, max))
+            for searcher, values in found.items():
+                label, colour = _SEARCHERS[searcher]
+                mean = sum(values) / len(values)
+                text = f"{label}, mean {mean:.2f}"
+                axis.hist(values, bins=30, range=(low, high), alpha=0.5, color=colour, label=text)
+                axis.axvline(mean, color=colour, linestyle=":")
+            axis.set(xlabel="score on the supernet (validation top-1, %)", ylabel=title)
+            axis.legend(fontsize="small", loc="upper left")
 
-    _panels(rows, file, draw)
+        return draw
+
+    generations = SCALES[rows[0]["scale"]].generations
+    _panels(rows, file, draw_first(1, "all candidates"), draw_first(1 / generations, "candidates of generation 1"))
 
 
 def group_sizes(rows: Sequence[Row], file: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import fcntl
+import functools
 import io
 import os
 import platform
@@ -16,9 +17,17 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def provenance() -> dict[str, str]:
     """Commit and hardware, as columns of every row."""
+    return {"commit": _commit(), "cpu": _cpu(), "cores": str(os.cpu_count())}
+
+
+@functools.cache
+def _commit() -> str:
+    """That of the code that runs: a checkout may move on meanwhile."""
     git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
-    return {"commit": commit, "cpu": _cpu(), "cores": str(os.cpu_count())}
+    return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+
+
+_commit()  # before anything can change
 
 
 def _cpu() -> str:
