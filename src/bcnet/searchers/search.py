@@ -45,8 +45,7 @@ class Searcher(ABC):
 
         All randomness comes from `problem.seed`. A candidate met before gets its known score again, at no cost. The
         generator is closed, with the scores of its last list withheld, where the limit falls inside a list. A searcher
-        that knows what its next candidates have to beat yields a `Contest`; for no other list are candidates stopped
-        early.
+        that can say whom it would retain yields a `Contest`; of no other list are candidates stopped early.
         """
 
 
