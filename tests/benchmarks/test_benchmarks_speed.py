@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from speed_masked import MaskedTrainee
+from speed_table import PAGE, STEP_20, newest, page, results, tables
 from speed_turns import Figure, Pace, Turns, in_turns
 from speed_workloads import VARIANTS, Steps, Workload
 
@@ -82,3 +83,34 @@ def test_the_quick_benchmark_runs_once(tmp_path):
         rows = list(csv.DictReader(file))
     assert [row["section"] for row in rows if row["figure"] == "end of cell"] == SECTIONS
     assert all(float(row["value"]) > 0 for row in rows)
+
+
+def row(**changes):
+    network, configuration = STEP_20
+    values = {
+        "section": "steps",
+        "network": network,
+        "configuration": configuration,
+        "figure": "step / four standalone",
+    }
+    measured = {"value": "0.9", "low": "0.8", "high": "1.2", "unit": "ratio", "rounds": "5", "threads": "1"}
+    return values | measured | {"waiting": "0.25"} | changes
+
+
+def test_the_newest_row_of_a_figure_counts():
+    rows = [row(value="2"), row(threads="2"), row(value="0.5")]
+    assert newest(rows) == [row(value="0.5"), row(threads="2")]
+
+
+@pytest.mark.parametrize(("value", "met"), [("0.9", "yes"), ("1", "yes"), ("1.01", "no")])
+def test_the_table_says_which_targets_are_met(value, met):
+    first, second = tables([row(value=value), row(figure="tracing", value="1500", unit="s", rounds="1")]).split("\n\n")
+    *_, line = first.splitlines()
+    shown = f"{float(value):.3g} (0.8 to 1.2)"
+    assert line == f"| resnet20: step / four standalone | {STEP_20[1]} | {shown} | at most 1 | {met} | 1 | 25 % |"
+    assert second.splitlines()[-1] == f"| resnet20: tracing | {STEP_20[1]} | 1,500 s | 1 | 25 % |"
+
+
+def test_the_docs_show_the_figures_of_the_file():
+    text = PAGE.read_text()
+    assert page(text, results()) == text
