@@ -138,10 +138,9 @@ class Evaluations(Target):
         self.space, self.database = toy_space(4), self.folder / "evaluations.sqlite"
         rng = np.random.default_rng(0)
         with self._store() as store:
-            for _ in range(60):
-                widths = tuple(int(rng.choice(group.choices)) for group in self.space.groups)
-                if widths not in store.scores():
-                    store.add(Candidate(widths, float(rng.random()), self.space.cost(widths)))
+            drawn = [tuple(int(rng.choice(group.choices)) for group in self.space.groups) for _ in range(60)]
+            for widths in dict.fromkeys(drawn):
+                store.add(Candidate(widths, float(rng.random()), self.space.cost(widths)))
 
     def _store(self) -> EvaluationStore:
         return EvaluationStore(self.database, self.space, "weights")
