@@ -44,7 +44,7 @@ class Size:
     model: str = "resnet20"
     pixels: int = 32
     batch: int = 128
-    steps: int = 4
+    steps: int = 16
     population: int = 40
     generations: int = 2
     images: int = 128
