@@ -7,21 +7,36 @@ from typing import Annotated, Any
 
 import typer
 
-from bcnet.cli.carry_out import Log, WithTensorBoard, carry_out
-from bcnet.cli.common import (
-    MACHINE,
+from bcnet.cli.carry_out import carry_out, carry_to_the_end
+from bcnet.cli.endings import guarded
+from bcnet.cli.options import (
     SEARCH,
     TRAINING,
+    CheckpointSeconds,
+    Data,
+    Device,
+    Epochs,
     Ignore,
     ImageSize,
+    Log,
     MinRatio,
+    Model,
     MultipleOf,
+    NewOut,
     NumChoices,
     Only,
+    Out,
+    Precision,
+    RecipeName,
+    Run,
+    Searcher,
+    Seed,
+    Set,
     SupernetWidth,
     TakeFrom,
+    Threads,
+    WithTensorBoard,
 )
-from bcnet.cli.endings import guarded
 
 TRAIN_HELP = """
 Train the supernet of MODEL and learn the prior; the first part of `bcnet search`.
@@ -66,31 +81,15 @@ Examples:
   bcnet retrain --model vgg19 --data cifar10 --widths published:0.5x --out runs/published
 """
 
-Run = Annotated[Path, typer.Argument(help="Run directory.")]
-Model = Annotated[str, typer.Option(help="Name, torchvision:NAME, timm:NAME or package.module:factory.")]
-Data = Annotated[str, typer.Option(help="Data set: digits, cifar10, parquet:PATH, imagefolder:PATH, ...")]
-RecipeName = Annotated[
-    str | None, typer.Option(help="Recipe name or YAML file (default: by model and data).", rich_help_panel=TRAINING)
-]
-Epochs = Annotated[int | None, typer.Option(help="Of the training.", rich_help_panel=TRAINING)]
-Set = Annotated[
-    list[str] | None, typer.Option("--set", help="key=value in the recipe; repeatable.", rich_help_panel=TRAINING)
-]
-Threads = Annotated[int | None, typer.Option(help="CPU threads (default: torch's).", rich_help_panel=MACHINE)]
-Precision = Annotated[str | None, typer.Option(help="auto, fp32, bf16 or fp16.", rich_help_panel=MACHINE)]
-Device = Annotated[str | None, typer.Option(help="cpu or cuda (default: the best).", rich_help_panel=MACHINE)]
-NewOut = Annotated[Path | None, typer.Option(help="Directory of the new run, where a setting is another.")]
-CheckpointSeconds = Annotated[float, typer.Option(help="Most training to lose when killed.", rich_help_panel=MACHINE)]
-
 
 @guarded
 def train(
     model: Model,
     data: Data,
-    out: Annotated[Path, typer.Option(help="Run directory, new or to go on with.")],
+    out: Out,
     budget: Annotated[str, typer.Option(help="Of the prior: a ratio of the original's MACs, or a count.")] = "0.5",
     params_budget: Annotated[str | None, typer.Option(help="Most parameters as well: a ratio or a count.")] = None,
-    seed: Annotated[int, typer.Option(help="Of every random draw.")] = 0,
+    seed: Seed = 0,
     image_size: ImageSize = None,
     recipe: RecipeName = None,
     epochs: Epochs = None,
@@ -115,10 +114,8 @@ def train(
     from bcnet.cli import parse
     from bcnet.cli.show import show_supernet, supernet_document
     from bcnet.report import train_supernet
-    from bcnet.space import Budget
 
-    parameters = None if params_budget is None else parse.limit(params_budget, "--params-budget")
-    limits = Budget(macs=parse.limit(budget), params=parameters)
+    limits = parse.budget(budget, params_budget)
     changes = parse.recipe_changes(set_, epochs, precision)
     carry_out(
         lambda reporter: train_supernet(
@@ -160,10 +157,7 @@ def evolve(
     population: Annotated[int | None, typer.Option(help="Candidates per generation.", rich_help_panel=SEARCH)] = None,
     generations: Annotated[int | None, typer.Option(help="Generations.", rich_help_panel=SEARCH)] = None,
     score: Annotated[str | None, typer.Option(help="accuracy or loss.", rich_help_panel=SEARCH)] = None,
-    searcher: Annotated[
-        str | None,
-        typer.Option(help="evolution, evolution-without-prior, greedy, prior-only or random.", rich_help_panel=SEARCH),
-    ] = None,
+    searcher: Searcher = None,
     early_stop: Annotated[
         str | None, typer.Option(help="As in `bcnet search`: auto, on or off.", rich_help_panel=SEARCH)
     ] = None,
@@ -178,14 +172,9 @@ def evolve(
     from bcnet.cli import parse
     from bcnet.cli.show import found_document, show_found
     from bcnet.report import evolve as run_evolve
-    from bcnet.space import Budget
 
-    limits = None
-    if budget is not None or params_budget is not None:
-        limits = Budget(
-            macs=None if budget is None else parse.limit(budget),
-            params=None if params_budget is None else parse.limit(params_budget, "--params-budget"),
-        )
+    another = budget is not None or params_budget is not None
+    limits = parse.budget(budget, params_budget) if another else None
     settings: dict[str, Any] = {"population": population, "generations": generations, "score": score}
     settings |= {"searcher": searcher, "early_stop": early_stop}
     given = {key: value for key, value in settings.items() if value is not None}
@@ -235,36 +224,30 @@ def retrain(
 ) -> None:
     """Train networks from scratch; the help is `RETRAIN_HELP`."""
     from bcnet.cli import parse
-    from bcnet.cli.show import show_result
     from bcnet.pipeline import retrain as run_retrain
-    from bcnet.report import finish
 
-    place = out or run
+    place = out or run or Path()
     changes = parse.recipe_changes(set_, epochs, precision)
     settings: dict[str, Any] = {"threads": threads, "device": device}
     given = {key: value for key, value in settings.items() if value is not None}
-    carry_out(
-        lambda reporter: finish(
-            run_retrain(
-                run,
-                run_dir=out,
-                widths=widths,
-                seed=seed,
-                recipe=recipe,
-                changes=changes,
-                model=model,
-                data=data,
-                image_size=image_size,
-                final_from=final_from,
-                take_from=tuple(take_from or ()),
-                reporter=reporter,
-                checkpoint_seconds=checkpoint_seconds,
-                **given,
-            )
+    carry_to_the_end(
+        lambda reporter: run_retrain(
+            run,
+            run_dir=out,
+            widths=widths,
+            seed=seed,
+            recipe=recipe,
+            changes=changes,
+            model=model,
+            data=data,
+            image_size=image_size,
+            final_from=final_from,
+            take_from=tuple(take_from or ()),
+            reporter=reporter,
+            checkpoint_seconds=checkpoint_seconds,
+            **given,
         ),
-        lambda console, outcome: show_result(console, outcome.result, str(place)),
-        lambda outcome: dict(outcome.result),
-        out=place or Path(),
+        out=place,
         log=log,
         tensorboard=tensorboard,
     )

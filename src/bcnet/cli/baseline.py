@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from bcnet.cli.again import CheckpointSeconds, Data, Device, Epochs, Model, Precision, RecipeName, Set, Threads
-from bcnet.cli.carry_out import Log, WithTensorBoard, carry_out
-from bcnet.cli.common import (
+from bcnet.cli.carry_out import carry_to_the_end
+from bcnet.cli.endings import guarded
+from bcnet.cli.options import (
     SEARCH,
     TRAINING,
+    CheckpointSeconds,
+    Data,
+    Device,
+    Epochs,
     Ignore,
     ImageSize,
+    Log,
+    MacsBudget,
     MinRatio,
+    Model,
     MultipleOf,
     NumChoices,
     Only,
+    Out,
+    Precision,
+    RecipeName,
+    Seed,
+    Set,
     SupernetWidth,
     TakeFrom,
+    Threads,
+    WithTensorBoard,
 )
-from bcnet.cli.endings import guarded
 
 HELP = """
 Find widths of MODEL under a budget by another method than BCNet's, train that network, and compare it.
@@ -46,12 +58,10 @@ def baseline(
     name: Annotated[str, typer.Argument(help="uniform, random, autoslim, magnitude or fastnas.")],
     model: Model,
     data: Data,
-    out: Annotated[Path, typer.Option(help="Run directory, new or to go on with.")],
-    budget: Annotated[
-        str | None, typer.Option(help="Most MACs: a ratio of the original (0.5) or a count (150M).")
-    ] = None,
+    out: Out,
+    budget: MacsBudget = None,
     params_budget: Annotated[str | None, typer.Option(help="Most parameters: a ratio or a count.")] = None,
-    seed: Annotated[int, typer.Option(help="Of every random draw.")] = 0,
+    seed: Seed = 0,
     take_from: TakeFrom = None,
     image_size: ImageSize = None,
     recipe: RecipeName = None,
@@ -78,9 +88,7 @@ def baseline(
 ) -> None:
     """Run a baseline; the help is `HELP`."""
     from bcnet.cli import parse
-    from bcnet.cli.show import show_result
     from bcnet.pipeline import baseline as run_baseline
-    from bcnet.report import finish
 
     arguments: dict[str, Any] = {
         "budget": parse.budget(budget, params_budget),
@@ -104,12 +112,10 @@ def baseline(
         "threads": threads,
         "device": device,
     }
-    carry_out(
-        lambda reporter: finish(
-            run_baseline(name, model, data, reporter=reporter, checkpoint_seconds=checkpoint_seconds, **arguments)
+    carry_to_the_end(
+        lambda reporter: run_baseline(
+            name, model, data, reporter=reporter, checkpoint_seconds=checkpoint_seconds, **arguments
         ),
-        lambda console, outcome: show_result(console, outcome.result, str(out)),
-        lambda outcome: dict(outcome.result),
         out=out,
         log=log,
         tensorboard=tensorboard,

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-import typer
 from rich.console import Console
 
-from bcnet.cli.common import MACHINE
 from bcnet.cli.endings import stoppable
 from bcnet.errors import BCNetError
 
 _T = TypeVar("_T")
-Log = Annotated[
-    str, typer.Option(help="Progress: auto, bars, lines, json (a line an event) or quiet.", rich_help_panel=MACHINE)
-]
-WithTensorBoard = Annotated[
-    bool, typer.Option("--tensorboard", help="Write scalars to OUT/tensorboard.", rich_help_panel=MACHINE)
-]
+
+
+class _Finished(Protocol):
+    @property
+    def run_dir(self) -> Path: ...
+
+    @property
+    def result(self) -> Mapping[str, Any]: ...
+
+
+_Outcome = TypeVar("_Outcome", bound=_Finished)
 
 
 def carry_out(
@@ -50,3 +53,18 @@ def carry_out(
         shown.tell("result", run=str(out), result=document(outcome))
     elif log != "quiet":
         show(console, outcome)
+
+
+def carry_to_the_end(course: Callable[[Any], _Outcome], *, out: Path, log: str, tensorboard: bool) -> None:
+    """Run `course(reporter)`, which ends with trained networks; report on them and show how they compare."""
+    from bcnet.cli.show import show_result
+    from bcnet.report import finish
+
+    carry_out(
+        lambda reporter: finish(course(reporter)),
+        lambda console, outcome: show_result(console, outcome.result, str(out)),
+        lambda outcome: dict(outcome.result),
+        out=out,
+        log=log,
+        tensorboard=tensorboard,
+    )

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bcnet.cli.common import guarded
+from bcnet.cli.endings import guarded
 
 EXPORT_HELP = """
 Write the network that RUN found in another format, checked there against PyTorch, with a model card.

@@ -1,0 +1,91 @@
+"""`bcnet profile`: what can be searched in a model, and what it costs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from bcnet.cli.endings import guarded, refuse
+from bcnet.cli.options import (
+    Ignore,
+    ImageSize,
+    MinRatio,
+    MultipleOf,
+    NumChoices,
+    Only,
+)
+
+HELP = """
+Show what can be searched in MODEL: width groups, their choices, costs, and what is held at full width and why.
+
+Examples:
+
+  bcnet profile vgg19
+
+  bcnet profile resnet_digits --widths 8,12,12,16,16,24
+
+  bcnet profile vgg19 --widths published:0.5x
+
+  bcnet profile torchvision:mobilenet_v2 --num-choices 10 --multiple-of 8
+
+  bcnet profile mymodels:make_network     (make_network in mymodels.py, in the current folder)
+"""
+
+
+@guarded
+def profile(
+    model: Annotated[
+        str | None, typer.Argument(help="Name, torchvision:NAME, timm:NAME or package.module:factory.")
+    ] = None,
+    widths: Annotated[
+        str | None, typer.Option(help="What would they cost? Numbers, a file, a run, or published:VARIANT.")
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="List the names of models, data sets and recipes.")] = False,
+    classes: Annotated[int | None, typer.Option(help="Number of classes (default: the model's usual one).")] = None,
+    image_size: ImageSize = None,
+    num_choices: NumChoices = 20,
+    min_ratio: MinRatio = 0.0,
+    multiple_of: MultipleOf = 1,
+    ignore: Ignore = None,
+    only: Only = None,
+) -> None:
+    """Show a width space; the help is `HELP`."""
+    from bcnet.cli.show import show_space
+    from bcnet.pipeline import resolve_widths
+
+    if list_:
+        _list_names()
+        return
+    if model is None:
+        refuse("give a MODEL, for instance `bcnet profile vgg19`; --list shows the names")
+    wishes = {
+        "num_choices": num_choices,
+        "min_ratio": min_ratio,
+        "multiple_of": multiple_of,
+        "ignore": ignore or (),
+        "only": only or (),
+    }
+    space, network = _trace(model, classes, image_size, wishes)
+    chosen = None if widths is None else resolve_widths(widths, space, network, model)
+    show_space(Console(), space, model, chosen)
+
+
+def _trace(model: str, classes: int | None, image_size: int | None, wishes: dict[str, Any]) -> Any:
+    import torch
+
+    from bcnet.models import create
+    from bcnet.space import WidthSpace
+
+    spec = create(model, classes, image_size=image_size)
+    network = spec.build()
+    return WidthSpace.trace(network, torch.zeros(2, *spec.input_size), **wishes), network
+
+
+def _list_names() -> None:
+    from bcnet import data, models
+    from bcnet.train import recipe_names
+
+    for title, names in (("models", models.NAMES), ("data sets", data.NAMES), ("recipes", recipe_names())):
+        typer.echo(f"{title}: {', '.join(names)}")
