@@ -2,11 +2,14 @@
 
     torchrun --nproc-per-node 2 benchmarks/scaling.py
 
-Runs with one process and with all alternate within one start, so that both meet the same machine: while the first
-process works alone, the others wait without computing. A row of `results/scaling.csv` gives the median over all runs
-and the speed-up against one process. `waiting` is the share of the time that a process was ready to compute and had no
-core (the kernel's run-queue delay): above 0 other work was on the machine, and the speed-up is lower than on one of its
-own. `undisturbed_speedup` takes that time off each run before the medians are compared.
+Three kinds of runs take turns within one start, so that all meet the same machine: one process alone, while the
+others wait without computing; all together; and all apart, each on a share of the work at the same time as the
+others, but without a word to them. A row of `results/scaling.csv` gives the median over the runs together and the
+speed-up against one process. `ceiling` is that of the runs apart: the most that this machine, whose cores share
+caches and the way to memory, gives to work divided among them. `waiting` is the share of the time that a process was
+ready to compute and had no core (the kernel's run-queue delay): above 0 other work was on the machine, and the speed-
+up is lower than on one of its own. `undisturbed_speedup` takes that time off each run before the medians are
+compared.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ import torch
 from bcnet.data import Augmentation, DataSet, TrainingBatches, fixed_batches
 from bcnet.distributed import World, joined
 from bcnet.models import create
+from bcnet.pipeline.allocator import keep_memory
 from bcnet.searchers import EvaluationStore, Evolution, SupernetEvaluator, search_widths
 from bcnet.space import Budget, WidthSpace
 from bcnet.supernet import Supernet
@@ -52,6 +56,7 @@ class Size:
 
 
 QUICK = Size("resnet_digits", 8, 32, 3, 4, 2, 64, 1)
+ALONE, TOGETHER, APART = "alone", "together", "apart"
 
 
 @dataclass(frozen=True)
@@ -93,27 +98,30 @@ class Work:
         model = create(size.model, 10, in_channels=3, image_size=size.pixels).build()
         self.space = WidthSpace.trace(model, data.normaliser(pixels[:2]))
         self.supernet = Supernet(model.to(memory_format=torch.channels_last), self.space)
-        training = data.train.subset(range(size.batch * size.steps))
-        self.batches = TrainingBatches(training, size.batch, data.normaliser, data.augmentation)
+        self.data = data
         scoring = data.train.subset(range(size.batch * size.steps, count))
         self.score = SupernetEvaluator(self.supernet, fixed_batches(scoring, size.images, data.normaliser))
 
-    def train(self, world: World, run: int) -> Timed:
-        """Some steps with the same widths whatever the world, after one that is not counted."""
-        recipe = Recipe(lr=0.01, batch_size=self.size.batch, epochs=2, precision="fp32")
+    def train(self, world: World, run: int, share: int = 1) -> Timed:
+        """Some steps on a `share`-th of the batch with the same widths whatever the world, after one not counted."""
+        batch = self.size.batch // share
+        images = self.data.train.subset(range(batch * self.size.steps))
         watches: list[Stopwatch] = []
         train(
             SupernetTrainee(self.supernet, Complementary()),
-            self.batches,
-            recipe,
+            TrainingBatches(images, batch, self.data.normaliser, self.data.augmentation),
+            Recipe(lr=0.01, batch_size=batch, epochs=2, precision="fp32"),
             seed=run,
             on_step=lambda progress: watches.append(Stopwatch()) if progress.step == 1 else None,
             world=world,
         )
         return _timed(world, watches[0], 2 * self.size.steps - 1)
 
-    def search(self, world: World, run: int) -> Timed:
-        """An evolution at half the multiply-adds, stored by the lead as in a real search."""
+    def search(self, world: World, run: int, share: int = 1) -> Timed:
+        """An evolution at half the multiply-adds, stored by the lead as in a real search.
+
+        Apart from others each process scores all candidates: one takes a `share`-th of the time for the common work.
+        """
         with TemporaryDirectory() as folder:
             path = Path(folder) / "evaluations.sqlite" if world.leads else ":memory:"
             with EvaluationStore(path, self.space) as store:
@@ -127,7 +135,7 @@ class Work:
                     store=store,
                     mapper=world.map,
                 )
-                return _timed(world, watch, len(found.evaluations))
+                return _timed(world, watch, share * len(found.evaluations))
 
 
 def _timed(world: World, watch: Stopwatch, units: int) -> Timed:
@@ -135,42 +143,48 @@ def _timed(world: World, watch: Stopwatch, units: int) -> Timed:
     return Timed(wall / units, delayed / units)
 
 
-def alternated(work: Callable[[World, int], Timed], world: World, rounds: int) -> Iterator[tuple[int, Timed]]:
-    """Runs of the first process alone and of all, in turns; each round the other way about."""
+def alternated(work: Callable[[World, int, int], Timed], world: World, rounds: int) -> Iterator[tuple[str, Timed]]:
+    """Runs of the three kinds in turns, each round beginning with the next kind."""
+    kinds = (ALONE, TOGETHER, APART)
     for run in range(rounds):
-        for together in (run % 2 == 0, run % 2 == 1):
-            if together:
-                yield world.size, work(world, run)
+        for turn in range(len(kinds)):
+            kind = kinds[(run + turn) % len(kinds)]
+            if kind == TOGETHER:
+                yield kind, work(world, run, 1)
+            elif kind == ALONE:
+                yield kind, Timed(**world.on_lead(lambda run=run: vars(work(World(), run, 1))))  # type: ignore[misc]
             else:
-                alone = world.on_lead(lambda run=run: vars(work(World(), run)))  # type: ignore[misc]
-                yield 1, Timed(**alone)
+                world.gathered(None)  # all begin at the same time
+                every = world.gathered(vars(work(World(), run, world.size)))
+                yield kind, max((Timed(**timed) for timed in every), key=lambda timed: timed.seconds)
 
 
-def rows(name: str, unit: str, world: World, runs: list[tuple[int, Timed]], size: Size) -> Iterator[dict[str, object]]:
-    """The medians of both kinds of runs, as rows."""
+def rows(name: str, unit: str, world: World, runs: list[tuple[str, Timed]], size: Size) -> Iterator[dict[str, object]]:
+    """The medians of one process and of all together, as rows."""
     median = {
-        count: {
-            "seconds": statistics.median(t.seconds for of, t in runs if of == count),
-            "undisturbed": statistics.median(t.seconds - t.delayed for of, t in runs if of == count),
-            "waiting": statistics.median(t.delayed / t.seconds for of, t in runs if of == count),
+        kind: {
+            "seconds": statistics.median(t.seconds for of, t in runs if of == kind),
+            "undisturbed": statistics.median(t.seconds - t.delayed for of, t in runs if of == kind),
+            "waiting": statistics.median(t.delayed / t.seconds for of, t in runs if of == kind),
         }
-        for count in sorted({count for count, _ in runs})
+        for kind in (ALONE, TOGETHER, APART)
     }
-    for count, of_count in median.items():
-        seconds = [timed.seconds for of, timed in runs if of == count]
+    for kind, count in ((ALONE, 1), (TOGETHER, world.size)):
+        of_kind, seconds = median[kind], [timed.seconds for of, timed in runs if of == kind]
         yield {
             "benchmark": name,
             "configuration": f"{size.model} {size.pixels}x{size.pixels}, batch {size.batch}, {size.images} to score by",
             "processes": count,
             "threads": torch.get_num_threads(),
             "unit": unit,
-            "seconds": round(of_count["seconds"], 4),
+            "seconds": round(of_kind["seconds"], 4),
             "fastest": round(min(seconds), 4),
             "slowest": round(max(seconds), 4),
             "runs": len(seconds),
-            "speedup": round(median[1]["seconds"] / of_count["seconds"], 3),
-            "waiting": round(of_count["waiting"], 3),
-            "undisturbed_speedup": round(median[1]["undisturbed"] / of_count["undisturbed"], 3),
+            "speedup": round(median[ALONE]["seconds"] / of_kind["seconds"], 3),
+            "ceiling": 1.0 if kind == ALONE else round(median[ALONE]["seconds"] / median[APART]["seconds"], 3),
+            "waiting": round(of_kind["waiting"], 3),
+            "undisturbed_speedup": round(median[ALONE]["undisturbed"] / of_kind["undisturbed"], 3),
             "load": round(os.getloadavg()[0], 2),
             "seed": 0,
             "torch": torch.__version__,
@@ -184,6 +198,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tiny network, one run of each: whether it works")
     parser.add_argument("--out", type=Path, default=RESULTS, help="CSV to append to")
     options = parser.parse_args()
+    keep_memory()  # as the command line does
     torch.set_num_threads(1)
     size = QUICK if options.quick else Size()
     work = Work(size)
