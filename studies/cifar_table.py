@@ -1,4 +1,4 @@
-"""The paper's main comparison, as far as a small machine gets: ResNet-20 on CIFAR-10 halved to 16 x 16 pixels.
+"""The paper's main comparison, as far as a small machine gets: a quarter of VGG19 on CIFAR-10 halved to 16 x 16 pixels.
 
 Uniform, Random, AutoSlim, magnitude pruning, FastNAS, ours without the prior and ours, at 0.5 and 0.25 of the
 multiply-adds, trained from scratch by one recipe with one seed and order of images; those with a supernet also
@@ -8,7 +8,7 @@ What can be shared fairly is: per seed the original, per budget the Uniform netw
 of ours, with and without the prior. AutoSlim's supernet trains one path a step where ours trains four, and gets four
 times the epochs. A cell is one `bcnet` command in a directory of its own: stopped, it goes on where it was,
 finished, its row is in the CSV and it is never computed again. A cell that fails is reported with its log, and the
-others go on.
+others go on. Commands for different seeds (`--first-seed`, `--seeds`) may run side by side.
 
     python studies/cifar_table.py [--quick] [--seeds 3] [--supernet-epochs 8] [--epochs 10] [--threads 1]
 
@@ -44,25 +44,30 @@ _PATHS = 4  # of a step of our supernet
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is trained and searched; the same for every cell of a table. `lr` is the recipe's for one network."""
+    """How much is trained and searched; the same for every cell of a table. `lr` is the recipe's for one network.
 
-    model: str = "resnet20"
+    `min_ratio` bounds the space of every method: sixteen layers in a row, each drawn down to a twentieth, would make
+    nearly every path of a supernet one with a bottleneck of a channel or two.
+    """
+
+    model: str = "vgg19_quarter"
     image_size: int = 16
+    min_ratio: float = 0.2
     supernet_epochs: int = 8
     epochs: int = 10
-    candidates: int = 400
+    candidates: int = 240
     random_networks: int = 20
-    random_epochs: int = 2
+    random_epochs: int = 1
 
     def __str__(self) -> str:
         return (
-            f"{self.model} at {self.image_size}x{self.image_size}, supernet {self.supernet_epochs} epochs, "
-            f"{self.candidates} candidates, random {self.random_networks} x {self.random_epochs} epochs, "
-            f"networks {self.epochs} epochs"
+            f"{self.model} at {self.image_size}x{self.image_size}, ratios from {self.min_ratio}, "
+            f"supernet {self.supernet_epochs} epochs, {self.candidates} candidates, "
+            f"random {self.random_networks} x {self.random_epochs} epochs, networks {self.epochs} epochs"
         )
 
 
-QUICK = Effort("resnet_digits", 8, 1, 1, 4, 2, 1)
+QUICK = Effort("resnet_digits", 8, 0.0, 1, 1, 4, 2, 1)
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,7 @@ class Table:
     """The cells of some seeds, where their runs are, and what the commands need to know."""
 
     effort: Effort
-    seeds: int
+    seeds: range
     budgets: tuple[str, ...]
     methods: tuple[str, ...]
     data: str
@@ -104,11 +109,12 @@ class Table:
     device: str
 
     def cells(self) -> Iterator[Cell]:
-        """In the order in which they are of most use: seed by seed, what others share first."""
-        for seed in range(self.seeds):
+        """In the order in which they are of most use: from scratch, seed by seed, what others share first."""
+        for seed in self.seeds:
             yield self._cell("original", "1", Run(seed, self.budgets[0], "uniform"), "original")
             for method in self.methods:
                 yield from (self._cell(method, budget, Run(seed, budget, method)) for budget in self.budgets)
+        for seed in self.seeds:
             for method in (m for m in self.methods if m in WITH_SUPERNET):
                 tuned = [Run(seed, budget, method, "supernet") for budget in self.budgets]
                 yield from (self._cell(method, run.budget, run) for run in tuned)
@@ -176,6 +182,7 @@ class Table:
             *self._method(run.method),
             *("--model", effort.model, "--data", self.data, "--image-size", str(effort.image_size)),
             *("--budget", run.budget, "--seed", str(run.seed), "--recipe", "resnet-cifar10"),
+            *("--min-ratio", str(effort.min_ratio)),
             *("--epochs", str(effort.epochs), "--supernet-epochs", str(epochs)),
             *("--threads", str(self.threads), "--device", self.device, "--out", str(self.folder(run))),
             *self._from(run),
@@ -204,7 +211,9 @@ def _environment() -> dict[str, str]:
 
 def main(
     quick: Annotated[bool, typer.Option("--quick", help="Uniform and ours on digits; writes quick_*.")] = False,
-    seeds: Annotated[int, typer.Option(help="0 up to this.")] = 3,
+    seeds: Annotated[int, typer.Option(help="How many.")] = 3,
+    first_seed: Annotated[int, typer.Option(help="They count from here.")] = 0,
+    skip: Annotated[list[str] | None, typer.Option(help="A method to leave out; repeatable.")] = None,
     supernet_epochs: Annotated[int, typer.Option(help="Of our supernet.")] = Effort.supernet_epochs,
     epochs: Annotated[int, typer.Option(help="Of every final network.")] = Effort.epochs,
     data: Annotated[str, typer.Option(help="As `bcnet search --data` takes it.")] = DATA,
@@ -215,11 +224,12 @@ def main(
 ) -> None:
     """Compute all cells that are not finished, and sum up."""
     effort, budgets = Effort(supernet_epochs=supernet_epochs, epochs=epochs), BUDGETS
-    methods = tuple(m for m in METHODS if find_spec(NEEDS.get(m, "bcnet")) is not None)
+    methods = tuple(m for m in METHODS if m not in (skip or ()) and find_spec(NEEDS.get(m, "bcnet")) is not None)
     if quick:
         effort, seeds, budgets, methods = QUICK, 1, BUDGETS[:1], METHODS[:2]
         data, out = "digits", out.with_name(f"quick_{out.name}")
-    table, failed = Table(effort, seeds, budgets, methods, data, runs, threads, device), []
+    wanted, failed = range(first_seed, first_seed + seeds), []
+    table = Table(effort, wanted, budgets, methods, data, runs, threads, device)
     for cell in table.cells():
         failed += run_cells([cell], out, runs)
         if out.exists():

@@ -38,6 +38,7 @@ def _torchvision(name: str) -> Callable[[], nn.Module]:
 
 PAPER = {
     "vgg19": Known(16, 398.1, 20.04, bcnet.models.vgg19),
+    "vgg19_quarter": Known(16, 25.2, 1.26, bcnet.models.vgg19_quarter),
     "resnet20": Known(12, 40.8, 0.27, bcnet.models.resnet20),
     "mobilenetv2": Known(25, 296.5, 2.24, bcnet.models.mobilenetv2),
     "resnet18": Known(12, 1814.0, 11.69, _torchvision("resnet18"), 224, 64),

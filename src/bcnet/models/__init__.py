@@ -5,7 +5,7 @@ from bcnet.models.channel_bench import channel_bench_mobilenet, channel_bench_re
 from bcnet.models.create import NAMES, ModelSpec, create, imports_code
 from bcnet.models.mobile import mobilenetv2, proxylessnas_mobile
 from bcnet.models.resnet import resnet20, resnet56, resnet_digits
-from bcnet.models.vgg import vgg19
+from bcnet.models.vgg import vgg19, vgg19_quarter
 
 __all__ = [
     "NAMES",
@@ -22,4 +22,5 @@ __all__ = [
     "resnet56",
     "resnet_digits",
     "vgg19",
+    "vgg19_quarter",
 ]

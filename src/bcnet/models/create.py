@@ -20,10 +20,11 @@ from bcnet.errors import ModelError
 from bcnet.models.channel_bench import channel_bench_mobilenet, channel_bench_resnet
 from bcnet.models.mobile import mobilenetv2, proxylessnas_mobile
 from bcnet.models.resnet import resnet20, resnet56, resnet_digits
-from bcnet.models.vgg import vgg19
+from bcnet.models.vgg import vgg19, vgg19_quarter
 
 _OURS: Mapping[str, tuple[Callable[..., nn.Module], tuple[int, int, int]]] = {
     "vgg19": (vgg19, (3, 32, 32)),
+    "vgg19_quarter": (vgg19_quarter, (3, 32, 32)),
     "mobilenetv2": (mobilenetv2, (3, 32, 32)),
     "resnet20": (resnet20, (3, 32, 32)),
     "resnet56": (resnet56, (3, 32, 32)),
