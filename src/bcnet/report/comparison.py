@@ -20,7 +20,6 @@ from bcnet.report.look import (
     spec,
 )
 from bcnet.report.page import page
-from bcnet.report.provenance import flat
 
 Runs = Sequence[tuple[str, Evidence]]  # under names that tell them apart
 
@@ -206,7 +205,7 @@ def _widths(runs: Runs) -> list[Section]:
 
 
 def _settings(runs: Runs) -> Section:
-    settings = {name: flat(e.settings.model_dump(mode="json")) for name, e in runs}
+    settings = {name: e.settings.flat() for name, e in runs}
     keys = dict.fromkeys(key for values in settings.values() for key in values)
     rows = [
         (key, *(str(values.get(key, NONE)) for values in settings.values()))

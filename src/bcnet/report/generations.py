@@ -80,15 +80,17 @@ def generation_rows(evidence: Evidence) -> list[dict[str, Any]]:
     return rows
 
 
+_GENERATION = {
+    "field": "generation",
+    "type": "quantitative",
+    "title": "generation",
+    "axis": {"tickMinStep": 1, "format": "d"},
+    "scale": {"nice": False, "zero": False},
+}
+
+
 def scores_chart(rows: list[dict[str, Any]], metric: str) -> Chart:
     """Best so far, median and spread."""
-    x = {
-        "field": "generation",
-        "type": "quantitative",
-        "title": "generation",
-        "axis": {"tickMinStep": 1, "format": "d"},
-        "scale": {"nice": False, "zero": False},
-    }
     y = score_axis(metric, [row[end] for row in rows for end in ("low", "high")])
     digits = {"accuracy": ".2f", "loss": ".4f"}.get(metric, ".4g")
     tooltip = [
@@ -103,15 +105,15 @@ def scores_chart(rows: list[dict[str, Any]], metric: str) -> Chart:
     layers = [
         {
             "mark": {**band, "opacity": 0.12},
-            "encoding": {"x": x, "y": {"field": "low", **y}, "y2": {"field": "high"}},
+            "encoding": {"x": _GENERATION, "y": {"field": "low", **y}, "y2": {"field": "high"}},
         },
         {
             "mark": {**band, "opacity": 0.25},
-            "encoding": {"x": x, "y": {"field": "lower", **y}, "y2": {"field": "upper"}},
+            "encoding": {"x": _GENERATION, "y": {"field": "lower", **y}, "y2": {"field": "upper"}},
         },
         {
             "mark": {**line, "interpolate": "step-after", "color": colour("ink"), "strokeWidth": 1.5},
-            "encoding": {"x": x, "y": {"field": "best", **y}},
+            "encoding": {"x": _GENERATION, "y": {"field": "best", **y}},
         },
         {
             "mark": {
@@ -120,11 +122,11 @@ def scores_chart(rows: list[dict[str, Any]], metric: str) -> Chart:
                 "strokeWidth": 2,
                 "point": {"size": 30, "fill": colour(SEARCHED)},
             },
-            "encoding": {"x": x, "y": {"field": "median", **y}},
+            "encoding": {"x": _GENERATION, "y": {"field": "median", **y}},
         },
         {
             "mark": {"type": "rule", "opacity": 0, "strokeWidth": 8},
-            "encoding": {"x": x, "tooltip": tooltip},
+            "encoding": {"x": _GENERATION, "tooltip": tooltip},
         },
     ]
     return spec("Scores by generation", height=240, data={"values": rows}, layer=layers)
@@ -132,15 +134,8 @@ def scores_chart(rows: list[dict[str, Any]], metric: str) -> Chart:
 
 def hypervolume_chart(rows: list[dict[str, Any]]) -> Chart:
     """Hypervolume of the front."""
-    x = {
-        "field": "generation",
-        "type": "quantitative",
-        "title": "generation",
-        "axis": {"tickMinStep": 1, "format": "d"},
-        "scale": {"nice": False, "zero": False},
-    }
     y = {"field": "hypervolume", "type": "quantitative", "title": "hypervolume"}
     tooltip = [{"field": "generation"}, {"field": "hypervolume", "format": ".3f"}]
     mark = {"type": "line", "color": colour("green"), "strokeWidth": 2, "point": {"size": 40, "fill": colour("green")}}
-    encoding = {"x": x, "y": {**y, "scale": {"zero": False}}, "tooltip": tooltip}
+    encoding = {"x": _GENERATION, "y": {**y, "scale": {"zero": False}}, "tooltip": tooltip}
     return spec("Hypervolume by generation", height=130, data={"values": rows}, mark=mark, encoding=encoding)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from bcnet.report.evidence import Evidence
@@ -44,7 +43,7 @@ def time_section(evidence: Evidence) -> Section:
 
 def configuration_section(evidence: Evidence) -> Section:
     """Settings as they are stored, versions and hardware, and what could not be searched."""
-    settings = flat(evidence.settings.model_dump(mode="json"))
+    settings = evidence.settings.flat()
     rows = [(key, _plain(value)) for key, value in settings.items()]
     body = listing(_machine(evidence))
     body += _folded("Every setting", table(("setting", "value"), rows, "Settings of the run", texts=2))
@@ -52,17 +51,6 @@ def configuration_section(evidence: Evidence) -> Section:
     if fixed:
         body += _folded("What was held at full width, and why", fixed)
     return Section("configuration", "Configuration", body)
-
-
-def flat(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings under dotted keys."""
-    result: dict[str, Any] = {}
-    for key, value in document.items():
-        if isinstance(value, Mapping):
-            result |= flat(value, f"{prefix}{key}.")
-        else:
-            result[f"{prefix}{key}"] = value
-    return result
 
 
 def _machine(evidence: Evidence) -> dict[str, Any]:
