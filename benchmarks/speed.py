@@ -25,6 +25,7 @@ sys.path.append(str(ROOT / "studies"))  # for the columns that say where a row c
 import speed_counting  # noqa: E402
 import speed_memory  # noqa: E402
 import speed_peers  # noqa: E402
+import speed_profile  # noqa: E402
 import speed_scoring  # noqa: E402
 import speed_search  # noqa: E402
 import speed_steps  # noqa: E402
@@ -64,6 +65,7 @@ def cells() -> Iterator[Cell]:
     yield from of_network(RESNET20, Workload("resnet20", 32, 2048), seconds=50)
     yield from of_network(RESNET50, Workload("torchvision:resnet50", 224, 32), seconds=50)
     yield searched(FEW, 2000)
+    yield from (profiled(work, 6) for work in (RESNET20, RESNET50))
     yield Cell("peers", "resnet20", f"{speed_peers.HELD_OUT} digits of 16x16", lambda: speed_peers.figures(1, 4))
     for network in ("torchvision:resnet18", "torchvision:mobilenet_v2"):
         yield from of_network(Workload(network, 224, 8), Workload(network, 224, 32), seconds=25)
@@ -79,6 +81,7 @@ def quick_cells() -> Iterator[Cell]:
     """Everything but the peers on a tiny network."""
     tiny = Workload("resnet_digits", 8, 4)
     yield from of_network(tiny, tiny, seconds=0)
+    yield profiled(tiny, 1)
     yield searched(tiny, 80)
     yield searched_free(tiny, 80)
 
@@ -97,6 +100,11 @@ def of_network(work: Workload, scored: Workload, *, seconds: float) -> Iterator[
 def stepped(work: Workload, pace: Pace) -> Cell:
     """Training steps."""
     return Cell("steps", work.network, str(work), lambda: speed_steps.figures(work, pace))
+
+
+def profiled(work: Workload, steps: int) -> Cell:
+    """Where the time of training steps goes."""
+    return Cell("profile", work.network, str(work), lambda: speed_profile.figures(work, steps))
 
 
 def searched(work: Workload, candidates: int) -> Cell:

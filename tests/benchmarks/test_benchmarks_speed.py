@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from speed_masked import MaskedTrainee
+from speed_profile import REST, kind_of
 from speed_table import PAGE, STEP_20, newest, page, results, tables
 from speed_turns import Figure, Pace, Turns, in_turns
 from speed_workloads import VARIANTS, Steps, Workload
@@ -18,7 +19,7 @@ from bcnet.supernet import Supernet
 from bcnet.train import Complementary, SupernetTrainee
 
 ROOT = Path(__file__).parents[2]
-SECTIONS = ["counting", "steps", "scoring", "memory", "search", "free search"]
+SECTIONS = ["counting", "steps", "scoring", "memory", "profile", "search", "free search"]
 
 
 @pytest.mark.parametrize("way", ["feature maps", "scale and shift"])
@@ -83,6 +84,23 @@ def test_the_quick_benchmark_runs_once(tmp_path):
         rows = list(csv.DictReader(file))
     assert [row["section"] for row in rows if row["figure"] == "end of cell"] == SECTIONS
     assert all(float(row["value"]) > 0 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("operator", "kind"),
+    [
+        ("aten::convolution_backward", "convolution and linear"),
+        ("aten::addmm", "convolution and linear"),
+        ("aten::native_batch_norm_backward", "batch norm"),
+        ("aten::_to_copy", "copies and casts"),
+        ("aten::_foreach_add_", "update"),
+        ("Optimizer.step#SGD.step", "update"),
+        ("aten::threshold_backward", "activations, sums and pooling"),
+        ("aten::empty", REST),
+    ],
+)
+def test_every_operator_of_a_profile_has_one_kind(operator, kind):
+    assert kind_of(operator) == kind
 
 
 def row(**changes):

@@ -1,0 +1,67 @@
+"""Where the time of a step goes, by kind of operator: ours beside the fastest full-width step.
+
+Both are given in units of the whole full-width step, so that the rows of ours add up to what our step takes in those
+units, and the difference of two rows says what holds it. The profiler itself takes time, more where operators are many
+and small; the sums are therefore somewhat above what `speed_steps` measures without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+
+from speed_steps import OTHERS, fastest
+from speed_turns import Figure, Pace
+from speed_workloads import Steps, Workload
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
+
+from bcnet.train import NetworkTrainee
+
+KINDS = {
+    "convolution and linear": ("conv", "addmm", "aten::mm", "aten::bmm", "linear"),
+    "batch norm": ("batch_norm",),
+    "copies and casts": ("copy", "contiguous", "clone", "cat", "_to_copy", "aten::to", "reorder", "resize"),
+    "update": ("_foreach", "_fused", "optimizer"),
+    "activations, sums and pooling": ("relu", "hardtanh", "clamp", "threshold", "pool", "add", "mul", "mean", "sum"),
+}
+REST = "everything else"
+
+
+def figures(work: Workload, steps: int) -> Iterator[Figure]:
+    """Seconds of every kind in both steps, over the whole full-width step."""
+    best = fastest(work, Pace(0, 2))
+    own = work.chosen
+    ours = Steps(work.supernet_trainee(own), work, own)
+    full = Steps(NetworkTrainee(work.fresh(best)), work, best)
+    for number in range(2):
+        ours.take(work.terms(OTHERS + number))
+        full.take()
+    of_ours = _by_kind([lambda n=n: ours.take(work.terms(n)) for n in range(steps)])  # type: ignore[misc]
+    of_full = _by_kind([full.take] * steps)
+    whole = sum(of_full.values())
+    for kind in (*KINDS, REST):
+        yield Figure.single(f"step: {kind}", of_ours[kind] / whole, "of a full-width step")
+        yield Figure.single(f"full-width step: {kind}", of_full[kind] / whole, "of a full-width step")
+
+
+def _by_kind(calls: Sequence[Callable[[], None]]) -> dict[str, float]:
+    """Microseconds that operators of each kind took themselves, without those that they called."""
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        for call in calls:
+            call()
+    seconds = dict.fromkeys((*KINDS, REST), 0.0)
+    for event in profiled.key_averages():
+        if event.device_type == DeviceType.CPU:
+            seconds[kind_of(event.key)] += event.self_cpu_time_total
+    return seconds
+
+
+def kind_of(operator: str) -> str:
+    """The first kind one of whose words is in the operator's name."""
+    name = operator.lower()
+    return next((kind for kind, word in _words() if word in name), REST)
+
+
+def _words() -> Iterator[tuple[str, str]]:
+    return chain.from_iterable(((kind, word) for word in words) for kind, words in KINDS.items())
