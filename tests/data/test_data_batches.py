@@ -2,6 +2,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from stand_in_device import DEVICE, stand_in
 
 from bcnet.data import Augmentation, Images, Normaliser, TrainingBatches, all_batches, fixed_batches, usual_augmentation
 from bcnet.errors import DataError
@@ -47,6 +48,20 @@ def test_global_randomness_is_neither_used_nor_changed():
     list(TrainingBatches(images(20, size=4), 5, IDENTITY, Augmentation(1, True)).epoch(seeded(0)))
     fixed_batches(images(20), 5, IDENTITY)
     assert torch.equal(state, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("where", ["cpu", DEVICE])
+def test_batches_come_out_on_the_device_without_waiting_for_it(where):
+    with stand_in() as waits:
+        source = images(20, size=4).to(where)
+        waits.clear()
+        for made in (
+            TrainingBatches(source, 5, IDENTITY, Augmentation(1, True), device=DEVICE).epoch(seeded(0)),
+            fixed_batches(source, 5, IDENTITY, device=DEVICE),
+            all_batches(source, 5, IDENTITY, device=DEVICE),
+        ):
+            assert {(x.device, y.device) for x, y in made} == {(DEVICE, DEVICE)}
+    assert waits == []
 
 
 def test_fixed_batches_are_equal_shuffled_and_repeatable():

@@ -102,19 +102,19 @@ def test_mistakes_are_found_by_all_before_anything_is_written(processes, tmp_pat
 
 
 def failing_candidate(world, folder):
-    whole = SupernetEvaluator.on_batch
+    whole = SupernetEvaluator.__call__
 
-    def on_batch(self, widths, number):
+    def score(self, widths):
         if world.rank == 1:
             raise RuntimeError("out of memory")
         time.sleep(0.005)  # so that process 1 gets its turn
-        return whole(self, widths, number)
+        return whole(self, widths)
 
-    SupernetEvaluator.on_batch = on_batch
+    SupernetEvaluator.__call__ = score
     try:
         return tiny_search(folder, generations=20, num_choices=8)
     finally:
-        SupernetEvaluator.on_batch = whole
+        SupernetEvaluator.__call__ = whole
 
 
 def test_a_candidate_that_fails_on_one_process_stops_all_with_its_widths(processes, tmp_path):

@@ -12,7 +12,7 @@ from bcnet.cli.app import app
 from bcnet.errors import RunError
 from bcnet.pipeline import machine
 from bcnet.pipeline.allocator import keep_memory
-from bcnet.pipeline.machine import largest_activation, layout_of, precision_of, score_batch, usual_threads
+from bcnet.pipeline.machine import largest_activation, layout_of, lives_on, precision_of, score_batch, usual_threads
 from bcnet.pipeline.run_directory import read_settings
 
 MIB = 2**20
@@ -40,6 +40,14 @@ def test_threads_are_no_more_than_a_container_lets_run(tmp_path, monkeypatch, qu
 )
 def test_layout_follows_the_device_unless_it_is_given(wish, device, layout):
     assert layout_of(wish, torch.device(device)) == layout
+
+
+@pytest.mark.parametrize(
+    ("device", "free", "lives"),
+    [("cuda", 4 * MIB, True), ("cuda", 4 * MIB - 1, False), ("cuda", None, True), ("cpu", 0, True)],
+)
+def test_data_lives_on_the_device_where_it_takes_a_quarter_of_it(device, free, lives):
+    assert lives_on(torch.device(device), MIB, free) == lives
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from stand_in_device import DEVICE, stand_in
 
 from bcnet.errors import SearchError
 from bcnet.searchers import SupernetEvaluator, accuracy_interval, confidence_interval, rescore
@@ -30,6 +31,16 @@ def test_the_score_is_the_mean_over_both_sides():
     assert evaluator.on_side((6,), Side.LEFT) == pytest.approx(60.0)
     assert evaluator.on_side((6,), Side.RIGHT) == 0.0
     assert evaluator.per_image((6,)).shape == (20,)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "loss"])
+def test_a_candidate_waits_for_the_device_once(metric):
+    batches = [(torch.zeros(10, 11, device=DEVICE), torch.zeros(10, dtype=torch.long, device=DEVICE))] * 3
+    evaluator = SupernetEvaluator(lambda images, widths, side: images.exp(), batches, metric)
+    for score in (evaluator, evaluator.per_image, lambda widths: evaluator.on_batch(widths, 1)):
+        with stand_in() as waits:
+            score((1,))
+        assert waits == ["searchers/evaluator.py: _to_copy"]
 
 
 def test_the_loss_is_better_when_higher():

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from bcnet.data.transfer import moved
 from bcnet.errors import DataError
 
 
@@ -39,11 +40,12 @@ class Augmentation:
         count, _, height, width = pixels.shape
         whole = count if whole is None else whole
         mine = slice(first, first + count)
-        moves = _draw(2 * self.padding + 1, (2, whole, 1), generator)[:, mine].to(pixels.device)  # of rows, of columns
+        moves = _draw(2 * self.padding + 1, (2, whole, 1), generator)[:, mine]  # of rows, of columns
+        moves = moved(moves, pixels.device)
         rows = moves[0] + torch.arange(height, device=pixels.device)  # (n, H)
         columns = torch.arange(width, device=pixels.device).expand(count, width)
         if self.flip:
-            flipped = _draw(2, (whole, 1), generator)[mine].to(pixels.device, torch.bool)
+            flipped = moved(_draw(2, (whole, 1), generator)[mine], pixels.device).bool()
             columns = torch.where(flipped, columns.flip(1), columns)
         columns = columns + moves[1]  # (n, W)
         padded = torch.nn.functional.pad(pixels, (self.padding,) * 4)

@@ -1,12 +1,14 @@
-"""Batches of images, drawn and prepared on the device that holds the images.
+"""Batches of images, drawn and prepared on the device that they are for.
 
-A batch is a pair: floats `(batch, C, H, W)`, normalised and channels-last, and int64 labels `(batch,)`.
+A batch is a pair: floats `(batch, C, H, W)`, normalised and channels-last, and int64 labels `(batch,)`. Images that are
+on the device already are only indexed; of others the bytes of one batch after the other are brought there, without the
+host waiting for them. What a batch holds does not depend on where the images are.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +17,7 @@ from bcnet.data.augmentation import Augmentation
 from bcnet.data.big_images import ResizedCrop
 from bcnet.data.files import FilePixels
 from bcnet.data.images import Images, Normaliser
+from bcnet.data.transfer import moved
 from bcnet.errors import DataError
 
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -30,7 +33,7 @@ class TrainingBatches:
     """Epochs of shuffled, augmented batches of one size; the images left over at the end of an epoch are dropped.
 
     An epoch is a function of its generator alone. `len()` is the number of batches in an epoch. Of every batch the
-    images of `part` are given, as they are in the whole batch.
+    images of `part` are given, as they are in the whole batch. They come out on `device`, by default where they are.
 
     Raises:
         DataError: a batch size below 1, or more than there are images.
@@ -41,6 +44,7 @@ class TrainingBatches:
     normaliser: Normaliser
     augmentation: Augmentation | ResizedCrop
     part: Part = _all
+    device: torch.device | str | None = None
 
     def __post_init__(self) -> None:
         _check_batch_size(self.batch_size, len(self.images))
@@ -50,60 +54,74 @@ class TrainingBatches:
 
     def epoch(self, generator: torch.Generator) -> Iterator[Batch]:
         """One pass over the images in an order of `generator`'s."""
-        order = _permutation(len(self.images), generator).to(self.images.pixels.device)
+        order = moved(_permutation(len(self.images), generator), self.images.labels.device)
         chunks = order[: len(self) * self.batch_size].view(-1, self.batch_size)[:, self.part(self.batch_size)]
-        for index, pixels in zip(chunks, self._augmented(chunks, generator), strict=True):
-            yield self.normaliser(pixels), self.images.labels[index]
-
-    def _augmented(self, chunks: torch.Tensor, generator: torch.Generator) -> Iterator[torch.Tensor]:
-        source, first = self.images.pixels, self.part(self.batch_size).start
-        if isinstance(source, FilePixels):
-            if isinstance(self.augmentation, ResizedCrop):  # every image draws for itself, from its place among all
-                return source.batches(chunks.tolist(), self.augmentation, generator)
-            raw = source.batches(chunks.tolist())
-        else:
-            raw = (source[index] for index in chunks)
-        return (self.augmentation(pixels, generator, first=first, whole=self.batch_size) for pixels in raw)
+        in_files = isinstance(self.images.pixels, FilePixels)
+        first, whole = self.part(self.batch_size).start, self.batch_size
+        # Where they are decoded every image draws for itself, from its place among all.
+        crop = self.augmentation if in_files and isinstance(self.augmentation, ResizedCrop) else None
+        for pixels, labels in _raw(self.images, list(chunks), self.device, crop, generator):
+            if crop is None:
+                pixels = self.augmentation(pixels, generator, first=first, whole=whole)
+            yield self.normaliser(pixels), labels
 
     def shared(self, part: Part) -> TrainingBatches:
         """The same batches, of which one process prepares the images of `part` only."""
         return dataclasses.replace(self, part=part)
 
 
-def fixed_batches(images: Images, batch_size: int, normaliser: Normaliser, *, seed: int = 0) -> list[Batch]:
+def fixed_batches(
+    images: Images,
+    batch_size: int,
+    normaliser: Normaliser,
+    *,
+    seed: int = 0,
+    device: torch.device | str | None = None,
+) -> list[Batch]:
     """Equal batches in one shuffled order, for scores that use each batch's own statistics.
 
     A smaller last batch would have other statistics, so the images left over, fewer than `batch_size`, are dropped.
+    They come out on `device`, by default that of the images.
 
     Raises:
         DataError: a batch size below 1, or more than there are images.
     """
     _check_batch_size(batch_size, len(images))
-    order = _permutation(len(images), torch.Generator().manual_seed(seed)).to(images.pixels.device)
+    order = moved(_permutation(len(images), torch.Generator().manual_seed(seed)), images.labels.device)
     whole = order[: len(images) // batch_size * batch_size].view(-1, batch_size)
-    return [
-        (normaliser(pixels), images.labels[index]) for index, pixels in zip(whole, _decoded(images, whole), strict=True)
-    ]
+    return [(normaliser(pixels), labels) for pixels, labels in _raw(images, list(whole), device)]
 
 
-def all_batches(images: Images, batch_size: int, normaliser: Normaliser) -> Iterator[Batch]:
+def all_batches(
+    images: Images, batch_size: int, normaliser: Normaliser, *, device: torch.device | str | None = None
+) -> Iterator[Batch]:
     """Every image once, in order, the last batch as small as it comes: for networks with running statistics.
+
+    They come out on `device`, by default that of the images.
 
     Raises:
         DataError: a batch size below 1.
     """
     _check_batch_size(min(batch_size, len(images)), len(images))
     parts = torch.arange(len(images), device=images.labels.device).split(batch_size)  # type: ignore[no-untyped-call]
-    return (
-        (normaliser(pixels), images.labels[part]) for part, pixels in zip(parts, _decoded(images, parts), strict=True)
-    )
+    return ((normaliser(pixels), labels) for pixels, labels in _raw(images, parts, device))
 
 
-def _decoded(images: Images, parts: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
-    source = images.pixels
+def _raw(
+    images: Images,
+    chunks: Sequence[torch.Tensor],
+    device: torch.device | str | None,
+    crop: ResizedCrop | None = None,
+    generator: torch.Generator | None = None,
+) -> Iterator[Batch]:
+    """Bytes and labels of the images of each chunk, on `device`; images in files are cropped where they are decoded."""
+    source, labels = images.pixels, images.labels
+    place = torch.device(device or labels.device)
     if isinstance(source, FilePixels):
-        return source.batches([part.tolist() for part in parts])
-    return (source[part] for part in parts)
+        pixels = source.batches([chunk.tolist() for chunk in chunks], crop, generator, pinned=place.type != "cpu")
+    else:
+        pixels = (source[chunk] for chunk in chunks)
+    return ((moved(x, place), moved(labels[chunk], place)) for x, chunk in zip(pixels, chunks, strict=True))
 
 
 def _permutation(count: int, generator: torch.Generator) -> torch.Tensor:

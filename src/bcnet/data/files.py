@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from bcnet.data.augmentation import Augmentation
 from bcnet.data.big_images import ResizedCrop, centre_crop, draw_base, image_seed
 from bcnet.data.decoding import decode
 from bcnet.errors import DataError
@@ -60,15 +59,18 @@ class FilePixels:
     def batches(
         self,
         places: Sequence[Sequence[int]],
-        augmentation: Augmentation | ResizedCrop | None = None,
+        crop: ResizedCrop | None = None,
         generator: torch.Generator | None = None,
+        *,
+        pinned: bool = False,
     ) -> Iterator[torch.Tensor]:
         """Bytes `(batch, 3, size, size)` of the images at `places`, batch by batch, decoded by the workers.
+
+        They are centres, or random crops by the draws of `generator`; in `pinned` memory for a GPU to read.
 
         Raises:
             DataError: a file that is no image.
         """
-        crop = augmentation if isinstance(augmentation, ResizedCrop) else None
         base = 0 if crop is None or generator is None else draw_base(generator)
         items = _Decoded(self, crop, base)
         workers = self.workers if sum(map(len, places)) > 2 * self.workers else 0
@@ -78,12 +80,12 @@ class FilePixels:
             num_workers=workers,
             collate_fn=_stacked,
             generator=torch.Generator(),  # else it would draw from the global one
+            pin_memory=pinned,
         )
         for pixels in loader:
             if isinstance(pixels, str):
                 raise DataError(pixels)
-            plain = isinstance(augmentation, Augmentation) and generator is not None
-            yield augmentation(pixels, generator) if plain else pixels  # type: ignore[misc, arg-type]
+            yield pixels
 
 
 class _Decoded(Dataset[torch.Tensor | str]):

@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from bcnet.data.augmentation import Augmentation, usual_augmentation
 from bcnet.data.big_images import ResizedCrop
 from bcnet.data.conversion import read_items
 from bcnet.data.files import FilePixels
+from bcnet.data.transfer import moved
 from bcnet.errors import DataError
 
 SomeImages = tuple[torch.Tensor | FilePixels, torch.Tensor]
@@ -66,6 +67,12 @@ class Images:
         """Channels, height and width."""
         _, channels, height, width = self.pixels.shape
         return channels, height, width
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory; of images in files only their labels are."""
+        pixels = 0 if isinstance(self.pixels, FilePixels) else self.pixels.nbytes
+        return pixels + self.labels.nbytes
 
     def to(self, device: torch.device | str) -> Images:
         """The same images on another device; those in files stay where they are."""
@@ -129,10 +136,17 @@ class Normaliser:
 
     def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
         """Floats, channels-last, of bytes `(n, C, H, W)`."""
-        scale = torch.tensor([1 / (255 * std) for std in self.std], device=pixels.device)
-        shift = torch.tensor([mean / std for mean, std in zip(self.mean, self.std, strict=True)], device=pixels.device)
-        values = pixels.to(torch.float32, memory_format=torch.channels_last)
-        return values.mul_(scale[:, None, None]).sub_(shift[:, None, None])
+        scale, shift = _scale_and_shift(self, pixels.device)
+        return pixels.to(torch.float32, memory_format=torch.channels_last).mul_(scale).sub_(shift)
+
+
+@lru_cache(maxsize=16)
+def _scale_and_shift(normaliser: Normaliser, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """`1 / (255 std)` and `mean / std`, both `(C, 1, 1)`; every batch needs them."""
+    with torch.inference_mode(False):  # they outlast the block that asks first
+        scale = torch.tensor([1 / (255 * std) for std in normaliser.std])
+        shift = torch.tensor([mean / std for mean, std in zip(normaliser.mean, normaliser.std, strict=True)])
+        return moved(scale[:, None, None], device), moved(shift[:, None, None], device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,6 +200,11 @@ class DataSet:
     def image_shape(self) -> tuple[int, int, int]:
         """Channels, height and width."""
         return self.train.image_shape
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory; of images in files only their labels are."""
+        return self.train.nbytes + self.test.nbytes
 
     @cached_property
     def normaliser(self) -> Normaliser:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import torch
+
 from bcnet.data import (
     Batch,
     DataSet,
@@ -17,6 +19,8 @@ from bcnet.data import (
     split_validation,
 )
 from bcnet.pipeline.augmenting import augmentation_of, held_out_share
+from bcnet.pipeline.machine import lives_on
+from bcnet.pipeline.memory import free_bytes
 from bcnet.pipeline.settings import Settings
 from bcnet.train import EpochBatches, Recipe, derived_seed
 
@@ -46,22 +50,22 @@ def cut_data(data: DataSet | Loaders, settings: Settings) -> Parts:
 def _cut_images(source: DataSet, settings: Settings) -> Parts:
     assert settings.device is not None
     assert settings.score_batch_size is not None
-    most = settings.score_batch_size
-    data = source.to(settings.device)
+    most, device = settings.score_batch_size, torch.device(settings.device)
+    data = source.to(device) if lives_on(device, source.nbytes, free_bytes(device)) else source
     fresh_seed, validation_seed = (derived_seed(settings.seed, part) for part in ("fresh", "validation"))
     shares = [held_out_share(data.train, f) for f in (settings.fresh_fraction, settings.validation_fraction)]
     rest, fresh = split_validation(data.train, shares[0], seed=fresh_seed)
     training, validation = split_validation(rest, shares[1] / (1 - shares[0]), seed=validation_seed)
 
     def batches(images: Images, recipe: Recipe) -> TrainingBatches:
-        return TrainingBatches(images, recipe.batch_size, data.normaliser, augmentation_of(recipe, data))
+        augmentation = augmentation_of(recipe, data)
+        return TrainingBatches(images, recipe.batch_size, source.normaliser, augmentation, device=device)
 
     def scoring(images: Images) -> list[Batch]:
-        made = fixed_batches(images, min(most, len(images)), data.normaliser, seed=settings.seed)
-        return [(x.to(settings.device), y.to(settings.device)) for x, y in made]
+        return fixed_batches(images, min(most, len(images)), source.normaliser, seed=settings.seed, device=device)
 
     def test() -> Iterable[Batch]:
-        return all_batches(data.test, min(most, len(data.test)), data.normaliser)
+        return all_batches(data.test, min(most, len(data.test)), source.normaliser, device=device)
 
     return Parts(
         batches(training, settings.supernet),

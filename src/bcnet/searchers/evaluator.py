@@ -60,19 +60,23 @@ class SupernetEvaluator:
 
     def __call__(self, widths: Widths) -> float:
         """Score of `widths`, the mean over all batches and both sides."""
-        return mean([self.on_batch(widths, number) for number in range(self.batches)])
+        return mean(self._on_batches(widths, self._batches))
 
     @property
     def batches(self) -> int:
         """How many batches a score is the mean of."""
         return len(self._batches)
 
-    @torch.inference_mode()
     def on_batch(self, widths: Widths, number: int) -> float:
         """Score of `widths` on one batch, the mean over both sides."""
-        images, labels = self._batches[number]
-        sides = (self._of_batch(self._supernet(images, widths, side), labels) for side in _SIDES)
-        return float(np.mean([float(values.double().mean()) for values in sides]))
+        return self._on_batches(widths, self._batches[number : number + 1])[0]
+
+    @torch.inference_mode()
+    def _on_batches(self, widths: Widths, batches: Sequence[tuple[Tensor, Tensor]]) -> list[float]:
+        """The score on each batch. The device is asked once, after all of its work has been given to it."""
+        means = [self._of_batch(self._supernet(x, widths, s), y).double().mean() for x, y in batches for s in _SIDES]
+        rows = torch.stack(means).view(len(batches), len(_SIDES)).tolist()
+        return [float(np.mean(row)) for row in rows]
 
     def on_side(self, widths: Widths, side: Side) -> float:
         """Score of one path."""
@@ -80,13 +84,13 @@ class SupernetEvaluator:
 
     def per_image(self, widths: Widths) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         """Scores of the single images, shape `(images,)`, the mean over both sides."""
-        both = [self._of_path(widths, side) for side in _SIDES]
-        return np.asarray((both[0] + both[1]).numpy() / 2, dtype=np.float64)
+        left, right = (self._of_path(widths, side) for side in _SIDES)
+        return np.asarray((left + right).cpu().numpy() / 2, dtype=np.float64)
 
     @torch.inference_mode()
-    def _of_path(self, widths: Widths, side: Side) -> Tensor:  # (images,), float64 on the CPU
+    def _of_path(self, widths: Widths, side: Side) -> Tensor:  # (images,), float64
         parts = [self._of_batch(self._supernet(x, widths, side), y) for x, y in self._batches]
-        return torch.cat(parts).double().cpu()
+        return torch.cat(parts).double()
 
     def _of_batch(self, logits: Tensor, labels: Tensor) -> Tensor:
         if not isinstance(self.metric, str):

@@ -64,7 +64,8 @@ class Pairs:
         Raises:
             UnpairableError: outputs differ, or the model's own code does not run: it couples channels in its forward.
         """
-        double, x = copy.deepcopy(network).double().eval(), x.detach().double()
+        double = copy.deepcopy(network).double().eval()
+        x = x.detach().to(next(double.parameters()))
         pairs, single = cls(double, space), Narrowing(double, space.layouts)
         third = tuple(max(g.unit, g.max_width // 3 // g.unit * g.unit) for g in space.groups)
         mixed = tuple(g.max_width if i % 2 else third[i] for i, g in enumerate(space.groups))

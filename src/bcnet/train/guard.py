@@ -51,7 +51,7 @@ class Guard:
         yield
         with torch.no_grad():
             for tensor, old in zip((*changed, *self._module.buffers()), (*before, *self._buffers), strict=True):
-                tensor.copy_(torch.where(bad, old, tensor))
+                torch.where(bad, old, tensor, out=tensor)
 
     def _state(self, device: torch.device) -> list[torch.Tensor]:
         """The optimiser's tensors on the device; what it keeps elsewhere are counters of steps that it does not use."""

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
+from bcnet.data.transfer import moved
 from bcnet.distributed import Loaded, World
 from bcnet.errors import RunError, TrainingError
 from bcnet.train.batches import Batch, EpochBatches, share_of
@@ -140,7 +141,7 @@ class _Run:
             for position, (x, y) in enumerate(self.batches.epoch(order)):
                 if position < self.step - epoch * length:
                     continue  # trained before the resume
-                progress = self.train_on(x.to(self.device), y.to(self.device), epoch)
+                progress = self.train_on(moved(x, self.device), moved(y, self.device), epoch)
                 if on_step is not None:
                     on_step(progress)
             if on_epoch is not None:

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
+from bcnet.data.transfer import moved
 from bcnet.distributed import World
 
 
@@ -43,7 +44,8 @@ class Reduction:
             return losses, classes
         head, gradients = self._sections(2 + len(losses) + len(self._parameters), losses.device)
         used = [float(parameter.grad is not None) for parameter in self._parameters]
-        head.copy_(torch.cat([losses.new_tensor([1.0, classes]), losses, losses.new_tensor(used)]))
+        known = moved(torch.tensor([1.0, classes, *used]), losses.device)  # in one go
+        head.copy_(torch.cat([known[:2], losses, known[2:]]))
         slots = self._slots(gradients)
         for slot, parameter in zip(slots, self._parameters, strict=True):
             slot.zero_() if parameter.grad is None else slot.copy_(parameter.grad)

@@ -1,0 +1,17 @@
+"""From the host to the device without waiting for it."""
+
+from __future__ import annotations
+
+import torch
+
+
+def moved(tensor: torch.Tensor, device: torch.device | str) -> torch.Tensor:
+    """`tensor` on `device`; the tensor itself where it is there already.
+
+    A copy from ordinary memory to a GPU makes the host wait until all work before it is done. By way of pinned memory
+    it takes its place in the queue, and the host goes on; torch keeps that memory until it has been read.
+    """
+    device = torch.device(device)
+    if tensor.device.type == "cpu" and device.type != "cpu":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)

@@ -1,0 +1,83 @@
+"""A GPU works ahead of its host, unless the host asks it for something: between the looks at losses nothing does."""
+
+import pytest
+import torch
+from stand_in_device import DEVICE, stand_in
+from tiny_job import TinyNetwork
+
+from bcnet.data import Augmentation, Images, Normaliser, TrainingBatches, all_batches
+from bcnet.distributed import World
+from bcnet.errors import TrainingError
+from bcnet.space import WidthSpace
+from bcnet.supernet import Supernet, pairs
+from bcnet.train import Complementary, NetworkTrainee, Recipe, SupernetTrainee, accuracy, guard, train
+from bcnet.train.reduction import Reduction
+
+RECIPE = Recipe(lr=0.05, batch_size=8, epochs=2)
+NORMALISER = Normaliser((0.5,), (0.25,))
+LOOK = "train/update.py: _to_copy"
+
+
+@pytest.fixture(scope="module")
+def space():
+    return WidthSpace.trace(TinyNetwork(), torch.zeros(2, 1, 8, 8), num_choices=4)
+
+
+def trainee_of(kind, space):
+    network = TinyNetwork().to(DEVICE)
+    if kind == "network":
+        return NetworkTrainee(network)
+    supernet = Supernet(network, space)
+    together = pairs.Pairs(supernet.network, space) if kind == "pairs" else None
+    return SupernetTrainee(supernet, Complementary(), together)
+
+
+def images(where):
+    labels = torch.arange(24) % 3
+    return Images(torch.randint(256, (24, 1, 8, 8), dtype=torch.uint8), labels).to(where)
+
+
+@pytest.mark.parametrize(
+    ("kind", "where", "changes"),
+    [
+        ("supernet", "cpu", {"on_bad_step": "skip"}),
+        ("pairs", DEVICE, {"optimizer": "rmsprop"}),
+        ("network", DEVICE, {"clip_norm": 1.0, "distillation": {"temperature": 2.0, "weight": 0.5}}),
+    ],
+)
+def test_a_training_waits_for_the_device_at_looks_only(monkeypatch, space, kind, where, changes):
+    monkeypatch.setattr(guard, "LOOK_EVERY_ELSEWHERE", 4)
+    trainee, teacher = trainee_of(kind, space), TinyNetwork().to(DEVICE)
+    with stand_in() as waits:
+        batches = TrainingBatches(images(where), 8, NORMALISER, Augmentation(1, True), device=DEVICE)
+        waits.clear()
+        waited = []
+        recipe = RECIPE.changed(changes)
+        train(trainee, batches, recipe, seed=0, teacher=teacher, on_step=lambda _: waited.append([*waits]))
+    assert waited == [[LOOK] * looks for looks in (1, 1, 1, 1, 2, 3)]  # the first step, the fourth after it, the last
+
+
+def test_adding_gradients_up_waits_for_nothing():
+    class Two(World):
+        size = 2
+
+    network = torch.nn.Linear(4, 3).to(DEVICE)
+    with stand_in() as waits:
+        network(torch.zeros(2, 4, device=DEVICE)).sum().backward()
+        losses, classes = Reduction(network.parameters(), Two())(torch.zeros(2, device=DEVICE), 2, 3)
+    assert (losses.device, classes, waits) == (DEVICE, 3, [])
+
+
+def test_an_accuracy_waits_once():
+    with stand_in() as waits:
+        batches = all_batches(images("cpu"), 5, NORMALISER, device=DEVICE)
+        with pytest.raises(TrainingError, match="got NaN"):  # every value asked for is 1, the number of NaN too
+            accuracy(TinyNetwork().to(DEVICE), batches)
+    assert [wait for wait in waits if wait.startswith("train/")] == ["train/evaluate.py: _to_copy"]
+
+
+def test_pairs_are_verified_on_the_device_of_the_network(monkeypatch, space):
+    monkeypatch.setattr(pairs, "_compare", lambda output, expected: None)  # there are no values
+    network = Supernet(TinyNetwork().to(DEVICE), space).network
+    with stand_in():
+        pairs.Pairs.verified(network, space, torch.zeros(2, 1, 8, 8))
