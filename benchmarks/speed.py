@@ -2,18 +2,21 @@
 
     python benchmarks/speed.py [--quick] [--threads 2] [--only steps]
 
-Steps, scoring, counting, search, memory and peers. What is compared takes turns; a figure is a median with quartiles.
-With one thread the clock is CPU time, with more it is wall time (`speed_turns`). `waiting` is the share of the time
-that the process was ready to compute and had no core, `load` the machine's at the end: a run with much of either says
-what other work left. Cells that a file has rows of are not measured again.
+Steps, scoring, counting, search, memory and peers; where there is a GPU, training and scoring on it. What is compared
+takes turns; a figure is a median with quartiles. With one thread the clock is CPU time, with more it is wall time
+(`speed_turns`). `waiting` is the share of the time that the process was ready to compute and had no core, `load` the
+machine's at the end: a run with much of either says what other work left. Cells that a file has rows of are not
+measured again.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +26,7 @@ import typer
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "studies"))  # for the columns that say where a row comes from
 import speed_counting  # noqa: E402
+import speed_gpu  # noqa: E402
 import speed_memory  # noqa: E402
 import speed_peers  # noqa: E402
 import speed_profile  # noqa: E402
@@ -49,6 +53,7 @@ class Cell:
     network: str
     configuration: str
     figures: Callable[[], Iterable[Figure]]
+    device: str = "cpu"
 
     @property
     def key(self) -> dict[str, str]:
@@ -58,6 +63,11 @@ class Cell:
 
 RESNET20, RESNET50 = Workload("resnet20", 32, 128), Workload("torchvision:resnet50", 224, 8)
 FEW = Workload("resnet20", 32, 128)  # images to score by
+ON_GPU = (  # with the images that are scored at once
+    (Workload("mobilenetv2", 32, 256, "cuda"), 2048),
+    (Workload("vgg19", 32, 256, "cuda"), 2048),
+    (Workload("torchvision:resnet50", 224, 128, "cuda"), 512),
+)
 
 
 def cells() -> Iterator[Cell]:
@@ -75,6 +85,9 @@ def cells() -> Iterator[Cell]:
         yield searched_free(RESNET20, candidates)
     for work in (Workload("resnet56", 32, 2), Workload("torchvision:mobilenet_v2", 224, 2), RESNET50):
         yield searched_free(work, 2000)
+    if torch.cuda.is_available():
+        for work, scored in ON_GPU:
+            yield on_device(work, scored, epochs=8, pace=Pace(60, 5))
 
 
 def quick_cells() -> Iterator[Cell]:
@@ -84,6 +97,8 @@ def quick_cells() -> Iterator[Cell]:
     yield profiled(tiny, 1)
     yield searched(tiny, 80)
     yield searched_free(tiny, 80)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    yield on_device(dataclasses.replace(tiny, device=device), 4, epochs=1, pace=Pace(0, 2, 2))
 
 
 def of_network(work: Workload, scored: Workload, *, seconds: float) -> Iterator[Cell]:
@@ -119,17 +134,32 @@ def searched_free(work: Workload, candidates: int) -> Cell:
     return Cell("free search", work.network, configuration, lambda: speed_search.free_figures(work, candidates))
 
 
+def on_device(work: Workload, scored: int, *, epochs: int, pace: Pace) -> Cell:
+    """Training and scoring on the workload's device."""
+    configuration = f"{work}, scoring of {scored} at once"
+    figures = partial(speed_gpu.figures, work, scored, epochs, pace)
+    return Cell("gpu", work.network, configuration, figures, work.device)
+
+
 def measured(cell: Cell, out: Path) -> None:
     """Measure a cell, show it, and append its rows; the last one says that it is finished."""
     waiting = Waiting()
-    threads = {"threads": torch.get_num_threads(), "clock": clock()}
+    threads = {"threads": torch.get_num_threads(), "clock": clock(cell.device)}
     for figure in [*cell.figures(), Figure.single(END, 1, "")]:
         spread = {key: f"{value:.5g}" for key, value in (("low", figure.low), ("high", figure.high))}
         row = {"figure": figure.name, "value": f"{figure.value:.5g}", **spread, "unit": figure.unit}
         machine = {"load": f"{os.getloadavg()[0]:.1f}", "waiting": f"{waiting.share():.2f}", "torch": torch.__version__}
-        append_row(out, cell.key | row | {"rounds": figure.rounds, **threads, "seed": 0} | machine | provenance())
+        append_row(
+            out, cell.key | row | {"rounds": figure.rounds, **threads, "seed": 0} | machine | hardware(cell.device)
+        )
         if figure.name != END:
             print(*cell.key.values(), "|", figure.name, f"{figure.value:.4g}", figure.unit, sep="  ", flush=True)
+
+
+def hardware(device: str) -> dict[str, str]:
+    """Where a row comes from; the column of the processor names the GPU as well, where that has computed."""
+    found = provenance()
+    return found if device == "cpu" else found | {"cpu": f"{found['cpu']}, {torch.cuda.get_device_name(device)}"}
 
 
 def main(

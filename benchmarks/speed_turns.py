@@ -4,7 +4,8 @@ Notation: in round `r` thing `a` takes `t_a(r)` seconds. A ratio of two things i
 `t_a(r) / t_b(r)`, both taken within one round; `low` and `high` are its quartiles.
 
 With one thread the clock is the CPU time of the process: what other work on the machine takes away does not count. With
-more it is wall time, since threads that wait for each other compute too.
+more it is wall time, since threads that wait for each other compute too; on a GPU as well, read when it has done all
+that it was given.
 """
 
 from __future__ import annotations
@@ -78,16 +79,18 @@ class Pace:
     least: int = 3
     most: int = 40
 
-    def rounds(self) -> Iterator[int]:
+    def rounds(self, device: str = "cpu") -> Iterator[int]:
         """Numbers of the rounds."""
-        end = now() + self.seconds
+        end = now(device) + self.seconds
         for number in range(self.most):
-            if number >= self.least and now() > end:
+            if number >= self.least and now(device) > end:
                 return
             yield number
 
 
-def in_turns(arms: Callable[[int], Mapping[str, tuple[Call, Call]]], pace: Pace, *, warmup: int = 1) -> Turns:
+def in_turns(
+    arms: Callable[[int], Mapping[str, tuple[Call, Call]]], pace: Pace, *, warmup: int = 1, device: str = "cpu"
+) -> Turns:
     """Time all things of a round after each other, round by round.
 
     `arms(round)` gives for each thing what prepares it, which is not timed, and what is. The first of them is always
@@ -95,9 +98,9 @@ def in_turns(arms: Callable[[int], Mapping[str, tuple[Call, Call]]], pace: Pace,
     """
     taken: dict[str, list[float]] = {}
     for number in range(warmup):
-        _round(arms(-1 - number), 0)
-    for number in pace.rounds():
-        for name, seconds in _round(arms(number), number).items():
+        _round(arms(-1 - number), 0, device)
+    for number in pace.rounds(device):
+        for name, seconds in _round(arms(number), number, device).items():
             taken.setdefault(name, []).append(seconds)
     return Turns({name: np.array(values) for name, values in taken.items()})
 
@@ -106,27 +109,29 @@ def nothing() -> None:
     """Prepare nothing."""
 
 
-def _round(arms: Mapping[str, tuple[Call, Call]], shift: int) -> dict[str, float]:
+def _round(arms: Mapping[str, tuple[Call, Call]], shift: int, device: str) -> dict[str, float]:
     first, *others = arms
     shift %= max(1, len(others))
     seconds = {}
     for name in (first, *others[shift:], *others[:shift]):
         prepare, call = arms[name]
         prepare()
-        start = now()
+        start = now(device)
         call()
-        seconds[name] = now() - start
+        seconds[name] = now(device) - start
     return seconds
 
 
-def clock() -> Literal["CPU", "wall"]:
-    """Which time is taken."""
-    return "CPU" if torch.get_num_threads() == 1 else "wall"
+def clock(device: str = "cpu") -> Literal["CPU", "wall"]:
+    """Which time is taken of what runs on the device."""
+    return "CPU" if device == "cpu" and torch.get_num_threads() == 1 else "wall"
 
 
-def now() -> float:
+def now(device: str = "cpu") -> float:
     """Seconds of that clock."""
-    return time.process_time() if clock() == "CPU" else time.perf_counter()
+    if device != "cpu":
+        torch.cuda.synchronize(device)
+    return time.process_time() if clock(device) == "CPU" else time.perf_counter()
 
 
 class Waiting:

@@ -43,11 +43,12 @@ VARIANTS = tuple(
 
 @dataclass(frozen=True)
 class Workload:
-    """A network by its name, the side of its square images, and how many of them make a batch."""
+    """A network by its name, the side of its square images, how many of them make a batch, and where it runs."""
 
     network: str
     pixels: int
     batch: int
+    device: str = "cpu"
 
     def __str__(self) -> str:
         return f"batch {self.batch} of {self.pixels}x{self.pixels}"
@@ -66,19 +67,20 @@ class Workload:
     @cached_property
     def images(self) -> torch.Tensor:
         """Images `(batch, 3, pixels, pixels)`."""
-        return torch.randn(self.batch, 3, self.pixels, self.pixels, generator=torch.Generator().manual_seed(0))
+        generator = torch.Generator().manual_seed(0)
+        return torch.randn(self.batch, 3, self.pixels, self.pixels, generator=generator).to(self.device)
 
     @cached_property
     def labels(self) -> torch.Tensor:
         """Labels `(batch,)`."""
-        return torch.randint(10, (self.batch,), generator=torch.Generator().manual_seed(1))
+        return torch.randint(10, (self.batch,), generator=torch.Generator().manual_seed(1)).to(self.device)
 
     @cached_property
     def chosen(self) -> Variant:
         """What a run takes on this machine where its settings leave it open."""
-        cpu = torch.device("cpu")
-        largest = largest_activation(copy.deepcopy(self.model).eval(), self.images[:2])
-        return Variant(layout_of("auto", cpu), "channels_last", precision_of("auto", cpu, largest))
+        device = torch.device(self.device)
+        largest = largest_activation(copy.deepcopy(self.model).eval(), torch.zeros(2, 3, self.pixels, self.pixels))
+        return Variant(layout_of("auto", device), "channels_last", precision_of("auto", device, largest))
 
     def terms(self, number: int) -> tuple[Term, ...]:
         """The terms of a step, by its number."""
@@ -86,7 +88,7 @@ class Workload:
 
     def fresh(self, variant: Variant) -> nn.Module:
         """A copy of the network with weights of that layout."""
-        return copy.deepcopy(self.model).to(memory_format=memory_format(variant.weights))
+        return copy.deepcopy(self.model).to(self.device, memory_format=memory_format(variant.weights))  # type: ignore[call-overload, no-any-return]
 
     def supernet_trainee(self, variant: Variant) -> SupernetTrainee:
         """The supernet as a run trains it: two paths in a pass where that is the faster way."""

@@ -12,14 +12,14 @@ import torch
 from speed_masked import MaskedTrainee
 from speed_profile import REST, kind_of
 from speed_table import PAGE, STEP_20, newest, page, results, tables
-from speed_turns import Figure, Pace, Turns, in_turns
+from speed_turns import Figure, Pace, Turns, clock, in_turns
 from speed_workloads import VARIANTS, Steps, Workload
 
 from bcnet.supernet import Supernet
 from bcnet.train import Complementary, SupernetTrainee
 
 ROOT = Path(__file__).parents[2]
-SECTIONS = ["counting", "steps", "scoring", "memory", "profile", "search", "free search"]
+SECTIONS = ["counting", "steps", "scoring", "memory", "profile", "search", "free search", "gpu"]
 
 
 @pytest.mark.parametrize("way", ["feature maps", "scale and shift"])
@@ -66,6 +66,16 @@ def test_turns_prepare_each_thing_before_it_runs_and_keep_the_first_first():
     kinds = ("prepare ", "")
     assert heard == [f"{kind}{name}{number}" for number, names in orders.items() for name in names for kind in kinds]
     assert {name: seconds.shape for name, seconds in turns.taken.items()} == {"a": (2,), "b": (2,), "c": (2,)}
+
+
+def test_a_gpu_has_done_all_it_was_given_whenever_the_clock_is_read(monkeypatch):
+    heard: list[str] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: heard.append(device))
+    in_turns(
+        lambda number: {"a": (lambda: heard.append("prepare"), lambda: heard.append("a"))}, Pace(0, 0, 1), device="cuda"
+    )
+    assert heard[:5] == ["prepare", "cuda", "a", "cuda", "cuda"]
+    assert (clock("cuda"), clock("cpu") == "CPU") == ("wall", torch.get_num_threads() == 1)
 
 
 def test_ratios_are_medians_of_those_of_the_rounds():

@@ -1,0 +1,86 @@
+"""Training and scoring on a GPU, in images a second, against full-width training on the same card.
+
+Trainings are whole calls of `bcnet.train.train`: batches drawn and augmented on the device, widths drawn anew in every
+step, the guard against bad steps, the looks at losses. A step of the supernet shows every image to four paths, counted
+once; a candidate is scored on both sides, and an image counted for each. The wall clock is read when the device is
+done with all that it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import numpy as np
+import torch
+from speed_turns import Call, Figure, Pace, in_turns, nothing
+from speed_workloads import Workload
+
+from bcnet.data import Augmentation, Images, Normaliser, TrainingBatches, fixed_batches
+from bcnet.searchers import SupernetEvaluator
+from bcnet.space import Side, Widths
+from bcnet.supernet import Supernet
+from bcnet.train import NetworkTrainee, Recipe, Trainee, autocast, train
+
+OURS, FULL, SCORING = "supernet", "full", "scoring"
+BATCHES = 4  # of an epoch, and of a candidate's score
+CANDIDATES = 4
+_NORMALISER = Normaliser((0.5,) * 3, (0.25,) * 3)
+_AUGMENTATION = Augmentation(padding=4, flip=True)
+
+
+def figures(work: Workload, scored: int, epochs: int, pace: Pace) -> Iterator[Figure]:
+    """Images a second of both trainings, of `epochs` epochs, and of scoring in batches of `scored` images."""
+    arms = Arms(work, scored, epochs)
+    turns = in_turns(arms, pace, device=work.device)
+    images = {OURS: arms.trained, FULL: arms.trained, SCORING: 2 * CANDIDATES * BATCHES * scored}
+    speeds = {name: images[name] / turns.seconds(name) for name in images}
+    yield Figure.median(f"supernet training ({work.chosen})", speeds[OURS], "images/s")
+    yield Figure.median(f"full-width training ({work.chosen})", speeds[FULL], "images/s")
+    yield Figure.median(f"scoring ({work.chosen})", speeds[SCORING], "images/s")
+    yield turns.ratio("supernet step / full-width step", OURS, FULL)
+    yield Figure.median("scoring / full-width training, images", speeds[SCORING] / speeds[FULL], "ratio")
+
+
+class Arms:
+    """What a round compares. `trained` is the number of images of a training."""
+
+    def __init__(self, work: Workload, scored: int, epochs: int) -> None:
+        self._work, self._seeds = work, count()
+        images = _images(work, BATCHES * work.batch)
+        self._recipe = Recipe(lr=1e-3, batch_size=work.batch, epochs=epochs, precision=work.chosen.precision)
+        self._batches = TrainingBatches(images, work.batch, _NORMALISER, _AUGMENTATION, device=work.device)
+        self._ours = work.supernet_trainee(work.chosen)
+        self._full = NetworkTrainee(work.fresh(work.chosen))
+        self._supernet = Supernet(work.fresh(work.chosen), work.space).eval()
+        batches = fixed_batches(_images(work, BATCHES * scored), scored, _NORMALISER, device=work.device)
+        self._evaluator = SupernetEvaluator(self._logits, batches)
+        self.trained = epochs * len(images)
+
+    def _logits(self, images: torch.Tensor, widths: Widths, side: Side) -> torch.Tensor:
+        with autocast(self._work.chosen.precision, images.device):
+            logits: torch.Tensor = self._supernet(images, widths, side)
+        return logits
+
+    def __call__(self, number: int) -> dict[str, tuple[Call, Call]]:
+        """The things of a round."""
+        return {
+            OURS: (nothing, lambda: self._train(self._ours)),
+            FULL: (nothing, lambda: self._train(self._full)),
+            SCORING: (nothing, self._score),
+        }
+
+    def _train(self, trainee: Trainee) -> None:
+        train(trainee, self._batches, self._recipe, seed=next(self._seeds))
+
+    def _score(self) -> None:
+        generator = torch.Generator().manual_seed(next(self._seeds))
+        for _ in range(CANDIDATES):
+            assert np.isfinite(self._evaluator(self._work.space.sample(generator)))
+
+
+def _images(work: Workload, number: int) -> Images:
+    """Random images of ten classes, on the device."""
+    generator = torch.Generator().manual_seed(0)
+    pixels = torch.randint(256, (number, 3, work.pixels, work.pixels), generator=generator, dtype=torch.uint8)
+    return Images(pixels, torch.arange(number) % 10).to(work.device)
