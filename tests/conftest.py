@@ -1,6 +1,7 @@
-"""What every test needs: few threads, and torchvision where its compiled operators are missing."""
+"""What every test needs: one thread, and torchvision where its compiled operators are missing."""
 
 import os
+import signal
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
@@ -10,8 +11,10 @@ import torch
 import torchvision_stand_ins
 from processes import Processes
 
-torch.set_num_threads(min(2, os.cpu_count() or 1))
+torch.set_num_threads(1)  # there is a process for every core already
 torchvision_stand_ins.install()
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts so what runs in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if not os.environ.get("CI"):  # there hypothesis has a profile of its own, without a deadline too
     hypothesis.settings.register_profile("any machine", deadline=None)
