@@ -80,9 +80,7 @@ QUICK = tuple(
     for name in (
         "torchvision:shufflenet_v2_x0_5",
         "torchvision:squeezenet1_1",
-        "torchvision:mnasnet0_5",
         "timm:ghostnet_050",
         "timm:convnextv2_atto",
-        "timm:ecaresnet26t",
     )
 )

@@ -19,6 +19,14 @@ from bcnet.pipeline.run_directory import RunDirectory, read_settings
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="file events are watched through inotify")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _short():
+    """Every stage of the study's run, and half of its steps."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chaos, "SETTINGS", chaos.SETTINGS | {"--epochs": "1", "--generations": "2"})
+        yield
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     process = chaos.Process(tmp_path_factory.mktemp("runs") / "undisturbed").run()
@@ -27,7 +35,7 @@ def undisturbed(tmp_path_factory):
     return process
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(12, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [1, pytest.param(12, marks=pytest.mark.slow)])  # the one: SIGKILL in the supernet
 def test_a_run_killed_again_and_again_ends_like_one_that_nobody_disturbed(undisturbed, tmp_path, kills):
     expected = chaos.traces(undisturbed.folder)
     rows = chaos.one_run(tmp_path / "run", undisturbed, expected, kills, random.Random(kills))

@@ -170,7 +170,7 @@ def test_changes_have_yaml_types():
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_stop_says_what_is_kept_and_the_run_goes_on(tmp_path, sent, code):
     command = [sys.executable, "-W", "error", "-m", "bcnet", *SEARCH, "--population", "2", "--generations", "1"]
-    command += ["--epochs", "2", "--out", str(tmp_path / "run")]
+    command += ["--supernet-epochs", "2", "--epochs", "1", "--out", str(tmp_path / "run")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 120
         while not (tmp_path / "run" / "settings.json").exists() and time.monotonic() < deadline:
@@ -183,7 +183,7 @@ def test_a_stop_says_what_is_kept_and_the_run_goes_on(tmp_path, sent, code):
     assert not (tmp_path / "run" / "result.json").exists()
     outcome = run(*command[5:])
     assert outcome.exit_code == 0, outcome.output
-    assert read_document(tmp_path / "run" / "result.json")["epochs"] == {"supernet": 2, "final": 2}
+    assert read_document(tmp_path / "run" / "result.json")["epochs"] == {"supernet": 2, "final": 1}
 
 
 def test_a_model_may_live_in_the_current_folder(tmp_path):

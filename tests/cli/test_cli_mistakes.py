@@ -251,7 +251,7 @@ def test_a_slip_of_the_pen_shows_the_usage(name, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["unknown model", "recipe of code", "report of a damaged run"])
+@pytest.mark.parametrize("name", ["unknown model", "report of a damaged run"])
 def test_a_process_ends_in_the_same_way(name, tmp_path):
     arguments, message = MISTAKES[name]
     files_of_mistakes(tmp_path)

@@ -9,6 +9,7 @@ from bcnet.searchers import Evolution, Greedy, PriorOnly, Random, RegularizedEvo
 from bcnet.searchers.prior import Prior
 from bcnet.space import Budget, WidthSpace
 from bcnet.testing import SEARCHER_CHECKS
+from bcnet.testing.searchers import same_result_in_another_process
 
 
 def make_prior(space: WidthSpace, budget: Budget) -> Prior:
@@ -46,10 +47,16 @@ def make_regularized(space: WidthSpace, budget: Budget, evaluations: int) -> Sea
 
 
 MAKERS = (make_evolution, make_evolution_with_prior, make_greedy, make_random, make_prior_only, make_regularized)
+STARTED = (make_evolution_with_prior, make_regularized)  # starting a process for each takes longer than all the rest
 
 
-@pytest.mark.parametrize("check", SEARCHER_CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__.removeprefix("make_"))
+def case(make, check):
+    slow = check is same_result_in_another_process and make not in STARTED
+    name = f"{make.__name__.removeprefix('make_')}-{check.__name__}"
+    return pytest.param(make, check, id=name, marks=[pytest.mark.slow] if slow else [])
+
+
+@pytest.mark.parametrize(("make", "check"), [case(make, check) for make in MAKERS for check in SEARCHER_CHECKS])
 def test_searcher_conforms(make, check):
     check(make)
 

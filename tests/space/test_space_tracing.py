@@ -12,8 +12,12 @@ from bcnet.errors import TraceError
 from bcnet.space import Side, WidthSpace
 from bcnet.supernet import Supernet, build
 
+LARGE = ("resnet50", "mobilenet_v2", "efficientnet_b0")  # at 224 pixels
 
-@pytest.mark.parametrize("name", PAPER)
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else []) for name in PAPER]
+)
 def test_paper_networks_have_the_groups_and_costs_of_the_paper(name: str) -> None:
     known = PAPER[name]
     model = known.factory()
@@ -22,6 +26,14 @@ def test_paper_networks_have_the_groups_and_costs_of_the_paper(name: str) -> Non
     assert space.reference.macs == pytest.approx(known.mega_macs * 1e6, rel=0.01)
     assert space.reference.params == pytest.approx(known.mega_params * 1e6, rel=0.01)
     assert space.reference.params == sum(p.numel() for p in model.parameters())
+    assert {f.reason for f in space.fixed} == {"the network's input", "the network's output"}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_the_groups_do_not_depend_on_the_size_of_the_images(name: str) -> None:
+    _, space, _ = paper_network(name)  # at 64 pixels
+    assert len(space.groups) == PAPER[name].groups
+    assert space.reference.params == pytest.approx(PAPER[name].mega_params * 1e6, rel=0.01)
     assert {f.reason for f in space.fixed} == {"the network's input", "the network's output"}
 
 

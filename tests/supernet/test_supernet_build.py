@@ -14,7 +14,7 @@ from bcnet.space import Side, WidthSpace
 from bcnet.supernet import Supernet, build, recalibrate
 
 
-@pytest.mark.parametrize("name", [*TRICKY, "resnet20", "mobilenetv2"])
+@pytest.mark.parametrize("name", [*TRICKY, "resnet20", pytest.param("mobilenetv2", marks=pytest.mark.slow)])
 def test_built_networks_are_plain_modules(name: str) -> None:
     model, space, x = (paper_network if name in PAPER else tricky_network)(name)
     widths = space.sample(torch.Generator().manual_seed(3))
