@@ -4,6 +4,7 @@ import pytest
 import torch
 from tiny_supernet import TinyBatches, TinySupernet
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from bcnet.errors import RunError, TrainingError
 from bcnet.train import (
@@ -213,6 +214,63 @@ def test_a_gradient_scaler_goes_on_after_a_step_left_out():
         assert seen.verdict.bad == (step == 0)
         assert torch.equal(module.weight, before) == (step == 0)
     assert updates.scaler.get_scale() < 65536
+
+
+class OfEveryType(nn.Module):
+    """Tensors of several types, which `spoil` overwrites."""
+
+    def __init__(self, count=1):
+        super().__init__()
+        values = torch.tensor([[1.5, -0.0], [torch.inf, 3.0]])
+        for i in range(count):
+            self.register_parameter(f"p{i}", nn.Parameter(values.t().clone().t()))
+            for kind in (torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool):
+                self.register_buffer(f"b{i}_{kind}".replace(".", "_"), values.nan_to_num(posinf=7.0).abs().to(kind))
+            self.register_buffer(f"counter{i}", torch.tensor(3))
+
+    @torch.no_grad()
+    def spoil(self):
+        for tensor in (*self.parameters(), *self.buffers()):
+            tensor.fill_(torch.nan if tensor.is_floating_point() else 0)
+
+
+@pytest.mark.parametrize("bad", [True, False])
+def test_a_step_is_undone_to_the_bit_where_it_is_bad(bad):
+    module, spoilt = OfEveryType(), OfEveryType()
+    spoilt.spoil()
+    expected = state_of(module if bad else spoilt)
+    undo = guard.Guard(module, torch.optim.SGD(module.parameters(), lr=0.1))
+    undo.remember()
+    with undo.undone_where(torch.tensor(bad)):
+        module.spoil()
+    for name, tensor in module.state_dict().items():
+        assert tensor.flatten().view(torch.uint8).tolist() == expected[name].flatten().view(torch.uint8).tolist(), name
+
+
+def test_undoing_many_tensors_takes_as_many_operators_as_undoing_few():
+    def operators(count):
+        module = OfEveryType(count)
+        undo = guard.Guard(module, torch.optim.SGD(module.parameters(), lr=0.1))
+        with Operators() as ran:
+            undo.remember()
+            with undo.undone_where(torch.tensor(False)):
+                pass
+        return sorted(ran.names)
+
+    assert operators(1) == operators(20)
+
+
+class Operators(TorchDispatchMode):
+    """The names of the operators inside that start a kernel."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.overloadpacket.__name__ not in ("detach", "view", "empty_like"):
+            self.names.append(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
 
 
 # ---------------------------------------------------------------- stopped, replayed, gone on with
