@@ -9,14 +9,14 @@ exist there and raise. A value that is asked for is 1.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 import bcnet
@@ -32,6 +32,16 @@ def stand_in() -> Iterator[list[str]]:
     waits: list[str] = []
     with _Numbers(waits), _Operators(waits):
         yield waits
+
+
+def outside(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, run as if there was no such block around it: `torch.export` minds the block."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            return function(*args, **kwargs)
+
+    return run
 
 
 def _waiting(operator: str) -> str:
