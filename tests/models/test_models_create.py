@@ -73,7 +73,7 @@ def test_input_sizes(package):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("vgg1", r"got 'vgg1' \(nearest: vgg19\); ours are vgg19, mobilenetv2"),
+        ("vgg1", r"got 'vgg1' \(nearest: vgg19\); ours are vgg19, vgg19_quarter, mobilenetv2"),
         ("", "a model is a name of ours"),
         (":factory", "package.module:factory; got ':factory'"),
         ("my_factories:", "package.module:factory; got 'my_factories:'"),

@@ -6,6 +6,7 @@ from bcnet import models
 
 COSTS = {  # name: MACs, parameters (both in millions), width groups
     "vgg19": (398.1, 20.04, 16),
+    "vgg19_quarter": (25.2, 1.26, 16),
     "mobilenetv2": (296.5, 2.24, 25),
     "resnet20": (40.8, 0.27, 12),
     "resnet56": (125.7, 0.86, 30),
