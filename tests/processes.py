@@ -62,6 +62,7 @@ def _group(path: str, rank: int, size: int) -> Iterator[None]:
 
     store = distributed.FileStore(path, size)
     distributed.init_process_group("gloo", store=store, rank=rank, world_size=size)
+    distributed.barrier()  # a function that asks nothing of the others must not leave before they are connected
     yield
     distributed.destroy_process_group()
 
