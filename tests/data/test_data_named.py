@@ -283,6 +283,7 @@ def test_a_hub_set_without_training_images(monkeypatch):
         load("hf:me/mine")
 
 
+@pytest.mark.slow
 def test_cifar10_as_parquet():
     if not CIFAR10.is_dir():
         pytest.skip(f"the parquet files of CIFAR-10 are not at {CIFAR10}")

@@ -74,7 +74,7 @@ def gradients_of_a_step(world, seed, images, strategy):
     return losses.tolist(), {name: p.grad for name, p in net.named_parameters()}
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(st.integers(0, 10_000), st.integers(1, 13), st.sampled_from(sorted(STRATEGIES)), st.integers(2, 3))
 def test_the_step_of_many_processes_is_that_of_one_on_the_whole_batch(processes, seed, images, strategy, size):
     expected_losses, expected = gradients_of_a_step(World(), seed, images, strategy)
