@@ -35,7 +35,8 @@ test test-all: export MALLOC_MMAP_THRESHOLD_ := 1073741824
 test test-all: export MALLOC_TRIM_THRESHOLD_ := 1073741824
 # A process for each core, of one thread each: tensors this small gain nothing from a second.
 test test-all: export OMP_NUM_THREADS := 1
-PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+# Who is done takes half of what another has left: most files stay on one process, and both end together.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 test: $(VENV)/.installed-test
 	$(PYTEST) -m "not slow"
