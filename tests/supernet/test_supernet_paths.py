@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from networks import PAPER, TRICKY, batch_statistics, paper_network, tricky_network
+from networks import PAPER, PAPER_CASES, TRICKY, batch_statistics, paper_network, tricky_network
 from torch import nn
 
 from bcnet.errors import WidthError
@@ -10,7 +10,7 @@ from bcnet.space import Side, WidthSpace
 from bcnet.space.layout import spans
 from bcnet.supernet import Supernet, build
 
-NETWORKS = [*TRICKY, *PAPER]
+NETWORKS = [*TRICKY, *PAPER_CASES]
 
 
 def known(name: str) -> tuple[nn.Module, WidthSpace, torch.Tensor]:
