@@ -21,6 +21,13 @@ if not os.environ.get("CI"):  # there hypothesis has a profile of its own, witho
     hypothesis.settings.load_profile("any machine")
 
 
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """What a test sets is its own: a test that leaves more threads slows all that follow it."""
+    yield
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(scope="session")
 def processes():
     together = Processes(3)

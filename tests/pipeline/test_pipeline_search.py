@@ -152,7 +152,7 @@ def test_what_changed_behind_its_name_is_refused(tmp_path, monkeypatch, what):
 
 
 def test_what_was_left_open_is_taken_from_the_run(finished, monkeypatch):
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
+    monkeypatch.setattr("bcnet.pipeline.settings.usual_threads", lambda: 64)
     assert tiny_search(finished.run_dir, threads=None).widths == finished.widths
 
 
