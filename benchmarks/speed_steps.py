@@ -8,8 +8,10 @@ Rivals, all timed in the same rounds on the same batch:
 - the full network, of our layout and precision and in whichever is its fastest;
 - a supernet that masks (`speed_masked`) in that fastest layout and precision, since its passes are full-width ones.
 
-Every step ends with an update of all weights it has gradients for. Before it is timed each thing takes a step that is
-not, ours on other widths: so that it finds the memory of the process as in a training of its own.
+Every step ends with an update of all weights it has gradients for. Ours begins with some steps on other widths, as a
+training of thousands of steps has behind it nearly always: a pass for two paths has few shapes, which recur, and after
+these steps it has met most of them. Before it is timed each thing takes a step that is not, ours on other widths again:
+so that it finds the memory of the process as in a training of its own.
 """
 
 from __future__ import annotations
@@ -30,13 +32,14 @@ from bcnet.train.step import Term
 OURS, AGAIN, STANDALONE, FULL, FASTEST = "ours", "ours again", "four standalone", "full", "fastest full"
 DRAWS = 2000
 OTHERS = 1_000_000  # numbers of steps on other widths
+WARM = 40  # steps
 WAYS: tuple[Way, ...] = ("feature maps", "scale and shift")
 
 
 def figures(work: Workload, pace: Pace) -> Iterator[Figure]:
     """How long a step of ours takes, and how long in units of the rivals'."""
     own, best = work.chosen, fastest(work, Pace(pace.seconds / 8, 2))
-    turns = in_turns(Arms(work, own, best), pace)
+    turns = in_turns(Arms(work, own, best, WARM if pace.seconds else 0), pace)
     yield turns.figure(f"step ({own})", OURS)
     yield turns.ratio("step / four standalone", OURS, STANDALONE)
     yield turns.ratio("step on widths met before / step", AGAIN, OURS)
@@ -77,9 +80,11 @@ def fastest(work: Workload, pace: Pace) -> Variant:
 class Arms:
     """What a round compares: our step first, on widths drawn for the round."""
 
-    def __init__(self, work: Workload, own: Variant, best: Variant) -> None:
+    def __init__(self, work: Workload, own: Variant, best: Variant, warm: int) -> None:
         self._work, self._own = work, own
         self._ours = Steps(work.supernet_trainee(own), work, own)
+        for number in range(warm):
+            self._ours.take(work.terms(2 * OTHERS + number))
         self._full = _steps_of(work, work.fresh(own), own)
         self._fastest = _steps_of(work, work.fresh(best), best)
         masked = {way: MaskedTrainee(work.fresh(best), work.space, Complementary(), way) for way in WAYS}
