@@ -7,8 +7,8 @@ others wait without computing; all together; and all apart, each on a share of t
 others, but without a word to them. A row of `results/scaling.csv` gives the median over the runs together and the
 speed-up against one process. `ceiling` is that of the runs apart: the most that this machine, whose cores share
 caches and the way to memory, gives to work divided among them. `waiting` is the share of the time that a process was
-ready to compute and had no core (the kernel's run-queue delay): above 0 other work was on the machine, and the speed-
-up is lower than on one of its own. `undisturbed_speedup` takes that time off each run before the medians are
+ready to compute and had no core (the kernel's run-queue delay): above 0 other work was on the machine, and the
+speed-up is lower than on one of its own. `undisturbed_speedup` takes that time off each run before the medians are
 compared.
 """
 

@@ -1,8 +1,9 @@
 """Where the time of a step goes, by kind of operator: ours beside the fastest full-width step.
 
 Both are given in units of the whole full-width step, so that the rows of ours add up to what our step takes in those
-units, and the difference of two rows says what holds it. The profiler itself takes time, more where operators are many
-and small; the sums are therefore somewhat above what `speed_steps` measures without it.
+units, and the difference of two rows says what holds it. As in `speed_steps` others come before them. The profiler
+itself takes time, more where operators are many and small; the sums are therefore somewhat above what `speed_steps`
+measures without it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
-from speed_steps import OTHERS, fastest
+from speed_steps import OTHERS, WARM, fastest
 from speed_turns import Figure, Pace
 from speed_workloads import Steps, Workload
 from torch.autograd import DeviceType
@@ -34,9 +35,9 @@ def figures(work: Workload, steps: int) -> Iterator[Figure]:
     own = work.chosen
     ours = Steps(work.supernet_trainee(own), work, own)
     full = Steps(NetworkTrainee(work.fresh(best)), work, best)
-    for number in range(2):
+    for number in range(WARM if steps > 1 else 1):
         ours.take(work.terms(OTHERS + number))
-        full.take()
+    full.take()
     of_ours = _by_kind([lambda n=n: ours.take(work.terms(n)) for n in range(steps)])  # type: ignore[misc]
     of_full = _by_kind([full.take] * steps)
     whole = sum(of_full.values())
