@@ -53,7 +53,8 @@ def _serve(end: Connection) -> None:
         except EOFError:
             return
         with _group(path, rank, size):
-            end.send(_outcome(function, arguments))
+            outcome = _outcome(function, arguments)
+        end.send(outcome)  # now the group writes no more to the folder, which is removed
 
 
 @contextmanager
