@@ -2,6 +2,8 @@
 
 import errno
 import os
+import signal
+import subprocess
 import sys
 
 import pytest
@@ -50,6 +52,44 @@ def test_one_message_and_a_code(raising, code, message, capsys):
 def test_a_bug_keeps_its_traceback(error):
     with pytest.raises(type(error)):
         guarded(raises(error))()
+
+
+STOPPED_IN_A_CALLBACK = """
+import os, signal, sys, time, weakref
+from bcnet.cli.endings import exit_code, take_every_stop
+
+class Referent:
+    pass
+
+def stopped(_):
+    os.kill(os.getpid(), int(sys.argv[1]))
+    for _ in range(100):
+        pass
+
+take_every_stop()
+referent = Referent()
+reference = weakref.ref(referent, stopped)
+try:
+    del referent
+    time.sleep(60)
+except KeyboardInterrupt as stop:
+    sys.exit(exit_code(stop))
+"""
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stop_that_python_drops_is_sent_again(sent, code):
+    words = [sys.executable, "-W", "error", "-c", STOPPED_IN_A_CALLBACK, str(int(sent))]
+    process = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    assert (process.returncode, process.stderr) == (code, "")
+
+
+def test_other_errors_that_python_drops_are_shown():
+    dropping = "class Broken:\n    def __del__(self):\n        raise ValueError('dropped')\n"
+    code = f"from bcnet.cli.endings import take_every_stop\ntake_every_stop()\n{dropping}Broken()\n"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert process.returncode == 0
+    assert "ValueError: dropped" in process.stderr
 
 
 def test_a_stop_says_what_is_kept(tmp_path, capsys):

@@ -14,7 +14,7 @@ from bcnet.cli.endings import (
     launched_rank,
     let_the_first_speak,
     only_the_first_speaks,
-    take_termination_for_a_stop,
+    take_every_stop,
 )
 
 _HELP = """
@@ -68,7 +68,7 @@ def main() -> None:
     """Entry point of the `bcnet` command; under torchrun that of every process."""
     if launched_rank() and not set(sys.argv[1:2]) & _SHARED:
         return  # all other commands are the work of one
-    take_termination_for_a_stop()
+    take_every_stop()
     _find_modules_here()
     try:
         with only_the_first_speaks():

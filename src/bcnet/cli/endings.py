@@ -8,6 +8,7 @@ import functools
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from bcnet.errors import BCNetError
 
 WRONG_REQUEST = 2
 _COURTESY = 3.0  # seconds
+_SOON = 0.05  # seconds
 _P = ParamSpec("_P")
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
@@ -69,9 +71,13 @@ def stoppable(run: Path) -> Iterator[None]:
         _end_stopped(_kept(run), stop)
 
 
-def take_termination_for_a_stop() -> None:
-    """Let SIGTERM raise `Terminated` in the main thread from now on."""
+def take_every_stop() -> None:
+    """From now on let SIGTERM raise `Terminated` in the main thread, and let no stop be lost.
+
+    Python drops what is raised in a finaliser or in the callback of a weak reference, and imports are full of those.
+    """
     signal.signal(signal.SIGTERM, _raise_terminated)
+    sys.unraisablehook = _send_again
 
 
 def exit_code(stop: KeyboardInterrupt) -> int:
@@ -144,6 +150,17 @@ def _machine_reason(error: MemoryError | RuntimeError | OSError) -> str | None:
             "kept; run the same command where there is more, or a new run with a smaller batch (--set batch_size=64)"
         )
     return None
+
+
+def _send_again(dropped: sys.UnraisableHookArgs) -> None:
+    """Send a stop that was dropped once more, from a thread: sent from here it would be dropped again."""
+    if isinstance(dropped.exc_value, KeyboardInterrupt):
+        number = exit_code(dropped.exc_value) - 128
+        again = threading.Timer(_SOON, os.kill, (os.getpid(), number))
+        again.daemon = True
+        again.start()
+    else:
+        sys.__unraisablehook__(dropped)
 
 
 def _raise_terminated(*_: Any) -> NoReturn:
