@@ -2,7 +2,8 @@
 
 Each is measured in a process of its own, whose allocator gives every large tensor back when it is freed, so that the
 kernel's high-water mark is what was in use at once: weights, gradients, optimiser, activations, and the operators' own
-buffers. What the process held before the network was made is taken off.
+buffers. What the process held before the network was made is taken off, and so are the pages of libraries, which are
+read from their files as code is first called.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def peaks(work: Workload, kind: str, steps: int) -> np.ndarray:
     variant = work.chosen
     torch.set_num_threads(1)
     work.images, work.labels, work.space  # noqa: B018 - made before the network
-    before = _status("VmRSS")
+    before = _status("RssAnon")
     if kind == "full":
         taken = Steps(NetworkTrainee(work.fresh(variant)), work, variant)
         terms = [None] * (steps + 1)
@@ -51,7 +52,7 @@ def peaks(work: Workload, kind: str, steps: int) -> np.ndarray:
     for plan in terms:
         Path("/proc/self/clear_refs").write_text("5")  # the high-water mark falls to what is held now
         taken.take(plan)
-        highest.append(_status("VmHWM") - before)
+        highest.append(_status("VmHWM") - _status("RssFile") - before)
     return np.array(highest[1:], dtype=np.float64)
 
 

@@ -115,7 +115,7 @@ class Study:
     races: int = 200
     levels: tuple[float, ...] = LEVELS
     population: int = 40
-    generations: int = 3
+    generations: int = 50
     parents: int = 10
 
     @functools.cached_property
@@ -238,12 +238,13 @@ def main(
     data: Annotated[str, typer.Option(help="Images, a name as of `bcnet search --data`.")] = DATA,
     runs: Annotated[Path, typer.Option(help="Folder of the supernet and the matrix.")] = RUNS,
     out: Annotated[Path, typer.Option(help="CSV of finished cells.")] = OUT,
-    races: Annotated[int, typer.Option(help="Races of each cell.")] = 200,
+    races: Annotated[int, typer.Option(help="Races of each cell.")] = Study.races,
+    generations: Annotated[int, typer.Option(help="Of the search, 40 candidates each.")] = Study.generations,
     threads: Annotated[int, typer.Option(help="CPU threads.")] = torch.get_num_threads(),
 ) -> None:
     """What early stopping saves and costs."""
     torch.set_num_threads(threads)
-    study = Study(Laboratory(data, Training(), runs), out, races)
+    study = Study(Laboratory(data, Training(), runs), out, races, generations=generations)
     if quick:
         lab = Laboratory("digits", _QUICK, runs.with_name(f"quick_{runs.name}"), score_batch_size=12)
         out = out.with_name(f"quick_{out.name}")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bcnet.pipeline.settings import Settings
 
 Layout = Literal["auto", "channels_last", "contiguous"]
-PRIMITIVES = 8192  # that oneDNN keeps; its own default is 1,024
+PRIMITIVES = 1024  # that oneDNN keeps, its own default
 _PRIMITIVES_VARIABLE = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
 _SCORE_BATCH = 2048  # images (spec, section 5)
 _LEAST_SCORE_BATCH = 64
@@ -154,8 +154,11 @@ def described(settings: Settings) -> str:
 def keep_primitives(capacity: int | None = None) -> int:
     """Let oneDNN keep `capacity` compiled operators, by default those of the environment or `PRIMITIVES`; how many.
 
-    A search meets more shapes than oneDNN's own default holds. Read when the first operator is compiled: call it
-    before.
+    Read when the first operator is compiled: call it before. Where the cache is full oneDNN looks through all of it for
+    the operator to give up: a large one that does not hold all shapes is slower than a small one.
+
+    Example: a step of ResNet50 by slices, at 8 images, takes 2.3 s with 1,024, 3.7 s with 8,192, and 1.9 s with 32,768
+    until these are full too, for another GiB of memory. Scoring ResNet-20 on 512 images takes a tenth less with 8,192.
     """
     if capacity is not None:
         os.environ[_PRIMITIVES_VARIABLE] = str(capacity)
