@@ -108,7 +108,8 @@ def of_network(work: Workload, scored: Workload, *, seconds: float) -> Iterator[
     yield Cell("counting", work.network, str(work), lambda: speed_counting.figures(work, costed))
     yield stepped(work, Pace(seconds, least))
     scoring = Pace(seconds / 2, least)
-    yield Cell("scoring", scored.network, str(scored), lambda: speed_scoring.figures(scored, scoring))
+    images = f"{speed_scoring.BATCHES} times {scored}"
+    yield Cell("scoring", scored.network, images, lambda: speed_scoring.figures(scored, scoring))
     yield Cell("memory", work.network, str(work), lambda: speed_memory.figures(work, remembered))
 
 
