@@ -43,7 +43,8 @@ class Target:
 
 
 STEP_20, STEP_50 = ("resnet20", "batch 128 of 32x32"), ("torchvision:resnet50", "batch 8 of 224x224")
-SCORE_20, SCORE_50 = ("resnet20", "batch 2048 of 32x32"), ("torchvision:resnet50", "batch 32 of 224x224")
+SCORE_20 = ("resnet20", "4 times batch 2048 of 32x32")
+SCORE_50 = ("torchvision:resnet50", "4 times batch 32 of 224x224")
 SEARCH = ("resnet20", "2000 candidates, batch 128 of 32x32")
 TARGETS = (
     Target("steps", STEP_20, "step / four standalone", most=1.0),
