@@ -35,7 +35,7 @@ from bcnet.errors import SearchError
 from bcnet.searchers.problem import BoolArray, FloatArray, IntArray
 from bcnet.space import Widths
 
-DEFAULT_LEVEL = 0.02  # chosen in docs/early_stopping.md
+DEFAULT_LEVEL = 0.1  # chosen in docs/early_stopping.md
 LEAST_BATCHES = 8  # with fewer there is nothing to save
 _GROWTH = 1.3  # of the batches from one look to the next
 
