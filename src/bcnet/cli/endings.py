@@ -82,7 +82,7 @@ def take_every_stop() -> None:
 
 def exit_code(stop: KeyboardInterrupt) -> int:
     """128 and the number of the signal, as shells count."""
-    return 128 + (signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT)
+    return 128 + _signal_of(stop)
 
 
 def complain(text: str) -> None:
@@ -152,11 +152,14 @@ def _machine_reason(error: MemoryError | RuntimeError | OSError) -> str | None:
     return None
 
 
+def _signal_of(stop: KeyboardInterrupt) -> signal.Signals:
+    return signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT
+
+
 def _send_again(dropped: sys.UnraisableHookArgs) -> None:
     """Send a stop that was dropped once more, from a thread: sent from here it would be dropped again."""
     if isinstance(dropped.exc_value, KeyboardInterrupt):
-        number = exit_code(dropped.exc_value) - 128
-        again = threading.Timer(_SOON, os.kill, (os.getpid(), number))
+        again = threading.Timer(_SOON, os.kill, (os.getpid(), _signal_of(dropped.exc_value)))
         again.daemon = True
         again.start()
     else:
