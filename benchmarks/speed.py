@@ -28,6 +28,7 @@ sys.path.append(str(ROOT / "studies"))  # for the columns that say where a row c
 import speed_counting  # noqa: E402
 import speed_gpu  # noqa: E402
 import speed_memory  # noqa: E402
+import speed_pairs  # noqa: E402
 import speed_peers  # noqa: E402
 import speed_profile  # noqa: E402
 import speed_scoring  # noqa: E402
@@ -63,6 +64,14 @@ class Cell:
 
 RESNET20, RESNET50 = Workload("resnet20", 32, 128), Workload("torchvision:resnet50", 224, 8)
 FEW = Workload("resnet20", 32, 128)  # images to score by
+PAIRED = (
+    Workload("vgg19_quarter", 16, 128),
+    Workload("mobilenetv2", 32, 64),
+    Workload("torchvision:mobilenet_v2", 224, 8),
+    Workload("torchvision:resnet18", 224, 8),
+    RESNET50,
+    Workload("vgg19", 32, 32),
+)
 ON_GPU = (  # with the images that are scored at once
     (Workload("mobilenetv2", 32, 256, "cuda"), 2048),
     (Workload("vgg19", 32, 256, "cuda"), 2048),
@@ -79,6 +88,8 @@ def cells() -> Iterator[Cell]:
     yield Cell("peers", "resnet20", f"{speed_peers.HELD_OUT} digits of 16x16", lambda: speed_peers.figures(1, 4))
     for network in ("torchvision:resnet18", "torchvision:mobilenet_v2"):
         yield from of_network(Workload(network, 224, 8), Workload(network, 224, 32), seconds=25)
+    for work in PAIRED:
+        yield paired(work, Pace(25, 5))
     for batch in (32, 512):
         yield stepped(Workload("resnet20", 32, batch), Pace(25, 5))
     for candidates in (500, 2000, 8000):
@@ -95,6 +106,7 @@ def quick_cells() -> Iterator[Cell]:
     tiny = Workload("resnet_digits", 8, 4)
     yield from of_network(tiny, tiny, seconds=0)
     yield profiled(tiny, 1)
+    yield paired(tiny, Pace(0, 2, 2))
     yield searched(tiny, 80)
     yield searched_free(tiny, 80)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -116,6 +128,11 @@ def of_network(work: Workload, scored: Workload, *, seconds: float) -> Iterator[
 def stepped(work: Workload, pace: Pace) -> Cell:
     """Training steps."""
     return Cell("steps", work.network, str(work), lambda: speed_steps.figures(work, pace))
+
+
+def paired(work: Workload, pace: Pace) -> Cell:
+    """Training steps in pairs and by slices."""
+    return Cell("pairs", work.network, str(work), lambda: speed_pairs.figures(work, pace))
 
 
 def profiled(work: Workload, steps: int) -> Cell:

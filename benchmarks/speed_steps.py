@@ -48,7 +48,7 @@ def figures(work: Workload, pace: Pace) -> Iterator[Figure]:
     yield turns.figure(f"fastest full-width step ({best})", FASTEST)
     for way in WAYS:
         yield turns.ratio(f"step of masked {way} / step", way, OURS)
-    if worthwhile(work.space):
+    if worthwhile(work.space, work.batch):
         yield from figures_of_pairs(work, turns)
 
 

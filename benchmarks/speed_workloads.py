@@ -90,11 +90,11 @@ class Workload:
         """A copy of the network with weights of that layout."""
         return copy.deepcopy(self.model).to(self.device, memory_format=memory_format(variant.weights))  # type: ignore[call-overload, no-any-return]
 
-    def supernet_trainee(self, variant: Variant) -> SupernetTrainee:
-        """The supernet as a run trains it: two paths in a pass where that is the faster way."""
+    def supernet_trainee(self, variant: Variant, *, pairs: bool | None = None) -> SupernetTrainee:
+        """The supernet, its paths in pairs or not, or as a run trains it: in pairs where that is the faster way."""
         supernet = Supernet(self.fresh(variant), self.space)
         together = None
-        if worthwhile(self.space):
+        if worthwhile(self.space, self.batch) if pairs is None else pairs:
             try:
                 together = Pairs.verified(supernet.network, self.space, self.images[:2])
             except UnpairableError:

@@ -35,7 +35,16 @@ def loss_of(outputs: list[Any]) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", PAIRABLE)
 def test_a_pair_is_its_two_paths_in_output_and_gradient(name: str) -> None:
-    model, space, x = known(name)
+    check_against_paths(*known(name))
+
+
+@pytest.mark.parametrize("name", PAIRABLE)
+def test_so_is_a_pair_that_overlaps(name: str) -> None:
+    model, _, x = known(name)
+    check_against_paths(model, WidthSpace.trace(model, x, min_ratio=0.25), x)
+
+
+def check_against_paths(model: nn.Module, space: WidthSpace, x: torch.Tensor) -> None:
     together, apart = Supernet(model, space), Supernet(model, space)
     pairs = Pairs.verified(together.network, space, x)
     for left in (space.sample(torch.Generator().manual_seed(1)), some_full(space, 2)):
@@ -67,24 +76,30 @@ def test_a_pass_leaves_the_network_as_it_was() -> None:
     assert {name: id(tensor) for name, tensor in net.named_parameters()} == before
 
 
-def test_a_pair_is_disjoint_and_complete_or_full_twice() -> None:
-    model, space, _ = paper_network("resnet20")
+def test_a_pair_is_two_paths_that_are_complements() -> None:
+    model, space, x = paper_network("resnet20")
     pairs = Pairs(Supernet(model, space).network, space)
     widths = some_full(space, 0)
-    assert pairs.disjoint(widths, space.complement(widths))
-    assert pairs.disjoint(space.full, space.full)
-    assert not pairs.disjoint(space.narrowest, space.narrowest)
-    assert not pairs.disjoint(space.full, space.narrowest)
+    assert pairs.complementary(widths, space.complement(widths))
+    assert pairs.complementary(space.full, space.full)
+    assert not pairs.complementary(space.narrowest, space.narrowest)
+    assert not pairs.complementary(space.full, space.narrowest)
+    bounded = WidthSpace.trace(model, x, min_ratio=0.25)
+    assert Pairs(Supernet(model, bounded).network, bounded).complementary(bounded.full, bounded.narrowest)
 
 
-def test_narrow_networks_are_paired_and_wide_ones_are_not() -> None:
-    assert worthwhile(paper_network("resnet20")[1])
-    assert not worthwhile(paper_network("vgg19")[1])
-    assert not worthwhile(paper_network("resnet50")[1])
-
-
-def test_a_complement_that_overlaps_makes_no_pairs() -> None:
-    model, _, x = paper_network("resnet20")
-    space = WidthSpace.trace(model, x, min_ratio=0.25)
-    with pytest.raises(UnpairableError, match="min_ratio"):
-        Pairs.verified(Supernet(model, space).network, space, x)
+@pytest.mark.parametrize(
+    ("name", "batch", "paired"),
+    [
+        ("resnet20", 128, True),
+        ("resnet20", 2048, True),  # narrow
+        ("vgg19_quarter", 128, True),  # little to do in its layers
+        ("resnet50", 512, False),
+        ("mobilenetv2", 256, True),
+        ("vgg19", 32, False),  # few layers and many parameters
+    ],
+)
+def test_networks_are_paired_where_that_is_less_than_new_shapes_in_every_layer(
+    name: str, batch: int, paired: bool
+) -> None:
+    assert worthwhile(paper_network(name)[1], batch) == paired

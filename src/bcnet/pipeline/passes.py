@@ -20,7 +20,8 @@ def supernet_trainee(supernet: Supernet, settings: Settings, image_shape: Sequen
         RecipeError: the settings ask for pairs, and the network's paths cannot share a pass.
     """
     strategy = STRATEGIES[settings.strategy]()
-    if settings.pairs == "off" or (settings.pairs == "auto" and not worthwhile(supernet.space)):
+    batch = settings.supernet.batch_size
+    if settings.pairs == "off" or (settings.pairs == "auto" and not worthwhile(supernet.space, batch)):
         return SupernetTrainee(supernet, strategy)
     x = torch.randn(2, *image_shape, generator=torch.Generator().manual_seed(0))
     try:

@@ -7,11 +7,13 @@ full-width pass with the weights
     W'[o, i] = W[o, i] if side(o) = side(i), else 0
 
 computes both paths at once, since all else in most convolutional networks (batch norm, activations, pooling, additions)
-treats channels one by one. A group that is full on both paths (`c = l` is its own complement) appears twice, `2 l`
-channels wide; so do the network's outputs, one half for each path.
+treats channels one by one. Channels that are on both paths appear twice: where `c = l` is its own complement the group
+is `2 l` wide, where complements keep to a smallest width `c_min`, `l + c_min`. The network's outputs appear twice too,
+one half for each path.
 
-Four paths take two such passes. These multiply about half as much again as four narrow ones, but at the channel counts
-that kernels are made for, and in half as many calls. Whether that pays is a matter of network and device.
+Four paths take two such passes. These multiply more than four narrow ones, but at the channel counts that kernels are
+made for, in half as many calls, and in the same shapes nearly every time. Whether that pays is a matter of network,
+batch and device (`worthwhile`).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
@@ -30,13 +33,16 @@ from bcnet.space import Side, Widths, WidthSpace
 from bcnet.space.layout import Layout, ParameterLayout, Segment
 from bcnet.space.narrowing import Narrowing, tensors_of
 
+_NARROW = 64  # channels
+_NEW_SHAPES, _COPY = 2_000_000_000, 3_500  # multiply-adds that take as long: for a layer, for a parameter
+
 
 class UnpairableError(Exception):
     """The paths of this network cannot share a pass; the message says why."""
 
 
 class Pairs:
-    """Runs pairs of disjoint paths of a network, each pair in one pass.
+    """Runs pairs of complementary paths of a network, each pair in one pass.
 
     Args:
         network: the supernet's network; it is changed only within a call.
@@ -67,12 +73,10 @@ class Pairs:
         double = copy.deepcopy(network).double().eval()
         x = x.detach().to(next(double.parameters()))
         pairs, single = cls(double, space), Narrowing(double, space.layouts)
-        third = tuple(max(g.unit, g.max_width // 3 // g.unit * g.unit) for g in space.groups)
+        third = tuple(max(g.choices[0], g.max_width // 3 // g.unit * g.unit) for g in space.groups)
         mixed = tuple(g.max_width if i % 2 else third[i] for i, g in enumerate(space.groups))
         for left in (third, mixed, space.full):
             right = space.complement(left)
-            if not pairs.disjoint(left, right):
-                raise UnpairableError("the space's complement overlaps the widths it belongs to (min_ratio)")
             try:
                 with torch.no_grad():
                     both = pairs.forward(x, left, right)
@@ -90,32 +94,27 @@ class Pairs:
         if sum(kinds == {True} for kinds in searched) > 2:
             raise UnpairableError(f"{name} has more than two searched dimensions")
 
-    def disjoint(self, left: Widths, right: Widths) -> bool:
-        """Whether LEFT at `left` and RIGHT at `right` are a pair: in every group complements, or both full."""
-        groups = zip(left, right, self._space.full, strict=True)
-        return all(c + d == full or c == d == full for c, d, full in groups)
+    def complementary(self, left: Widths, right: Widths) -> bool:
+        """Whether LEFT at `left` and RIGHT at `right` are a pair: complements of each other."""
+        return self._space.complement(left) == right or self._space.complement(right) == left
 
     def forward(self, x: Any, left: Widths, right: Widths) -> tuple[Any, Any]:
         """The model's outputs for `x` on LEFT at `left` and on RIGHT at `right`, as two separate passes give them.
 
-        Gradients arrive in the full parameters' `.grad`. Which widths are a pair `disjoint` says.
+        Gradients arrive in the full parameters' `.grad`. Which widths are a pair `complementary` says.
         """
-        assert self.disjoint(left, right), (left, right)
-        device = next(self._network.parameters()).device
-        sides = [
-            torch.arange(c + d, device=device) >= c for c, d in zip(left, right, strict=True)
-        ]  # per group, (c + d,): False for LEFT's channels
+        assert self.complementary(left, right), (left, right)
+        widths = [*zip(left, right, strict=True)]
 
         def slicing(name: str, tensor: torch.Tensor, _: object) -> torch.Tensor:
-            return _paired(tensor, *self._places(name, tensor, sides))
+            return _paired(tensor, *self._places(name, tensor, widths))
 
-        joint = tuple(c + d for c, d in zip(left, right, strict=True))
-        with self._narrowing.applied(joint, Side.LEFT, slicing):
+        with self._narrowing.applied([c + d for c, d in widths], Side.LEFT, slicing):
             output = self._network(x)
         return _half(output, 0), _half(output, 1)
 
     def _places(
-        self, name: str, tensor: torch.Tensor, sides: Sequence[torch.Tensor]
+        self, name: str, tensor: torch.Tensor, widths: Sequence[tuple[int, int]]
     ) -> tuple[list[torch.Tensor | None], torch.Tensor | None]:
         """Where a tensor's elements come from (an index per dimension, None for all in order), and which stay."""
         index: list[torch.Tensor | None] = []
@@ -127,21 +126,22 @@ class Pairs:
             elif dim[0].group is None:
                 index.append(None)
             else:
-                index.append(_index(dim, sides, tensor.device))
+                index.append(_index(dim, widths, tensor.device))
                 sided.append(d)
         if len(sided) < 2:
             return index, None
-        first, second = (self._sides_along(name, tensor, d, sides) for d in sided)
+        first, second = (self._sides_along(name, tensor, d, widths) for d in sided)
         return index, first == second
 
     def _sides_along(
-        self, name: str, tensor: torch.Tensor, d: int, sides: Sequence[torch.Tensor]
+        self, name: str, tensor: torch.Tensor, d: int, widths: Sequence[tuple[int, int]]
     ) -> torch.Tensor:  # (1, ..., elements, ..., 1)
-        """The path that each element of a dimension belongs to."""
+        """The path that each element of a dimension belongs to: False for LEFT."""
         if self._outputs.get(name) == d:
-            side = torch.arange(2 * tensor.shape[d], device=tensor.device) >= tensor.shape[d]
+            counts = [(tensor.shape[d], tensor.shape[d])]
         else:
-            side = torch.cat([sides[_group(s)].repeat_interleave(s.per_channel) for s in self._layouts[name][d]])
+            counts = [_elements(segment, widths) for segment in self._layouts[name][d]]
+        side = torch.cat([torch.arange(left + right, device=tensor.device) >= left for left, right in counts])
         return side.view([-1 if e == d else 1 for e in range(tensor.ndim)])
 
 
@@ -152,16 +152,36 @@ def _paired(tensor: torch.Tensor, index: list[torch.Tensor | None], mask: torch.
     return tensor if mask is None else tensor * mask
 
 
-def worthwhile(space: WidthSpace) -> bool:
-    """Whether pairs are the faster way: where the layers that do most of the work are narrow.
+def worthwhile(space: WidthSpace, batch: int) -> bool:
+    """Whether pairs are the faster way to train with batches of `batch` images.
 
-    The mean width of the groups, weighted by the multiply-adds of the layers that read or make them, is compared with
-    64 channels. `benchmarks/` measures both ways on this and other networks.
+    They are where the layers that do most of the work are narrow: the mean width of the groups, weighted by the
+    multiply-adds of the layers that read or make them, is at most 64 channels. And where slices pay more for new shapes
+    in every layer than pairs do for multiply-adds and copies of weights:
+
+        batch * (2 macs(pair) - 4 macs(mean widths)) + 3500 params <= 2e9 layers
+
+    The constants come from steps on two cores (`benchmarks/speed_pairs.py`); a copy counts twice the time it takes,
+    for its memory.
     """
     terms = space.macs_terms.terms
     work = {groups: count * math.prod(space.full[g] for g in groups) for groups, count in terms.items()}
     widths = {groups: sum(space.full[g] for g in groups) / len(groups) for groups in terms if groups}
-    return sum(work[g] * widths[g] for g in widths) <= 64 * sum(work[g] for g in widths)
+    narrow = sum(work[g] * widths[g] for g in widths) <= _NARROW * sum(work[g] for g in widths)
+    return narrow or batch * _more_work(space) + _COPY * space.cost(space.full).params <= _NEW_SHAPES * _layers(space)
+
+
+def _more_work(space: WidthSpace) -> int:
+    """Multiply-adds for one image of two passes of pairs, less those of four paths; full groups left aside."""
+    least = space.narrowest
+    pair = [c + d for c, d in zip(least, space.complement(least), strict=True)]
+    mean = [round(sum(group.choices) / len(group.choices)) for group in space.groups]
+    both, narrow = space.macs_terms(np.array([pair, mean]))
+    return 2 * int(both) - 4 * int(narrow)
+
+
+def _layers(space: WidthSpace) -> int:
+    return sum(len(layout) > 1 for layout in space.layouts.values())
 
 
 def _output_dimensions(network: nn.Module, layouts: Mapping[str, ParameterLayout]) -> dict[str, int]:
@@ -182,19 +202,22 @@ def _output_dimensions(network: nn.Module, layouts: Mapping[str, ParameterLayout
     return found
 
 
-def _group(segment: Segment) -> int:
+def _elements(segment: Segment, widths: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """How many of a searched segment's elements each path has."""
     assert segment.group is not None
-    return segment.group
+    left, right = widths[segment.group]
+    return left * segment.per_channel, right * segment.per_channel
 
 
-def _index(dim: Layout, sides: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor | None:
+def _index(dim: Layout, widths: Sequence[tuple[int, int]], device: torch.device) -> torch.Tensor | None:
     """The elements of a searched dimension in the order of a pair; None where every element comes once."""
-    twice = [len(sides[_group(s)]) * s.per_channel > s.size for s in dim]
-    if not any(twice):
+    counts = [_elements(segment, widths) for segment in dim]
+    if all(left + right == segment.size for segment, (left, right) in zip(dim, counts, strict=True)):
         return None
-    sizes = [s.size for s in dim]
+    sizes = [segment.size for segment in dim]
     every = torch.split(torch.arange(sum(sizes), device=device), sizes)
-    return torch.cat([part for part, double in zip(every, twice, strict=True) for _ in range(1 + double)])
+    parts = zip(every, counts, strict=True)
+    return torch.cat([part for own, (left, right) in parts for part in (own[:left], own[len(own) - right :])])
 
 
 def _half(output: Any, which: int) -> Any:

@@ -53,7 +53,7 @@ class Trainee(ABC):
 
 
 class SupernetTrainee(Trainee):
-    """A supernet, trained by the paths of a strategy; with `pairs`, disjoint paths share a pass.
+    """A supernet, trained by the paths of a strategy; with `pairs`, complementary paths share a pass.
 
     `counts` says how often each channel took part.
     """
@@ -83,14 +83,14 @@ class SupernetTrainee(Trainee):
         self.counts.restore(tensors)
 
     def passes(self, paths: Sequence[Path]) -> Sequence[tuple[int, ...]]:
-        """A LEFT path with the first RIGHT one that is disjoint from it, the others alone."""
+        """A LEFT path with the first RIGHT one that is complementary to it, the others alone."""
         if self.pairs is None:
             return alone(paths)
         right = [i for i, path in enumerate(paths) if path.side is Side.RIGHT]
         divided: list[tuple[int, ...]] = []
         for i, path in enumerate(paths):
             if path.side is Side.LEFT:
-                partner = next((j for j in right if self.pairs.disjoint(path.widths, paths[j].widths)), None)
+                partner = next((j for j in right if self.pairs.complementary(path.widths, paths[j].widths)), None)
                 divided.append((i,) if partner is None else (i, partner))
                 if partner is not None:
                     right.remove(partner)
