@@ -60,6 +60,25 @@ def check_against_paths(model: nn.Module, space: WidthSpace, x: torch.Tensor) ->
         torch.testing.assert_close(a.grad, b.grad, rtol=1e-6, atol=1e-9 * largest, msg=name)
 
 
+def test_under_autocast_a_pair_is_what_its_two_paths_are() -> None:
+    model, _, x = known("resnet20")
+    model, x = model.float(), x.float()
+    space = WidthSpace.trace(model, x)
+    together, apart = Supernet(model, space), Supernet(model, space)
+    left = some_full(space, 2)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = Pairs.verified(together.network, space, x).forward(x, left, right := space.complement(left))
+        expected = apart(x, left, Side.LEFT), apart(x, right, Side.RIGHT)
+    for a, b in zip(tensors(got), tensors(expected), strict=True):
+        assert a.dtype is torch.bfloat16
+        torch.testing.assert_close(a, b, rtol=0.05, atol=0.05 * float(b.detach().abs().max()))
+    loss_of([*got]).backward()
+    loss_of([*expected]).backward()
+    for (name, a), b in zip(together.named_parameters(), apart.parameters(), strict=True):
+        assert a.grad.dtype is torch.float32, name
+        torch.testing.assert_close(a.grad, b.grad, rtol=0.1, atol=0.1 * float(b.grad.abs().max()), msg=name)
+
+
 @pytest.mark.parametrize("name", sorted(COUPLED))
 def test_networks_whose_channels_meet_are_refused(name: str) -> None:
     model, space, x = tricky_network(name)

@@ -62,6 +62,7 @@ class Pairs:
         for name, layout in self._layouts.items():
             self._check(name, layout)
         self._narrowing = Narrowing(network, self._layouts)
+        self._cast = _cast_by_autocast(network)
 
     @classmethod
     def verified(cls, network: nn.Module, space: WidthSpace, x: torch.Tensor) -> Pairs:
@@ -107,7 +108,14 @@ class Pairs:
         widths = [*zip(left, right, strict=True)]
 
         def slicing(name: str, tensor: torch.Tensor, _: object) -> torch.Tensor:
-            return _paired(tensor, *self._places(name, tensor, widths))
+            index, mask = self._places(name, tensor, widths)
+            for d, kept in enumerate(index):
+                if kept is not None:
+                    tensor = tensor.index_select(d, kept)
+            kind = tensor.device.type
+            if name in self._cast and tensor.dtype is torch.float32 and torch.is_autocast_enabled(kind):
+                tensor = tensor.to(torch.get_autocast_dtype(kind))  # before the copy is made, not of the copy
+            return tensor if mask is None else tensor * mask
 
         with self._narrowing.applied([c + d for c, d in widths], Side.LEFT, slicing):
             output = self._network(x)
@@ -145,13 +153,6 @@ class Pairs:
         return side.view([-1 if e == d else 1 for e in range(tensor.ndim)])
 
 
-def _paired(tensor: torch.Tensor, index: list[torch.Tensor | None], mask: torch.Tensor | None) -> torch.Tensor:
-    for d, kept in enumerate(index):
-        if kept is not None:
-            tensor = tensor.index_select(d, kept)
-    return tensor if mask is None else tensor * mask
-
-
 def worthwhile(space: WidthSpace, batch: int) -> bool:
     """Whether pairs are the faster way to train with batches of `batch` images.
 
@@ -182,6 +183,12 @@ def _more_work(space: WidthSpace) -> int:
 
 def _layers(space: WidthSpace) -> int:
     return sum(len(layout) > 1 for layout in space.layouts.values())
+
+
+def _cast_by_autocast(network: nn.Module) -> set[str]:
+    """The weights that autocast would turn into its own precision anyway."""
+    parts = network.named_modules(remove_duplicate=False)
+    return {f"{prefix}.weight" for prefix, part in parts if isinstance(part, (nn.Linear, _ConvNd))}
 
 
 def _output_dimensions(network: nn.Module, layouts: Mapping[str, ParameterLayout]) -> dict[str, int]:
