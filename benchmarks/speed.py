@@ -63,6 +63,7 @@ class Cell:
 
 
 RESNET20, RESNET50 = Workload("resnet20", 32, 128), Workload("torchvision:resnet50", 224, 8)
+SCORED50 = Workload("torchvision:resnet50", 224, 32)
 FEW = Workload("resnet20", 32, 128)  # images to score by
 PAIRED = (
     Workload("vgg19_quarter", 16, 128),
@@ -82,7 +83,8 @@ ON_GPU = (  # with the images that are scored at once
 def cells() -> Iterator[Cell]:
     """What has a target comes first, then how it grows: other networks, batches, numbers of candidates."""
     yield from of_network(RESNET20, Workload("resnet20", 32, 2048), seconds=50)
-    yield from of_network(RESNET50, Workload("torchvision:resnet50", 224, 32), seconds=50)
+    yield from of_network(RESNET50, SCORED50, seconds=50)
+    yield scoring(SCORED50, 16, Pace(0, 5))
     yield searched(FEW, 2000)
     yield from (profiled(work, 6) for work in (RESNET20, RESNET50))
     yield Cell("peers", "resnet20", f"{speed_peers.HELD_OUT} digits of 16x16", lambda: speed_peers.figures(1, 4))
@@ -119,9 +121,7 @@ def of_network(work: Workload, scored: Workload, *, seconds: float) -> Iterator[
     costed, least, remembered = (Pace(5), 5, 25) if seconds else (brief, 2, 3)
     yield Cell("counting", work.network, str(work), lambda: speed_counting.figures(work, costed))
     yield stepped(work, Pace(seconds, least))
-    scoring = Pace(seconds / 2, least)
-    images = f"{speed_scoring.BATCHES} times {scored}"
-    yield Cell("scoring", scored.network, images, lambda: speed_scoring.figures(scored, scoring))
+    yield scoring(scored, 4, Pace(seconds / 2, least))
     yield Cell("memory", work.network, str(work), lambda: speed_memory.figures(work, remembered))
 
 
@@ -133,6 +133,11 @@ def stepped(work: Workload, pace: Pace) -> Cell:
 def paired(work: Workload, pace: Pace) -> Cell:
     """Training steps in pairs and by slices."""
     return Cell("pairs", work.network, str(work), lambda: speed_pairs.figures(work, pace))
+
+
+def scoring(work: Workload, batches: int, pace: Pace) -> Cell:
+    """Scoring of candidates on that many batches each."""
+    return Cell("scoring", work.network, f"{batches} times {work}", lambda: speed_scoring.figures(work, batches, pace))
 
 
 def profiled(work: Workload, steps: int) -> Cell:

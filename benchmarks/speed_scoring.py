@@ -20,15 +20,14 @@ from bcnet.space import Side, Widths
 from bcnet.supernet import Supernet, build
 from bcnet.train import autocast
 
-BATCHES = 4  # that a candidate is scored on
 _BEFORE = 4  # candidates
 OURS, AGAIN, SAME, FIXED = "ours", "ours again", "statistics of the batch", "fixed statistics"
 
 
-def figures(work: Workload, pace: Pace) -> Iterator[Figure]:
-    """Images scored in a second, and their number in units of what plain inference manages."""
-    turns = in_turns(Arms(work, work.chosen), pace)
-    images = 2 * BATCHES * work.batch
+def figures(work: Workload, batches: int, pace: Pace) -> Iterator[Figure]:
+    """Images scored in a second, `batches` a candidate, and their number in units of what plain inference manages."""
+    turns = in_turns(Arms(work, work.chosen, batches), pace)
+    images = 2 * batches * work.batch
     yield Figure.median(f"scoring ({work.chosen})", images / turns.seconds(OURS), "images/s")
     yield turns.ratio("scoring / built inference, statistics of the batch", SAME, OURS)
     yield turns.ratio("scoring widths met before / built inference, statistics of the batch", SAME, AGAIN)
@@ -38,12 +37,12 @@ def figures(work: Workload, pace: Pace) -> Iterator[Figure]:
 class Arms:
     """What a round compares: one candidate, both sides."""
 
-    def __init__(self, work: Workload, variant: Variant) -> None:
-        self._work, self._variant = work, variant
+    def __init__(self, work: Workload, variant: Variant, batches: int) -> None:
+        self._work, self._variant, self._batches = work, variant, batches
         self._images = work.images.contiguous(memory_format=memory_format(variant.images))
         self._supernet = Supernet(work.fresh(variant), work.space).eval()
         self._evaluator, self._brief = (
-            SupernetEvaluator(self._logits, [(self._images, work.labels)] * batches) for batches in (BATCHES, 1)
+            SupernetEvaluator(self._logits, [(self._images, work.labels)] * count) for count in (batches, 1)
         )
         self._built: list[nn.Module] = []
 
@@ -77,6 +76,6 @@ class Arms:
     @torch.inference_mode()
     def _infer(self) -> None:
         for network in self._built:
-            for _ in range(BATCHES):
+            for _ in range(self._batches):
                 with autocast(self._variant.precision, self._images.device):
                     network(self._images)
