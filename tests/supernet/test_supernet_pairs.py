@@ -113,6 +113,7 @@ def test_a_pair_is_two_paths_that_are_complements() -> None:
         ("resnet20", 128, True),
         ("resnet20", 2048, True),  # narrow
         ("vgg19_quarter", 128, True),  # little to do in its layers
+        ("resnet50", 96, True),  # of 64 pixels
         ("resnet50", 512, False),
         ("mobilenetv2", 256, True),
         ("vgg19", 32, False),  # few layers and many parameters
