@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -62,7 +63,7 @@ def check_against_paths(model: nn.Module, space: WidthSpace, x: torch.Tensor) ->
 
 def test_under_autocast_a_pair_is_what_its_two_paths_are() -> None:
     model, _, x = known("resnet20")
-    model, x = model.float(), x.float()
+    model, x = copy.deepcopy(model).float(), x.float()
     space = WidthSpace.trace(model, x)
     together, apart = Supernet(model, space), Supernet(model, space)
     left = some_full(space, 2)

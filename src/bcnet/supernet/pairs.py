@@ -112,8 +112,7 @@ class Pairs:
             for d, kept in enumerate(index):
                 if kept is not None:
                     tensor = tensor.index_select(d, kept)
-            kind = tensor.device.type
-            if name in self._cast and tensor.dtype is torch.float32 and torch.is_autocast_enabled(kind):
+            if name in self._cast and tensor.dtype is torch.float32 and _autocast_on(kind := tensor.device.type):
                 tensor = tensor.to(torch.get_autocast_dtype(kind))  # before the copy is made, not of the copy
             return tensor if mask is None else tensor * mask
 
@@ -188,6 +187,10 @@ def _cast_by_autocast(network: nn.Module) -> set[str]:
     """The weights that autocast would turn into its own precision anyway."""
     parts = network.named_modules(remove_duplicate=False)
     return {f"{prefix}.weight" for prefix, part in parts if isinstance(part, (nn.Linear, _ConvNd))}
+
+
+def _autocast_on(kind: str) -> bool:
+    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
 
 
 def _output_dimensions(network: nn.Module, layouts: Mapping[str, ParameterLayout]) -> dict[str, int]:
