@@ -19,7 +19,7 @@ from bcnet.supernet import Supernet
 from bcnet.train import Complementary, SupernetTrainee
 
 ROOT = Path(__file__).parents[2]
-SECTIONS = ["counting", "steps", "scoring", "memory", "profile", "search", "free search", "gpu"]
+SECTIONS = ["counting", "steps", "scoring", "memory", "profile", "pairs", "search", "free search", "gpu"]
 
 
 @pytest.mark.parametrize("way", ["feature maps", "scale and shift"])
