@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from speed_steps import OTHERS
 from speed_turns import Call, Figure, Pace, in_turns
 from speed_workloads import Steps, Workload
 
 WAYS = {"pairs": True, "slices": False}
-OTHERS = 1_000_000  # numbers of steps on other widths
 WARM = 20  # steps
 
 

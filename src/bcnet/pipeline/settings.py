@@ -39,9 +39,9 @@ class Settings(BaseModel):
     again; neither takes part in training the supernet. `score` is what is made of those images, as in
     `SupernetEvaluator`; `own_score` and `loss` name functions of the user's own in place of it and of cross-entropy.
     `pretrained` is a digest of the weights that the model was given; `final_from` is what the final networks start
-    from. `pairs` says whether the supernet's complementary paths share a pass (`bcnet.supernet.pairs`):
-    auto, where that should be faster. `search_seed` and `final_seed` are those of the search and of the
-    networks trained from scratch where they are not `seed`. `widths`, where given, are trained instead of searched.
+    from. `pairs` says whether the supernet's complementary paths share a pass (`bcnet.supernet.pairs`): auto, where
+    that should be faster. `search_seed` and `final_seed` are those of the search and of the networks trained from
+    scratch where they are not `seed`. `widths`, where given, are trained instead of searched.
     `supernet_width` is how many times as wide as the network its supernet is, so that widths beyond the network's own
     can be found; budgets stay ratios of the network itself. `searcher` chooses the candidates that a supernet scores,
     `population` times `generations` of them. A `baseline` finds the widths without a supernet
