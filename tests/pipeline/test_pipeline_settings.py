@@ -1,11 +1,14 @@
+import sys
+
 import pytest
 import torch
 
-from bcnet import Budget, DataSet
-from bcnet.errors import RunError
+from bcnet import Budget, DataSet, retrain
+from bcnet.errors import RecipeError, RunError
 from bcnet.pipeline.job import settle
+from bcnet.pipeline.recipes import check_request, default_recipe, for_few_images, split_changes
 from bcnet.pipeline.run_directory import check_usable, read_document, read_settings, write_document
-from bcnet.pipeline.settings import Settings, default_recipe, for_few_images, make_settings, split_changes
+from bcnet.pipeline.settings import Settings, make_settings
 from bcnet.train import Recipe, load_recipe, recipe_names
 
 RECIPE = Recipe(lr=0.1, batch_size=8, epochs=2)
@@ -122,3 +125,60 @@ def test_a_free_or_empty_folder_is_usable(tmp_path):
 def test_settings_are_looked_for_where_a_run_should_be(tmp_path):
     with pytest.raises(RunError, match="is no run directory"):
         read_settings(tmp_path)
+
+
+TO_FETCH = "parquet:/no/such/folder"
+WRONG_ALWAYS = {
+    "recipe": ({"recipe": "vgg"}, "a recipe is a .yaml file or one of"),
+    "key": ({"changes": {"speed": 3}}, "unknown key 'speed'"),
+    "key of one training": ({"changes": {"final.speed": 3}}, "unknown key 'speed'"),
+    "value": ({"changes": {"lr": -1}}, "'lr' must be greater than 0; got -1"),
+    "part of the recipe": ({"recipe": "vgg19-cifar10", "changes": {"schedule.pace": 1}}, "pace"),
+    "impossible": ({"recipe": RECIPE, "changes": {"schedule.final_lr": 1.0}}, "must be at most 'lr', 0.1; got 1"),
+}
+WRONG_SEARCH = {
+    "epochs": ({"supernet_epochs": 0}, "'epochs' must be greater than 0; got 0"),
+    "strategy": ({"strategy": "trilateral"}, "'strategy'.*'complementary'.*'trilateral'"),
+    "score": ({"score": "taste"}, "'score'.*'taste'"),
+    "setting": ({"haste": 3}, "unknown key 'haste'"),
+}
+
+
+@pytest.mark.parametrize(("wrong", "message"), {**WRONG_ALWAYS, **WRONG_SEARCH}.values())
+def test_what_no_data_make_right_is_said_before_a_search_fetches_any(wrong, message, tmp_path):
+    with pytest.raises(RecipeError, match=message):
+        settle("resnet_digits", TO_FETCH, budget=Budget(macs=0.5), run_dir=tmp_path / "run", **wrong)
+
+
+@pytest.mark.parametrize(("wrong", "message"), WRONG_ALWAYS.values())
+def test_what_no_data_make_right_is_said_before_a_training_fetches_any(wrong, message, tmp_path):
+    with pytest.raises(RecipeError, match=message):
+        retrain(model="resnet_digits", data=TO_FETCH, widths="full", run_dir=tmp_path / "run", **wrong)
+
+
+OF_SOME = [{"schedule.milestones": [1]}, {"schedule.final_lr": 0.001}, {"schedule.factor": 0.5}, {"lr": 1e-6}]
+
+
+@pytest.mark.parametrize("changes", OF_SOME)
+def test_a_change_that_only_some_recipes_take_waits_while_the_recipe_is_open(changes):
+    assert check_request(None, changes, {"processes": 1}) is None
+
+
+@pytest.mark.parametrize("changes", OF_SOME)
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_change_of_a_recipe_is_refused_exactly_where_it_cannot_be_made(name, changes):
+    recipe = load_recipe(name)
+    refusals = []
+    for attempt in (lambda: recipe.changed(changes), lambda: check_request(name, changes, {"processes": 1})):
+        try:
+            attempt()
+            refusals.append(None)
+        except RecipeError as refusal:
+            refusals.append(str(refusal))
+    assert refusals[0] == refusals[1]
+
+
+def test_a_package_that_is_missing_is_said_before_data_are_fetched(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch_pruning", None)
+    with pytest.raises(RecipeError, match="bcnet\\[magnitude\\]"):
+        settle("resnet_digits", TO_FETCH, budget=Budget(macs=0.5), run_dir=tmp_path / "run", baseline="magnitude")

@@ -7,9 +7,10 @@ from bcnet.pipeline.course import FoundWidths, SearchOutcome, TrainedSupernet
 from bcnet.pipeline.finished import FinishedRun, load
 from bcnet.pipeline.job import search, train_supernet
 from bcnet.pipeline.progress import Reporter, Together
+from bcnet.pipeline.recipes import default_recipe
 from bcnet.pipeline.replay import replay
 from bcnet.pipeline.run_directory import RunDirectory
-from bcnet.pipeline.settings import Settings, default_recipe
+from bcnet.pipeline.settings import Settings
 from bcnet.pipeline.tensorboard import TensorBoard
 from bcnet.pipeline.widths import resolve_widths
 

@@ -16,8 +16,8 @@ from bcnet.distributed import joined
 from bcnet.errors import BCNetError, BudgetError, RunError
 from bcnet.pipeline.conduct import agreed, check_seconds, conduct
 from bcnet.pipeline.course import TO_THE_WIDTHS, FoundWidths, SearchOutcome, to_the_end, to_the_widths
-from bcnet.pipeline.job import recipes_for
 from bcnet.pipeline.progress import Reporter
+from bcnet.pipeline.recipes import check_request, recipes_for
 from bcnet.pipeline.run_directory import check_usable, read_settings
 from bcnet.pipeline.settings import Settings, make_settings
 from bcnet.pipeline.subject import ModelLike, Source, is_name, open_source, prepare, refuse_to_import, trace
@@ -137,16 +137,18 @@ def retrain(
     stored = None if run is None else read_settings(Path(run))
     with joined(settings.get("device") if stored is None else stored.device) as world:
         if run is None:
-            source = _fresh_source(model, data, widths, run_dir, image_size, seed)
             started = {**settings, "seed": seed or 0, "processes": world.size}
-            request = _request(source, recipe, dict(changes or {}), image_size, started)
+            asked = check_request(recipe, changes or {}, started)
+            source = _fresh_source(model, data, widths, run_dir, image_size, seed)
+            request = _request(source, asked, changes or {}, image_size, started)
         else:
             if settings or image_size is not None:
                 given = ", ".join((*settings, *(("image_size",) if image_size is not None else ())))
                 raise RunError(f"what a run is of stays as it is; got {given}: leave it out, or leave out the run")
             assert stored is not None
+            asked = check_request(recipe or stored.final, changes or {}, {"processes": stored.processes})
             source = _source(Path(run), stored, model, data)
-            request = _with_final(stored, source, recipe, dict(changes or {}), seed)
+            request = _with_final(stored, source, asked if recipe else None, changes or {}, seed)
         if final_from is not None:
             request = _changed(request, {"final_from": final_from})
         if widths is not None:
@@ -239,8 +241,8 @@ def _fresh_source(
 
 def _request(
     source: Source,
-    recipe: Recipe | str | None,
-    changes: dict[str, Any],
+    recipe: Recipe | None,
+    changes: Mapping[str, Any],
     image_size: int | None,
     settings: Mapping[str, Any],
 ) -> Settings:
@@ -250,7 +252,7 @@ def _request(
 
 
 def _with_final(
-    stored: Settings, source: Source, recipe: Recipe | str | None, changes: dict[str, Any], seed: int | None
+    stored: Settings, source: Source, recipe: Recipe | None, changes: Mapping[str, Any], seed: int | None
 ) -> Settings:
     base = stored.final if recipe is None else recipes_for(source, recipe, {})[1]
     values: dict[str, Any] = {"final": base.changed(changes) if changes else base}

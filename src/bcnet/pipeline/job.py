@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bcnet.data import Loaders
 from bcnet.distributed import World, joined
 from bcnet.errors import BudgetError, RecipeError
 from bcnet.pipeline.callbacks import Callbacks
@@ -15,14 +14,14 @@ from bcnet.pipeline.course import TO_THE_PRIOR, SearchOutcome, TrainedSupernet, 
 from bcnet.pipeline.own import OfWidths, own_functions
 from bcnet.pipeline.pretrained import Weights
 from bcnet.pipeline.progress import Reporter, Together
+from bcnet.pipeline.recipes import check_request, recipes_for
 from bcnet.pipeline.run_directory import check_usable
-from bcnet.pipeline.settings import Settings, default_recipe, for_few_images, make_settings, split_changes
+from bcnet.pipeline.settings import Settings, make_settings
 from bcnet.pipeline.subject import DataLike, ModelLike, Source, Subject, open_source, prepare
 from bcnet.pipeline.takeover import others
-from bcnet.pruners import check_installed
 from bcnet.searchers import PerImage
 from bcnet.space import Budget
-from bcnet.train import CHECKPOINT_SECONDS, Loss, Recipe, load_recipe
+from bcnet.train import CHECKPOINT_SECONDS, Loss, Recipe
 
 
 def search(
@@ -197,9 +196,12 @@ def settle(
     world = world or World()
     world.on_lead(lambda: check_usable(path))
     own, named_score = own_functions(loss, score, tags or {})
+    wanted = dict(changes or {}) | ({} if supernet_epochs is None else {"supernet.epochs": supernet_epochs})
+    named: dict[str, Any] = {"score": named_score or "accuracy", "processes": world.size, **settings}
+    recipe = check_request(recipe, wanted, named)
     seed = settings.get("seed", 0)
     source = open_source(model, data, image_size=image_size, seed=seed, pretrained=pretrained, own=own)
-    supernet, final = recipes_for(source, recipe, dict(changes or {}), supernet_epochs)
+    supernet, final = recipes_for(source, recipe, wanted)
     request = make_settings(
         model=source.model_name,
         data=source.data_name,
@@ -208,12 +210,10 @@ def settle(
         budget_params=budget.params,
         supernet=supernet,
         final=final,
-        processes=world.size,
-        score=named_score or "accuracy",
         own_score=own.score_name,
         loss=own.loss_name,
         pretrained=source.pretrained,
-        **settings,
+        **named,
     )
     _check_start(source, request)
     settled = agreed(request, source, path, world, largest_activation=source.largest_activation())
@@ -221,9 +221,7 @@ def settle(
 
 
 def _check_start(source: Source, settings: Settings) -> None:
-    """Raise RecipeError where final networks are to start from weights that there are not, or a package is missing."""
-    if settings.baseline == "magnitude" or settings.baseline == "fastnas":
-        check_installed(settings.baseline)
+    """Raise RecipeError where final networks are to start from weights that there are not."""
     if settings.supernet_width > 1 and (settings.pretrained is not None or settings.final_from == "pretrained"):
         raise RecipeError(
             f"a supernet that is wider than the network starts from fresh weights; got supernet_width "
@@ -239,25 +237,3 @@ def _check_start(source: Source, settings: Settings) -> None:
             'final_from="pretrained" needs weights to start from; there are none: give pretrained= (--pretrained), or '
             "the model as a module with its weights"
         )
-
-
-def recipes_for(
-    source: Source, recipe: Recipe | str | None, changes: dict[str, Any], supernet_epochs: int | None = None
-) -> tuple[Recipe, Recipe]:
-    """The recipes of the supernet and of the networks trained from scratch, by default those that suit the source.
-
-    A batch that nobody chose is made to suit few images too.
-    """
-    fits = recipe is None and not isinstance(source.data, Loaders)
-    if not isinstance(recipe, Recipe):
-        name = recipe or default_recipe(source.model_name, source.data_name, source.data.image_shape[-1])
-        recipe = load_recipe(name)
-    if isinstance(source.data, Loaders) and source.data.batch_size is not None:
-        recipe = recipe.changed({"batch_size": source.data.batch_size})
-    small = for_few_images(recipe, len(source.data.train)) if fits else recipe
-    for_supernet, for_final = split_changes(changes)
-    if supernet_epochs is not None:
-        for_supernet["epochs"] = supernet_epochs
-    supernet, final = ((recipe if "batch_size" in own else small).changed(own) for own in (for_supernet, for_final))
-    # A supernet has no teacher: every path would need its own.
-    return supernet.model_copy(update={"distillation": None}), final

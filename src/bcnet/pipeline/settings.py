@@ -15,11 +15,10 @@ from bcnet.pipeline.memory import free_bytes
 from bcnet.searchers import Metric
 from bcnet.searchers.racing import DEFAULT_LEVEL
 from bcnet.space import Budget
-from bcnet.train import Cosine, Recipe
+from bcnet.train import Recipe
 from bcnet.train.recipe import HEALTH, Count, describe
 
 FinalFrom = Literal["scratch", "supernet", "pretrained"]
-_FEWEST_STEPS, _SMALLEST_BATCH = 4, 8  # of a recipe that the user has not chosen
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 StrategyName = Literal["complementary", "bilateral", "unilateral", "unilateral-complementary"]
 SearcherName = Literal["evolution", "evolution-without-prior", "greedy", "prior-only", "random"]
@@ -220,52 +219,6 @@ def make_settings(**values: Any) -> Settings:
                 f"{settings.processes} processes: raise it (--set batch_size=...), or start fewer"
             )
     return settings
-
-
-def default_recipe(model: str, data: str, image_size: int) -> str:
-    """The name of the recipe that suits a model and a data set best, by the table in the spec's section 7."""
-    network = model.rpartition(":")[2].lower().replace("_", "")
-    if data == "digits" or image_size <= 16:
-        return "digits"
-    if image_size <= 64:
-        small = {"vgg": "vgg19-cifar10", "mobilenet": "mobilenetv2-cifar10"}
-        return next((name for prefix, name in small.items() if network.startswith(prefix)), "resnet-cifar10")
-    large = {
-        "mobilenet": "mobilenet_v2-imagenet",
-        "efficientnet": "efficientnet_b0-imagenet",
-        "proxyless": "efficientnet_b0-imagenet",
-    }
-    return next((name for prefix, name in large.items() if network.startswith(prefix)), "resnet50-imagenet")
-
-
-def for_few_images(recipe: Recipe, images: int) -> Recipe:
-    """The recipe with its batch halved until an epoch of so many images has a few steps; the rate shrinks with it.
-
-    A rate that suits one batch suits a smaller one in proportion (Goyal et al., 2017).
-    """
-    batch = recipe.batch_size
-    while images < _FEWEST_STEPS * batch and batch > _SMALLEST_BATCH:
-        batch = max(batch // 2, _SMALLEST_BATCH)
-    share = batch / recipe.batch_size
-    changes = {"batch_size": batch, "lr": recipe.lr * share}
-    if isinstance(recipe.schedule, Cosine):
-        changes["schedule.final_lr"] = recipe.schedule.final_lr * share
-    return recipe.changed(changes) if share < 1 else recipe
-
-
-def split_changes(changes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Changes for the supernet's and the final recipe: a key starting with `supernet.` or `final.` is for that one."""
-    supernet: dict[str, Any] = {}
-    final: dict[str, Any] = {}
-    for key, value in changes.items():
-        owner, dot, rest = key.partition(".")
-        if dot and owner == "supernet":
-            supernet[rest] = value
-        elif dot and owner == "final":
-            final[rest] = value
-        else:
-            supernet[key] = final[key] = value
-    return supernet, final
 
 
 def check_device(name: str) -> torch.device:
