@@ -181,13 +181,14 @@ def test_magnitude_prunes_the_trained_original(searched, tmp_path):
 def test_fastnas_goes_on_from_the_scores_that_it_has(searched, tmp_path):
     for module in ("modelopt", "torchprofile", "requests", "huggingface_hub"):
         pytest.importorskip(module, reason="the extra 'fastnas' is not installed")
-    outcome = run("fastnas", tmp_path / "whole", take_from=[searched])
-    assert outcome.result["networks"]["searched"]["macs_ratio"] <= 0.5
+    wanted = {"budget": Budget(macs=0.65)}  # 5 of 8 channels: it wants to come within 15 % of the budget
+    outcome = run("fastnas", tmp_path / "whole", take_from=[searched], **wanted)
+    assert 0.6 < outcome.result["networks"]["searched"]["macs_ratio"] <= 0.65
     with pytest.raises(StoppedError):
-        run("fastnas", tmp_path / "stopped", take_from=[searched], reporter=_StopAfter(5))
+        run("fastnas", tmp_path / "stopped", take_from=[searched], reporter=_StopAfter(5), **wanted)
     scores = read_document(tmp_path / "stopped" / "pruning_scores.json")["scores"]
     assert len(scores) == 5
-    assert run("fastnas", tmp_path / "stopped").widths == outcome.widths
+    assert run("fastnas", tmp_path / "stopped", **wanted).widths == outcome.widths
     assert read_document(tmp_path / "stopped" / "pruning_scores.json")["scores"][:5] == scores
 
 

@@ -8,7 +8,7 @@ from torch import nn
 
 import bcnet
 from bcnet.errors import BudgetError, ModelError
-from bcnet.pruners import magnitude_widths, read_widths
+from bcnet.pruners import fastnas_widths, magnitude_widths, read_widths
 
 
 class Residual(nn.Module):
@@ -81,3 +81,42 @@ def test_magnitude_pruning_removes_the_weakest_channels_under_the_budget(traced)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     with pytest.raises(BudgetError, match="must reach the budget, 10 MACs; Torch-Pruning stopped at"):
         magnitude_widths(model, space, bcnet.Budget(macs=10), torch.zeros(2, 3, 4, 4))
+
+
+@pytest.mark.parametrize("options", [{}, {"min_ratio": 0.25}, {"min_ratio": 0.5}, {"choices": {"inside.0": [7, 16]}}])
+def test_magnitude_pruning_keeps_the_narrowest_choice_of_every_layer(traced, options):
+    pytest.importorskip("torch_pruning", reason="the extra 'magnitude' is not installed")
+    model, example = copy.deepcopy(traced[0]), torch.zeros(2, 3, 4, 4)
+    with torch.no_grad():
+        for part in model.inside[0], model.inside[1]:
+            part.weight[1:] *= 1e-6  # beside the first of their layer all are weaker than any other
+    space = bcnet.WidthSpace.trace(model, example, **options)
+    narrowest = tuple(group.choices[0] for group in space.groups)
+    least = space.cost(narrowest).macs
+    for macs in (least, int(1.2 * least), int(0.9 * space.reference.macs)):
+        widths = magnitude_widths(model, space, bcnet.Budget(macs=macs), example)
+        assert space.cost(widths).macs <= macs
+        assert all(width >= low for width, low in zip(widths, narrowest, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("min_ratio", [0.0, 0.25, 0.5])
+def test_fastnas_keeps_the_narrowest_choice_of_every_layer(min_ratio):
+    for module in ("modelopt", "torchprofile", "requests", "huggingface_hub"):
+        pytest.importorskip(module, reason="the extra 'fastnas' is not installed")
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 24, 3), nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(), nn.Linear(24, 5),
+    )  # fmt: skip
+    example = torch.zeros(1, 3, 8, 8)
+    space = bcnet.WidthSpace.trace(model, example, min_ratio=min_ratio)
+    narrowest = space.groups[0].choices[0]  # the last convolution it takes for one that must stay
+    widths = fastnas_widths(
+        model,
+        space,
+        bcnet.Budget(macs=round(1.1 * space.cost((narrowest, 24)).macs)),
+        example,
+        calibration=lambda: [torch.randn(4, 3, 8, 8)],
+        score=lambda network: 50.0,  # nothing is lost by taking any channel
+    )
+    assert widths[0] >= narrowest

@@ -19,8 +19,10 @@ from torch import nn
 
 from bcnet.errors import BudgetError, ModelError
 from bcnet.pruners.extras import check_installed
-from bcnet.pruners.reading import read_widths
+from bcnet.pruners.reading import narrowest_ratio, read_widths
 from bcnet.space import Budget, Widths, WidthSpace
+
+_FLOPS = 2  # by Model Optimizer's count of a multiply-add
 
 
 def fastnas_widths(
@@ -36,7 +38,8 @@ def fastnas_widths(
 
     Args:
         model: the trained network that `space` was traced from; it is not changed.
-        space: its width space; any multiples of its units are tried, twenty for every layer.
+        space: its width space; any multiples of its units are tried, every twentieth of a layer from the smallest
+            share that the space leaves one.
         budget: the limit.
         example: a network input `(1, ...)`.
         calibration: network inputs `(batch, ...)` for the statistics of batch norm.
@@ -52,7 +55,7 @@ def fastnas_widths(
     if limits.macs is None or limits.params is not None:
         raise BudgetError(f"FastNAS takes a budget of MACs alone; got {budget}: leave the parameters out")
     network = copy.deepcopy(model).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-    pruned = _pruned(network, example, int(limits.macs), calibration, score)
+    pruned = _pruned(network, example, int(limits.macs), narrowest_ratio(space), calibration, score)
     widths = read_widths(pruned, space)
     if not limits.admits(space.cost(widths)):
         raise BudgetError(
@@ -66,6 +69,7 @@ def _pruned(
     model: nn.Module,
     example: torch.Tensor,
     macs: int,
+    narrowest: float,
     calibration: Callable[[], Iterable[torch.Tensor]],
     score: Callable[[nn.Module], float],
 ) -> nn.Module:
@@ -80,8 +84,8 @@ def _pruned(
             warnings.simplefilter("ignore")
             import modelopt.torch.prune as prune
 
-            modes = [("fastnas", _any_width())]
-            pruned, _ = prune.prune(model, modes, {"flops": macs}, example, config)
+            modes = [("fastnas", _any_width(narrowest))]
+            pruned, _ = prune.prune(model, modes, {"flops": _FLOPS * macs}, example, config)
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise ModelError(
@@ -92,8 +96,8 @@ def _pruned(
     return pruned
 
 
-def _any_width() -> dict[str, Any]:
-    """FastNAS's own rules for every kind of layer, but for widths that are no multiples of 32."""
+def _any_width(narrowest: float) -> dict[str, Any]:
+    """FastNAS's own rules for every kind of layer, with widths from a share on that need be no multiples of 32."""
     from modelopt.torch.prune.fastnas import FastNASConfig
 
     rules: dict[str, Any] = FastNASConfig().model_dump()
@@ -101,4 +105,6 @@ def _any_width() -> dict[str, Any]:
         for rule in by_pattern.values():
             if isinstance(rule, dict):
                 rule.update({key: 1 for key in rule if key.endswith("_divisor")})
+                ratios = [key for key in rule if key.endswith("_ratio")]
+                rule.update({key: tuple(r for r in rule[key] if r >= narrowest) for key in ratios})
     return rules

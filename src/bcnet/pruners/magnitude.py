@@ -2,7 +2,8 @@
 
 Channels are ranked by the norm of all weights that go with them, over all layers together ("global pruning": one ratio
 in every layer would be the Uniform baseline again). The weakest go, half a percent at a time, until the budget holds by
-the exact costs of the space.
+the exact costs of the space. A layer keeps as many as the space's narrowest choice for it: ranked over all layers, some
+would else be left with a single channel, and the network with nothing to learn from.
 """
 
 from __future__ import annotations
@@ -17,11 +18,10 @@ from torch import nn
 
 from bcnet.errors import BudgetError, ModelError
 from bcnet.pruners.extras import check_installed
-from bcnet.pruners.reading import read_widths
+from bcnet.pruners.reading import narrowest_ratio, read_widths
 from bcnet.space import Budget, Widths, WidthSpace
 
-_MOST = 0.95  # of a layer's channels; a space of 20 choices keeps a twentieth at least, too
-_STEPS = 190
+_STEPS = 200  # half a percent of all channels each
 
 
 def magnitude_widths(model: nn.Module, space: WidthSpace, budget: Budget, example: torch.Tensor) -> Widths:
@@ -43,14 +43,18 @@ def magnitude_widths(model: nn.Module, space: WidthSpace, budget: Budget, exampl
     limits = budget.resolve(space.reference)
     network = copy.deepcopy(model)
     pruner = _attempted(lambda: _pruner(network, space, example), network)
-    widths, steps = read_widths(network, space), 0
-    while not limits.admits(space.cost(widths)) and steps < _STEPS:
+    widths = space.full
+    for _ in range(_STEPS):
+        if limits.admits(space.cost(widths)):
+            break
         _attempted(pruner.step, network)
-        widths, steps = read_widths(network, space), steps + 1
+        left = read_widths(network, space)
+        # The package looks at its own limit before a step, which then goes beyond it.
+        widths = tuple(max(width, group.choices[0]) for width, group in zip(left, space.groups, strict=True))
     if not limits.admits(space.cost(widths)):
         raise BudgetError(
             f"magnitude pruning must reach the budget, {limits}; Torch-Pruning stopped at {space.cost(widths).macs:,} "
-            f"MACs of {space.reference.macs:,}, keeping a channel of every layer at least: raise the budget"
+            f"MACs of {space.reference.macs:,}, keeping the narrowest choice of every layer: raise the budget"
         )
     return widths
 
@@ -78,8 +82,8 @@ def _pruner(network: nn.Module, space: WidthSpace, example: torch.Tensor) -> Any
         example,
         importance=torch_pruning.importance.GroupMagnitudeImportance(p=2),
         global_pruning=True,
-        pruning_ratio=_MOST,
-        max_pruning_ratio=_MOST,
+        pruning_ratio=1.0,  # of all channels, had no layer to keep any
+        max_pruning_ratio=1 - narrowest_ratio(space),
         iterative_steps=_STEPS,
         ignored_layers=_held(network, space),
     )

@@ -38,6 +38,11 @@ def read_widths(pruned: nn.Module, space: WidthSpace) -> Widths:
     return widths
 
 
+def narrowest_ratio(space: WidthSpace) -> float:
+    """The smallest share of its channels that a choice of the space leaves a group."""
+    return min(group.choices[0] / group.max_width for group in space.groups)
+
+
 def _agreed(group: str, said: dict[int, str]) -> int:
     if len(said) == 1:
         return next(iter(said))
