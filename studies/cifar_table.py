@@ -6,9 +6,11 @@ fine-tuned from its weights, which is a column of its own. Widths are chosen on 
 
 What can be shared fairly is: per seed the original, per budget the Uniform network, and one supernet for both budgets
 of ours, with and without the prior. AutoSlim's supernet trains one path a step where ours trains four, and gets four
-times the epochs. A cell is one `bcnet` command in a directory of its own: stopped, it goes on where it was,
-finished, its row is in the CSV and it is never computed again. A cell that fails is reported with its log, and the
-others go on. Commands for different seeds (`--first-seed`, `--seeds`) may run side by side.
+times the epochs; four of its steps take 2.36 times as long as one of ours, whose paths share passes in pairs
+(`benchmarks/results/speed.csv`). "Ours at equal time" gets as many epochs more. A cell is one `bcnet` command in a
+directory of its own: stopped, it goes on where it was, finished, its row is in the CSV and it is never computed again.
+A cell that fails is reported with its log, and the others go on. Commands for different seeds (`--first-seed`,
+`--seeds`) may run side by side.
 
     python studies/cifar_table.py [--quick] [--seeds 3] [--supernet-epochs 8] [--epochs 10] [--threads 1]
 
@@ -37,9 +39,10 @@ DATA = f"parquet:{ROOT.parent / 'shared' / 'data' / 'cifar10'}"
 OUT, RUNS = ROOT / "results" / "cifar_table.csv", ROOT / "runs" / "cifar_table"
 BUDGETS = ("0.5", "0.25")
 NEEDS = {"magnitude": "torch_pruning", "fastnas": "modelopt"}
-METHODS = ("uniform", "ours", "ours without prior", "random", "autoslim", "magnitude", "fastnas")
-WITH_SUPERNET = ("ours", "ours without prior", "autoslim")
-_PATHS = 4  # of a step of our supernet
+LONGER = "ours at equal time"
+METHODS = ("uniform", "ours", "ours without prior", "random", "autoslim", "magnitude", LONGER, "fastnas")
+WITH_SUPERNET = ("ours", "ours without prior", "autoslim", LONGER)
+_EPOCHS = {"autoslim": 4, LONGER: 2.36}  # times those of our supernet
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ class Run:
         """Runs that may have finished what this one needs as well."""
         if self.start != "scratch":
             return [Run(self.seed, budget, self.method, self.start) for budget in BUDGETS if budget != self.budget]
-        budgets, family = (self.budget, *BUDGETS), "ours" if self.method.startswith("ours") else self.method
+        budgets, family = (self.budget, *BUDGETS), "ours" if self.method == "ours without prior" else self.method
         others = [Run(self.seed, budget, method) for method in ("uniform", family) for budget in budgets]
         return [run for run in dict.fromkeys(others) if run != self]
 
@@ -177,7 +180,7 @@ class Table:
             origin = self.folder(Run(run.seed, run.budget, run.method))
             return ["retrain", str(origin), "--final-from", run.start, "--out", str(self.folder(run)), *self._from(run)]
         effort = self.effort
-        epochs = effort.supernet_epochs * (_PATHS if run.method == "autoslim" else 1)
+        epochs = round(effort.supernet_epochs * _EPOCHS.get(run.method, 1))
         return [
             *self._method(run.method),
             *("--model", effort.model, "--data", self.data, "--image-size", str(effort.image_size)),

@@ -19,6 +19,7 @@ ORDER = (
     "fastnas",
     "ours without prior",
     "ours",
+    "ours at equal time",
 )
 _COLOURS = {"1": "tab:grey", "0.5": "tab:blue", "0.25": "tab:orange"}
 _MARKERS = {"scratch": "o", "supernet": "s"}
