@@ -19,7 +19,8 @@ ORDER = (
     "fastnas",
     "ours without prior",
     "ours",
-    "ours at equal time",
+    "ours longer",
+    "ours longer by loss",
 )
 _COLOURS = {"1": "tab:grey", "0.5": "tab:blue", "0.25": "tab:orange"}
 _MARKERS = {"scratch": "o", "supernet": "s"}
