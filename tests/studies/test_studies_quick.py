@@ -7,10 +7,14 @@ import channel_bench_macro
 import cifar_table
 import coverage
 import demo_seeds
+import numpy as np
 import prior
 import pytest
 import records
+import score_noise
 import short_training
+
+import bcnet
 
 pytestmark = pytest.mark.slow
 needs_table = pytest.mark.skipif(
@@ -73,6 +77,26 @@ def test_the_comparison_on_cifar(tmp_path: Path) -> None:
     summary = (tmp_path / "quick_table_summary.csv").read_text().splitlines()
     assert len(summary) == 1 + len(cells)
     assert (tmp_path / "quick_table_summary.svg").stat().st_size > 1000
+
+
+def test_the_noise_of_scores(tmp_path: Path) -> None:
+    run, out = tmp_path / "run", tmp_path / "noise.csv"
+    bcnet.train_supernet("resnet_digits", "digits", run_dir=run, supernet_epochs=1, threads=1)
+    for _ in range(2):  # the second time everything is there
+        score_noise.main([run], widths=6, threads=1, out=out)
+    with out.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["metric"] for row in rows] == ["accuracy", "loss"]
+    assert all(-1 <= float(row["agreement"]) <= 1 and float(row["spread"]) > 0 for row in rows)
+
+
+def test_scores_of_halves_agree_where_the_images_do_not_matter() -> None:
+    rng = np.random.default_rng(0)
+    signal, noise = rng.standard_normal((200, 1)), rng.standard_normal((200, 4))
+    agreements = [score_noise.agreement(signal + size * noise) for size in (0, 0.5, 2, 1000)]
+    assert agreements == sorted(agreements, reverse=True)
+    assert agreements[0] == pytest.approx(1)
+    assert agreements[-1] == pytest.approx(0, abs=0.1)
 
 
 def test_a_cell_that_fails_does_not_stop_the_others(

@@ -1,0 +1,122 @@
+"""Would a supernet rank widths alike on other images? By accuracy, and by loss.
+
+For every run of `bcnet search` given, random widths near its budget are scored from both sides on each of the batches
+that took no part in training its supernet, those that score candidates and those that score the best again. `agreement`
+is Kendall's tau between the scores on one half of the batches and those on the other, the mean over all ways to halve
+them: 1 where the images do not matter, 0 where they alone do. `spread` is the standard deviation of the scores on all
+images, in their units. No test image is looked at.
+
+    python studies/score_noise.py RUN [RUN ...] [--widths 48] [--threads 1]
+
+writes `results/score_noise.csv`, two rows for each run.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, get_args
+
+import numpy as np
+import torch
+import typer
+from provenance import ROOT, append_row, finished, provenance
+from ranking_statistics import Array
+from safetensors.torch import load_file
+from scipy.stats import kendalltau
+
+from bcnet.pipeline.run_directory import read_settings
+from bcnet.pipeline.settings import Settings
+from bcnet.pipeline.subject import Subject, open_source, prepare
+from bcnet.searchers import Metric, Problem, Random, SupernetEvaluator
+from bcnet.space import Side, Widths
+from bcnet.supernet import Supernet
+from bcnet.train import autocast
+
+OUT = ROOT / "results" / "score_noise.csv"
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """The supernet of a run, with its images."""
+
+    settings: Settings
+    subject: Subject
+    supernet: Supernet
+
+    @classmethod
+    def of(cls, run: Path) -> Scorer:
+        """That of a run of networks and data by name, whose supernet is trained."""
+        settings = read_settings(run)
+        source = open_source(settings.model, settings.data, image_size=settings.image_size, seed=settings.seed)
+        subject = prepare(source, settings)
+        supernet = Supernet(subject.model, subject.space)
+        supernet.load_state_dict(load_file(run / "supernet.safetensors"))
+        return cls(settings, subject, supernet.eval())
+
+    def candidates(self, count: int) -> list[Widths]:
+        """Random widths between 0.97 and 1.0 of the run's budget."""
+        problem = Problem.of(self.subject.space, self.settings.budget, self.settings.seed)
+        return list(itertools.islice(itertools.chain.from_iterable(Random(count).proposals(problem)), count))
+
+    def scores(self, candidates: list[Widths], metric: Metric) -> Array:
+        """Scores of every candidate on every batch, shape `(candidates, batches)`."""
+        batches = [*self.subject.validation, *self.subject.fresh]
+        judges = [SupernetEvaluator(self._logits, [batch], metric) for batch in batches]
+        return np.array([[judge(widths) for judge in judges] for widths in candidates])
+
+    @torch.no_grad()
+    def _logits(self, images: torch.Tensor, widths: Widths, side: Side) -> torch.Tensor:
+        with autocast(self.settings.supernet.precision, images.device):
+            output: torch.Tensor = self.supernet(images, widths, side)
+        return output
+
+
+def agreement(scores: Array) -> float:
+    """The mean of Kendall's tau between both halves of the columns of `scores`, over all ways to halve them."""
+    return float(np.mean([kendalltau(*halves).statistic for halves in _halves(scores)]))
+
+
+def _halves(scores: Array) -> Iterator[tuple[Array, Array]]:
+    columns = set(range(scores.shape[1]))
+    for chosen in itertools.combinations(sorted(columns), len(columns) // 2):
+        yield scores[:, chosen].mean(axis=1), scores[:, sorted(columns - set(chosen))].mean(axis=1)
+
+
+def main(
+    runs: Annotated[list[Path], typer.Argument(help="Run directories.")],
+    widths: Annotated[int, typer.Option(help="How many, near the budget.")] = 48,
+    threads: Annotated[int, typer.Option(help="Of every pass.")] = 1,
+    out: Annotated[Path, typer.Option(help="The CSV.")] = OUT,
+) -> None:
+    """Score, compare the halves, and add the rows that are not there."""
+    torch.set_num_threads(threads)
+    for run in runs:
+        key = {"run": run.name, "widths": str(widths)}
+        if finished(out, key):
+            continue
+        scorer = Scorer.of(run)
+        candidates = scorer.candidates(widths)
+        for metric in get_args(Metric):
+            scores = scorer.scores(candidates, metric)
+            settings = scorer.settings
+            figures = {
+                "metric": metric,
+                "agreement": round(agreement(scores), 3),
+                "spread": round(float(scores.mean(axis=1).std()), 4),
+                "batches": scores.shape[1],
+                "images": sum(len(y) for _, y in (*scorer.subject.validation, *scorer.subject.fresh)),
+                "model": settings.model,
+                "strategy": settings.strategy,
+                "supernet_epochs": settings.supernet.epochs,
+                "budget": settings.budget_macs,
+                "seed": settings.seed,
+            }
+            append_row(out, {**key, **figures, **provenance()})
+            print(run.name, *(f"{name}={figures[name]}" for name in ("metric", "agreement", "spread")), flush=True)
+
+
+if __name__ == "__main__":
+    typer.run(main)
