@@ -6,12 +6,13 @@ fine-tuned from its weights, which is a column of its own. Widths are chosen on 
 
 What can be shared fairly is: per seed the original, per budget the Uniform network, and one supernet for both budgets
 of ours, with and without the prior. AutoSlim's supernet trains one path a step where ours trains four, and gets four
-times the epochs, 32 where ours has 8. Few steps: "ours longer" has 19, which is what four steps of one path take longer
-than one of four, whose paths share passes in pairs (`benchmarks/results/speed.csv`). "Ours longer by loss" searches on
-the same supernet by the mean loss (`--score loss`), which ranks alike on one half of the validation images and on the
-other where accuracies do not. A cell is one `bcnet` command in a directory of its own: stopped, it goes on where it
-was, finished, its row is in the CSV and it is never computed again. A cell that fails is reported with its log, and the
-others go on. Commands for different seeds (`--first-seed`, `--seeds`) may run side by side.
+times the epochs, 32 where ours has 8. Few steps: "ours longer" has 19. "Ours longer by loss" searches on the same
+supernet by the mean loss (`--score loss`), which ranks alike on one half of the validation images and on the other
+where accuracies do not. "Ours longer, greedy" is AutoSlim's search on that supernet, and "autoslim by evolution" our
+search on AutoSlim's: which of the two makes the difference. A cell is one `bcnet` command in a directory of its own:
+stopped, it goes on where it was, finished, its row is in the CSV and it is never computed again. A cell that fails is
+reported with its log, and the others go on. Commands for different seeds (`--first-seed`, `--seeds`) may run side by
+side.
 
     python studies/cifar_table.py [--quick] [--seeds 3] [--supernet-epochs 8] [--epochs 10] [--threads 1]
 
@@ -40,11 +41,16 @@ DATA = f"parquet:{ROOT.parent / 'shared' / 'data' / 'cifar10'}"
 OUT, RUNS = ROOT / "results" / "cifar_table.csv", ROOT / "runs" / "cifar_table"
 BUDGETS = ("0.5", "0.25")
 NEEDS = {"magnitude": "torch_pruning", "fastnas": "modelopt"}
-LONGER, BY_LOSS = "ours longer", "ours longer by loss"
-METHODS = ("uniform", "ours", "ours without prior", "random", "autoslim", "magnitude", LONGER, BY_LOSS, "fastnas")
-WITH_SUPERNET = ("ours", "ours without prior", "autoslim", LONGER, BY_LOSS)
-_SUPERNETS = {"ours without prior": "ours", BY_LOSS: LONGER}  # those of other methods
-_EPOCHS = {"autoslim": 4, LONGER: 2.36, BY_LOSS: 2.36}  # times those of our supernet
+LONGER, BY_LOSS, GREEDY = "ours longer", "ours longer by loss", "ours longer, greedy"
+EVOLVED = "autoslim by evolution"
+METHODS = (
+    *("uniform", "ours", "ours without prior", "random", "autoslim", "magnitude"),
+    *(LONGER, GREEDY, BY_LOSS, EVOLVED, "fastnas"),
+)
+WITH_SUPERNET = ("ours", "ours without prior", "autoslim", LONGER, GREEDY, BY_LOSS, EVOLVED)
+_SUPERNETS = {"ours without prior": "ours", BY_LOSS: LONGER, GREEDY: LONGER, EVOLVED: "autoslim"}  # of other methods
+_EPOCHS = {"autoslim": 4, EVOLVED: 4, LONGER: 2.36, BY_LOSS: 2.36, GREEDY: 2.36}  # times the epochs of our supernet
+_SEARCHERS = {"ours without prior": "evolution-without-prior", GREEDY: "greedy"}
 
 
 @dataclass(frozen=True)
@@ -88,7 +94,7 @@ class Run:
     def name(self) -> str:
         """Of its directory."""
         tuned = "" if self.start == "scratch" else f"-{self.start}"
-        return f"seed{self.seed}-{self.method.replace(' ', '-')}-{self.budget}{tuned}"
+        return f"seed{self.seed}-{self.method.replace(',', '').replace(' ', '-')}-{self.budget}{tuned}"
 
     @property
     def donors(self) -> list[Run]:
@@ -195,15 +201,15 @@ class Table:
 
     def _method(self, method: str) -> list[str]:
         effort = self.effort
-        if not method.startswith("ours"):
+        if not method.startswith("ours") and method != EVOLVED:
             random = ["--networks", str(effort.random_networks), "--short-epochs", str(effort.random_epochs)]
             own = {"random": random, "autoslim": ["--candidates", str(effort.candidates)]}
             return ["baseline", method, *own.get(method, [])]
         population = min(40, effort.candidates)
-        searcher = "evolution-without-prior" if method == "ours without prior" else "evolution"
         generations = str(effort.candidates // population)
-        score = ["--score", "loss"] if method == BY_LOSS else []
-        return ["search", "--searcher", searcher, "--population", str(population), "--generations", generations, *score]
+        other = {BY_LOSS: ["--score", "loss"], EVOLVED: ["--strategy", "unilateral"]}.get(method, [])
+        searching = ["--searcher", _SEARCHERS.get(method, "evolution"), "--population", str(population)]
+        return ["search", *searching, "--generations", generations, *other]
 
     def _from(self, run: Run) -> list[str]:
         there = [self.folder(donor) for donor in run.donors if (self.folder(donor) / "settings.json").exists()]

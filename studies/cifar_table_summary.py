@@ -15,12 +15,14 @@ ORDER = (
     "uniform",
     "random",
     "autoslim",
+    "autoslim by evolution",
     "magnitude",
     "fastnas",
     "ours without prior",
     "ours",
     "ours longer",
     "ours longer by loss",
+    "ours longer, greedy",
 )
 _COLOURS = {"1": "tab:grey", "0.5": "tab:blue", "0.25": "tab:orange"}
 _MARKERS = {"scratch": "o", "supernet": "s"}
