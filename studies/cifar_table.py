@@ -6,13 +6,14 @@ fine-tuned from its weights, which is a column of its own. Widths are chosen on 
 
 What can be shared fairly is: per seed the original, per budget the Uniform network, and one supernet for both budgets
 of ours, with and without the prior. AutoSlim's supernet trains one path a step where ours trains four, and gets four
-times the epochs, 32 where ours has 8. Few steps: "ours longer" has 19. "Ours longer by loss" searches on the same
-supernet by the mean loss (`--score loss`), which ranks alike on one half of the validation images and on the other
-where accuracies do not. "Ours longer, greedy" is AutoSlim's search on that supernet, and "autoslim by evolution" our
-search on AutoSlim's: which of the two makes the difference. A cell is one `bcnet` command in a directory of its own:
-stopped, it goes on where it was, finished, its row is in the CSV and it is never computed again. A cell that fails is
-reported with its log, and the others go on. Commands for different seeds (`--first-seed`, `--seeds`) may run side by
-side.
+times the epochs for as many paths. "Ours, 4x epochs" gets as many epochs, as in the paper, where all supernets train
+alike. "By loss" ranks candidates by the mean loss (`--score loss`), which depends less on the images it is taken on
+(`score_noise.py`). `--also` adds what tells supernet and search apart: our supernet searched greedily as AutoSlim does,
+AutoSlim's by evolution.
+
+A cell is one `bcnet` command in a directory of its own: stopped, it goes on where it was, finished, its row is in the
+CSV and it is never computed again. A cell that fails is reported with its log, and the others go on. Commands for
+different seeds (`--first-seed`, `--seeds`) may run side by side.
 
     python studies/cifar_table.py [--quick] [--seeds 3] [--supernet-epochs 8] [--epochs 10] [--threads 1]
 
@@ -41,16 +42,34 @@ DATA = f"parquet:{ROOT.parent / 'shared' / 'data' / 'cifar10'}"
 OUT, RUNS = ROOT / "results" / "cifar_table.csv", ROOT / "runs" / "cifar_table"
 BUDGETS = ("0.5", "0.25")
 NEEDS = {"magnitude": "torch_pruning", "fastnas": "modelopt"}
-LONGER, BY_LOSS, GREEDY = "ours longer", "ours longer by loss", "ours longer, greedy"
-EVOLVED = "autoslim by evolution"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A search on a supernet that is trained for `longer` times the epochs of ours, with other options."""
+
+    longer: float = 1.0
+    options: tuple[str, ...] = ()
+    strategy: str = "complementary"
+
+
+_BY_LOSS, _GREEDY = ("--score", "loss"), ("--searcher", "greedy")
+VARIANTS = {
+    "ours": Variant(),
+    "ours without prior": Variant(1.0, ("--searcher", "evolution-without-prior")),
+    "ours, 2.4x epochs": Variant(2.36),
+    "ours, 2.4x epochs, by loss": Variant(2.36, _BY_LOSS),
+    "ours, 2.4x epochs, greedy": Variant(2.36, _GREEDY),
+    "ours, 4x epochs": Variant(4.0),
+    "ours, 4x epochs, by loss": Variant(4.0, _BY_LOSS),
+    "autoslim": Variant(4.0, _GREEDY, "unilateral"),
+    "autoslim by evolution": Variant(4.0, (), "unilateral"),
+}
 METHODS = (
     *("uniform", "ours", "ours without prior", "random", "autoslim", "magnitude"),
-    *(LONGER, GREEDY, BY_LOSS, EVOLVED, "fastnas"),
+    *("ours, 4x epochs", "ours, 4x epochs, by loss", "fastnas"),
 )
-WITH_SUPERNET = ("ours", "ours without prior", "autoslim", LONGER, GREEDY, BY_LOSS, EVOLVED)
-_SUPERNETS = {"ours without prior": "ours", BY_LOSS: LONGER, GREEDY: LONGER, EVOLVED: "autoslim"}  # of other methods
-_EPOCHS = {"autoslim": 4, EVOLVED: 4, LONGER: 2.36, BY_LOSS: 2.36, GREEDY: 2.36}  # times the epochs of our supernet
-_SEARCHERS = {"ours without prior": "evolution-without-prior", GREEDY: "greedy"}
+OTHERS = ("ours, 2.4x epochs", "ours, 2.4x epochs, by loss", "ours, 2.4x epochs, greedy", "autoslim by evolution")
 
 
 @dataclass(frozen=True)
@@ -101,7 +120,7 @@ class Run:
         """Runs that may have finished what this one needs as well."""
         if self.start != "scratch":
             return [Run(self.seed, budget, self.method, self.start) for budget in BUDGETS if budget != self.budget]
-        methods = ("uniform", self.method, _SUPERNETS.get(self.method, self.method))
+        methods = ("uniform", self.method, *_sharing(self.method))
         others = [Run(self.seed, budget, method) for method in methods for budget in (self.budget, *BUDGETS)]
         return [run for run in dict.fromkeys(others) if run != self]
 
@@ -126,7 +145,7 @@ class Table:
             for method in self.methods:
                 yield from (self._cell(method, budget, Run(seed, budget, method)) for budget in self.budgets)
         for seed in self.seeds:
-            for method in (m for m in self.methods if m in WITH_SUPERNET):
+            for method in (m for m in self.methods if m in VARIANTS):
                 tuned = [Run(seed, budget, method, "supernet") for budget in self.budgets]
                 yield from (self._cell(method, run.budget, run) for run in tuned)
                 if method == "ours":
@@ -188,7 +207,8 @@ class Table:
             origin = self.folder(Run(run.seed, run.budget, run.method))
             return ["retrain", str(origin), "--final-from", run.start, "--out", str(self.folder(run)), *self._from(run)]
         effort = self.effort
-        epochs = round(effort.supernet_epochs * _EPOCHS.get(run.method, 1))
+        longer = VARIANTS[run.method].longer if run.method in VARIANTS else 1
+        epochs = round(longer * effort.supernet_epochs)
         return [
             *self._method(run.method),
             *("--model", effort.model, "--data", self.data, "--image-size", str(effort.image_size)),
@@ -201,19 +221,26 @@ class Table:
 
     def _method(self, method: str) -> list[str]:
         effort = self.effort
-        if not method.startswith("ours") and method != EVOLVED:
+        if method not in VARIANTS or method == "autoslim":
             random = ["--networks", str(effort.random_networks), "--short-epochs", str(effort.random_epochs)]
             own = {"random": random, "autoslim": ["--candidates", str(effort.candidates)]}
             return ["baseline", method, *own.get(method, [])]
-        population = min(40, effort.candidates)
+        population, variant = min(40, effort.candidates), VARIANTS[method]
         generations = str(effort.candidates // population)
-        other = {BY_LOSS: ["--score", "loss"], EVOLVED: ["--strategy", "unilateral"]}.get(method, [])
-        searching = ["--searcher", _SEARCHERS.get(method, "evolution"), "--population", str(population)]
-        return ["search", *searching, "--generations", generations, *other]
+        size = ["--population", str(population), "--generations", generations]
+        return ["search", *size, "--strategy", variant.strategy, *variant.options]
 
     def _from(self, run: Run) -> list[str]:
         there = [self.folder(donor) for donor in run.donors if (self.folder(donor) / "settings.json").exists()]
         return [word for folder in there for word in ("--take-from", str(folder))]
+
+
+def _sharing(method: str) -> list[str]:
+    """Methods that search on the same supernet."""
+    if method not in VARIANTS:
+        return []
+    mine = VARIANTS[method]
+    return [m for m, other in VARIANTS.items() if (mine.longer, mine.strategy) == (other.longer, other.strategy)]
 
 
 def _environment() -> dict[str, str]:
@@ -226,6 +253,7 @@ def main(
     seeds: Annotated[int, typer.Option(help="How many.")] = 3,
     first_seed: Annotated[int, typer.Option(help="They count from here.")] = 0,
     skip: Annotated[list[str] | None, typer.Option(help="A method to leave out; repeatable.")] = None,
+    also: Annotated[list[str] | None, typer.Option(help=f"Of {'; '.join(OTHERS)}: one to add; repeatable.")] = None,
     supernet_epochs: Annotated[int, typer.Option(help="Of our supernet.")] = Effort.supernet_epochs,
     epochs: Annotated[int, typer.Option(help="Of every final network.")] = Effort.epochs,
     data: Annotated[str, typer.Option(help="As `bcnet search --data` takes it.")] = DATA,
@@ -236,7 +264,11 @@ def main(
 ) -> None:
     """Compute all cells that are not finished, and sum up."""
     effort, budgets = Effort(supernet_epochs=supernet_epochs, epochs=epochs), BUDGETS
-    methods = tuple(m for m in METHODS if m not in (skip or ()) and find_spec(NEEDS.get(m, "bcnet")) is not None)
+    unknown = sorted(set(also or ()) - set(OTHERS))
+    if unknown:
+        raise typer.BadParameter(f"--also is one of {'; '.join(OTHERS)}; got {unknown[0]!r}")
+    chosen = [m for m in (*METHODS, *(also or ())) if m not in (skip or ())]
+    methods = tuple(m for m in chosen if find_spec(NEEDS.get(m, "bcnet")) is not None)
     if quick:
         effort, seeds, budgets, methods = QUICK, 1, BUDGETS[:1], METHODS[:2]
         data, out = "digits", out.with_name(f"quick_{out.name}")
