@@ -95,11 +95,12 @@ def main(
     torch.set_num_threads(threads)
     for run in runs:
         key = {"run": run.name, "widths": str(widths)}
-        if finished(out, key):
+        missing = [metric for metric in get_args(Metric) if not finished(out, {**key, "metric": metric})]
+        if not missing:
             continue
         scorer = Scorer.of(run)
         candidates = scorer.candidates(widths)
-        for metric in get_args(Metric):
+        for metric in missing:
             scores = scorer.scores(candidates, metric)
             settings = scorer.settings
             figures = {
