@@ -56,6 +56,11 @@ class Scorer:
         supernet.load_state_dict(load_file(run / "supernet.safetensors"))
         return cls(settings, subject, supernet.eval())
 
+    @property
+    def batches(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Those that took no part in training the supernet."""
+        return [*self.subject.validation, *self.subject.fresh]
+
     def candidates(self, count: int) -> list[Widths]:
         """Random widths between 0.97 and 1.0 of the run's budget."""
         problem = Problem.of(self.subject.space, self.settings.budget, self.settings.seed)
@@ -63,8 +68,7 @@ class Scorer:
 
     def scores(self, candidates: list[Widths], metric: Metric) -> Array:
         """Scores of every candidate on every batch, shape `(candidates, batches)`."""
-        batches = [*self.subject.validation, *self.subject.fresh]
-        judges = [SupernetEvaluator(self._logits, [batch], metric) for batch in batches]
+        judges = [SupernetEvaluator(self._logits, [batch], metric) for batch in self.batches]
         return np.array([[judge(widths) for judge in judges] for widths in candidates])
 
     @torch.no_grad()
@@ -108,7 +112,7 @@ def main(
                 "agreement": round(agreement(scores), 3),
                 "spread": round(float(scores.mean(axis=1).std()), 4),
                 "batches": scores.shape[1],
-                "images": sum(len(y) for _, y in (*scorer.subject.validation, *scorer.subject.fresh)),
+                "images": sum(len(labels) for _, labels in scorer.batches),
                 "model": settings.model,
                 "strategy": settings.strategy,
                 "supernet_epochs": settings.supernet.epochs,
