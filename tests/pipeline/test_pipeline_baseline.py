@@ -122,14 +122,17 @@ def test_autoslim_slims_greedily_on_a_unilateral_supernet(searched, tmp_path):
 
 @pytest.mark.parametrize(
     "searcher",
-    ["greedy", *(pytest.param(name, marks=SLOW) for name in ("evolution-without-prior", "prior-only", "random"))],
+    [
+        *("greedy", "greedy-evolution"),
+        *(pytest.param(name, marks=SLOW) for name in ("evolution-without-prior", "prior-only", "random")),
+    ],
 )
 def test_a_search_by_another_searcher_shares_the_supernet(searched, tmp_path, searcher):
     recorder = Recorder()
     options = {"model": TinyNetwork, "data": tiny_data()}
     bcnet.evolve(searched, searcher=searcher, run_dir=tmp_path / "other", reporter=recorder, **options)
     assert recorder.stages == ["evolution"]
-    assert (tmp_path / "other" / "prior.json").exists() == (searcher == "prior-only")
+    assert (tmp_path / "other" / "prior.json").exists() == (searcher in ("greedy-evolution", "prior-only"))
     outcome = bcnet.retrain(tmp_path / "other", **options)
     assert outcome.result["networks"]["searched"]["macs_ratio"] <= 0.5
 

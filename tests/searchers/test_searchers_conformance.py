@@ -5,7 +5,16 @@ import math
 import numpy as np
 import pytest
 
-from bcnet.searchers import Evolution, Greedy, PriorOnly, Random, RegularizedEvolution, Searcher, prior_of_errors
+from bcnet.searchers import (
+    Evolution,
+    Greedy,
+    GreedyEvolution,
+    PriorOnly,
+    Random,
+    RegularizedEvolution,
+    Searcher,
+    prior_of_errors,
+)
 from bcnet.searchers.prior import Prior
 from bcnet.space import Budget, WidthSpace
 from bcnet.testing import SEARCHER_CHECKS
@@ -34,6 +43,12 @@ def make_greedy(space: WidthSpace, budget: Budget, evaluations: int) -> Searcher
     return Greedy(evaluations=evaluations)
 
 
+def make_greedy_evolution(space: WidthSpace, budget: Budget, evaluations: int) -> Searcher:
+    population = min(evaluations, 20)
+    prior, generations = make_prior(space, budget), evaluations // population
+    return GreedyEvolution(Evolution(population, generations, parents=5, prior=prior, macs_from=0.9))
+
+
 def make_random(space: WidthSpace, budget: Budget, evaluations: int) -> Searcher:
     return Random(evaluations=evaluations)
 
@@ -46,7 +61,10 @@ def make_regularized(space: WidthSpace, budget: Budget, evaluations: int) -> Sea
     return RegularizedEvolution(evaluations=evaluations, population=min(20, evaluations), sample=min(5, evaluations))
 
 
-MAKERS = (make_evolution, make_evolution_with_prior, make_greedy, make_random, make_prior_only, make_regularized)
+MAKERS = (
+    *(make_evolution, make_evolution_with_prior, make_greedy, make_greedy_evolution),
+    *(make_random, make_prior_only, make_regularized),
+)
 STARTED = (make_evolution_with_prior, make_regularized)  # starting a process for each takes longer than all the rest
 
 

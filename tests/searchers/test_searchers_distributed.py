@@ -12,6 +12,7 @@ from bcnet.searchers import (
     EvaluationStore,
     Evolution,
     Greedy,
+    GreedyEvolution,
     Race,
     Random,
     RegularizedEvolution,
@@ -26,6 +27,7 @@ SEARCHERS = {
     "evolution": Evolution(population=7, generations=4, parents=3),
     "random": Random(evaluations=30),
     "greedy": Greedy(evaluations=40),
+    "greedy-evolution": GreedyEvolution(Evolution(population=7, generations=6, parents=3)),
     "ageing": RegularizedEvolution(evaluations=20, population=8, sample=3),
 }
 

@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 from pymoo.core.population import Population
 
 from bcnet.errors import BudgetError, SearchError
-from bcnet.searchers import Evolution, Greedy, Problem, Random, RegularizedEvolution, Searcher, search_widths
+from bcnet.searchers import (
+    Evolution,
+    Greedy,
+    GreedyEvolution,
+    Problem,
+    Random,
+    RegularizedEvolution,
+    Searcher,
+    search_widths,
+)
 from bcnet.searchers.nsga2 import better_scores
 from bcnet.searchers.problem import Remembered
 from bcnet.searchers.result import Candidate, hypervolume, pareto_front
@@ -107,6 +116,8 @@ def test_a_wrong_seed_is_refused(seed):
     [
         (lambda: Evolution(population=0), "population of an evolution"),
         (lambda: Evolution(mutation=1.5), "mutation of an evolution is a probability"),
+        (lambda: Evolution(macs_from=1.1), "macs_from of an evolution is a share"),
+        (lambda: GreedyEvolution(share=1.0), "share of a GreedyEvolution"),
         (lambda: Random(evaluations=0), "evaluations of Random"),
         (lambda: Greedy(step=0), "step of Greedy"),
         (lambda: RegularizedEvolution(sample=50, population=40), "sample is in"),
@@ -149,6 +160,51 @@ def test_greedy_follows_the_least_harm():
     assert result.best.widths[0] == 32
     assert result.best.widths[2] == 8
     assert result.evaluations[0].cost.macs > result.budget.macs  # it starts from full width
+
+
+def rough_score(seed):
+    """The best width of each group is drawn, and neighbours interact: neither greedy nor uniform widths are best."""
+    rng = np.random.default_rng(seed)
+    wanted, pull = rng.uniform(0, 1, 6), rng.normal(size=5)
+
+    def score(widths):
+        w = np.array(widths) / 32
+        return float(-((w - wanted) ** 2).sum() + 0.3 * (pull * w[1:] * w[:-1]).sum() + 0.2 * w.sum())
+
+    return score
+
+
+@given(seeds, st.sampled_from([0.2, 0.5, 0.8]), st.integers(1, 12))
+@settings(max_examples=30, deadline=None)
+def test_evolution_after_slimming_is_never_below_slimming_alone(seed, ratio, generations):
+    space, score, budget = toy_space(6), rough_score(seed), Budget(macs=ratio)
+    searcher = GreedyEvolution(Evolution(population=10, generations=generations, parents=4, macs_from=0.9))
+    result = search_widths(space, score, budget, searcher=searcher)
+    alone = search_widths(space, score, budget, searcher=Greedy(evaluations=5 * generations))
+    assert result.evaluations[: len(alone.evaluations)] == alone.evaluations[: len(result.evaluations)]
+    assert result.best.score >= alone.best.score
+    assert len(result.evaluations) <= 10 * generations
+
+
+def test_candidates_given_to_evolution_are_in_its_first_generation():
+    space, first = toy_space(6), ((4,) * 6, (8, 4, 4, 4, 4, 8), (4,) * 6)
+    for population in (1, 2, 20):
+        searcher = Evolution(population=population, generations=1, first=first)
+        met = [c.widths for c in search_widths(space, lambda _: 1.0, HALF, searcher=searcher).evaluations]
+        assert met[: min(2, population)] == list(first)[: min(2, population)]
+        assert len(set(met)) == population
+
+
+def test_a_search_near_the_budget_spends_its_candidates_there():
+    space = toy_space(8, channels=64, choices=20)
+
+    def costs(share):
+        searcher = Evolution(population=20, generations=15, macs_from=share)
+        result = search_widths(space, lambda w: float(sum(w)), HALF, searcher=searcher)
+        return np.array([c.cost.macs for c in result.evaluations[40:]]) / result.budget.macs
+
+    assert np.median(costs(0.9)) > np.median(costs(0.0))
+    assert (costs(0.9) > 0.85).mean() > 0.6
 
 
 def test_evolution_ascends():

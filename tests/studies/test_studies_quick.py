@@ -72,7 +72,8 @@ def test_the_comparison_on_cifar(tmp_path: Path) -> None:
         cifar_table.main(quick=True, runs=tmp_path / "runs", out=tmp_path / "table.csv", **options)
     with (tmp_path / "quick_table.csv").open(newline="") as file:
         cells = [(row["method"], row["start"]) for row in csv.DictReader(file)]
-    scratch, tuned = ("original", "uniform", "ours"), ("ours", "original", "uniform")
+    ours = ("ours", "ours, tuned scores")
+    scratch, tuned = ("original", "uniform", *ours), ("ours", "original", "uniform", "ours, tuned scores")
     assert cells == [*((method, "scratch") for method in scratch), *((method, "supernet") for method in tuned)]
     summary = (tmp_path / "quick_table_summary.csv").read_text().splitlines()
     assert len(summary) == 1 + len(cells)

@@ -161,6 +161,9 @@ def evolve(
     early_stop: Annotated[
         str | None, typer.Option(help="As in `bcnet search`: auto, on or off.", rich_help_panel=SEARCH)
     ] = None,
+    tune_steps: Annotated[
+        int | None, typer.Option(help="As in `bcnet search`: steps of fine-tuning.", rich_help_panel=SEARCH)
+    ] = None,
     model: Annotated[
         str | None, typer.Option(help="The run's package.module:factory: only you can name code to import.")
     ] = None,
@@ -176,7 +179,7 @@ def evolve(
     another = budget is not None or params_budget is not None
     limits = parse.budget(budget, params_budget) if another else None
     settings: dict[str, Any] = {"population": population, "generations": generations, "score": score}
-    settings |= {"searcher": searcher, "early_stop": early_stop}
+    settings |= {"searcher": searcher, "early_stop": early_stop, "tune_steps": tune_steps}
     given = {key: value for key, value in settings.items() if value is not None}
     carry_out(
         lambda reporter: run_evolve(

@@ -35,6 +35,10 @@ EarlyStop = Annotated[
     str,
     typer.Option(help="Score hopeless candidates on a part of the images: auto, on or off.", rich_help_panel=SEARCH),
 ]
+TuneSteps = Annotated[
+    int,
+    typer.Option(help="Steps of fine-tuning for every candidate before its score.", rich_help_panel=SEARCH),
+]
 Allocator = Annotated[
     str, typer.Option(help="keep lets glibc keep freed memory, system leaves it alone.", rich_help_panel=MACHINE)
 ]
@@ -63,7 +67,10 @@ Seed = Annotated[int, typer.Option(help="Of every random draw.")]
 MacsBudget = Annotated[str | None, typer.Option(help="Most MACs: a ratio of the original (0.5) or a count (150M).")]
 Searcher = Annotated[
     str | None,
-    typer.Option(help="evolution, evolution-without-prior, greedy, prior-only or random.", rich_help_panel=SEARCH),
+    typer.Option(
+        help="evolution, evolution-without-prior, greedy-evolution, greedy, prior-only or random.",
+        rich_help_panel=SEARCH,
+    ),
 ]
 Log = Annotated[
     str, typer.Option(help="Progress: auto, bars, lines, json (a line an event) or quiet.", rich_help_panel=MACHINE)

@@ -39,6 +39,7 @@ from bcnet.cli.options import (
     SupernetWidth,
     TakeFrom,
     Threads,
+    TuneSteps,
     WithTensorBoard,
 )
 from bcnet.cli.preview import DryRun, show_preview
@@ -110,6 +111,7 @@ def search(
     ),
     searcher: Searcher = "evolution",
     early_stop: EarlyStop = "off",
+    tune_steps: TuneSteps = 0,
     population: Annotated[int, typer.Option(help="Candidates per generation.", rich_help_panel=SEARCH)] = 40,
     generations: Annotated[int, typer.Option(help="Generations of the search.", rich_help_panel=SEARCH)] = 50,
     num_choices: NumChoices = 20,
@@ -150,6 +152,7 @@ def search(
         "pairs": pairs,
         "searcher": searcher,
         "early_stop": early_stop,
+        "tune_steps": tune_steps,
         "population": population,
         "generations": generations,
         "num_choices": num_choices,

@@ -53,8 +53,8 @@ def evolve(
         model, data: as in `search`; needed where the run was given objects and not names, and where the model's name
             imports code.
         reporter, checkpoint_seconds: as in `search`.
-        **settings: `searcher`, `population`, `generations`, `parents`, `score`, `early_stop`, `score_batch_size` or
-            `rescored`.
+        **settings: `searcher`, `population`, `generations`, `parents`, `score`, `early_stop`, `score_batch_size`,
+            `rescored` or `tune_steps`.
 
     Raises:
         RunError: no such run, one without a trained supernet, or other settings without a `run_dir`.

@@ -22,8 +22,13 @@ def race_of(settings: Settings, batches: int) -> Race | None:
     if settings.early_stop == "off" or settings.widths is not None:
         return None
     own, few = settings.own_score is not None, batches < LEAST_BATCHES
-    if settings.early_stop == "auto" and (own or few):
+    if settings.early_stop == "auto" and (own or few or settings.tune_steps):
         return None
+    if settings.tune_steps:
+        raise RecipeError(
+            f"early_stop=on spares passes of the supernet, of which fine-tuned candidates have none; got tune_steps "
+            f"{settings.tune_steps}: leave early_stop at auto or off, or tune_steps at 0"
+        )
     if own:
         raise RecipeError(
             f"early_stop=on is for the scores accuracy and loss; got {settings.own_score}, a score of your own, which "

@@ -227,6 +227,12 @@ def _check_start(source: Source, settings: Settings) -> None:
             f"a supernet that is wider than the network starts from fresh weights; got supernet_width "
             f"{settings.supernet_width:g} with pretrained ones: leave one of them out"
         )
+    if settings.tune_steps and (source.own.of_widths is not None or not settings.has_supernet):
+        what = "the baseline " + repr(settings.baseline) if settings.baseline else "a score of widths alone"
+        raise RecipeError(
+            f"tune_steps fine-tunes candidates from the supernet's weights before they are scored, of which {what} "
+            f"makes no use; got {settings.tune_steps}: leave it out"
+        )
     if settings.final_from == "supernet" and not settings.has_supernet:
         raise RecipeError(
             f'final_from="supernet" needs a supernet, which the baseline {settings.baseline!r} has none of: take '

@@ -38,7 +38,7 @@ def stages_ahead(settings: Settings, subject: Subject, files: set[str]) -> list[
             "evolution",
             settings.population * settings.generations,
             "candidates",
-            _SIDES * sum(len(labels) for _, labels in subject.validation) * within,
+            _scoring(settings, subject) * within,
             kind="scoring",
             finished="rescored.json" in files,
         ),
@@ -62,6 +62,14 @@ def _supernet(settings: Settings, subject: Subject, finished: bool) -> Planned:
     ]
     work = _TRAINING_PASS * recipe.batch_size * float(torch.tensor(costs, dtype=torch.float64).mean())
     return Planned("supernet", len(subject.training) * recipe.epochs, "steps", work, finished=finished)
+
+
+def _scoring(settings: Settings, subject: Subject) -> int:
+    """Forward passes, or what is as much work, of one image to score a candidate."""
+    images = sum(len(labels) for _, labels in subject.validation)
+    if not settings.tune_steps:
+        return _SIDES * images
+    return _TRAINING_PASS * settings.tune_steps * settings.supernet.batch_size + images
 
 
 def _usual_macs(space: WidthSpace, settings: Settings) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from bcnet.data import Batch
 from bcnet.errors import RunError
 from bcnet.pipeline.choice import Choice, choice, finalists
 from bcnet.pipeline.disk import search_bytes
@@ -25,6 +26,8 @@ from bcnet.searchers import (
     EvaluationStore,
     Evolution,
     Greedy,
+    GreedyEvolution,
+    ImageScores,
     Prior,
     PriorOnly,
     Random,
@@ -39,6 +42,9 @@ from bcnet.searchers.oracle import Score
 from bcnet.space import Cost, Side, Widths
 from bcnet.supernet import Supernet
 from bcnet.train import STRATEGIES, autocast
+from bcnet.train.recipe import Precision
+
+_NEAR_BUDGET = 0.9  # share of the budget from which "greedy-evolution" counts MACs
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ class Judge:
     """What scores candidates, and what scores the best again on fresh images; None where a score is final."""
 
     score: Score
-    again: SupernetEvaluator | None = None
+    again: ImageScores | None = None
 
 
 def supernet_judge(context: Context, supernet: Supernet) -> Judge:
@@ -61,15 +67,22 @@ def supernet_judge(context: Context, supernet: Supernet) -> Judge:
 
 def network_score(context: Context, network: nn.Module) -> float:
     """The score of a plain network in eval mode on the validation images, in the units of the run's metric."""
+    precision = context.settings.final.precision
+    return network_evaluator(context, network, context.subject.validation, precision).on_side((), Side.LEFT)
+
+
+def network_evaluator(
+    context: Context, network: nn.Module, batches: Sequence[Batch], precision: Precision
+) -> SupernetEvaluator:
+    """What scores a plain network in eval mode on `batches`: of no widths, and both sides are the same."""
     device = next(network.parameters()).device
 
     def logits(images: torch.Tensor, _: Widths, __: Side) -> torch.Tensor:
-        with autocast(context.settings.final.precision, device):
+        with autocast(precision, device):
             output: torch.Tensor = network(images)
         return output
 
-    metric = context.subject.source.own.per_image or context.settings.score
-    return SupernetEvaluator(logits, context.subject.validation, metric).on_side((), Side.LEFT)
+    return SupernetEvaluator(logits, batches, context.subject.source.own.per_image or context.settings.score)
 
 
 def searcher_of(settings: Settings, prior: Prior | None) -> Searcher:
@@ -82,7 +95,10 @@ def searcher_of(settings: Settings, prior: Prior | None) -> Searcher:
     if settings.searcher == "prior-only":
         assert prior is not None
         return PriorOnly(prior, candidates)
-    return Evolution(settings.population, settings.generations, settings.parents, prior)
+    evolution = Evolution(settings.population, settings.generations, settings.parents, prior)
+    if settings.searcher == "greedy-evolution":
+        return GreedyEvolution(dataclasses.replace(evolution, macs_from=_NEAR_BUDGET))
+    return evolution
 
 
 def evolve(context: Context, searcher: Searcher, judge: Judge, stage: str = "evolution") -> SearchResult:
@@ -90,7 +106,7 @@ def evolve(context: Context, searcher: Searcher, judge: Judge, stage: str = "evo
     settings, subject, directory = context.settings, context.subject, context.directory
     if not directory.has("rescored.json"):
         directory.check_room(stage, search_bytes(searcher.limit, len(subject.space.groups), len(subject.validation)))
-    best = float("-inf")
+    best, limits = float("-inf"), subject.space.feasible(settings.budget)
     with (
         _evaluations(context) as store,
         _timed_unless(len(store.evaluations) >= searcher.limit, directory, stage),
@@ -100,12 +116,14 @@ def evolve(context: Context, searcher: Searcher, judge: Judge, stage: str = "evo
 
         def report(candidate: Any, done: int, limit: int) -> None:
             nonlocal best
-            best = max(best, candidate.score) if candidate.complete else best
+            best = max(best, candidate.score) if candidate.complete and limits.admits(candidate.cost) else best
             if done > stored:  # what is replayed says nothing about speed, and has been reported
-                figures = {"score": candidate.score, "best score": best, "macs": float(candidate.cost.macs)}
-                context.reporter.figures(stage, done, figures)
+                figures = {"score": candidate.score, "macs": float(candidate.cost.macs)}
+                within = best > float("-inf")  # greedy search starts over the budget
+                context.reporter.figures(stage, done, figures | ({"best score": best} if within else {}))
                 context.reporter.evaluation(candidate, done)
-                advance(done, f"best score {score_text(best, settings.metric)}")
+                best_so_far = f"best score {score_text(best, settings.metric)}"
+                advance(done, best_so_far if within else "none within the budget yet")
 
         return search_widths(
             subject.space,
@@ -163,9 +181,7 @@ def choose(context: Context, judge: Judge, found: SearchResult) -> Choice:
     return choice(rescored, sum(len(labels) for _, labels in context.subject.validation), fresh)
 
 
-def _evaluator(
-    context: Context, supernet: Supernet, batches: Sequence[tuple[torch.Tensor, torch.Tensor]]
-) -> SupernetEvaluator:
+def _evaluator(context: Context, supernet: Supernet, batches: Sequence[Batch]) -> SupernetEvaluator:
     assert context.settings.device is not None
     precision, device = context.settings.supernet.precision, torch.device(context.settings.device)
     trained_sides = STRATEGIES[context.settings.strategy]().sides

@@ -21,11 +21,11 @@ from bcnet.train.recipe import HEALTH, Count, describe
 FinalFrom = Literal["scratch", "supernet", "pretrained"]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 StrategyName = Literal["complementary", "bilateral", "unilateral", "unilateral-complementary"]
-SearcherName = Literal["evolution", "evolution-without-prior", "greedy", "prior-only", "random"]
+SearcherName = Literal["evolution", "evolution-without-prior", "greedy", "greedy-evolution", "prior-only", "random"]
 BaselineName = Literal["uniform", "random", "magnitude", "fastnas"]
 AUTOSLIM: tuple[StrategyName, SearcherName] = ("unilateral", "greedy")
 # Unknown to runs of earlier versions:
-_LATER = ("supernet_width", "searcher", "baseline", "random_networks", "random_epochs")
+_LATER = ("supernet_width", "searcher", "baseline", "random_networks", "random_epochs", "tune_steps")
 _USUAL_RANDOM_EPOCHS = 50  # of the paper
 
 
@@ -35,12 +35,14 @@ class Settings(BaseModel):
     `model` and `data` are names, or descriptions of objects passed in. `budget_macs` and `budget_params` are as in
     `Budget`. `supernet` and `final` are the recipes of the supernet and of every final network.
     `validation_fraction` of the training images scores candidates, another `fresh_fraction` scores the `rescored` best
-    again; neither takes part in training the supernet. `score` is what is made of those images, as in
-    `SupernetEvaluator`; `own_score` and `loss` name functions of the user's own in place of it and of cross-entropy.
-    `pretrained` is a digest of the weights that the model was given; `final_from` is what the final networks start
-    from. `pairs` says whether the supernet's complementary paths share a pass (`bcnet.supernet.pairs`): auto, where
-    that should be faster. `search_seed` and `final_seed` are those of the search and of the networks trained from
-    scratch where they are not `seed`. `widths`, where given, are trained instead of searched.
+    again; neither takes part in training the supernet. `tune_steps` is how many steps a candidate is fine-tuned by
+    itself, from the supernet's weights, before it is scored (`bcnet.pipeline.tuning`). `score` is what is made of
+    those images, as in `SupernetEvaluator`; `own_score` and `loss` name functions of the user's own in place of it and
+    of cross-entropy. `pretrained` is a digest of the weights that the model was given; `final_from` is what the final
+    networks start from. `pairs` says whether the supernet's complementary paths share a pass
+    (`bcnet.supernet.pairs`): auto, where that should be faster. `search_seed` and `final_seed` are those of the search
+    and of the networks trained from scratch where they are not `seed`. `widths`, where given, are trained instead of
+    searched.
     `supernet_width` is how many times as wide as the network its supernet is, so that widths beyond the network's own
     can be found; budgets stay ratios of the network itself. `searcher` chooses the candidates that a supernet scores,
     `population` times `generations` of them. A `baseline` finds the widths without a supernet
@@ -88,6 +90,7 @@ class Settings(BaseModel):
     fresh_fraction: float = Field(default=0.1, gt=0, lt=0.5)
     score_batch_size: Count | None = None
     rescored: Count = 10
+    tune_steps: int = Field(default=0, ge=0, lt=2**31)
     search_seed: Seed | None = None
     final_seed: Seed | None = None
     widths: tuple[Count, ...] | None = None
@@ -133,7 +136,7 @@ class Settings(BaseModel):
     @property
     def needs_prior(self) -> bool:
         """Whether the search starts from the prior."""
-        return self.has_supernet and self.searcher in ("evolution", "prior-only")
+        return self.has_supernet and self.searcher in ("evolution", "greedy-evolution", "prior-only")
 
     @property
     def scores_candidates(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import islice
 
 import torch
@@ -13,7 +12,7 @@ from bcnet.pipeline.settings import Settings
 from bcnet.pipeline.subject import Subject
 from bcnet.space import Side, Widths
 from bcnet.supernet import Supernet, build, recalibrate
-from bcnet.train import derived_generator
+from bcnet.train import EpochBatches, derived_generator
 
 _CALIBRATION = 20  # batches for the statistics of batch norm
 
@@ -37,14 +36,20 @@ def starting_network(settings: Settings, subject: Subject, supernet: Supernet | 
         raise RecipeError(
             'final_from="supernet" needs a supernet, which a run of given widths has none of: take "scratch"'
         )
-    network = _placed(build(subject.model, subject.space, widths, weights=(owner, Side.LEFT)), settings)
-    return recalibrate(network, _calibration(settings, subject))
+    network = first_channels(settings, subject, owner, widths)
+    return calibrated(network, subject.all_training, settings.seed_of_networks)
+
+
+def first_channels(settings: Settings, subject: Subject, owner: Supernet, widths: Widths) -> nn.Module:
+    """A network of the given widths with the first channels of every group, on the run's device."""
+    return _placed(build(subject.model, subject.space, widths, weights=(owner, Side.LEFT)), settings)
+
+
+def calibrated(network: nn.Module, batches: EpochBatches, seed: int) -> nn.Module:
+    """`network` with the batch-norm statistics of some training `batches`, drawn by `seed`."""
+    device, order = next(network.parameters()).device, derived_generator(seed, "calibration")
+    return recalibrate(network, (x.to(device) for x, _ in islice(batches.epoch(order), _CALIBRATION)))
 
 
 def _placed(network: nn.Module, settings: Settings) -> nn.Module:
     return network.to(settings.device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
-
-
-def _calibration(settings: Settings, subject: Subject) -> Iterator[torch.Tensor]:
-    order = derived_generator(settings.seed_of_networks, "calibration")
-    return (x.to(settings.device) for x, _ in islice(subject.all_training.epoch(order), _CALIBRATION))

@@ -33,6 +33,7 @@ _SEARCH = frozenset(
         "early_stop_level",
         "score_batch_size",
         "rescored",
+        "tune_steps",
         "search_seed",
     }
 )

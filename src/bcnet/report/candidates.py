@@ -49,6 +49,10 @@ def _scored(evidence: Evidence) -> str:
     held_out = "on training images held out from it. Scores"
     if evidence.settings.baseline == "random":
         return f"scored by a short training of its own {held_out} of short trainings are lower than those of long ones,"
+    steps = evidence.settings.tune_steps
+    if steps:
+        apart = f"scored by weights of its own, the supernet's after {steps:,} steps of fine-tuning,"
+        return f"{apart} {held_out} after so few steps are lower than those of trained networks,"
     weights = "by the shared weights of the supernet"
     return f"scored {weights} {held_out} of shared weights are lower than those of trained networks,"
 

@@ -2,6 +2,7 @@
 
 from bcnet.searchers.baselines import PriorOnly, Random, RegularizedEvolution
 from bcnet.searchers.evaluator import (
+    ImageScores,
     Metric,
     PerImage,
     Rescored,
@@ -12,6 +13,7 @@ from bcnet.searchers.evaluator import (
 )
 from bcnet.searchers.evolution import Evolution
 from bcnet.searchers.greedy import Greedy
+from bcnet.searchers.greedy_evolution import GreedyEvolution
 from bcnet.searchers.prior import Prior, learn_prior, prior_of_errors
 from bcnet.searchers.problem import Problem
 from bcnet.searchers.qcqp import QCQPSolution, solve
@@ -28,6 +30,8 @@ __all__ = [
     "EvaluationStore",
     "Evolution",
     "Greedy",
+    "GreedyEvolution",
+    "ImageScores",
     "Metric",
     "PerImage",
     "Prior",

@@ -31,6 +31,17 @@ class Paths(Protocol):
         """Logits `(batch, classes)`."""
 
 
+class ImageScores(Protocol):
+    """What scores widths image by image, by `metric`, as a `SupernetEvaluator` does."""
+
+    @property
+    def metric(self) -> Metric | PerImage:
+        """What is made of the images."""
+
+    def per_image(self, widths: Widths) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """Scores of the single images, shape `(images,)`."""
+
+
 class SupernetEvaluator:
     """Scores widths by a trained supernet: the mean over both sides on fixed validation batches (Eq. 15).
 
@@ -48,7 +59,8 @@ class SupernetEvaluator:
     def __init__(
         self, supernet: Paths, batches: Iterable[tuple[Tensor, Tensor]], metric: Metric | PerImage = "accuracy"
     ) -> None:
-        self._supernet, self._batches, self.metric = supernet, tuple(batches), metric
+        self._supernet, self._batches = supernet, tuple(batches)
+        self.metric: Metric | PerImage = metric
         if not callable(metric) and metric not in get_args(Metric):
             raise SearchError(f"the metric is one of {', '.join(get_args(Metric))}; got {metric!r}")
         sizes = {len(labels) for _, labels in self._batches}
@@ -144,7 +156,7 @@ def accuracy_interval(per_image: np.ndarray[tuple[int], np.dtype[np.float64]]) -
 
 
 def rescore(
-    candidates: Sequence[Candidate], evaluator: SupernetEvaluator, count: int = 10, *, mapper: Mapper = map
+    candidates: Sequence[Candidate], evaluator: ImageScores, count: int = 10, *, mapper: Mapper = map
 ) -> tuple[Rescored, ...]:
     """The `count` best of `candidates` scored again, best first: the best of many noisy scores flatters itself.
 

@@ -23,6 +23,8 @@ class Evolution(Searcher):
     `population` offspring in each of `generations`, the first one sampled from `prior` (or random near
     the budget); `parents` of them are kept by rank and crowding and mate by binary tournament, two-point `crossover`
     (probability per pair) and polynomial `mutation` of index `eta` (probability per group; None: one group on average).
+    `first` are candidates within the budget that take places in the first generation. Below `macs_from` times a budget
+    in MACs fewer of them are no gain: at 0 the whole front lives on, near 1 the search stays near the budget.
 
     Example: `Evolution(population=40, generations=50)` scores 2,000 candidates.
 
@@ -37,6 +39,8 @@ class Evolution(Searcher):
     crossover: float = 0.9
     mutation: float | None = None
     eta: float = 3.0
+    first: tuple[Widths, ...] = field(default=(), repr=False)
+    macs_from: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("population", "generations", "parents"):
@@ -46,6 +50,8 @@ class Evolution(Searcher):
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:
                 raise SearchError(f"{name} of an evolution is a probability; got {value}")
+        if not 0 <= self.macs_from <= 1:
+            raise SearchError(f"macs_from of an evolution is a share of the budget, 0 to 1; got {self.macs_from}")
 
     @property
     def limit(self) -> int:
@@ -59,12 +65,13 @@ class Evolution(Searcher):
         rng = np.random.default_rng([problem.seed, 1])
         known: set[Widths] = set()
         first = self._first_generation(problem, rng)
+        least = self.macs_from * (problem.budget.macs or 0)
         algorithm = Nsga2(self, problem, known, problem.indices(first))
         offspring = algorithm.ask()
         held: list[Widths] = []
         while len(offspring) > 0:
             candidates = problem.widths(offspring.get("X").astype(np.int64))
-            macs = problem.space.cost(np.array([*held, *candidates])).macs
+            macs = np.maximum(problem.space.cost(np.array([*held, *candidates])).macs, int(least))
             scores = np.array((yield Contest(candidates, held, partial(retained, macs=macs, keep=self.parents))))
             known.update(candidates)
             offspring.set("F", np.column_stack([-scores, macs[len(held) :]]))
@@ -73,9 +80,10 @@ class Evolution(Searcher):
             offspring = topped_up(algorithm.ask(), self.population, problem, known, rng)
 
     def _first_generation(self, problem: Problem, rng: np.random.Generator) -> list[Widths]:
+        given = list(dict.fromkeys(self.first))[: self.population]
         if self.prior is None:
-            return problem.fill(self.population, (), rng)
+            return [*given, *problem.fill(self.population - len(given), given, rng)]
         sampled = self.prior.sample(self.population, problem.budget, rng)
         if sampled.note:
             problem.notes.append(sampled.note)
-        return list(sampled.widths)
+        return [*given, *(w for w in sampled.widths if w not in given)][: self.population]

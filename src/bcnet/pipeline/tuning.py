@@ -1,0 +1,95 @@
+"""Scores of candidates that are cut out of the supernet and fine-tuned for a few steps, each by itself.
+
+Weights that all widths share suit some of them better than others: paths with many narrow layers at once are rarely
+drawn in training, and score less than they would with weights of their own. A short training apart takes most of that
+handicap away, at the price of some training steps for every candidate (`Settings.tune_steps`, docs/tuned_scores.md).
+
+The network holds the first channels of every group, so its score is of one side, not the mean over both (Eq. 15). All
+candidates see the same images in the same order, none that score them, and end with batch-norm statistics of training
+images. Each is tuned by one process, so that candidates can be shared out among several. The test images take no part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, count, islice
+
+import numpy as np
+import torch
+from torch import nn
+
+from bcnet.data import Batch
+from bcnet.pipeline.searching import Judge, network_evaluator
+from bcnet.pipeline.stages import Context
+from bcnet.pipeline.start import calibrated, first_channels
+from bcnet.searchers import Metric, PerImage, SupernetEvaluator
+from bcnet.space import Side, Widths
+from bcnet.supernet import Supernet
+from bcnet.train import EpochBatches, NetworkTrainee, Recipe, train
+from bcnet.train.recipe import Cosine
+
+_LR_SHARE = 0.2  # of the supernet's peak learning rate, from which it falls to 0 by a cosine
+
+
+def tuned_judge(context: Context, supernet: Supernet) -> Judge:
+    """Scores of fine-tuned candidates, on the validation images and again on fresh ones."""
+    subject = context.subject
+    return Judge(_Tuned(context, supernet, subject.validation).score, _Tuned(context, supernet, subject.fresh))
+
+
+@dataclass(frozen=True)
+class _Tuned:
+    """Scores of widths on `batches`, after fine-tuning."""
+
+    context: Context
+    supernet: Supernet
+    batches: Sequence[Batch]
+
+    @property
+    def metric(self) -> Metric | PerImage:
+        """What is made of the images."""
+        return self.context.subject.source.own.per_image or self.context.settings.score
+
+    def score(self, widths: Widths) -> float:
+        """The mean over the images."""
+        return self._evaluator(widths).on_side((), Side.LEFT)
+
+    def per_image(self, widths: Widths) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """Scores of the single images, shape `(images,)`."""
+        return self._evaluator(widths).per_image(())
+
+    def _evaluator(self, widths: Widths) -> SupernetEvaluator:
+        precision = self.context.settings.supernet.precision
+        return network_evaluator(self.context, self._network(widths), self.batches, precision)
+
+    def _network(self, widths: Widths) -> nn.Module:
+        settings, subject = self.context.settings, self.context.subject
+        network = first_channels(settings, subject, self.supernet, widths)
+        train(
+            NetworkTrainee(network, subject.source.own.loss),
+            _Steps(subject.training, settings.tune_steps),
+            _recipe(settings.supernet),
+            seed=settings.seed,
+            stage="tuning",
+        )
+        return calibrated(network, subject.training, settings.seed).eval()
+
+
+def _recipe(supernet: Recipe) -> Recipe:
+    changes = {"epochs": 1, "lr": _LR_SHARE * supernet.lr, "schedule": Cosine(), "warmup_epochs": 0.0}
+    return supernet.model_copy(update=changes)
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """Training data whose epoch is `steps` batches, of as many passes over `batches` as that takes."""
+
+    batches: EpochBatches
+    steps: int
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def epoch(self, generator: torch.Generator) -> Iterator[Batch]:
+        return islice(chain.from_iterable(self.batches.epoch(generator) for _ in count()), self.steps)

@@ -1,0 +1,154 @@
+"""Candidates that are fine-tuned before they are scored: what is scored, what stays as it is, and what is refused."""
+
+import pytest
+import torch
+from tiny_job import RECIPE, Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search, traces
+
+from bcnet import DataSet, evolve
+from bcnet.distributed import World
+from bcnet.errors import RecipeError
+from bcnet.pipeline import tuning
+from bcnet.pipeline.plan import stages_ahead
+from bcnet.pipeline.progress import Reporter
+from bcnet.pipeline.run_directory import RunDirectory
+from bcnet.pipeline.settings import make_settings
+from bcnet.pipeline.stages import Context
+from bcnet.pipeline.start import starting_network
+from bcnet.pipeline.subject import open_source, prepare
+from bcnet.pipeline.tuning import _Steps, tuned_judge
+from bcnet.supernet import Supernet
+
+STEPS = 3
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return tiny_search(tmp_path_factory.mktemp("runs") / "tuned", tune_steps=STEPS)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    return tiny_search(tmp_path_factory.mktemp("runs") / "shared")
+
+
+def context(tmp_path, **changes):
+    values = {"budget_macs": 0.5, "supernet": RECIPE, "final": RECIPE, "num_choices": 4, "score": "loss", "threads": 1}
+    source = open_source(TinyNetwork, changes.pop("data", None) or tiny_data(), image_size=None, seed=0)
+    named = {"model": source.model_name, "data": source.data_name}
+    settings = make_settings(**named, **(values | {"tune_steps": STEPS} | changes)).settled()
+    return Context(settings, prepare(source, settings), RunDirectory(tmp_path, settings), Reporter(), World())
+
+
+def test_a_candidate_is_scored_by_the_network_that_so_many_steps_make_of_its_first_channels(tmp_path):
+    here = context(tmp_path)
+    supernet = Supernet(here.subject.model, here.subject.space)
+    before = {name: tensor.clone() for name, tensor in supernet.state_dict().items()}
+    scores = {}
+    for steps in (1, STEPS, 40):
+        judge = tuned_judge(context(tmp_path, tune_steps=steps), supernet)
+        scores[steps] = judge.score((3, 5))
+        assert judge.score((3, 5)) == scores[steps], "the same candidate, the same score"
+        assert -judge.again.per_image((3, 5)).mean() > 0
+    assert scores[40] > scores[STEPS] > scores[1], "more steps teach more"
+    assert all(torch.equal(tensor, before[name]) for name, tensor in supernet.state_dict().items())
+
+
+def test_without_learning_it_is_the_score_of_the_calibrated_first_channels(tmp_path, monkeypatch):
+    monkeypatch.setattr(tuning, "_LR_SHARE", 1e-12)
+    here = context(tmp_path, final_from="supernet")
+    supernet = Supernet(here.subject.model, here.subject.space)
+    network = starting_network(here.settings, here.subject, supernet, (3, 5)).eval()
+    with torch.no_grad():
+        losses = [torch.nn.functional.cross_entropy(network(x), y) for x, y in here.subject.validation]
+    assert tuned_judge(here, supernet).score((3, 5)) == pytest.approx(-float(torch.stack(losses).mean()), abs=0.02)
+
+
+@pytest.mark.parametrize("steps", [1, 4, 9, 23])
+def test_steps_pass_over_the_images_as_often_as_they_must(tmp_path, steps):
+    whole = context(tmp_path).subject.training
+    batches = _Steps(whole, steps)
+    drawn = list(batches.epoch(torch.Generator().manual_seed(1)))
+    assert len(drawn) == len(batches) == steps
+    generator = torch.Generator().manual_seed(1)
+    once = list(whole.epoch(generator))
+    for (x, y), (first_x, first_y) in zip(drawn, once, strict=False):
+        assert torch.equal(x, first_x)
+        assert torch.equal(y, first_y)
+    if steps > len(whole):
+        assert not torch.equal(drawn[len(whole)][0], once[0][0]), "another pass is in another order"
+
+
+def test_no_image_that_scores_is_learnt_from(tmp_path):
+    """Images are told by their brightest pixel, which no augmentation of this data changes."""
+    count = 120
+    pixels = torch.zeros(count, 1, 8, 8, dtype=torch.uint8)
+    pixels[:, 0, 2:6, 2:6] = torch.arange(1, count + 1, dtype=torch.uint8).view(-1, 1, 1)
+    labels = torch.arange(count) % 3
+    subject = context(tmp_path, data=DataSet.from_tensors((pixels, labels), (pixels[:9], labels[:9]))).subject
+
+    def marks(batches):
+        return {round(float(image.max()), 4) for x, _ in batches for image in x}
+
+    learnt = marks(_Steps(subject.training, 20).epoch(torch.Generator().manual_seed(0)))
+    scored = marks(subject.validation) | marks(subject.fresh)
+    assert learnt
+    assert scored
+    assert not learnt & scored
+
+
+def test_a_search_ranks_by_tuned_scores_and_trains_what_it_found(finished, shared):
+    tuned = {c.widths: c.score for c in finished.found.evaluations}
+    raw = {c.widths: c.score for c in shared.found.evaluations}
+    assert any(tuned[widths] != raw[widths] for widths in tuned.keys() & raw.keys())
+    assert finished.result["search"]["fresh_images"] > 0
+    assert finished.result["networks"]["searched"]["macs_ratio"] <= 0.5
+    page = (finished.run_dir / "report.html").read_text()
+    assert f"after {STEPS} steps of fine-tuning" in page
+    assert "after 3 steps" not in (shared.run_dir / "report.html").read_text()
+
+
+@pytest.mark.parametrize("at", [1, 5])
+def test_stopped_within_the_search_it_ends_like_one_that_never_stopped(finished, tmp_path, at):
+    with pytest.raises(StoppedError):
+        tiny_search(tmp_path, tune_steps=STEPS, reporter=Recorder(("evolution", at)))
+    tiny_search(tmp_path, tune_steps=STEPS)
+    assert traces(tmp_path) == traces(finished.run_dir)
+
+
+def test_a_tuned_search_takes_over_the_supernet_and_nothing_of_another_search(finished, shared, tmp_path):
+    recorder = Recorder()
+    found = evolve(
+        shared.run_dir, run_dir=tmp_path, tune_steps=STEPS, model=TinyNetwork, data=tiny_data(), reporter=recorder
+    )
+    assert recorder.stages == ["evolution"]
+    assert found.found.evaluations == finished.found.evaluations
+
+
+def test_its_work_is_forecast(tmp_path):
+    def work(steps):
+        here = context(tmp_path, tune_steps=steps)
+        return next(s.work for s in stages_ahead(here.settings, here.subject, set()) if s.name == "evolution")
+
+    step = (work(70) - work(20)) / 50
+    assert step > 0
+    assert work(20) == pytest.approx(20 * step + work(0) / 2)
+
+
+def test_runs_without_it_are_what_they_were():
+    values = {"model": "m", "data": "d", "budget_macs": 0.5, "supernet": RECIPE, "final": RECIPE}
+    assert "tune_steps" not in make_settings(**values).identity()
+    assert make_settings(**values, tune_steps=1).fingerprint() != make_settings(**values).fingerprint()
+
+
+def test_what_cannot_be_tuned_is_refused_before_anything_is_trained(tmp_path):
+    with pytest.raises(RecipeError, match=r"early_stop=on spares passes of the supernet.*; got tune_steps 3: leave"):
+        tiny_search(tmp_path / "raced", tune_steps=STEPS, early_stop="on")
+    with pytest.raises(RecipeError, match=r"of which a score of widths alone makes no use; got 3: leave it out"):
+        tiny_search(tmp_path / "own", tune_steps=STEPS, score=lambda widths: 1.0, tags={"score": "mine"})
+    with pytest.raises(RecipeError, match=r"of which the baseline 'random' makes no use; got 3: leave it out"):
+        tiny_search(tmp_path / "random", tune_steps=STEPS, baseline="random")
+    with pytest.raises(RecipeError, match="tune_steps"):
+        tiny_search(tmp_path / "negative", tune_steps=-1)
+    with pytest.raises(RecipeError, match="tune_steps"):
+        tiny_search(tmp_path / "part", tune_steps=0.5)
+    assert list(tmp_path.iterdir()) == []
