@@ -13,6 +13,8 @@ import pytest
 import records
 import score_noise
 import short_training
+import torch
+import tuned_scores
 
 import bcnet
 
@@ -98,6 +100,30 @@ def test_scores_of_halves_agree_where_the_images_do_not_matter() -> None:
     assert agreements == sorted(agreements, reverse=True)
     assert agreements[0] == pytest.approx(1)
     assert agreements[-1] == pytest.approx(0, abs=0.1)
+
+
+def test_scores_after_fine_tuning(tmp_path: Path) -> None:
+    run, out, table = tmp_path / "run", tmp_path / "tuned.csv", tmp_path / "table.csv"
+    trained = bcnet.train_supernet("resnet_digits", "digits", run_dir=run, supernet_epochs=1, threads=1)
+    generator = torch.Generator().manual_seed(0)
+    drawn = [trained.space.sample(generator) for _ in range(5)]
+    with table.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("budget", "start", "method", "widths", "top1"))
+        for number, widths in enumerate((*drawn, drawn[0])):
+            writer.writerow(("0.5", "scratch", "ours", " ".join(map(str, widths)), 60 + number))
+        writer.writerow(("0.25", "scratch", "ours", "1 2", 10))
+        writer.writerow(("0.5", "supernet", "ours", "1 2", 10))
+        writer.writerow(("0.5", "scratch", "magnitude", "1 2", 10))
+    assert tuned_scores.trained_networks(table, "0.5")[drawn[0]] == 62.5
+    for _ in range(2):  # the second time everything is there
+        tuned_scores.main([run], steps="0,2,5", table=table, threads=1, out=out)
+    with out.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["steps"] for row in rows] == ["5", "2", "0"]
+    assert {row["networks"] for row in rows} == {"5"}
+    assert float(rows[0]["tau_most_steps"]) == 1
+    assert all(-1 <= float(row["tau_top1"]) <= 1 for row in rows)
 
 
 def test_a_cell_that_fails_does_not_stop_the_others(

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 from bcnet.distributed import World
 from bcnet.errors import RecipeError
+from bcnet.pipeline.allocator import keeps_memory
 from bcnet.pipeline.estimate import estimate
-from bcnet.pipeline.machine import described, threads
+from bcnet.pipeline.machine import kept_primitives, threads
 from bcnet.pipeline.plan import stages_ahead
 from bcnet.pipeline.progress import Reporter, Together
 from bcnet.pipeline.record import RunRecord
@@ -53,7 +54,7 @@ def conduct(
             planned = stages_ahead(settings, subject, {file.name for file in path.iterdir()})
             ahead = [stage for stage in planned if stages is None or stage.name in stages]
             both.plan(ahead)
-            both.note(described(settings))
+            both.note(_machine(settings))
             if any(stage.unit == "steps" and not stage.finished for stage in ahead):
                 both.note(f"Training: {_training(settings.supernet, settings.final)}.")
             space = subject.space
@@ -107,3 +108,17 @@ def _training(supernet: Recipe, final: Recipe) -> str:
     if told(supernet) == told(final):
         return told(supernet)
     return f"supernet {told(supernet)}; final networks {told(final)}"
+
+
+def _machine(settings: Settings) -> str:
+    """One line on what settled settings do with the machine, and what this process does."""
+    count, precision = settings.threads, settings.supernet.precision
+    parts = [
+        f"{settings.device}, {count} CPU thread{'' if count == 1 else 's'}",
+        precision if precision == settings.final.precision else f"{precision} ({settings.final.precision} at the end)",
+        f"supernet weights {settings.layout.replace('_', '-')}",
+        f"scores in batches of {settings.score_batch_size:,}",
+        "freed memory kept" if keeps_memory() else "the system's allocator",
+        f"{kept_primitives():,} operators cached",
+    ]
+    return f"Machine: {', '.join(parts)}."

@@ -11,17 +11,13 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import nn
 
-from bcnet.pipeline.allocator import keeps_memory
 from bcnet.train import resolve_precision
 from bcnet.train.recipe import Precision
-
-if TYPE_CHECKING:
-    from bcnet.pipeline.settings import Settings
 
 Layout = Literal["auto", "channels_last", "contiguous"]
 PRIMITIVES = 1024  # that oneDNN keeps, its own default
@@ -137,20 +133,6 @@ def largest_activation(model: nn.Module, example: torch.Tensor) -> int:
     return largest
 
 
-def described(settings: Settings) -> str:
-    """One line on what settled settings do with the machine, and what this process does."""
-    count, precision = settings.threads, settings.supernet.precision
-    parts = [
-        f"{settings.device}, {count} CPU thread{'' if count == 1 else 's'}",
-        precision if precision == settings.final.precision else f"{precision} ({settings.final.precision} at the end)",
-        f"supernet weights {settings.layout.replace('_', '-')}",
-        f"scores in batches of {settings.score_batch_size:,}",
-        "freed memory kept" if keeps_memory() else "the system's allocator",
-        f"{int(os.environ.get(_PRIMITIVES_VARIABLE, PRIMITIVES)):,} operators cached",
-    ]
-    return f"Machine: {', '.join(parts)}."
-
-
 def keep_primitives(capacity: int | None = None) -> int:
     """Let oneDNN keep `capacity` compiled operators, by default those of the environment or `PRIMITIVES`; how many.
 
@@ -159,4 +141,10 @@ def keep_primitives(capacity: int | None = None) -> int:
     """
     if capacity is not None:
         os.environ[_PRIMITIVES_VARIABLE] = str(capacity)
-    return int(os.environ.setdefault(_PRIMITIVES_VARIABLE, str(PRIMITIVES)))
+    os.environ.setdefault(_PRIMITIVES_VARIABLE, str(PRIMITIVES))
+    return kept_primitives()
+
+
+def kept_primitives() -> int:
+    """How many compiled operators oneDNN keeps."""
+    return int(os.environ.get(_PRIMITIVES_VARIABLE, PRIMITIVES))
