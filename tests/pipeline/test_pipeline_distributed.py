@@ -8,6 +8,7 @@ from safetensors.torch import load_file
 from tiny_job import RECIPE, Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search, traces
 from torch import nn
 
+from bcnet import evolve
 from bcnet.errors import ProcessError, RecipeError, RunError, SearchError
 from bcnet.searchers import SupernetEvaluator
 
@@ -59,6 +60,17 @@ def test_a_run_of_two_does_not_go_on_with_another_number(together, processes):
     for error in processes.run(3, searched, folder):
         assert isinstance(error, RunError)
         assert "processes is 2 there and 3 here" in str(error)
+
+
+def tuned(world, origin, folder):
+    found = evolve(origin, run_dir=folder, tune_steps=2, model=TinyNetwork, data=tiny_data())
+    return found.widths, found.found
+
+
+def test_candidates_are_tuned_by_any_number_of_processes_to_the_same_scores(processes, tmp_path):
+    tiny_search(tmp_path / "origin")
+    alone = tuned(None, tmp_path / "origin", tmp_path / "alone")
+    assert processes.run(2, tuned, tmp_path / "origin", tmp_path / "two") == [alone] * 2
 
 
 class WithoutBatchNorm(TinyNetwork):
