@@ -72,6 +72,19 @@ def test_loaders_give_their_own_batches_and_a_stopped_run_ends_like_a_whole_one(
         bcnet.load(whole.run_dir, TinyNetwork, with_normalisation=True)
 
 
+def test_candidates_are_tuned_on_the_batches_of_loaders_and_a_stopped_search_ends_like_a_whole_one(tmp_path):
+    """Seven steps are more than an epoch, and end within one."""
+    before = random.getstate(), torch.get_rng_state()
+    whole = tiny_search(tmp_path / "whole", data=tiny_loaders(), tune_steps=7)
+    assert random.getstate() == before[0]
+    assert torch.equal(torch.get_rng_state(), before[1])
+    with pytest.raises(StoppedError):
+        tiny_search(tmp_path / "stopped", data=tiny_loaders(), tune_steps=7, reporter=Recorder(("evolution", 3)))
+    again = tiny_search(tmp_path / "stopped", data=tiny_loaders(), tune_steps=7)
+    assert again.found == whole.found
+    assert weights(tmp_path / "stopped") == weights(tmp_path / "whole")
+
+
 def test_two_torch_datasets_are_read_like_any_data_set(tmp_path):
     data = tiny_data()
     train, test = (TensorDataset(part.pixels, part.labels) for part in (data.train, data.test))
