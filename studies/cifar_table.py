@@ -12,6 +12,9 @@ which is the mean loss, and slims greedily before it evolves. `--also` adds what
 supernet searched greedily as AutoSlim does, AutoSlim's by evolution, scores by the mean loss, which depend less on the
 images they are taken on (`score_noise.py`).
 
+One training says little: `--again` trains original, Uniform and the found networks of `AGAIN` from scratch a second
+time, by other seeds, as cells of their own.
+
 A cell is one `bcnet` command in a directory of its own: stopped, it goes on where it was, finished, its row is in the
 CSV and it is never computed again. A cell that fails is reported with its log, and the others go on. Commands for
 different seeds (`--first-seed`, `--seeds`) may run side by side.
@@ -77,6 +80,8 @@ METHODS = (
     *("uniform", "ours", "ours, tuned scores", "ours without prior", "random", "autoslim", "magnitude"),
     *("ours, 4x epochs", "fastnas"),
 )
+AGAIN = ("autoslim", "ours, tuned scores")
+_AGAIN, _OTHER_SEED = "again", 100
 OTHERS = (
     *("ours, 2.4x epochs", "ours, 2.4x epochs, by loss", "ours, 2.4x epochs, greedy", "ours, 4x epochs, by loss"),
     "autoslim by evolution",
@@ -113,7 +118,10 @@ QUICK = Effort("resnet_digits", 8, 0.0, 1, 1, 4, 2, 1)
 
 @dataclass(frozen=True)
 class Run:
-    """A `bcnet` run: a method at a budget for one seed, its networks trained from `start`: scratch or a supernet."""
+    """A `bcnet` run: a method at a budget for one seed, its networks trained from `start`: scratch or a supernet.
+
+    "again" is from scratch by another seed.
+    """
 
     seed: int
     budget: str
@@ -129,6 +137,9 @@ class Run:
     @property
     def donors(self) -> list[Run]:
         """Runs that may have finished what this one needs as well."""
+        if self.start == _AGAIN:
+            others = [Run(self.seed, budget, method, _AGAIN) for method in AGAIN for budget in (self.budget, *BUDGETS)]
+            return [run for run in dict.fromkeys(others) if run != self]
         if self.start != "scratch":
             return [Run(self.seed, budget, self.method, self.start) for budget in BUDGETS if budget != self.budget]
         methods = ("uniform", self.method, *_sharing(self.method))
@@ -148,6 +159,7 @@ class Table:
     runs: Path
     threads: int
     device: str
+    again: bool = False
 
     def cells(self) -> Iterator[Cell]:
         """In the order in which they are of most use: from scratch, seed by seed, what others share first."""
@@ -162,6 +174,14 @@ class Table:
                 if method == "ours":
                     yield self._cell("original", "1", tuned[0], "original")
                     yield from (self._cell("uniform", run.budget, run, "uniform") for run in tuned)
+
+        for budget in self.budgets if self.again else ():
+            for seed in self.seeds:
+                runs = [Run(seed, budget, method, _AGAIN) for method in self.methods if method in AGAIN]
+                yield from (self._cell(run.method, budget, run) for run in runs)
+                for run in runs[:1]:
+                    yield self._cell("original", "1", run, "original")
+                    yield self._cell("uniform", budget, run, "uniform")
 
     def _cell(self, method: str, budget: str, run: Run, network: str = "searched") -> Cell:
         key = {
@@ -216,7 +236,8 @@ class Table:
         """The `bcnet` command that computes a run."""
         if run.start != "scratch":
             origin = self.folder(Run(run.seed, run.budget, run.method))
-            return ["retrain", str(origin), "--final-from", run.start, "--out", str(self.folder(run)), *self._from(run)]
+            other = ("--seed", str(run.seed + _OTHER_SEED)) if run.start == _AGAIN else ("--final-from", run.start)
+            return ["retrain", str(origin), *other, "--out", str(self.folder(run)), *self._from(run)]
         effort = self.effort
         longer = VARIANTS[run.method].longer if run.method in VARIANTS else 1
         epochs = round(longer * effort.supernet_epochs)
@@ -266,6 +287,7 @@ def main(
     first_seed: Annotated[int, typer.Option(help="They count from here.")] = 0,
     skip: Annotated[list[str] | None, typer.Option(help="A method to leave out; repeatable.")] = None,
     also: Annotated[list[str] | None, typer.Option(help=f"Of {'; '.join(OTHERS)}: one to add; repeatable.")] = None,
+    again: Annotated[bool, typer.Option("--again", help=f"Train those of {'; '.join(AGAIN)} twice.")] = False,
     supernet_epochs: Annotated[int, typer.Option(help="Of our supernet.")] = Effort.supernet_epochs,
     epochs: Annotated[int, typer.Option(help="Of every final network.")] = Effort.epochs,
     data: Annotated[str, typer.Option(help="As `bcnet search --data` takes it.")] = DATA,
@@ -285,7 +307,7 @@ def main(
         effort, seeds, budgets, methods = QUICK, 1, BUDGETS[:1], METHODS[:3]
         data, out = "digits", out.with_name(f"quick_{out.name}")
     wanted, failed = range(first_seed, first_seed + seeds), []
-    table = Table(effort, wanted, budgets, methods, data, runs, threads, device)
+    table = Table(effort, wanted, budgets, methods, data, runs, threads, device, again)
     for cell in table.cells():
         failed += run_cells([cell], out, runs)
         if out.exists():

@@ -16,7 +16,8 @@ ORDER = (
     *("ours, 4x epochs", "ours, 4x epochs, by loss", "ours, tuned scores"),
 )
 _COLOURS = {"1": "tab:grey", "0.5": "tab:blue", "0.25": "tab:orange"}
-_MARKERS = {"scratch": "o", "supernet": "s"}
+_MARKERS = {"scratch": "o", "supernet": "s", "again": "^"}
+_SHIFTS = {"scratch": 0.12, "supernet": -0.24, "again": -0.06}
 Row = dict[str, str]
 
 
@@ -62,7 +63,7 @@ def draw(summary: Sequence[Row], path: Path) -> None:
     picture = Figure(figsize=(8, 0.5 * len(methods) + 1.6), layout="constrained")
     axis = picture.subplots()
     for row in summary:
-        shift = 0.12 if row["start"] == "scratch" else -0.12
+        shift = _SHIFTS[row["start"]]
         axis.errorbar(
             float(row["top1_mean"]),
             methods.index(row["method"]) + shift,
@@ -73,6 +74,7 @@ def draw(summary: Sequence[Row], path: Path) -> None:
     for budget in dict.fromkeys(row["budget"] for row in summary):
         axis.plot([], [], "o", color=_COLOURS.get(budget, "tab:green"), label=f"{budget} of the MACs")
     axis.plot([], [], "s", color="white", markeredgecolor="black", label="fine-tuned from a supernet")
+    axis.plot([], [], "^", color="white", markeredgecolor="black", label="trained again, other seeds")
     axis.set(title="Mean over the seeds, with its standard error", xlabel="test top-1 (%)")
     axis.set_yticks(range(len(methods)), methods)
     axis.grid(axis="x", alpha=0.3)
