@@ -137,13 +137,13 @@ class Run:
     @property
     def donors(self) -> list[Run]:
         """Runs that may have finished what this one needs as well."""
-        if self.start == _AGAIN:
-            others = [Run(self.seed, budget, method, _AGAIN) for method in AGAIN for budget in (self.budget, *BUDGETS)]
-            return [run for run in dict.fromkeys(others) if run != self]
-        if self.start != "scratch":
-            return [Run(self.seed, budget, self.method, self.start) for budget in BUDGETS if budget != self.budget]
-        methods = ("uniform", self.method, *_sharing(self.method))
-        others = [Run(self.seed, budget, method) for method in methods for budget in (self.budget, *BUDGETS)]
+        methods = {
+            "scratch": ("uniform", self.method, *_sharing(self.method)),
+            "supernet": (self.method,),
+            _AGAIN: AGAIN,
+        }[self.start]
+        budgets = (self.budget, *BUDGETS)
+        others = [Run(self.seed, budget, method, self.start) for method in methods for budget in budgets]
         return [run for run in dict.fromkeys(others) if run != self]
 
 
@@ -174,8 +174,11 @@ class Table:
                 if method == "ours":
                     yield self._cell("original", "1", tuned[0], "original")
                     yield from (self._cell("uniform", run.budget, run, "uniform") for run in tuned)
+        if self.again:
+            yield from self._trained_again()
 
-        for budget in self.budgets if self.again else ():
+    def _trained_again(self) -> Iterator[Cell]:
+        for budget in self.budgets:
             for seed in self.seeds:
                 runs = [Run(seed, budget, method, _AGAIN) for method in self.methods if method in AGAIN]
                 yield from (self._cell(run.method, budget, run) for run in runs)

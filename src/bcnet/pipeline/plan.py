@@ -14,7 +14,6 @@ from bcnet.space import WidthSpace
 from bcnet.train import STRATEGIES, derived_generator
 
 _TRAINING_PASS = 3
-_SIDES = 2
 _SAMPLES = 64
 
 
@@ -68,7 +67,7 @@ def _scoring(settings: Settings, subject: Subject) -> int:
     """Forward passes, or what is as much work, of one image to score a candidate."""
     images = sum(len(labels) for _, labels in subject.validation)
     if not settings.tune_steps:
-        return _SIDES * images
+        return len(STRATEGIES[settings.strategy]().sides) * images
     return _TRAINING_PASS * settings.tune_steps * settings.supernet.batch_size + images
 
 

@@ -17,6 +17,7 @@ from bcnet.errors import RunError
 from bcnet.pipeline.choice import Choice, choice, finalists
 from bcnet.pipeline.disk import search_bytes
 from bcnet.pipeline.early_stop import race_of
+from bcnet.pipeline.progress import Advance
 from bcnet.pipeline.run_directory import RunDirectory
 from bcnet.pipeline.score import score_text
 from bcnet.pipeline.settings import Settings
@@ -28,6 +29,8 @@ from bcnet.searchers import (
     Greedy,
     GreedyEvolution,
     ImageScores,
+    Metric,
+    PerImage,
     Prior,
     PriorOnly,
     Random,
@@ -74,7 +77,7 @@ def network_score(context: Context, network: nn.Module) -> float:
 def network_evaluator(
     context: Context, network: nn.Module, batches: Sequence[Batch], precision: Precision
 ) -> SupernetEvaluator:
-    """What scores a plain network in eval mode on `batches`: of no widths, and both sides are the same."""
+    """What scores a plain network in eval mode on `batches`: of no widths, and of one side."""
     device = next(network.parameters()).device
 
     def logits(images: torch.Tensor, _: Widths, __: Side) -> torch.Tensor:
@@ -82,7 +85,12 @@ def network_evaluator(
             output: torch.Tensor = network(images)
         return output
 
-    return SupernetEvaluator(logits, batches, context.subject.source.own.per_image or context.settings.score)
+    return SupernetEvaluator(logits, batches, metric_of(context), (Side.LEFT,))
+
+
+def metric_of(context: Context) -> Metric | PerImage:
+    """What a run makes of the logits of images: its own score, or the user's."""
+    return context.subject.source.own.per_image or context.settings.score
 
 
 def searcher_of(settings: Settings, prior: Prior | None) -> Searcher:
@@ -106,25 +114,11 @@ def evolve(context: Context, searcher: Searcher, judge: Judge, stage: str = "evo
     settings, subject, directory = context.settings, context.subject, context.directory
     if not directory.has("rescored.json"):
         directory.check_room(stage, search_bytes(searcher.limit, len(subject.space.groups), len(subject.validation)))
-    best, limits = float("-inf"), subject.space.feasible(settings.budget)
     with (
         _evaluations(context) as store,
         _timed_unless(len(store.evaluations) >= searcher.limit, directory, stage),
         context.reporter.stage(stage, searcher.limit, "candidates") as advance,
     ):
-        stored = len(store.evaluations)
-
-        def report(candidate: Any, done: int, limit: int) -> None:
-            nonlocal best
-            best = max(best, candidate.score) if candidate.complete and limits.admits(candidate.cost) else best
-            if done > stored:  # what is replayed says nothing about speed, and has been reported
-                figures = {"score": candidate.score, "macs": float(candidate.cost.macs)}
-                within = best > float("-inf")  # greedy search starts over the budget
-                context.reporter.figures(stage, done, figures | ({"best score": best} if within else {}))
-                context.reporter.evaluation(candidate, done)
-                best_so_far = f"best score {score_text(best, settings.metric)}"
-                advance(done, best_so_far if within else "none within the budget yet")
-
         return search_widths(
             subject.space,
             judge.score,
@@ -132,10 +126,36 @@ def evolve(context: Context, searcher: Searcher, judge: Judge, stage: str = "evo
             searcher=searcher,
             seed=settings.seed if settings.search_seed is None else settings.search_seed,
             store=store,
-            callback=report,
+            callback=_Told(context, stage, advance, len(store.evaluations)),
             mapper=context.world.map,
             early_stop=None if judge.again is None else race_of(settings, len(subject.validation)),
         )
+
+
+class _Told:
+    """Tells people of every candidate, and of the best one within the budget so far.
+
+    The `stored` first ones are replayed: that says nothing about speed, and they have been told of.
+    """
+
+    def __init__(self, context: Context, stage: str, advance: Advance, stored: int) -> None:
+        self._reporter, self._stage, self._advance, self._stored = context.reporter, stage, advance, stored
+        self._metric = context.settings.metric
+        self._budget = context.subject.space.feasible(context.settings.budget)
+        self._best: float | None = None  # greedy search starts over the budget
+
+    def __call__(self, candidate: Candidate, done: int, limit: int) -> None:
+        if candidate.complete and self._budget.admits(candidate.cost):
+            self._best = candidate.score if self._best is None else max(self._best, candidate.score)
+        if done <= self._stored:
+            return
+        figures, told = {"score": candidate.score, "macs": float(candidate.cost.macs)}, "none within the budget yet"
+        if self._best is not None:
+            figures["best score"] = self._best
+            told = f"best score {score_text(self._best, self._metric)}"
+        self._reporter.figures(self._stage, done, figures)
+        self._reporter.evaluation(candidate, done)
+        self._advance(done, told)
 
 
 @contextmanager
@@ -184,15 +204,13 @@ def choose(context: Context, judge: Judge, found: SearchResult) -> Choice:
 def _evaluator(context: Context, supernet: Supernet, batches: Sequence[Batch]) -> SupernetEvaluator:
     assert context.settings.device is not None
     precision, device = context.settings.supernet.precision, torch.device(context.settings.device)
-    trained_sides = STRATEGIES[context.settings.strategy]().sides
 
     def logits(images: torch.Tensor, widths: Widths, side: Side) -> torch.Tensor:
-        side = side if side in trained_sides else trained_sides[0]
         with autocast(precision, device):
             output: torch.Tensor = supernet(images, widths, side)
         return output
 
-    return SupernetEvaluator(logits, batches, context.subject.source.own.per_image or context.settings.score)
+    return SupernetEvaluator(logits, batches, metric_of(context), STRATEGIES[context.settings.strategy]().sides)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from bcnet.data import Batch
-from bcnet.pipeline.searching import Judge, network_evaluator
+from bcnet.pipeline.searching import Judge, metric_of, network_evaluator
 from bcnet.pipeline.stages import Context
 from bcnet.pipeline.start import calibrated, first_channels
 from bcnet.searchers import Metric, PerImage, SupernetEvaluator
@@ -49,7 +49,7 @@ class _Tuned:
     @property
     def metric(self) -> Metric | PerImage:
         """What is made of the images."""
-        return self.context.subject.source.own.per_image or self.context.settings.score
+        return metric_of(self.context)
 
     def score(self, widths: Widths) -> float:
         """The mean over the images."""

@@ -45,6 +45,8 @@ class ImageScores(Protocol):
 class SupernetEvaluator:
     """Scores widths by a trained supernet: the mean over both sides on fixed validation batches (Eq. 15).
 
+    `sides` are those that the supernet was trained by (`Strategy.sides`), where they are not both.
+
     `batches` are pairs of images `(batch, channels, height, width)` and labels `(batch,)`, all of one size, since batch
     norm takes its statistics from the batch. `metric` "accuracy" gives top-1 in percent, "loss" the negative mean
     cross-entropy; both are better when higher. A function of logits `(batch, classes)` and labels `(batch,)` gives
@@ -57,9 +59,13 @@ class SupernetEvaluator:
     """
 
     def __init__(
-        self, supernet: Paths, batches: Iterable[tuple[Tensor, Tensor]], metric: Metric | PerImage = "accuracy"
+        self,
+        supernet: Paths,
+        batches: Iterable[tuple[Tensor, Tensor]],
+        metric: Metric | PerImage = "accuracy",
+        sides: Sequence[Side] = _SIDES,
     ) -> None:
-        self._supernet, self._batches = supernet, tuple(batches)
+        self._supernet, self._batches, self._sides = supernet, tuple(batches), sides
         self.metric: Metric | PerImage = metric
         if not callable(metric) and metric not in get_args(Metric):
             raise SearchError(f"the metric is one of {', '.join(get_args(Metric))}; got {metric!r}")
@@ -71,7 +77,7 @@ class SupernetEvaluator:
             )
 
     def __call__(self, widths: Widths) -> float:
-        """Score of `widths`, the mean over all batches and both sides."""
+        """Score of `widths`, the mean over all batches and sides."""
         return mean(self._on_batches(widths, self._batches))
 
     @property
@@ -80,14 +86,15 @@ class SupernetEvaluator:
         return len(self._batches)
 
     def on_batch(self, widths: Widths, number: int) -> float:
-        """Score of `widths` on one batch, the mean over both sides."""
+        """Score of `widths` on one batch, the mean over the sides."""
         return self._on_batches(widths, self._batches[number : number + 1])[0]
 
     @torch.inference_mode()
     def _on_batches(self, widths: Widths, batches: Sequence[tuple[Tensor, Tensor]]) -> list[float]:
         """The score on each batch. The device is asked once, after all of its work has been given to it."""
-        means = [self._of_batch(self._supernet(x, widths, s), y).double().mean() for x, y in batches for s in _SIDES]
-        rows = torch.stack(means).view(len(batches), len(_SIDES)).tolist()
+        paths = [(x, y, side) for x, y in batches for side in self._sides]
+        means = [self._of_batch(self._supernet(x, widths, side), y).double().mean() for x, y, side in paths]
+        rows = torch.stack(means).view(len(batches), len(self._sides)).tolist()
         return [float(np.mean(row)) for row in rows]
 
     def on_side(self, widths: Widths, side: Side) -> float:
@@ -95,9 +102,9 @@ class SupernetEvaluator:
         return float(self._of_path(widths, side).mean())
 
     def per_image(self, widths: Widths) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """Scores of the single images, shape `(images,)`, the mean over both sides."""
-        left, right = (self._of_path(widths, side) for side in _SIDES)
-        return np.asarray((left + right).cpu().numpy() / 2, dtype=np.float64)
+        """Scores of the single images, shape `(images,)`, the mean over the sides."""
+        by_side = torch.stack([self._of_path(widths, side) for side in self._sides])
+        return np.asarray(by_side.sum(dim=0).cpu().numpy() / len(self._sides), dtype=np.float64)
 
     @torch.inference_mode()
     def _of_path(self, widths: Widths, side: Side) -> Tensor:  # (images,), float64

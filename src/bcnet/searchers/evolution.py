@@ -65,13 +65,13 @@ class Evolution(Searcher):
         rng = np.random.default_rng([problem.seed, 1])
         known: set[Widths] = set()
         first = self._first_generation(problem, rng)
-        least = self.macs_from * (problem.budget.macs or 0)
+        least = int(self.macs_from * (problem.budget.macs or 0))
         algorithm = Nsga2(self, problem, known, problem.indices(first))
         offspring = algorithm.ask()
         held: list[Widths] = []
         while len(offspring) > 0:
             candidates = problem.widths(offspring.get("X").astype(np.int64))
-            macs = np.maximum(problem.space.cost(np.array([*held, *candidates])).macs, int(least))
+            macs = np.maximum(problem.space.cost(np.array([*held, *candidates])).macs, least)
             scores = np.array((yield Contest(candidates, held, partial(retained, macs=macs, keep=self.parents))))
             known.update(candidates)
             offspring.set("F", np.column_stack([-scores, macs[len(held) :]]))

@@ -19,11 +19,8 @@ class GreedyEvolution(Searcher):
     """Greedy slimming within `share` of the evaluations, then `evolution` with what is left of them.
 
     The best candidates within the budget that slimming met are in the first generation, beside samples of the prior:
-    half of it at most. So the result scores no less than greedy slimming of as many evaluations. Slimming goes a long
-    way in few steps, evolution can take back what it got wrong.
-
-    `evaluations` are `evolution.limit` in all. Evolution spends them near the budget where `evolution.macs_from` says
-    so.
+    half of it at most. So the result scores no less than greedy slimming does within that share. Slimming goes a long
+    way in few steps, evolution can take back what it got wrong, near the budget where `evolution.macs_from` says so.
 
     Raises:
         SearchError: a setting out of range.
