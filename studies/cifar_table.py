@@ -8,7 +8,8 @@ What can be shared fairly is: per seed the original, per budget the Uniform netw
 of ours, with and without the prior. AutoSlim's supernet trains one path a step where ours trains four, and gets four
 times the epochs for as many paths. "Ours, 4x epochs" gets as many epochs, as in the paper, where all supernets train
 alike. "Ours, tuned scores" fine-tunes every candidate for a quarter of an epoch before its score (`--tune-steps`),
-which is the mean loss, and slims greedily before it evolves. `--also` adds what tells supernet and search apart: our
+which is the mean loss, and slims greedily before it evolves; with "tuned finalists" the ten best then get two epochs
+(`--finalist-steps`), and the best of them is trained. `--also` adds what tells supernet and search apart: our
 supernet searched greedily as AutoSlim does, AutoSlim's by evolution, scores by the mean loss, which depend less on the
 images they are taken on (`score_noise.py`).
 
@@ -68,6 +69,7 @@ VARIANTS = {
     "ours": Variant(),
     "ours without prior": Variant(1.0, ("--searcher", "evolution-without-prior")),
     "ours, tuned scores": Variant(1.0, _TUNED, population=20),
+    "ours, tuned finalists": Variant(1.0, (*_TUNED, "--finalist-steps", "640"), population=20),
     "ours, 2.4x epochs": Variant(2.36),
     "ours, 2.4x epochs, by loss": Variant(2.36, _BY_LOSS),
     "ours, 2.4x epochs, greedy": Variant(2.36, ("--searcher", "greedy")),
@@ -77,10 +79,10 @@ VARIANTS = {
     "autoslim by evolution": Variant(4.0, strategy="unilateral"),
 }
 METHODS = (
-    *("uniform", "ours", "ours, tuned scores", "ours without prior", "random", "autoslim", "magnitude"),
-    *("ours, 4x epochs", "fastnas"),
+    *("uniform", "ours", "ours, tuned scores", "ours, tuned finalists", "ours without prior", "random", "autoslim"),
+    *("magnitude", "ours, 4x epochs", "fastnas"),
 )
-AGAIN = ("autoslim", "ours, tuned scores")
+AGAIN = ("autoslim", "ours, tuned scores", "ours, tuned finalists")
 _AGAIN, _OTHER_SEED = "again", 100
 OTHERS = (
     *("ours, 2.4x epochs", "ours, 2.4x epochs, by loss", "ours, 2.4x epochs, greedy", "ours, 4x epochs, by loss"),
@@ -133,6 +135,11 @@ class Run:
         """Of its directory."""
         tuned = "" if self.start == "scratch" else f"-{self.start}"
         return f"seed{self.seed}-{self.method.replace(',', '').replace(' ', '-')}-{self.budget}{tuned}"
+
+    @property
+    def origin(self) -> Run | None:
+        """The run that found the widths, where this one only trains them."""
+        return None if self.start == "scratch" else Run(self.seed, self.budget, self.method)
 
     @property
     def donors(self) -> list[Run]:
@@ -200,6 +207,8 @@ class Table:
         """One network of a run, which is carried to its end first."""
         file = self.folder(run) / "result.json"
         if not file.exists():
+            if run.origin is not None and not (self.folder(run.origin) / "result.json").exists():
+                self._carry_out(run.origin)
             self._carry_out(run)
         result = json.loads(file.read_text())
         figures, found = result["networks"][network], result["search"] if network == "searched" else None
@@ -237,10 +246,9 @@ class Table:
 
     def command(self, run: Run) -> list[str]:
         """The `bcnet` command that computes a run."""
-        if run.start != "scratch":
-            origin = self.folder(Run(run.seed, run.budget, run.method))
+        if run.origin is not None:
             other = ("--seed", str(run.seed + _OTHER_SEED)) if run.start == _AGAIN else ("--final-from", run.start)
-            return ["retrain", str(origin), *other, "--out", str(self.folder(run)), *self._from(run)]
+            return ["retrain", str(self.folder(run.origin)), *other, "--out", str(self.folder(run)), *self._from(run)]
         effort = self.effort
         longer = VARIANTS[run.method].longer if run.method in VARIANTS else 1
         epochs = round(longer * effort.supernet_epochs)

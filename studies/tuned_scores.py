@@ -29,9 +29,8 @@ from score_noise import Scorer
 from bcnet.distributed import World
 from bcnet.pipeline.progress import Reporter
 from bcnet.pipeline.run_directory import RunDirectory
-from bcnet.pipeline.searching import supernet_judge
 from bcnet.pipeline.stages import Context
-from bcnet.pipeline.tuning import tuned_judge
+from bcnet.pipeline.tuning import judge_of
 from bcnet.space import Widths
 
 OUT, TABLE = ROOT / "results" / "tuned_scores.csv", ROOT / "results" / "cifar_table.csv"
@@ -51,7 +50,7 @@ def scores(run: Path, scorer: Scorer, candidates: list[Widths], steps: int) -> l
     """Negative losses on the images that score candidates."""
     settings = scorer.settings.model_copy(update={"tune_steps": steps, "score": "loss"})
     context = Context(settings, scorer.subject, RunDirectory(run, settings), Reporter(), World())
-    judge = (tuned_judge if steps else supernet_judge)(context, scorer.supernet)
+    judge = judge_of(context, scorer.supernet)
     return [judge.score(widths) for widths in candidates]
 
 

@@ -1,4 +1,4 @@
-from bcnet.pipeline.choice import choice, finalists
+from bcnet.pipeline.choice import best_again, choice, finalists
 from bcnet.searchers import Candidate, Rescored
 from bcnet.space import Cost
 
@@ -34,3 +34,9 @@ def test_images_weigh_alike_in_both_scores():
 def test_without_noise_only_ties_are_equal():
     found = choice([rescored(0, 100, 100, 100, 0), rescored(1, 100, 100, 150, 0), rescored(2, 99, 100, 200, 0)], 10, 10)
     assert found.widths == (1,)
+
+
+def test_a_second_score_after_longer_tuning_decides_alone():
+    found = best_again([rescored(0, 95, 93, 300), rescored(1, 90, 94, 100), rescored(2, 99, 94, 200)], 100)
+    assert found.widths == (2,)  # though no first score told it from the widest
+    assert found.fresh_images == 100

@@ -15,15 +15,17 @@ from bcnet.pipeline.settings import make_settings
 from bcnet.pipeline.stages import Context
 from bcnet.pipeline.start import starting_network
 from bcnet.pipeline.subject import open_source, prepare
-from bcnet.pipeline.tuning import _Steps, tuned_judge
+from bcnet.pipeline.tuning import _Steps, judge_of
+from bcnet.runs import read_document, stage_names
 from bcnet.supernet import Supernet
 
 STEPS = 3
+TUNED = {"tune_steps": STEPS, "finalist_steps": 8 * STEPS}
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    return tiny_search(tmp_path_factory.mktemp("runs") / "tuned", tune_steps=STEPS)
+    return tiny_search(tmp_path_factory.mktemp("runs") / "tuned", **TUNED)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +47,7 @@ def test_a_candidate_is_scored_by_the_network_that_so_many_steps_make_of_its_fir
     before = {name: tensor.clone() for name, tensor in supernet.state_dict().items()}
     scores = {}
     for steps in (1, STEPS, 40):
-        judge = tuned_judge(context(tmp_path, tune_steps=steps), supernet)
+        judge = judge_of(context(tmp_path, tune_steps=steps), supernet)
         scores[steps] = judge.score((3, 5))
         assert judge.score((3, 5)) == scores[steps], "the same candidate, the same score"
         assert -judge.again.per_image((3, 5)).mean() > 0
@@ -60,7 +62,7 @@ def test_without_learning_it_is_the_score_of_the_calibrated_first_channels(tmp_p
     network = starting_network(here.settings, here.subject, supernet, (3, 5)).eval()
     with torch.no_grad():
         losses = [torch.nn.functional.cross_entropy(network(x), y) for x, y in here.subject.validation]
-    assert tuned_judge(here, supernet).score((3, 5)) == pytest.approx(-float(torch.stack(losses).mean()), abs=0.02)
+    assert judge_of(here, supernet).score((3, 5)) == pytest.approx(-float(torch.stack(losses).mean()), abs=0.02)
 
 
 @pytest.mark.parametrize("steps", [1, 4, 9, 23])
@@ -107,20 +109,57 @@ def test_a_search_ranks_by_tuned_scores_and_trains_what_it_found(finished, share
     assert f"after {STEPS} steps" not in (shared.run_dir / "report.html").read_text()
 
 
-@pytest.mark.parametrize("at", [1, 5])
+@pytest.mark.parametrize("at", [("evolution", 1), ("evolution", 5), ("finalists", 1), ("finalists", 3)])
 def test_stopped_within_the_search_it_ends_like_one_that_never_stopped(finished, tmp_path, at):
     with pytest.raises(StoppedError):
-        tiny_search(tmp_path, tune_steps=STEPS, reporter=Recorder(("evolution", at)))
-    tiny_search(tmp_path, tune_steps=STEPS)
+        tiny_search(tmp_path, **TUNED, reporter=Recorder(at))
+    begun = tmp_path / "finalists.json"
+    assert begun.exists() == (at[0] == "finalists")
+    tiny_search(tmp_path, **TUNED)
     assert traces(tmp_path) == traces(finished.run_dir)
+    assert not begun.exists()
+
+
+def test_a_finalist_that_is_scored_is_not_scored_again(tmp_path, monkeypatch):
+    tuned = []
+    train = tuning.train
+
+    def counted(trainee, batches, *args, **kwargs):
+        tuned.append(len(batches))
+        return train(trainee, batches, *args, **kwargs)
+
+    monkeypatch.setattr(tuning, "train", counted)
+    with pytest.raises(StoppedError):
+        tiny_search(tmp_path, **TUNED, reporter=Recorder(("finalists", 2)))
+    tiny_search(tmp_path, **TUNED)
+    found = read_document(tmp_path / "rescored.json")["rescored"]
+    assert tuned.count(TUNED["finalist_steps"]) == len(found) > 2
+
+
+def test_the_best_after_longer_tuning_is_trained(finished, tmp_path):
+    search = finished.result["search"]
+    assert search["fresh_score"] == max(r["fresh_score"] for r in search["rescored"])
+    here = context(tmp_path, **TUNED)
+    supernet = Supernet(here.subject.model, here.subject.space)
+    longer = context(tmp_path, tune_steps=TUNED["finalist_steps"])
+    again = [judge_of(c, supernet).again.per_image((3, 5)) for c in (here, longer, context(tmp_path))]
+    assert (again[0] == again[1]).all(), "the same network"
+    assert again[0].mean() > again[2].mean()
+
+
+def test_candidates_may_share_weights_and_the_best_be_tuned(shared, tmp_path):
+    found = tiny_search(tmp_path, finalist_steps=STEPS)
+    assert found.found.evaluations == shared.found.evaluations
+    assert found.result["search"]["fresh_score"] != shared.result["search"]["fresh_score"]
+    page = (tmp_path / "report.html").read_text()
+    assert f"after {STEPS} steps of fine-tuning on" in page
+    assert "by the shared weights of the supernet" in page
 
 
 def test_a_tuned_search_takes_over_the_supernet_and_nothing_of_another_search(finished, shared, tmp_path):
     recorder = Recorder()
-    found = evolve(
-        shared.run_dir, run_dir=tmp_path, tune_steps=STEPS, model=TinyNetwork, data=tiny_data(), reporter=recorder
-    )
-    assert recorder.stages == ["evolution"]
+    found = evolve(shared.run_dir, run_dir=tmp_path, **TUNED, model=TinyNetwork, data=tiny_data(), reporter=recorder)
+    assert recorder.stages == ["evolution", "finalists"]
     assert found.found.evaluations == finished.found.evaluations
 
 
@@ -132,11 +171,22 @@ def test_its_work_is_forecast(tmp_path):
     step = (work(70) - work(20)) / 50
     assert step > 0
     assert work(20) == pytest.approx(20 * step + work(0) / 2)
+    here = context(tmp_path, tune_steps=2, finalist_steps=20)
+    finalist = next(s for s in stages_ahead(here.settings, here.subject, set()) if s.name == "finalists")
+    assert finalist.total == here.settings.rescored
+    assert finalist.work == pytest.approx(20 * step + work(0) / 2)
+
+
+@pytest.mark.parametrize("searcher", ["evolution", "greedy-evolution", "greedy"])
+def test_its_stages_are_those_that_it_goes_through(tmp_path, searcher):
+    recorder = Recorder()
+    tiny_search(tmp_path, **TUNED, searcher=searcher, reporter=recorder)
+    assert tuple(recorder.stages) == stage_names(read_document(tmp_path / "settings.json"))
 
 
 def test_runs_without_it_are_what_they_were():
     values = {"model": "m", "data": "d", "budget_macs": 0.5, "supernet": RECIPE, "final": RECIPE}
-    assert "tune_steps" not in make_settings(**values).identity()
+    assert not TUNED.keys() & make_settings(**values).identity().keys()
     assert make_settings(**values, tune_steps=1).fingerprint() != make_settings(**values).fingerprint()
 
 
@@ -151,4 +201,10 @@ def test_what_cannot_be_tuned_is_refused_before_anything_is_trained(tmp_path):
         tiny_search(tmp_path / "negative", tune_steps=-1)
     with pytest.raises(RecipeError, match="tune_steps"):
         tiny_search(tmp_path / "part", tune_steps=0.5)
+    with pytest.raises(RecipeError, match=r"finalist_steps fine-tunes .* the baseline 'random' makes no use; got 3"):
+        tiny_search(tmp_path / "last", finalist_steps=STEPS, baseline="random")
+    with pytest.raises(RecipeError, match=r"finalist_steps is more than tune_steps, 3, or 0 .*; got 3"):
+        tiny_search(tmp_path / "equal", tune_steps=STEPS, finalist_steps=STEPS)
+    with pytest.raises(RecipeError, match="finalist_steps"):
+        tiny_search(tmp_path / "below", finalist_steps=-1)
     assert list(tmp_path.iterdir()) == []

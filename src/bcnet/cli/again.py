@@ -164,6 +164,9 @@ def evolve(
     tune_steps: Annotated[
         int | None, typer.Option(help="As in `bcnet search`: steps of fine-tuning.", rich_help_panel=SEARCH)
     ] = None,
+    finalist_steps: Annotated[
+        int | None, typer.Option(help="As in `bcnet search`: more of them for the best.", rich_help_panel=SEARCH)
+    ] = None,
     model: Annotated[
         str | None, typer.Option(help="The run's package.module:factory: only you can name code to import.")
     ] = None,
@@ -180,6 +183,7 @@ def evolve(
     limits = parse.budget(budget, params_budget) if another else None
     settings: dict[str, Any] = {"population": population, "generations": generations, "score": score}
     settings |= {"searcher": searcher, "early_stop": early_stop, "tune_steps": tune_steps}
+    settings |= {"finalist_steps": finalist_steps}
     given = {key: value for key, value in settings.items() if value is not None}
     carry_out(
         lambda reporter: run_evolve(

@@ -39,6 +39,10 @@ TuneSteps = Annotated[
     int,
     typer.Option(help="Steps of fine-tuning for every candidate before its score.", rich_help_panel=SEARCH),
 ]
+FinalistSteps = Annotated[
+    int,
+    typer.Option(help="The same for the best before their second score, if more.", rich_help_panel=SEARCH),
+]
 Allocator = Annotated[
     str, typer.Option(help="keep lets glibc keep freed memory, system leaves it alone.", rich_help_panel=MACHINE)
 ]

@@ -54,7 +54,7 @@ def evolve(
             imports code.
         reporter, checkpoint_seconds: as in `search`.
         **settings: `searcher`, `population`, `generations`, `parents`, `score`, `early_stop`, `score_batch_size`,
-            `rescored` or `tune_steps`.
+            `rescored`, `tune_steps` or `finalist_steps`.
 
     Raises:
         RunError: no such run, one without a trained supernet, or other settings without a `run_dir`.

@@ -4,6 +4,9 @@ Notation: `a` the score of a candidate on `n` validation images, `b` that on `m`
 `b`. The pooled score `(n a + m b) / (n + m)` has a standard error of about `s * sqrt(m / (n + m))`. Candidates within
 one standard error of the best pooled score cannot be told apart; of these the one with the most MACs is trained, since
 a budget is there to be used and weights of its own serve a wider network better than shared ones.
+
+Where finalists were fine-tuned for longer before `b` than before `a`, `b` is the better measure, and the widths have
+had weights of their own: the best by `b` is trained.
 """
 
 from __future__ import annotations
@@ -47,3 +50,9 @@ def choice(rescored: Sequence[Rescored], validation_images: int, fresh_images: i
     equal = [r for r in rescored if pooled(r) >= pooled(best) - error]
     chosen = max(equal, key=lambda r: (r.candidate.cost.macs, pooled(r)))
     return Choice(chosen.candidate.widths, tuple(rescored), fresh_images)
+
+
+def best_again(rescored: Sequence[Rescored], fresh_images: int) -> Choice:
+    """The finalist with the best second score; of equals that with the most MACs."""
+    best = max(rescored, key=lambda r: (r.score, r.candidate.cost.macs))
+    return Choice(best.candidate.widths, tuple(rescored), fresh_images)

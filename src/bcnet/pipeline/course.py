@@ -28,7 +28,7 @@ from bcnet.space.display import table
 from bcnet.supernet import Supernet, describe
 
 TO_THE_PRIOR = ("supernet", "prior")
-TO_THE_WIDTHS = (*TO_THE_PRIOR, "evolution")
+TO_THE_WIDTHS = (*TO_THE_PRIOR, "evolution", "finalists")
 
 
 @dataclass(frozen=True)

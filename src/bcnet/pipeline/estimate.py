@@ -46,9 +46,11 @@ class Estimate:
 
     def lines(self) -> list[str]:
         """One line for people, and a second where memory will be short."""
-        first = {"supernet": "supernet", "search": "evolution", "trials": "trials"}
-        parts = {label: self.seconds.get(name) for label, name in first.items()}
-        parts["final"] = sum(s for name, s in self.seconds.items() if name not in first.values())
+        first = {"supernet": "supernet", "evolution": "search", "finalists": "search", "trials": "trials"}
+        parts: dict[str, float] = {}
+        for name, seconds in self.seconds.items():
+            label = first.get(name, "final")
+            parts[label] = parts.get(label, 0.0) + seconds
         times = ", ".join(f"{name} {duration(s)}" for name, s in parts.items() if s)
         of = "" if self.available is None else f" of {size(self.available)}"
         lines = [f"Estimate: {times}; peak memory about {size(self.peak)}{of}."]

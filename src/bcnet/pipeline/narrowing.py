@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bcnet.pipeline.choice import Choice
+from bcnet.pipeline.finalists import choose
 from bcnet.pipeline.pruning import prune
-from bcnet.pipeline.searching import Judge, choose, evolve, searcher_of, supernet_judge
+from bcnet.pipeline.searching import Judge, evolve, searcher_of
 from bcnet.pipeline.stages import Context, find_prior, train_original, train_supernet
 from bcnet.pipeline.trials import trial_judge
-from bcnet.pipeline.tuning import tuned_judge
+from bcnet.pipeline.tuning import judge_of
 from bcnet.searchers import Random, Searcher, SearchResult
 from bcnet.space import Widths
 from bcnet.supernet import Supernet
@@ -46,7 +47,7 @@ def find_widths(context: Context) -> Narrowed:
         return _settled(prune(context, train_original(context, None)))
     supernet, records = train_supernet(context)
     prior = find_prior(context, records) if settings.needs_prior else None
-    judge = (tuned_judge if settings.tune_steps else supernet_judge)(context, supernet)
+    judge = judge_of(context, supernet)
     choice, found = _searched(context, searcher_of(settings, prior), judge, "evolution")
     return Narrowed(choice, found, supernet, len(records.skipped))
 

@@ -37,8 +37,15 @@ def stages_ahead(settings: Settings, subject: Subject, files: set[str]) -> list[
             "evolution",
             settings.population * settings.generations,
             "candidates",
-            _scoring(settings, subject) * within,
+            _scoring(settings, subject, settings.tune_steps) * within,
             kind="scoring",
+            finished="rescored.json" in files,
+        ),
+        Planned(
+            "finalists",
+            settings.rescored,
+            "networks",
+            _scoring(settings, subject, settings.finalist_steps) * within,
             finished="rescored.json" in files,
         ),
         Planned("trials", settings.random_networks, "networks", trials, finished="rescored.json" in files),
@@ -63,12 +70,12 @@ def _supernet(settings: Settings, subject: Subject, finished: bool) -> Planned:
     return Planned("supernet", len(subject.training) * recipe.epochs, "steps", work, finished=finished)
 
 
-def _scoring(settings: Settings, subject: Subject) -> int:
-    """Forward passes, or what is as much work, of one image to score a candidate."""
+def _scoring(settings: Settings, subject: Subject, steps: int) -> int:
+    """Forward passes, or what is as much work, of one image to score a candidate after `steps` of fine-tuning."""
     images = sum(len(labels) for _, labels in subject.validation)
-    if not settings.tune_steps:
+    if not steps:
         return len(STRATEGIES[settings.strategy]().sides) * images
-    return _TRAINING_PASS * settings.tune_steps * settings.supernet.batch_size + images
+    return _TRAINING_PASS * steps * settings.supernet.batch_size + images
 
 
 def _usual_macs(space: WidthSpace, settings: Settings) -> int:

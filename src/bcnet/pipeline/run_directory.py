@@ -138,6 +138,12 @@ class RunDirectory:
         """How a stage saves its state, and a step that ends it with what is said `about` the module."""
         return Checkpoints(self.checkpoint(stage), self.identity(stage), bad_steps=self.file("bad_steps"), about=about)
 
+    def drop(self, name: str) -> None:
+        """Remove a document that is no longer needed, if it is there."""
+        if self._world.leads:
+            with contextlib.suppress(OSError):  # what stays is never read again
+                self.file(name).unlink()
+
     def drop_checkpoints(self, stage: str) -> None:
         """Remove the state of a finished stage."""
         if not self._world.leads:

@@ -1,4 +1,4 @@
-"""The search of a run: candidates scored, stored as they are, the best scored again, and one of them chosen."""
+"""The search of a run: what scores candidates, which are scored, and each stored as it is."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ import torch
 from torch import nn
 
 from bcnet.data import Batch
-from bcnet.errors import RunError
-from bcnet.pipeline.choice import Choice, choice, finalists
 from bcnet.pipeline.disk import search_bytes
 from bcnet.pipeline.early_stop import race_of
 from bcnet.pipeline.progress import Advance
@@ -34,11 +32,9 @@ from bcnet.searchers import (
     Prior,
     PriorOnly,
     Random,
-    Rescored,
     Searcher,
     SearchResult,
     SupernetEvaluator,
-    rescore,
     search_widths,
 )
 from bcnet.searchers.oracle import Score
@@ -52,10 +48,14 @@ _NEAR_BUDGET = 0.9  # share of the budget from which "greedy-evolution" counts M
 
 @dataclass(frozen=True)
 class Judge:
-    """What scores candidates, and what scores the best again on fresh images; None where a score is final."""
+    """What scores candidates, and what scores the best again on fresh images; None where a score is final.
+
+    `longer` says that the second score follows on more training than the first, and so decides alone.
+    """
 
     score: Score
     again: ImageScores | None = None
+    longer: bool = False
 
 
 def supernet_judge(context: Context, supernet: Supernet) -> Judge:
@@ -175,30 +175,6 @@ def _evaluations(context: Context) -> Iterator[EvaluationStore]:
             for widths, score, cost, batches, upper in rows:
                 opened[0].add(Candidate(tuple(widths), score, Cost(*cost), tuple(batches), upper))
         yield opened[0]
-
-
-def choose(context: Context, judge: Judge, found: SearchResult) -> Choice:
-    """Score the best candidates again where the judge can, and choose one of them (see `choice`)."""
-    file = context.directory.file("rescored.json")
-    fresh = sum(len(labels) for _, labels in context.subject.fresh) if judge.again is not None else 0
-    inside = [c for c in found.evaluations if found.budget.admits(c.cost)]
-    if not context.directory.has("rescored.json"):
-        with context.directory.timed("rescore"):
-            best = finalists(inside, context.settings.rescored)
-            again = tuple(Rescored(c, c.score, c.score, c.score) for c in best)
-            if judge.again is not None:
-                again = rescore(best, judge.again, len(best), mapper=context.world.map)
-            rows = [[list(r.candidate.widths), r.score, r.low, r.high] for r in again]
-            context.directory.write("rescored.json", {"rescored": rows})
-    known = {c.widths: c for c in inside}
-    try:
-        rows = context.directory.read("rescored.json")["rescored"]
-        rescored = [Rescored(known[tuple(w)], float(score), float(low), float(high)) for w, score, low, high in rows]
-    except (KeyError, TypeError, ValueError, OverflowError):
-        rescored = []
-    if not rescored:
-        raise RunError(f"{file} names widths that evaluations.sqlite lacks: restore the two files, or start a new run")
-    return choice(rescored, sum(len(labels) for _, labels in context.subject.validation), fresh)
 
 
 def _evaluator(context: Context, supernet: Supernet, batches: Sequence[Batch]) -> SupernetEvaluator:

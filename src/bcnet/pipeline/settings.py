@@ -25,7 +25,7 @@ SearcherName = Literal["evolution", "evolution-without-prior", "greedy", "greedy
 BaselineName = Literal["uniform", "random", "magnitude", "fastnas"]
 AUTOSLIM: tuple[StrategyName, SearcherName] = ("unilateral", "greedy")
 # Unknown to runs of earlier versions:
-_LATER = ("supernet_width", "searcher", "baseline", "random_networks", "random_epochs", "tune_steps")
+_LATER = ("supernet_width", "searcher", "baseline", "random_networks", "random_epochs", "tune_steps", "finalist_steps")
 _USUAL_RANDOM_EPOCHS = 50  # of the paper
 
 
@@ -36,7 +36,8 @@ class Settings(BaseModel):
     `Budget`. `supernet` and `final` are the recipes of the supernet and of every final network.
     `validation_fraction` of the training images scores candidates, another `fresh_fraction` scores the `rescored` best
     again; neither takes part in training the supernet. `tune_steps` is how many steps a candidate is fine-tuned by
-    itself, from the supernet's weights, before it is scored (`bcnet.pipeline.tuning`). `score` is what is made of
+    itself, from the supernet's weights, before it is scored (`bcnet.pipeline.tuning`), `finalist_steps` the same for
+    the `rescored` best before their second score, if more. `score` is what is made of
     those images, as in `SupernetEvaluator`; `own_score` and `loss` name functions of the user's own in place of it and
     of cross-entropy. `pretrained` is a digest of the weights that the model was given; `final_from` is what the final
     networks start from. `pairs` says whether the supernet's complementary paths share a pass
@@ -91,6 +92,7 @@ class Settings(BaseModel):
     score_batch_size: Count | None = None
     rescored: Count = 10
     tune_steps: int = Field(default=0, ge=0, lt=2**31)
+    finalist_steps: int = Field(default=0, ge=0, lt=2**31)
     search_seed: Seed | None = None
     final_seed: Seed | None = None
     widths: tuple[Count, ...] | None = None
@@ -221,6 +223,11 @@ def make_settings(**values: Any) -> Settings:
                 f"the processes of a run share every batch; got batch_size {recipe.batch_size} for "
                 f"{settings.processes} processes: raise it (--set batch_size=...), or start fewer"
             )
+    if 0 < settings.finalist_steps <= settings.tune_steps:
+        raise RecipeError(
+            f"finalist_steps is more than tune_steps, {settings.tune_steps}, or 0 to tune the best as all others; got "
+            f"{settings.finalist_steps}"
+        )
     return settings
 
 

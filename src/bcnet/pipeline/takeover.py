@@ -34,6 +34,7 @@ _SEARCH = frozenset(
         "score_batch_size",
         "rescored",
         "tune_steps",
+        "finalist_steps",
         "search_seed",
     }
 )

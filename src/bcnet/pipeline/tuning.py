@@ -7,6 +7,9 @@ handicap away, at the price of some training steps for every candidate (`Setting
 The network holds the first channels of every group, so its score is of one side, not the mean over both (Eq. 15). All
 candidates see the same images in the same order, none that score them, and end with batch-norm statistics of training
 images. Each is tuned by one process, so that candidates can be shared out among several. The test images take no part.
+
+The best can be tuned again from the supernet's weights, for more steps (`Settings.finalist_steps`): a few networks can
+be given what all candidates cannot, and the longer they are tuned, the more is their order that of trained networks.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import torch
 from torch import nn
 
 from bcnet.data import Batch
-from bcnet.pipeline.searching import Judge, metric_of, network_evaluator
+from bcnet.pipeline.searching import Judge, metric_of, network_evaluator, supernet_judge
 from bcnet.pipeline.stages import Context
 from bcnet.pipeline.start import calibrated, first_channels
 from bcnet.searchers import Metric, PerImage, SupernetEvaluator
@@ -32,19 +35,26 @@ from bcnet.train.recipe import Cosine
 _LR_SHARE = 0.2  # of the supernet's peak learning rate, from which it falls to 0 by a cosine
 
 
-def tuned_judge(context: Context, supernet: Supernet) -> Judge:
-    """Scores of fine-tuned candidates, on the validation images and again on fresh ones."""
-    subject = context.subject
-    return Judge(_Tuned(context, supernet, subject.validation).score, _Tuned(context, supernet, subject.fresh))
+def judge_of(context: Context, supernet: Supernet) -> Judge:
+    """What scores the candidates of a run and its best again: the supernet, or networks fine-tuned from it."""
+    settings, subject = context.settings, context.subject
+    if not settings.tune_steps and not settings.finalist_steps:
+        return supernet_judge(context, supernet)
+    longer = settings.finalist_steps > 0
+    again = _Tuned(context, supernet, subject.fresh, settings.finalist_steps or settings.tune_steps)
+    if not settings.tune_steps:
+        return Judge(supernet_judge(context, supernet).score, again, longer)
+    return Judge(_Tuned(context, supernet, subject.validation, settings.tune_steps).score, again, longer)
 
 
 @dataclass(frozen=True)
 class _Tuned:
-    """Scores of widths on `batches`, after fine-tuning."""
+    """Scores of widths on `batches`, after `steps` of fine-tuning."""
 
     context: Context
     supernet: Supernet
     batches: Sequence[Batch]
+    steps: int
 
     @property
     def metric(self) -> Metric | PerImage:
@@ -68,7 +78,7 @@ class _Tuned:
         network = first_channels(settings, subject, self.supernet, widths)
         train(
             NetworkTrainee(network, subject.source.own.loss),
-            _Steps(subject.training, settings.tune_steps),
+            _Steps(subject.training, self.steps),
             _recipe(settings.supernet),
             seed=settings.seed,
             stage="tuning",

@@ -25,6 +25,7 @@ STAGE_FILES: Mapping[str, str] = MappingProxyType(
         "supernet": "supernet.safetensors",
         "prior": "prior.json",
         "evolution": "rescored.json",
+        "finalists": "rescored.json",
         "trials": "rescored.json",
         "pruning": "pruned.json",
         "original": "original.safetensors",
@@ -33,6 +34,7 @@ STAGE_FILES: Mapping[str, str] = MappingProxyType(
     }
 )
 """Stage -> the file that is there once it is finished."""
+_FROM_PRIOR = ("evolution", "greedy-evolution", "prior-only")
 _FINALS = ("original", "Uniform", "searched")
 _OF_BASELINE = {
     "uniform": _FINALS,
@@ -48,8 +50,9 @@ def stage_names(settings: Mapping[str, Any]) -> tuple[str, ...]:
         return _FINALS
     if settings.get("baseline"):
         return _OF_BASELINE.get(settings["baseline"], _FINALS)
-    prior = ("prior",) if settings.get("searcher", "evolution") in ("evolution", "prior-only") else ()
-    return ("supernet", *prior, "evolution", *_FINALS)
+    prior = ("prior",) if settings.get("searcher", "evolution") in _FROM_PRIOR else ()
+    finalists = ("finalists",) if settings.get("finalist_steps") else ()
+    return ("supernet", *prior, "evolution", *finalists, *_FINALS)
 
 
 @dataclass(frozen=True)

@@ -163,13 +163,19 @@ def accuracy_interval(per_image: np.ndarray[tuple[int], np.dtype[np.float64]]) -
 
 
 def rescore(
-    candidates: Sequence[Candidate], evaluator: ImageScores, count: int = 10, *, mapper: Mapper = map
+    candidates: Sequence[Candidate],
+    evaluator: ImageScores,
+    count: int = 10,
+    *,
+    mapper: Mapper = map,
+    callback: Callable[[Rescored], None] = lambda _: None,
 ) -> tuple[Rescored, ...]:
     """The `count` best of `candidates` scored again, best first: the best of many noisy scores flatters itself.
 
     Candidates that were stopped early are left out.
 
-    `evaluator` holds data that took no part in the search. `mapper` is as in `search_widths`.
+    `evaluator` holds data that took no part in the search. `mapper` is as in `search_widths`;
+    `callback` hears of each as it is scored.
     """
     interval = accuracy_interval if evaluator.metric == "accuracy" else confidence_interval
 
@@ -179,5 +185,8 @@ def rescore(
 
     whole = [c for c in candidates if c.complete]
     best = sorted(whole, key=lambda c: (-c.score, c.cost.macs))[:count]
-    found = [Rescored(candidate, *figures) for candidate, figures in zip(best, mapper(again, best), strict=True)]
+    found = []
+    for candidate, figures in zip(best, mapper(again, best), strict=True):
+        found.append(Rescored(candidate, *figures))
+        callback(found[-1])
     return tuple(sorted(found, key=lambda r: -r.score))
