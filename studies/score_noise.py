@@ -1,6 +1,7 @@
 """Would a supernet rank widths alike on other images? By accuracy, and by loss.
 
-For every run of `bcnet search` given, random widths near its budget are scored from both sides on each of the batches
+For every run of `bcnet search` given, random widths near its budget are scored, from the sides that its supernet was
+trained by, on each of the batches
 that took no part in training its supernet, those that score candidates and those that score the best again. `agreement`
 is Kendall's tau between the scores on one half of the batches and those on the other, the mean over all ways to halve
 them: 1 where the images do not matter, 0 where they alone do. `spread` is the standard deviation of the scores on all
@@ -33,7 +34,7 @@ from bcnet.pipeline.subject import Subject, open_source, prepare
 from bcnet.searchers import Metric, Problem, Random, SupernetEvaluator
 from bcnet.space import Side, Widths
 from bcnet.supernet import Supernet
-from bcnet.train import autocast
+from bcnet.train import STRATEGIES, autocast
 
 OUT = ROOT / "results" / "score_noise.csv"
 
@@ -68,7 +69,8 @@ class Scorer:
 
     def scores(self, candidates: list[Widths], metric: Metric) -> Array:
         """Scores of every candidate on every batch, shape `(candidates, batches)`."""
-        judges = [SupernetEvaluator(self._logits, [batch], metric) for batch in self.batches]
+        sides = STRATEGIES[self.settings.strategy]().sides
+        judges = [SupernetEvaluator(self._logits, [batch], metric, sides) for batch in self.batches]
         return np.array([[judge(widths) for judge in judges] for widths in candidates])
 
     @torch.no_grad()

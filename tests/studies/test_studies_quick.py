@@ -1,6 +1,7 @@
 """Every study runs in its quick form."""
 
 import csv
+import shutil
 from pathlib import Path
 
 import channel_bench_macro
@@ -17,6 +18,7 @@ import torch
 import tuned_scores
 
 import bcnet
+from bcnet.space import Side
 
 pytestmark = pytest.mark.slow
 needs_table = pytest.mark.skipif(
@@ -73,6 +75,10 @@ def test_the_comparison_on_cifar(tmp_path: Path) -> None:
     options = {**small, "data": "digits", "threads": 1, "device": "cpu", "again": True}
     for _ in range(2):  # the second time everything is there
         cifar_table.main(quick=True, runs=tmp_path / "runs", out=tmp_path / "table.csv", **options)
+    table = (tmp_path / "quick_table.csv").read_text()
+    (tmp_path / "quick_table.csv").write_text("".join(table.splitlines(keepends=True)[:-1]))
+    shutil.rmtree(tmp_path / "runs")  # what trained the last network, and what found it
+    cifar_table.main(quick=True, runs=tmp_path / "runs", out=tmp_path / "table.csv", **options)
     with (tmp_path / "quick_table.csv").open(newline="") as file:
         cells = [(row["method"], row["start"]) for row in csv.DictReader(file)]
     ours = ("ours", "ours, tuned scores")
@@ -94,6 +100,25 @@ def test_the_noise_of_scores(tmp_path: Path) -> None:
         rows = list(csv.DictReader(file))
     assert [row["metric"] for row in rows] == ["accuracy", "loss"]
     assert all(-1 <= float(row["agreement"]) <= 1 and float(row["spread"]) > 0 for row in rows)
+
+
+def test_a_supernet_of_one_side_is_scored_from_it_alone(tmp_path: Path) -> None:
+    for strategy in ("unilateral", "complementary"):
+        options = {"supernet_epochs": 1, "threads": 1, "strategy": strategy}
+        bcnet.train_supernet("resnet_digits", "digits", run_dir=tmp_path / strategy, **options)
+        scorer = score_noise.Scorer.of(tmp_path / strategy)
+        (widths,) = scorer.candidates(1)
+        (score,) = scorer.scores([widths], "loss").mean(axis=1)
+        paths = [-_loss(scorer, widths, side) for side in (Side.LEFT, Side.RIGHT)]
+        expected = paths[0] if strategy == "unilateral" else sum(paths) / 2
+        assert score == pytest.approx(expected, rel=1e-4)
+
+
+def _loss(scorer: score_noise.Scorer, widths: tuple[int, ...], side: Side) -> float:
+    batches = scorer.batches
+    with torch.no_grad():
+        losses = [torch.nn.functional.cross_entropy(scorer.supernet(x, widths, side), y) for x, y in batches]
+    return float(torch.stack(losses).mean())
 
 
 def test_scores_of_halves_agree_where_the_images_do_not_matter() -> None:
