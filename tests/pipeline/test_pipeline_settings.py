@@ -164,6 +164,22 @@ def test_a_change_that_only_some_recipes_take_waits_while_the_recipe_is_open(cha
     assert check_request(None, changes, {"processes": 1}) is None
 
 
+OF_NONE = {
+    "schedule.x": (1, "unknown key 'schedule.x'"),
+    "final.schedule.milestones": (3, "'schedule.milestones'.* got 3"),
+    "schedule.factor": (2, "'schedule.factor' .*; got 2"),
+    "distillation.heat": (1, "'distillation.heat'"),
+    "lr.peak": (1, "'lr' has no settings inside"),
+}
+
+
+@pytest.mark.parametrize("key", OF_NONE)
+def test_a_change_that_no_recipe_takes_is_refused_while_the_recipe_is_open(key):
+    value, message = OF_NONE[key]
+    with pytest.raises(RecipeError, match=message):
+        check_request(None, {key: value}, {"processes": 1})
+
+
 @pytest.mark.parametrize("changes", OF_SOME)
 @pytest.mark.parametrize("name", recipe_names())
 def test_a_change_of_a_recipe_is_refused_exactly_where_it_cannot_be_made(name, changes):

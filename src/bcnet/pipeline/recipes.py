@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from bcnet.data import Loaders
+from bcnet.errors import RecipeError
 from bcnet.pipeline.settings import make_settings
 from bcnet.pipeline.subject import Source
 from bcnet.pruners import check_installed
-from bcnet.train import Cosine, Recipe, load_recipe
+from bcnet.train import Cosine, Recipe, load_recipe, recipe_names
 
 _FEWEST_STEPS, _SMALLEST_BATCH = 4, 8  # of a recipe that the user has not chosen
 _SOME = Recipe(lr=0.1, batch_size=1, epochs=1)
@@ -20,7 +21,8 @@ def check_request(
 ) -> Recipe | None:
     """Refuse what no model and no data could make right, so that none are fetched for it; read the recipe asked for.
 
-    Where that is left open, changes inside its parts can only be tried once model and data have settled it.
+    Where that is left open, changes are refused that no recipe of the library takes; the others are tried once model
+    and data have settled it.
 
     Raises:
         RecipeError: the key at fault, what was expected, what was got, or a package that is missing.
@@ -30,12 +32,24 @@ def check_request(
         if asked is not None:
             asked.changed(own)
         else:
-            _SOME.changed({key: value for key, value in own.items() if "." not in key})
+            _check_open(own)
     some = asked or _SOME.changed({"batch_size": settings["processes"]})
     baseline = make_settings(model="", data="", supernet=some, final=some, **settings).baseline
     if baseline == "magnitude" or baseline == "fastnas":
         check_installed(baseline)
     return asked
+
+
+def _check_open(changes: Mapping[str, Any]) -> None:
+    refusals = []
+    for name in recipe_names():
+        try:
+            load_recipe(name).changed(changes)
+            return
+        except RecipeError as refusal:
+            refusals.append(refusal)
+    # A wrong value says more where its key is known: to most schedules that of another is unknown.
+    raise min(refusals, key=lambda refusal: "unknown key" in str(refusal))
 
 
 def recipes_for(source: Source, recipe: Recipe | None, changes: Mapping[str, Any]) -> tuple[Recipe, Recipe]:
