@@ -63,7 +63,7 @@ def test_a_run_of_two_does_not_go_on_with_another_number(together, processes):
 
 
 def tuned(world, origin, folder):
-    found = evolve(origin, run_dir=folder, tune_steps=2, model=TinyNetwork, data=tiny_data())
+    found = evolve(origin, run_dir=folder, tune_steps=2, finalist_steps=4, model=TinyNetwork, data=tiny_data())
     return found.widths, found.found
 
 
