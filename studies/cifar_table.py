@@ -41,7 +41,7 @@ from typing import Annotated
 import typer
 from cells import Cell, run_cells
 from cifar_table_summary import summarise
-from provenance import ROOT
+from provenance import ROOT, rows
 
 DATA = f"parquet:{ROOT.parent / 'shared' / 'data' / 'cifar10'}"
 OUT, RUNS = ROOT / "results" / "cifar_table.csv", ROOT / "runs" / "cifar_table"
@@ -138,16 +138,18 @@ class Run:
 
     @property
     def origin(self) -> Run | None:
-        """The run that found the widths, where this one only trains them."""
-        return None if self.start == "scratch" else Run(self.seed, self.budget, self.method)
+        """The run that this one trains networks of in another way; for other seeds any of this budget does."""
+        if self.start == "scratch":
+            return None
+        return Run(self.seed, self.budget, "uniform" if self.start == _AGAIN else self.method)
 
     @property
     def donors(self) -> list[Run]:
         """Runs that may have finished what this one needs as well."""
         methods = {
-            "scratch": ("uniform", self.method, *_sharing(self.method)),
+            "scratch": ("uniform", self.method, *_sharing(self.method), *METHODS),
             "supernet": (self.method,),
-            _AGAIN: AGAIN,
+            _AGAIN: ("uniform", *AGAIN),
         }[self.start]
         budgets = (self.budget, *BUDGETS)
         others = [Run(self.seed, budget, method, self.start) for method in methods for budget in budgets]
@@ -164,6 +166,7 @@ class Table:
     methods: tuple[str, ...]
     data: str
     runs: Path
+    out: Path
     threads: int
     device: str
     again: bool = False
@@ -187,11 +190,10 @@ class Table:
     def _trained_again(self) -> Iterator[Cell]:
         for budget in self.budgets:
             for seed in self.seeds:
-                runs = [Run(seed, budget, method, _AGAIN) for method in self.methods if method in AGAIN]
-                yield from (self._cell(run.method, budget, run) for run in runs)
-                for run in runs[:1]:
-                    yield self._cell("original", "1", run, "original")
-                    yield self._cell("uniform", budget, run, "uniform")
+                first = Run(seed, budget, "uniform", _AGAIN)
+                yield self._cell("original", "1", first, "original")
+                for method in ("uniform", *(m for m in self.methods if m in AGAIN)):
+                    yield self._cell(method, budget, Run(seed, budget, method, _AGAIN))
 
     def _cell(self, method: str, budget: str, run: Run, network: str = "searched") -> Cell:
         key = {
@@ -245,9 +247,13 @@ class Table:
             raise RuntimeError(f"{run.name} ended with exit code {done.returncode}, see {log}:\n{end}")
 
     def command(self, run: Run) -> list[str]:
-        """The `bcnet` command that computes a run."""
+        """The `bcnet` command that computes a run.
+
+        Raises:
+            RuntimeError: it trains widths a second time that the table does not have.
+        """
         if run.origin is not None:
-            other = ("--seed", str(run.seed + _OTHER_SEED)) if run.start == _AGAIN else ("--final-from", run.start)
+            other = self._another_seed(run) if run.start == _AGAIN else ["--final-from", run.start]
             return ["retrain", str(self.folder(run.origin)), *other, "--out", str(self.folder(run)), *self._from(run)]
         effort = self.effort
         longer = VARIANTS[run.method].longer if run.method in VARIANTS else 1
@@ -261,6 +267,16 @@ class Table:
             *("--threads", str(self.threads), "--device", self.device, "--out", str(self.folder(run))),
             *self._from(run),
         ]
+
+    def _another_seed(self, run: Run) -> list[str]:
+        seed = ["--seed", str(run.seed + _OTHER_SEED)]
+        if run.method == "uniform":
+            return seed
+        first = self._cell(run.method, run.budget, Run(run.seed, run.budget, run.method)).text_key
+        found = [row["widths"] for row in rows(self.out) if all(row[name] == value for name, value in first.items())]
+        if not found:
+            raise RuntimeError(f"{run.name} needs widths that are not there yet: {first} is no row of {self.out}")
+        return [*seed, "--widths", found[0].replace(" ", ",")]
 
     def _method(self, method: str) -> list[str]:
         effort = self.effort
@@ -318,7 +334,7 @@ def main(
         effort, seeds, budgets, methods = QUICK, 1, BUDGETS[:1], METHODS[:3]
         data, out = "digits", out.with_name(f"quick_{out.name}")
     wanted, failed = range(first_seed, first_seed + seeds), []
-    table = Table(effort, wanted, budgets, methods, data, runs, threads, device, again)
+    table = Table(effort, wanted, budgets, methods, data, runs, out, threads, device, again)
     for cell in table.cells():
         failed += run_cells([cell], out, runs)
         if out.exists():

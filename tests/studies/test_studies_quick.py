@@ -77,13 +77,13 @@ def test_the_comparison_on_cifar(tmp_path: Path) -> None:
         cifar_table.main(quick=True, runs=tmp_path / "runs", out=tmp_path / "table.csv", **options)
     table = (tmp_path / "quick_table.csv").read_text()
     (tmp_path / "quick_table.csv").write_text("".join(table.splitlines(keepends=True)[:-1]))
-    shutil.rmtree(tmp_path / "runs")  # what trained the last network, and what found it
+    shutil.rmtree(tmp_path / "runs")  # what trained the last network, and what found its widths
     cifar_table.main(quick=True, runs=tmp_path / "runs", out=tmp_path / "table.csv", **options)
     with (tmp_path / "quick_table.csv").open(newline="") as file:
         cells = [(row["method"], row["start"]) for row in csv.DictReader(file)]
     ours = ("ours", "ours, tuned scores")
     scratch, tuned = ("original", "uniform", *ours), ("ours", "original", "uniform", "ours, tuned scores")
-    again = ("ours, tuned scores", "original", "uniform")
+    again = ("original", "uniform", "ours, tuned scores")
     starts = {"scratch": scratch, "supernet": tuned, "again": again}
     assert cells == [(method, start) for start, methods in starts.items() for method in methods]
     summary = (tmp_path / "quick_table_summary.csv").read_text().splitlines()
