@@ -123,6 +123,24 @@ def test_given_widths_of_a_run_take_its_original_over(finished, tmp_path):
     assert recorder.stages == ["Uniform", "searched"]
 
 
+FOUND_OTHERWISE = {
+    "uniform": {"baseline": "uniform"},
+    "random": {"baseline": "random", "random_networks": 2, "random_epochs": 1},
+    "tuned": {"tune_steps": 1, "finalist_steps": 2},
+}
+
+
+@pytest.mark.parametrize("how", FOUND_OTHERWISE)
+def test_given_widths_are_trained_however_the_run_found_its_own(how, tmp_path):
+    tiny_search(tmp_path / how, **FOUND_OTHERWISE[how])
+    recorder = Recorder()
+    outcome = bcnet.retrain(tmp_path / how, widths=(3, 9), run_dir=tmp_path / "given", reporter=recorder, **OBJECTS)
+    assert outcome.widths == (3, 9)
+    assert outcome.result["networks"]["searched"]["widths"] == [3, 9]
+    assert (outcome.network.first[0].out_channels, outcome.network.second[0].out_channels) == (3, 9)
+    assert recorder.stages == ["Uniform", "searched"]
+
+
 def test_a_run_stays_what_its_settings_say(finished):
     with pytest.raises(RunError, match=r"is one of budget_macs 0.5 and stays so; 0.35 makes another run.*--out"):
         bcnet.evolve(finished, budget=THIRD, **OBJECTS)

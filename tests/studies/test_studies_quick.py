@@ -80,7 +80,9 @@ def test_the_comparison_on_cifar(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "runs")  # what trained the last network, and what found its widths
     cifar_table.main(quick=True, runs=tmp_path / "runs", out=tmp_path / "table.csv", **options)
     with (tmp_path / "quick_table.csv").open(newline="") as file:
-        cells = [(row["method"], row["start"]) for row in csv.DictReader(file)]
+        rows = list(csv.DictReader(file))
+    cells = [(row["method"], row["start"]) for row in rows]
+    assert len({(row["method"], row["widths"]) for row in rows}) == len({row["method"] for row in rows})
     ours = ("ours", "ours, tuned scores")
     scratch, tuned = ("original", "uniform", *ours), ("ours", "original", "uniform", "ours, tuned scores")
     again = ("original", "uniform", "ours, tuned scores")

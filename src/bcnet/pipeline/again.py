@@ -265,4 +265,6 @@ def _with_widths(request: Settings, source: Source, widths: WidthsLike) -> Setti
     """The settings for given widths; their own cost is the budget that the Uniform network keeps to."""
     space = trace(source.model, source.example(), request)
     found: Widths = resolve_widths(widths, space, source.model, request.model)
-    return _changed(request, {"widths": found, "budget_macs": space.cost(found).macs, "budget_params": None})
+    how_found = {"baseline": None, "tune_steps": 0, "finalist_steps": 0}  # of no given widths
+    limit = {"budget_macs": space.cost(found).macs, "budget_params": None}
+    return _changed(request, {"widths": found, **limit, **how_found})
