@@ -41,7 +41,7 @@ from typing import Annotated
 import typer
 from cells import Cell, run_cells
 from cifar_table_summary import summarise
-from provenance import ROOT, rows
+from provenance import ROOT, rows_of
 
 DATA = f"parquet:{ROOT.parent / 'shared' / 'data' / 'cifar10'}"
 OUT, RUNS = ROOT / "results" / "cifar_table.csv", ROOT / "runs" / "cifar_table"
@@ -207,12 +207,8 @@ class Table:
 
     def _figures(self, run: Run, network: str) -> dict[str, object]:
         """One network of a run, which is carried to its end first."""
-        file = self.folder(run) / "result.json"
-        if not file.exists():
-            if run.origin is not None and not (self.folder(run.origin) / "result.json").exists():
-                self._carry_out(run.origin)
-            self._carry_out(run)
-        result = json.loads(file.read_text())
+        self._carry_out(run)
+        result = json.loads(self._result(run).read_text())
         figures, found = result["networks"][network], result["search"] if network == "searched" else None
         return {
             "top1": round(figures["test_top1"], 3),
@@ -231,12 +227,19 @@ class Table:
         """The directory of a run."""
         return self.runs / run.name
 
+    def _result(self, run: Run) -> Path:
+        return self.folder(run) / "result.json"
+
     def _carry_out(self, run: Run) -> None:
-        """Run the command of a run.
+        """Run the command of a run that is not at its end, and first that of its origin.
 
         Raises:
             RuntimeError: it failed, with the end of what it said.
         """
+        if self._result(run).exists():
+            return
+        if run.origin is not None:
+            self._carry_out(run.origin)
         self.runs.mkdir(parents=True, exist_ok=True)
         log = self.runs / f"{run.name}.log"
         with log.open("ab") as file:
@@ -273,10 +276,10 @@ class Table:
         if run.method == "uniform":
             return seed
         first = self._cell(run.method, run.budget, Run(run.seed, run.budget, run.method)).text_key
-        found = [row["widths"] for row in rows(self.out) if all(row[name] == value for name, value in first.items())]
+        found = rows_of(self.out, first)
         if not found:
             raise RuntimeError(f"{run.name} needs widths that are not there yet: {first} is no row of {self.out}")
-        return [*seed, "--widths", found[0].replace(" ", ",")]
+        return [*seed, "--widths", found[0]["widths"].replace(" ", ",")]
 
     def _method(self, method: str) -> list[str]:
         effort = self.effort

@@ -45,7 +45,12 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 def finished(path: Path, key: Mapping[str, str]) -> bool:
     """Whether `path` has a row with the values of `key`."""
-    return any(all(row[name] == value for name, value in key.items()) for row in rows(path))
+    return bool(rows_of(path, key))
+
+
+def rows_of(path: Path, key: Mapping[str, str]) -> list[dict[str, str]]:
+    """The rows of `path` that have the values of `key`."""
+    return [row for row in rows(path) if all(row[name] == value for name, value in key.items())]
 
 
 def append_row(path: Path, row: Mapping[str, object]) -> None:

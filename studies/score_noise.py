@@ -1,11 +1,10 @@
 """Would a supernet rank widths alike on other images? By accuracy, and by loss.
 
 For every run of `bcnet search` given, random widths near its budget are scored, from the sides that its supernet was
-trained by, on each of the batches
-that took no part in training its supernet, those that score candidates and those that score the best again. `agreement`
-is Kendall's tau between the scores on one half of the batches and those on the other, the mean over all ways to halve
-them: 1 where the images do not matter, 0 where they alone do. `spread` is the standard deviation of the scores on all
-images, in their units. No test image is looked at.
+trained by, on each of the batches that took no part in its training: those that score candidates, and those that score
+the best again. `agreement` is Kendall's tau between the scores on one half of the batches and those on the other, the
+mean over all ways to halve them: 1 where the images do not matter, 0 where they alone do. `spread` is the standard
+deviation of the scores on all images, in their units. No test image is looked at.
 
     python studies/score_noise.py RUN [RUN ...] [--widths 48] [--threads 1]
 
@@ -28,13 +27,16 @@ from ranking_statistics import Array
 from safetensors.torch import load_file
 from scipy.stats import kendalltau
 
-from bcnet.pipeline.run_directory import read_settings
+from bcnet.distributed import World
+from bcnet.pipeline.progress import Reporter
+from bcnet.pipeline.run_directory import RunDirectory, read_settings
+from bcnet.pipeline.searching import supernet_evaluator
 from bcnet.pipeline.settings import Settings
+from bcnet.pipeline.stages import Context
 from bcnet.pipeline.subject import Subject, open_source, prepare
-from bcnet.searchers import Metric, Problem, Random, SupernetEvaluator
-from bcnet.space import Side, Widths
+from bcnet.searchers import Metric, Problem, Random
+from bcnet.space import Widths
 from bcnet.supernet import Supernet
-from bcnet.train import STRATEGIES, autocast
 
 OUT = ROOT / "results" / "score_noise.csv"
 
@@ -43,6 +45,7 @@ OUT = ROOT / "results" / "score_noise.csv"
 class Scorer:
     """The supernet of a run, with its images."""
 
+    run: Path
     settings: Settings
     subject: Subject
     supernet: Supernet
@@ -55,7 +58,7 @@ class Scorer:
         subject = prepare(source, settings)
         supernet = Supernet(subject.model, subject.space)
         supernet.load_state_dict(load_file(run / "supernet.safetensors"))
-        return cls(settings, subject, supernet.eval())
+        return cls(run, settings, subject, supernet.eval())
 
     @property
     def batches(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -69,15 +72,14 @@ class Scorer:
 
     def scores(self, candidates: list[Widths], metric: Metric) -> Array:
         """Scores of every candidate on every batch, shape `(candidates, batches)`."""
-        sides = STRATEGIES[self.settings.strategy]().sides
-        judges = [SupernetEvaluator(self._logits, [batch], metric, sides) for batch in self.batches]
+        context = self.context(score=metric)
+        judges = [supernet_evaluator(context, self.supernet, [batch]) for batch in self.batches]
         return np.array([[judge(widths) for judge in judges] for widths in candidates])
 
-    @torch.no_grad()
-    def _logits(self, images: torch.Tensor, widths: Widths, side: Side) -> torch.Tensor:
-        with autocast(self.settings.supernet.precision, images.device):
-            output: torch.Tensor = self.supernet(images, widths, side)
-        return output
+    def context(self, **changes: object) -> Context:
+        """What scores are made in: the run, with other settings."""
+        settings = self.settings.model_copy(update=changes)
+        return Context(settings, self.subject, RunDirectory(self.run, settings), Reporter(), World())
 
 
 def agreement(scores: Array) -> float:

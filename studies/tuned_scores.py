@@ -26,10 +26,6 @@ from provenance import ROOT, append_row, finished, provenance, rows
 from scipy.stats import kendalltau
 from score_noise import Scorer
 
-from bcnet.distributed import World
-from bcnet.pipeline.progress import Reporter
-from bcnet.pipeline.run_directory import RunDirectory
-from bcnet.pipeline.stages import Context
 from bcnet.pipeline.tuning import judge_of
 from bcnet.space import Widths
 
@@ -46,11 +42,9 @@ def trained_networks(table: Path, budget: str) -> dict[Widths, float]:
     return {widths: mean(top1) for widths, top1 in found.items()}
 
 
-def scores(run: Path, scorer: Scorer, candidates: list[Widths], steps: int) -> list[float]:
+def scores(scorer: Scorer, candidates: list[Widths], steps: int) -> list[float]:
     """Negative losses on the images that score candidates."""
-    settings = scorer.settings.model_copy(update={"tune_steps": steps, "score": "loss"})
-    context = Context(settings, scorer.subject, RunDirectory(run, settings), Reporter(), World())
-    judge = judge_of(context, scorer.supernet)
+    judge = judge_of(scorer.context(tune_steps=steps, finalist_steps=0, score="loss"), scorer.supernet)
     return [judge.score(widths) for widths in candidates]
 
 
@@ -72,7 +66,7 @@ def main(
         most: list[float] = []
         for number in numbers:
             start = time.perf_counter()
-            found = scores(run, scorer, list(trained), number)
+            found = scores(scorer, list(trained), number)
             seconds = (time.perf_counter() - start) / len(found)
             most = most or found
             figures = {

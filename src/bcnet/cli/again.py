@@ -181,9 +181,15 @@ def evolve(
 
     another = budget is not None or params_budget is not None
     limits = parse.budget(budget, params_budget) if another else None
-    settings: dict[str, Any] = {"population": population, "generations": generations, "score": score}
-    settings |= {"searcher": searcher, "early_stop": early_stop, "tune_steps": tune_steps}
-    settings |= {"finalist_steps": finalist_steps}
+    settings: dict[str, Any] = {
+        "population": population,
+        "generations": generations,
+        "score": score,
+        "searcher": searcher,
+        "early_stop": early_stop,
+        "tune_steps": tune_steps,
+        "finalist_steps": finalist_steps,
+    }
     given = {key: value for key, value in settings.items() if value is not None}
     carry_out(
         lambda reporter: run_evolve(

@@ -15,7 +15,6 @@ from bcnet.pipeline.searching import Judge
 from bcnet.pipeline.stages import Context
 from bcnet.searchers import Candidate, Rescored, SearchResult, rescore
 
-STAGE = "finalists"
 _BEGUN = "finalists.json"  # while they are scored; then rescored.json has them all
 
 
@@ -48,7 +47,7 @@ def _scored_again(context: Context, judge: Judge, best: Sequence[Candidate]) -> 
         return rescore(best, judge.again, len(best), mapper=context.world.map)
     done = _read(context, _BEGUN, {c.widths: c for c in best}) if context.directory.has(_BEGUN) else []
     known = {r.candidate.widths for r in done}
-    with context.reporter.stage(STAGE, len(best), "networks") as advance:
+    with context.reporter.stage("finalists", len(best), "networks") as advance:
 
         def kept(rescored: Rescored) -> None:
             done.append(rescored)

@@ -227,13 +227,12 @@ def _check_start(source: Source, settings: Settings) -> None:
             f"a supernet that is wider than the network starts from fresh weights; got supernet_width "
             f"{settings.supernet_width:g} with pretrained ones: leave one of them out"
         )
-    steps = {name: getattr(settings, name) for name in ("tune_steps", "finalist_steps")}
-    tuned = next((name for name, number in steps.items() if number), None)
-    if tuned is not None and (source.own.of_widths is not None or not settings.has_supernet):
+    tuned = [name for name in ("tune_steps", "finalist_steps") if getattr(settings, name)]
+    if tuned and (source.own.of_widths is not None or not settings.has_supernet):
         what = "the baseline " + repr(settings.baseline) if settings.baseline else "a score of widths alone"
         raise RecipeError(
-            f"{tuned} fine-tunes candidates from the supernet's weights before they are scored, of which {what} "
-            f"makes no use; got {steps[tuned]}: leave it out"
+            f"{tuned[0]} fine-tunes candidates from the supernet's weights before they are scored, of which {what} "
+            f"makes no use; got {getattr(settings, tuned[0])}: leave it out"
         )
     if settings.final_from == "supernet" and not settings.has_supernet:
         raise RecipeError(

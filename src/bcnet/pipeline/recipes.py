@@ -31,7 +31,7 @@ def check_request(
     for own in split_changes(changes):
         if asked is not None:
             asked.changed(own)
-        else:
+        elif own:
             _check_open(own)
     some = asked or _SOME.changed({"batch_size": settings["processes"]})
     baseline = make_settings(model="", data="", supernet=some, final=some, **settings).baseline

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -140,15 +140,16 @@ class RunDirectory:
 
     def drop(self, name: str) -> None:
         """Remove a document that is no longer needed, if it is there."""
-        if self._world.leads:
-            with contextlib.suppress(OSError):  # what stays is never read again
-                self.file(name).unlink()
+        self._remove([self.file(name)])
 
     def drop_checkpoints(self, stage: str) -> None:
         """Remove the state of a finished stage."""
+        self._remove((self.path / "checkpoints").glob(f"{stage}.*safetensors"))
+
+    def _remove(self, files: Iterable[Path]) -> None:
         if not self._world.leads:
             return
-        for file in (self.path / "checkpoints").glob(f"{stage}.*safetensors"):
+        for file in files:
             with contextlib.suppress(OSError):  # what stays is never read again
                 file.unlink()
 

@@ -63,8 +63,9 @@ def supernet_judge(context: Context, supernet: Supernet) -> Judge:
     of_widths = context.subject.source.own.of_widths
     if of_widths is not None:
         return Judge(of_widths)
+    subject = context.subject
     return Judge(
-        _evaluator(context, supernet, context.subject.validation), _evaluator(context, supernet, context.subject.fresh)
+        supernet_evaluator(context, supernet, subject.validation), supernet_evaluator(context, supernet, subject.fresh)
     )
 
 
@@ -177,7 +178,8 @@ def _evaluations(context: Context) -> Iterator[EvaluationStore]:
         yield opened[0]
 
 
-def _evaluator(context: Context, supernet: Supernet, batches: Sequence[Batch]) -> SupernetEvaluator:
+def supernet_evaluator(context: Context, supernet: Supernet, batches: Sequence[Batch]) -> SupernetEvaluator:
+    """What scores widths on `batches` by the paths of a supernet, from the sides that it was trained by."""
     assert context.settings.device is not None
     precision, device = context.settings.supernet.precision, torch.device(context.settings.device)
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, Valid
 from bcnet.errors import RecipeError
 from bcnet.pipeline.machine import Layout, layout_of, precision_of, score_batch, usual_threads
 from bcnet.pipeline.memory import free_bytes
+from bcnet.runs import FROM_PRIOR
 from bcnet.searchers import Metric
 from bcnet.searchers.racing import DEFAULT_LEVEL
 from bcnet.space import Budget
@@ -37,9 +38,9 @@ class Settings(BaseModel):
     `validation_fraction` of the training images scores candidates, another `fresh_fraction` scores the `rescored` best
     again; neither takes part in training the supernet. `tune_steps` is how many steps a candidate is fine-tuned by
     itself, from the supernet's weights, before it is scored (`bcnet.pipeline.tuning`), `finalist_steps` the same for
-    the `rescored` best before their second score, if more. `score` is what is made of
-    those images, as in `SupernetEvaluator`; `own_score` and `loss` name functions of the user's own in place of it and
-    of cross-entropy. `pretrained` is a digest of the weights that the model was given; `final_from` is what the final
+    the `rescored` best before their second score, if more. `score` is what is made of those images, as in
+    `SupernetEvaluator`; `own_score` and `loss` name functions of the user's own in place of it and of cross-entropy.
+    `pretrained` is a digest of the weights that the model was given; `final_from` is what the final
     networks start from. `pairs` says whether the supernet's complementary paths share a pass
     (`bcnet.supernet.pairs`): auto, where that should be faster. `search_seed` and `final_seed` are those of the search
     and of the networks trained from scratch where they are not `seed`. `widths`, where given, are trained instead of
@@ -138,7 +139,7 @@ class Settings(BaseModel):
     @property
     def needs_prior(self) -> bool:
         """Whether the search starts from the prior."""
-        return self.has_supernet and self.searcher in ("evolution", "greedy-evolution", "prior-only")
+        return self.has_supernet and self.searcher in FROM_PRIOR
 
     @property
     def scores_candidates(self) -> bool:

@@ -7,7 +7,6 @@ part.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from bcnet.pipeline.searching import Judge, network_score
 from bcnet.pipeline.stages import Context
 from bcnet.pipeline.start import starting_network
 from bcnet.space import Widths
-from bcnet.train import Checkpoints, NetworkTrainee, train
+from bcnet.train import NetworkTrainee, train
 
 
 def trial_judge(context: Context) -> Judge:
@@ -38,25 +37,18 @@ class _Trials:
         """The score of `widths`, in the units of the run's metric."""
         settings, subject = self.context.settings, self.context.subject
         network = starting_network(settings, subject, None, widths)
-        checkpoints = self._checkpoints(widths)
+        directory = self.context.directory.alone()  # of whichever process trains it
+        name = "trial-" + hashlib.sha256(repr(tuple(widths)).encode()).hexdigest()[:12]
+        about = {"classes": subject.data.num_classes, "widths": list(widths)}
+        checkpoints = directory.checkpoints(name, about)
         train(
             NetworkTrainee(network, subject.source.own.loss),
             subject.training,
             settings.trial,
             seed=settings.seed_of_networks,
             stage="final",
-            checkpoints=checkpoints,
+            checkpoints=dataclasses.replace(checkpoints, every_seconds=self.context.checkpoint_seconds),
         )
         score = network_score(self.context, network.eval())
-        for file in checkpoints.path.parent.glob(f"{checkpoints.path.stem}.*safetensors"):
-            with contextlib.suppress(OSError):  # what stays is never read again
-                file.unlink()
+        directory.drop_checkpoints(name)
         return score
-
-    def _checkpoints(self, widths: Widths) -> Checkpoints:
-        """Of one trial, by whichever process trains it."""
-        context = self.context
-        name = "trial-" + hashlib.sha256(repr(tuple(widths)).encode()).hexdigest()[:12]
-        about = {"classes": context.subject.data.num_classes, "widths": list(widths)}
-        checkpoints = context.directory.alone().checkpoints(name, about)
-        return dataclasses.replace(checkpoints, every_seconds=context.checkpoint_seconds)

@@ -9,13 +9,13 @@ candidates see the same images in the same order, none that score them, and end 
 images. Each is tuned by one process, so that candidates can be shared out among several. The test images take no part.
 
 The best can be tuned again from the supernet's weights, for more steps (`Settings.finalist_steps`): a few networks can
-be given what all candidates cannot, and the longer they are tuned, the more is their order that of trained networks.
+be given what all candidates cannot.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, count, islice
 
 import numpy as np
@@ -38,13 +38,14 @@ _LR_SHARE = 0.2  # of the supernet's peak learning rate, from which it falls to 
 def judge_of(context: Context, supernet: Supernet) -> Judge:
     """What scores the candidates of a run and its best again: the supernet, or networks fine-tuned from it."""
     settings, subject = context.settings, context.subject
-    if not settings.tune_steps and not settings.finalist_steps:
-        return supernet_judge(context, supernet)
-    longer = settings.finalist_steps > 0
-    again = _Tuned(context, supernet, subject.fresh, settings.finalist_steps or settings.tune_steps)
-    if not settings.tune_steps:
-        return Judge(supernet_judge(context, supernet).score, again, longer)
-    return Judge(_Tuned(context, supernet, subject.validation, settings.tune_steps).score, again, longer)
+    judge = supernet_judge(context, supernet)
+    if settings.tune_steps:
+        first = _Tuned(context, supernet, subject.validation, settings.tune_steps)
+        judge = Judge(first.score, replace(first, batches=subject.fresh))
+    if settings.finalist_steps:
+        again = _Tuned(context, supernet, subject.fresh, settings.finalist_steps)
+        judge = replace(judge, again=again, longer=True)
+    return judge
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,11 @@
 
 from bcnet.runs.documents import digest, read_document
 from bcnet.runs.forecast import Forecast, Planned
-from bcnet.runs.record import STAGE_FILES, Record, StageRecord, read_record, stage_names, write_record
+from bcnet.runs.record import FROM_PRIOR, STAGE_FILES, Record, StageRecord, read_record, stage_names, write_record
 from bcnet.runs.status import Status, read_status
 
 __all__ = [
+    "FROM_PRIOR",
     "STAGE_FILES",
     "Forecast",
     "Planned",

@@ -34,7 +34,8 @@ STAGE_FILES: Mapping[str, str] = MappingProxyType(
     }
 )
 """Stage -> the file that is there once it is finished."""
-_FROM_PRIOR = ("evolution", "greedy-evolution", "prior-only")
+FROM_PRIOR = ("evolution", "greedy-evolution", "prior-only")
+"""Searchers that start from the prior."""
 _FINALS = ("original", "Uniform", "searched")
 _OF_BASELINE = {
     "uniform": _FINALS,
@@ -50,7 +51,7 @@ def stage_names(settings: Mapping[str, Any]) -> tuple[str, ...]:
         return _FINALS
     if settings.get("baseline"):
         return _OF_BASELINE.get(settings["baseline"], _FINALS)
-    prior = ("prior",) if settings.get("searcher", "evolution") in _FROM_PRIOR else ()
+    prior = ("prior",) if settings.get("searcher", "evolution") in FROM_PRIOR else ()
     finalists = ("finalists",) if settings.get("finalist_steps") else ()
     return ("supernet", *prior, "evolution", *finalists, *_FINALS)
 
