@@ -9,9 +9,10 @@ of ours, with and without the prior. AutoSlim's supernet trains one path a step 
 times the epochs for as many paths. "Ours, 4x epochs" gets as many epochs, as in the paper, where all supernets train
 alike. "Ours, tuned scores" fine-tunes every candidate for a quarter of an epoch before its score (`--tune-steps`),
 which is the mean loss, and slims greedily before it evolves; with "tuned finalists" the ten best then get two epochs
-(`--finalist-steps`), and the best of them is trained. `--also` adds what tells supernet and search apart: our
-supernet searched greedily as AutoSlim does, AutoSlim's by evolution, scores by the mean loss, which depend less on the
-images they are taken on (`score_noise.py`).
+(`--finalist-steps`), and the best of them is trained. Both fine-tune gently, at a fifth of the supernet's learning
+rate; "tuned at the full rate" does as the latter at the whole of it. `--also` adds what tells supernet and search
+apart: our supernet searched greedily as AutoSlim does, AutoSlim's by evolution, scores by the mean loss, which depend
+less on the images they are taken on (`score_noise.py`).
 
 One training says little: `--again` trains original, Uniform and the found networks of `AGAIN` from scratch a second
 time, by other seeds, as cells of their own.
@@ -65,11 +66,13 @@ class Variant:
 
 _BY_LOSS = ("--score", "loss")
 _TUNED = (*_BY_LOSS, "--tune-steps", "80", "--searcher", "greedy-evolution")  # a quarter of an epoch
+_FINALISTS, _GENTLY = ("--finalist-steps", "640"), ("--tune-lr-share", "0.2")
 VARIANTS = {
     "ours": Variant(),
     "ours without prior": Variant(1.0, ("--searcher", "evolution-without-prior")),
-    "ours, tuned scores": Variant(1.0, _TUNED, population=20),
-    "ours, tuned finalists": Variant(1.0, (*_TUNED, "--finalist-steps", "640"), population=20),
+    "ours, tuned scores": Variant(1.0, (*_TUNED, *_GENTLY), population=20),
+    "ours, tuned finalists": Variant(1.0, (*_TUNED, *_FINALISTS, *_GENTLY), population=20),
+    "ours, tuned at the full rate": Variant(1.0, (*_TUNED, *_FINALISTS), population=20),
     "ours, 2.4x epochs": Variant(2.36),
     "ours, 2.4x epochs, by loss": Variant(2.36, _BY_LOSS),
     "ours, 2.4x epochs, greedy": Variant(2.36, ("--searcher", "greedy")),
@@ -79,10 +82,10 @@ VARIANTS = {
     "autoslim by evolution": Variant(4.0, strategy="unilateral"),
 }
 METHODS = (
-    *("uniform", "ours", "ours, tuned scores", "ours, tuned finalists", "ours without prior", "random", "autoslim"),
-    *("magnitude", "ours, 4x epochs", "fastnas"),
+    *("uniform", "ours", "ours, tuned scores", "ours, tuned finalists", "ours, tuned at the full rate"),
+    *("ours without prior", "random", "autoslim", "magnitude", "ours, 4x epochs", "fastnas"),
 )
-AGAIN = ("autoslim", "ours, tuned scores", "ours, tuned finalists")
+AGAIN = ("autoslim", "ours, tuned scores", "ours, tuned finalists", "ours, tuned at the full rate")
 _AGAIN, _OTHER_SEED = "again", 100
 OTHERS = (
     *("ours, 2.4x epochs", "ours, 2.4x epochs, by loss", "ours, 2.4x epochs, greedy", "ours, 4x epochs, by loss"),

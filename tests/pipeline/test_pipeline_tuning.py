@@ -55,9 +55,8 @@ def test_a_candidate_is_scored_by_the_network_that_so_many_steps_make_of_its_fir
     assert all(torch.equal(tensor, before[name]) for name, tensor in supernet.state_dict().items())
 
 
-def test_without_learning_it_is_the_score_of_the_calibrated_first_channels(tmp_path, monkeypatch):
-    monkeypatch.setattr(tuning, "_LR_SHARE", 1e-12)
-    here = context(tmp_path, final_from="supernet")
+def test_without_learning_it_is_the_score_of_the_calibrated_first_channels(tmp_path):
+    here = context(tmp_path, final_from="supernet", tune_lr_share=1e-12)
     supernet = Supernet(here.subject.model, here.subject.space)
     network = starting_network(here.settings, here.subject, supernet, (3, 5)).eval()
     with torch.no_grad():

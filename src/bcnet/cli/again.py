@@ -167,6 +167,9 @@ def evolve(
     finalist_steps: Annotated[
         int | None, typer.Option(help="As in `bcnet search`: more of them for the best.", rich_help_panel=SEARCH)
     ] = None,
+    tune_lr_share: Annotated[
+        float | None, typer.Option(help="As in `bcnet search`: of the supernet's rate.", rich_help_panel=SEARCH)
+    ] = None,
     model: Annotated[
         str | None, typer.Option(help="The run's package.module:factory: only you can name code to import.")
     ] = None,
@@ -189,6 +192,7 @@ def evolve(
         "early_stop": early_stop,
         "tune_steps": tune_steps,
         "finalist_steps": finalist_steps,
+        "tune_lr_share": tune_lr_share,
     }
     given = {key: value for key, value in settings.items() if value is not None}
     carry_out(

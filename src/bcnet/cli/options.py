@@ -43,6 +43,10 @@ FinalistSteps = Annotated[
     int,
     typer.Option(help="The same for the best before their second score, if more.", rich_help_panel=SEARCH),
 ]
+TuneLrShare = Annotated[
+    float,
+    typer.Option(help="Highest learning rate of fine-tuning, as a share of the supernet's.", rich_help_panel=SEARCH),
+]
 Allocator = Annotated[
     str, typer.Option(help="keep lets glibc keep freed memory, system leaves it alone.", rich_help_panel=MACHINE)
 ]

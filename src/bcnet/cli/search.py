@@ -40,6 +40,7 @@ from bcnet.cli.options import (
     SupernetWidth,
     TakeFrom,
     Threads,
+    TuneLrShare,
     TuneSteps,
     WithTensorBoard,
 )
@@ -114,6 +115,7 @@ def search(
     early_stop: EarlyStop = "off",
     tune_steps: TuneSteps = 0,
     finalist_steps: FinalistSteps = 0,
+    tune_lr_share: TuneLrShare = 1.0,
     population: Annotated[int, typer.Option(help="Candidates per generation.", rich_help_panel=SEARCH)] = 40,
     generations: Annotated[int, typer.Option(help="Generations of the search.", rich_help_panel=SEARCH)] = 50,
     num_choices: NumChoices = 20,
@@ -156,6 +158,7 @@ def search(
         "early_stop": early_stop,
         "tune_steps": tune_steps,
         "finalist_steps": finalist_steps,
+        "tune_lr_share": tune_lr_share,
         "population": population,
         "generations": generations,
         "num_choices": num_choices,

@@ -54,7 +54,7 @@ def evolve(
             imports code.
         reporter, checkpoint_seconds: as in `search`.
         **settings: `searcher`, `population`, `generations`, `parents`, `score`, `early_stop`, `score_batch_size`,
-            `rescored`, `tune_steps` or `finalist_steps`.
+            `rescored`, `tune_steps`, `finalist_steps` or `tune_lr_share`.
 
     Raises:
         RunError: no such run, one without a trained supernet, or other settings without a `run_dir`.
@@ -265,6 +265,6 @@ def _with_widths(request: Settings, source: Source, widths: WidthsLike) -> Setti
     """The settings for given widths; their own cost is the budget that the Uniform network keeps to."""
     space = trace(source.model, source.example(), request)
     found: Widths = resolve_widths(widths, space, source.model, request.model)
-    how_found = {"baseline": None, "tune_steps": 0, "finalist_steps": 0}  # of no given widths
+    how_found = {"baseline": None, "tune_steps": 0, "finalist_steps": 0, "tune_lr_share": 1.0}  # of no given widths
     limit = {"budget_macs": space.cost(found).macs, "budget_params": None}
     return _changed(request, {"widths": found, **limit, **how_found})

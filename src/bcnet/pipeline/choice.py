@@ -6,7 +6,8 @@ one standard error of the best pooled score cannot be told apart; of these the o
 a budget is there to be used and weights of its own serve a wider network better than shared ones.
 
 Where finalists were fine-tuned for longer before `b` than before `a`, `b` is the better measure, and the widths have
-had weights of their own: the best by `b` is trained.
+had weights of their own: the best by `b` is trained. It is spent on finalists that differ from each other, since a
+search ends among many near copies of its best, which no measure tells apart.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from bcnet.searchers import Candidate, Rescored
-from bcnet.space import Widths
+from bcnet.space import Widths, WidthSpace
 
 _INTERVAL = 2 * 1.96  # standard errors across a 95 % interval
 
@@ -36,6 +39,17 @@ class Choice:
 def finalists(candidates: Sequence[Candidate], count: int) -> list[Candidate]:
     """The `count` best by score, of equals those with more MACs; none that was stopped early."""
     return sorted((c for c in candidates if c.complete), key=lambda c: (-c.score, -c.cost.macs))[:count]
+
+
+def apart(candidates: Sequence[Candidate], space: WidthSpace, distance: float) -> list[Candidate]:
+    """Those that differ from every better one by `distance`, the mean of the groups' differences in width ratio."""
+    full = np.array(space.full)
+    kept: list[Candidate] = []
+    for candidate in finalists(candidates, len(candidates)):
+        ratios = np.array([c.widths for c in (*kept, candidate)]) / full
+        if np.all(np.abs(ratios[:-1] - ratios[-1]).mean(axis=1) >= distance):
+            kept.append(candidate)
+    return kept
 
 
 def choice(rescored: Sequence[Rescored], validation_images: int, fresh_images: int) -> Choice:

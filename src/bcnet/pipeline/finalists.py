@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bcnet.errors import RunError
-from bcnet.pipeline.choice import Choice, best_again, choice, finalists
+from bcnet.pipeline.choice import Choice, apart, best_again, choice, finalists
 from bcnet.pipeline.score import score_text
 from bcnet.pipeline.searching import Judge
 from bcnet.pipeline.stages import Context
@@ -25,7 +25,7 @@ def choose(context: Context, judge: Judge, found: SearchResult) -> Choice:
     inside = {c.widths: c for c in found.evaluations if found.budget.admits(c.cost)}
     if not context.directory.has("rescored.json"):
         with context.directory.timed("rescore"):
-            best = finalists(list(inside.values()), context.settings.rescored)
+            best = _finalists(context, judge, list(inside.values()))
             rows = [_row(r) for r in _scored_again(context, judge, best)]
             context.directory.write("rescored.json", {"rescored": rows})
     context.directory.drop(_BEGUN)
@@ -38,6 +38,13 @@ def choose(context: Context, judge: Judge, found: SearchResult) -> Choice:
     if judge.longer:
         return best_again(rescored, fresh)
     return choice(rescored, sum(len(labels) for _, labels in context.subject.validation), fresh)
+
+
+def _finalists(context: Context, judge: Judge, inside: list[Candidate]) -> list[Candidate]:
+    """The best; where they are fine-tuned for longer, those that are a choice of width apart in the mean."""
+    settings = context.settings
+    among = apart(inside, context.subject.space, 1 / settings.num_choices) if judge.longer else inside
+    return finalists(among, settings.rescored)
 
 
 def _scored_again(context: Context, judge: Judge, best: Sequence[Candidate]) -> tuple[Rescored, ...]:

@@ -220,7 +220,7 @@ def read_settings(path: Path) -> Settings:
         raise RunError(f"{path} is no run directory: it has no settings.json; give the --out of a `bcnet search`")
     check_contained(path)
     try:
-        return Settings.model_validate(read_document(file))
+        return Settings.stored(read_document(file))
     except ValidationError as error:
         raise RunError(f"{file} are no settings of this version: {describe(error)}: start a new run") from None
 

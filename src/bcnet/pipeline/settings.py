@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import torch
@@ -27,6 +28,7 @@ BaselineName = Literal["uniform", "random", "magnitude", "fastnas"]
 AUTOSLIM: tuple[StrategyName, SearcherName] = ("unilateral", "greedy")
 # Unknown to runs of earlier versions:
 _LATER = ("supernet_width", "searcher", "baseline", "random_networks", "random_epochs", "tune_steps", "finalist_steps")
+_BEFORE = {"tune_lr_share": 0.2}  # what runs did that fine-tuned candidates and stored no such setting
 _USUAL_RANDOM_EPOCHS = 50  # of the paper
 
 
@@ -38,7 +40,8 @@ class Settings(BaseModel):
     `validation_fraction` of the training images scores candidates, another `fresh_fraction` scores the `rescored` best
     again; neither takes part in training the supernet. `tune_steps` is how many steps a candidate is fine-tuned by
     itself, from the supernet's weights, before it is scored (`bcnet.pipeline.tuning`), `finalist_steps` the same for
-    the `rescored` best before their second score, if more. `score` is what is made of those images, as in
+    the `rescored` best before their second score, if more; `tune_lr_share` is the highest learning rate of both as a
+    share of the supernet's. `score` is what is made of those images, as in
     `SupernetEvaluator`; `own_score` and `loss` name functions of the user's own in place of it and of cross-entropy.
     `pretrained` is a digest of the weights that the model was given; `final_from` is what the final
     networks start from. `pairs` says whether the supernet's complementary paths share a pass
@@ -94,6 +97,7 @@ class Settings(BaseModel):
     rescored: Count = 10
     tune_steps: int = Field(default=0, ge=0, lt=2**31)
     finalist_steps: int = Field(default=0, ge=0, lt=2**31)
+    tune_lr_share: float = Field(default=1.0, gt=0, le=1)
     search_seed: Seed | None = None
     final_seed: Seed | None = None
     widths: tuple[Count, ...] | None = None
@@ -147,10 +151,25 @@ class Settings(BaseModel):
         return self.has_supernet or self.baseline == "random"
 
     @property
+    def tunes(self) -> bool:
+        """Whether candidates are fine-tuned before a score of theirs."""
+        return bool(self.tune_steps or self.finalist_steps)
+
+    @property
     def trial(self) -> Recipe:
         """How the networks are trained that the baseline "random" chooses from: as final ones, but for fewer epochs."""
         epochs = self.random_epochs or min(_USUAL_RANDOM_EPOCHS, self.final.epochs)
         return self.final.model_copy(update={"epochs": epochs, "distillation": None})
+
+    @classmethod
+    def stored(cls, document: Mapping[str, Any]) -> Settings:
+        """The settings of a run on disk, which an earlier version may have stored.
+
+        Raises:
+            ValidationError: they are none of this version.
+        """
+        before = _BEFORE if document.get("tune_steps") or document.get("finalist_steps") else {}
+        return cls.model_validate({**before, **document})
 
     def fingerprint(self) -> str:
         """A hash of the run's identity: it ties the files of a run to each other."""
@@ -163,7 +182,9 @@ class Settings(BaseModel):
         What an earlier version did not know is left out where it is as it was, so that its runs go on.
         """
         document = self.model_dump(mode="json", exclude={"supernet": set(HEALTH), "final": set(HEALTH)})
-        usual = {name: Settings.model_fields[name].default for name in _LATER}
+        usual = {name: Settings.model_fields[name].default for name in _LATER} | _BEFORE
+        if not self.tunes:
+            del document["tune_lr_share"]
         return {key: value for key, value in document.items() if key not in usual or value != usual[key]}
 
     def settled(self, stored: Settings | None = None, *, largest_activation: int = 0) -> Settings:

@@ -35,6 +35,7 @@ _SEARCH = frozenset(
         "rescored",
         "tune_steps",
         "finalist_steps",
+        "tune_lr_share",
         "search_seed",
     }
 )

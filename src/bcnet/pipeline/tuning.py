@@ -2,7 +2,9 @@
 
 Weights that all widths share suit some of them better than others: paths with many narrow layers at once are rarely
 drawn in training, and score less than they would with weights of their own. A short training apart takes most of that
-handicap away, at the price of some training steps for every candidate (`Settings.tune_steps`, docs/tuned_scores.md).
+handicap away, at the price of some training steps for every candidate (`Settings.tune_steps`, docs/tuned_scores.md). It
+starts at the supernet's own learning rate: at a fifth of it (`Settings.tune_lr_share`) the candidates stay so close to
+the shared weights that those which the supernet favours stay ahead.
 
 The network holds the first channels of every group, so its score is of one side, not the mean over both (Eq. 15). All
 candidates see the same images in the same order, none that score them, and end with batch-norm statistics of training
@@ -24,6 +26,7 @@ from torch import nn
 
 from bcnet.data import Batch
 from bcnet.pipeline.searching import Judge, metric_of, network_evaluator, supernet_judge
+from bcnet.pipeline.settings import Settings
 from bcnet.pipeline.stages import Context
 from bcnet.pipeline.start import calibrated, first_channels
 from bcnet.searchers import Metric, PerImage, SupernetEvaluator
@@ -31,8 +34,6 @@ from bcnet.space import Side, Widths
 from bcnet.supernet import Supernet
 from bcnet.train import EpochBatches, NetworkTrainee, Recipe, train
 from bcnet.train.recipe import Cosine
-
-_LR_SHARE = 0.2  # of the supernet's peak learning rate, from which it falls to 0 by a cosine
 
 
 def judge_of(context: Context, supernet: Supernet) -> Judge:
@@ -80,16 +81,17 @@ class _Tuned:
         train(
             NetworkTrainee(network, subject.source.own.loss),
             _Steps(subject.training, self.steps),
-            _recipe(settings.supernet),
+            _recipe(settings),
             seed=settings.seed,
             stage="tuning",
         )
         return calibrated(network, subject.training, settings.seed).eval()
 
 
-def _recipe(supernet: Recipe) -> Recipe:
-    changes = {"epochs": 1, "lr": _LR_SHARE * supernet.lr, "schedule": Cosine(), "warmup_epochs": 0.0}
-    return supernet.model_copy(update=changes)
+def _recipe(settings: Settings) -> Recipe:
+    """The supernet's, with a learning rate that falls to 0 by a cosine."""
+    lr = settings.tune_lr_share * settings.supernet.lr
+    return settings.supernet.model_copy(update={"epochs": 1, "lr": lr, "schedule": Cosine(), "warmup_epochs": 0.0})
 
 
 @dataclass(frozen=True)
