@@ -1,6 +1,13 @@
-from bcnet.pipeline.choice import best_again, choice, finalists
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_job import TinyNetwork
+
+from bcnet.pipeline.choice import apart, best_again, choice, finalists
 from bcnet.searchers import Candidate, Rescored
-from bcnet.space import Cost
+from bcnet.space import Cost, WidthSpace
 
 
 def candidate(name: int, score: float, macs: int) -> Candidate:
@@ -40,3 +47,34 @@ def test_a_second_score_after_longer_tuning_decides_alone():
     found = best_again([rescored(0, 95, 93, 300), rescored(1, 90, 94, 100), rescored(2, 99, 94, 200)], 100)
     assert found.widths == (2,)  # though no first score told it from the widest
     assert found.fresh_images == 100
+
+
+@pytest.fixture(scope="module")
+def space() -> WidthSpace:
+    return WidthSpace.trace(TinyNetwork(), torch.zeros(1, 1, 8, 8), num_choices=4)
+
+
+@given(data=st.data(), distance=st.sampled_from([0.0, 0.1, 0.25, 0.4, 1.0]))
+def test_finalists_apart_are_the_best_of_all_that_are_near(space, data, distance):
+    one = st.tuples(*(st.integers(1, width) for width in space.full))
+    found = data.draw(st.dictionaries(one, st.integers(0, 5), min_size=1, max_size=20))
+    candidates = [Candidate(widths, float(score), space.cost(widths)) for widths, score in found.items()]
+
+    def between(a: Candidate, b: Candidate) -> float:
+        return float(np.mean(np.abs(np.array(a.widths) / space.full - np.array(b.widths) / space.full)))
+
+    kept = apart(candidates, space, distance)
+    assert kept[0] == finalists(candidates, 1)[0]
+    assert kept == finalists(kept, len(kept)), "best first"
+    for i, candidate in enumerate(kept):
+        assert all(between(candidate, better) >= distance - 1e-12 for better in kept[:i])
+    for candidate in candidates:
+        if candidate not in kept:
+            near = [k for k in kept if between(candidate, k) < distance + 1e-12]
+            assert any(k.score >= candidate.score for k in near), "left out for one that is as good"
+
+
+def test_a_candidate_that_was_stopped_early_keeps_none_out(space):
+    stopped = Candidate((6, 6), 9.0, space.cost((6, 6)), (1,), 10.0)
+    beside = Candidate((6, 5), 8.0, space.cost((6, 5)))
+    assert apart([stopped, beside], space, 0.5) == [beside]

@@ -1,8 +1,9 @@
 """Candidates that are fine-tuned before they are scored: what is scored, what stays as it is, and what is refused."""
 
+import numpy as np
 import pytest
 import torch
-from tiny_job import RECIPE, Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search, traces
+from tiny_job import RECIPE, SMALL, Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search, traces
 
 from bcnet import DataSet, evolve
 from bcnet.distributed import World
@@ -11,7 +12,7 @@ from bcnet.pipeline import tuning
 from bcnet.pipeline.plan import stages_ahead
 from bcnet.pipeline.progress import Reporter
 from bcnet.pipeline.run_directory import RunDirectory
-from bcnet.pipeline.settings import make_settings
+from bcnet.pipeline.settings import Settings, make_settings
 from bcnet.pipeline.stages import Context
 from bcnet.pipeline.start import starting_network
 from bcnet.pipeline.subject import open_source, prepare
@@ -62,6 +63,15 @@ def test_without_learning_it_is_the_score_of_the_calibrated_first_channels(tmp_p
     with torch.no_grad():
         losses = [torch.nn.functional.cross_entropy(network(x), y) for x, y in here.subject.validation]
     assert judge_of(here, supernet).score((3, 5)) == pytest.approx(-float(torch.stack(losses).mean()), abs=0.02)
+
+
+def test_the_share_of_the_learning_rate_says_how_far_a_candidate_leaves_the_shared_weights(tmp_path):
+    supernet = Supernet(context(tmp_path).subject.model, context(tmp_path).subject.space)
+    rates = (1e-12, 1e-6, 0.2, 1.0)
+    scores = [judge_of(context(tmp_path, tune_lr_share=rate), supernet).score((3, 5)) for rate in rates]
+    moved = [abs(score - scores[0]) for score in scores]
+    assert moved[1] < 1e-3 < moved[2] != moved[3] > 1e-3
+    assert judge_of(context(tmp_path), supernet).score((3, 5)) == scores[3], "by default it is the supernet's own"
 
 
 @pytest.mark.parametrize("steps", [1, 4, 9, 23])
@@ -183,10 +193,40 @@ def test_its_stages_are_those_that_it_goes_through(tmp_path, searcher):
     assert tuple(recorder.stages) == stage_names(read_document(tmp_path / "settings.json"))
 
 
+def test_finalists_that_are_tuned_for_longer_are_a_choice_of_width_apart(tmp_path):
+    def closest(name, **options):
+        """Of the finalists, in the mean difference of the groups' width ratios; and the widths of the best two."""
+        found = tiny_search(tmp_path / name, **options, generations=5).result["search"]["rescored"]
+        ratios = np.array([r["widths"] for r in found]) / (8, 12)
+        assert len(found) > 2
+        between = np.abs(ratios[:, None] - ratios).mean(axis=2)
+        best = max(found, key=lambda r: r["score"])
+        return between[~np.eye(len(found), dtype=bool)].min(), best["widths"]
+
+    anyhow, best = closest("shared")
+    apart, best_apart = closest("tuned", finalist_steps=STEPS)
+    assert anyhow < 1 / SMALL["num_choices"] <= apart
+    assert best_apart == best
+
+
+VALUES = {"model": "m", "data": "d", "budget_macs": 0.5, "supernet": RECIPE, "final": RECIPE}
+
+
 def test_runs_without_it_are_what_they_were():
-    values = {"model": "m", "data": "d", "budget_macs": 0.5, "supernet": RECIPE, "final": RECIPE}
-    assert not TUNED.keys() & make_settings(**values).identity().keys()
-    assert make_settings(**values, tune_steps=1).fingerprint() != make_settings(**values).fingerprint()
+    assert not {*TUNED, "tune_lr_share"} & make_settings(**VALUES).identity().keys()
+    assert make_settings(**VALUES, tune_steps=1).fingerprint() != make_settings(**VALUES).fingerprint()
+
+
+@pytest.mark.parametrize("tuned", [{}, {"tune_steps": 2}, {"finalist_steps": 2}])
+def test_runs_that_stored_no_share_of_the_learning_rate_had_a_fifth_of_it(tuned):
+    stored = make_settings(**VALUES, **tuned).model_dump(mode="json")
+    del stored["tune_lr_share"]
+    read = Settings.stored(stored)
+    assert read == make_settings(**VALUES, **tuned, **({"tune_lr_share": 0.2} if tuned else {}))
+    assert "tune_lr_share" not in read.identity(), "else its files would be of another run"
+    assert Settings.stored(read.model_dump(mode="json")) == read
+    now = make_settings(**VALUES, **tuned)
+    assert now.first_difference(read) == (("tune_lr_share", 1.0, 0.2) if tuned else None)
 
 
 def test_what_cannot_be_tuned_is_refused_before_anything_is_trained(tmp_path):
@@ -206,4 +246,9 @@ def test_what_cannot_be_tuned_is_refused_before_anything_is_trained(tmp_path):
         tiny_search(tmp_path / "equal", tune_steps=STEPS, finalist_steps=STEPS)
     with pytest.raises(RecipeError, match="finalist_steps"):
         tiny_search(tmp_path / "below", finalist_steps=-1)
+    with pytest.raises(RecipeError, match=r"tune_lr_share is of candidates that are fine-tuned; got 0.5 and none"):
+        tiny_search(tmp_path / "untuned", tune_lr_share=0.5)
+    for share in (0, -1, 1.5, "much"):
+        with pytest.raises(RecipeError, match="tune_lr_share"):
+            tiny_search(tmp_path / "beyond", tune_steps=STEPS, tune_lr_share=share)
     assert list(tmp_path.iterdir()) == []

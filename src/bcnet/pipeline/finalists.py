@@ -53,7 +53,7 @@ def _scored_again(context: Context, judge: Judge, best: Sequence[Candidate]) -> 
     if not judge.longer:
         return rescore(best, judge.again, len(best), mapper=context.world.map)
     done = _read(context, _BEGUN, {c.widths: c for c in best}) if context.directory.has(_BEGUN) else []
-    known = {r.candidate.widths for r in done}
+    scored = {r.candidate.widths for r in done}
     with context.reporter.stage("finalists", len(best), "networks") as advance:
 
         def kept(rescored: Rescored) -> None:
@@ -62,7 +62,7 @@ def _scored_again(context: Context, judge: Judge, best: Sequence[Candidate]) -> 
             top = max(r.score for r in done)
             advance(len(done), f"best score {score_text(top, context.settings.metric)}")
 
-        waiting = [c for c in best if c.widths not in known]
+        waiting = [c for c in best if c.widths not in scored]
         rescore(waiting, judge.again, len(waiting), mapper=context.world.map, callback=kept)
     return tuple(sorted(done, key=lambda r: -r.score))
 

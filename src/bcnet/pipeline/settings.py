@@ -225,7 +225,7 @@ class Settings(BaseModel):
         mine, theirs = (_flat(s.identity()) for s in (self, other))
         for key in dict.fromkeys((*mine, *theirs)):
             if mine.get(key) != theirs.get(key):
-                return key, mine.get(key), theirs.get(key)
+                return key, self.flat().get(key), other.flat().get(key)
         return None
 
 
