@@ -141,16 +141,18 @@ def test_scores_after_fine_tuning(tmp_path: Path) -> None:
         writer = csv.writer(file)
         writer.writerow(("budget", "start", "method", "widths", "top1"))
         for number, widths in enumerate((*drawn, drawn[0])):
-            writer.writerow(("0.5", "scratch", "ours", " ".join(map(str, widths)), 60 + number))
+            start = "again" if number == 5 else "scratch"
+            writer.writerow(("0.5", start, "ours", " ".join(map(str, widths)), 60 + number))
         writer.writerow(("0.25", "scratch", "ours", "1 2", 10))
         writer.writerow(("0.5", "supernet", "ours", "1 2", 10))
         writer.writerow(("0.5", "scratch", "magnitude", "1 2", 10))
     assert tuned_scores.trained_networks(table, "0.5")[drawn[0]] == 62.5
     for _ in range(2):  # the second time everything is there
-        tuned_scores.main([run], steps="0,2,5", table=table, threads=1, out=out)
+        tuned_scores.main([run], steps="0,2,5", lr_shares="0.2,1", table=table, threads=1, out=out)
     with out.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [row["steps"] for row in rows] == ["5", "2", "0"]
+    assert [row["steps"] for row in rows] == ["5", "2", "0"] * 2
+    assert [row["lr_share"] for row in rows] == ["0.2"] * 3 + ["1"] * 3
     assert {row["networks"] for row in rows} == {"5"}
     assert float(rows[0]["tau_most_steps"]) == 1
     assert all(-1 <= float(row["tau_top1"]) <= 1 for row in rows)
