@@ -3,15 +3,18 @@
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from tiny_job import RECIPE, SMALL, Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search, traces
 
 from bcnet import DataSet, evolve
+from bcnet.cli.show import show_result
 from bcnet.distributed import World
 from bcnet.errors import RecipeError
 from bcnet.pipeline import tuning
 from bcnet.pipeline.plan import stages_ahead
 from bcnet.pipeline.progress import Reporter
 from bcnet.pipeline.run_directory import RunDirectory
+from bcnet.pipeline.score import fresh_score_text
 from bcnet.pipeline.settings import Settings, make_settings
 from bcnet.pipeline.stages import Context
 from bcnet.pipeline.start import starting_network
@@ -154,6 +157,18 @@ def test_the_best_after_longer_tuning_is_trained(finished, tmp_path):
     again = [judge_of(c, supernet).again.per_image((3, 5)) for c in (here, longer, context(tmp_path))]
     assert (again[0] == again[1]).all(), "the same network"
     assert again[0].mean() > again[2].mean()
+
+
+def test_the_last_words_say_what_the_second_score_follows_on(finished, shared):
+    def words(outcome):
+        console = Console(record=True, width=200)
+        show_result(console, outcome.result, str(outcome.run_dir))
+        return console.export_text()
+
+    assert f") after {TUNED['finalist_steps']} steps of fine-tuning; " in words(finished)
+    assert "of fine-tuning" not in words(shared)
+    earlier = {key: value for key, value in finished.result["search"].items() if key != "finalist_steps"}
+    assert fresh_score_text(earlier) + " after" in fresh_score_text(finished.result["search"]), "of an earlier version"
 
 
 def test_candidates_may_share_weights_and_the_best_be_tuned(shared, tmp_path):

@@ -87,6 +87,7 @@ def _search(settings: Settings, choice: Choice, found: SearchResult) -> dict[str
         "fresh_score": again.score,
         "fresh_interval": [again.low, again.high],
         "fresh_images": choice.fresh_images,
+        "finalist_steps": settings.finalist_steps,
         "evaluations": len(found.evaluations),
         "stopped": found.stopped,
         "effort": found.effort,

@@ -35,6 +35,7 @@ class _Search(BaseModel):
     fresh_score: FiniteFloat
     fresh_interval: tuple[float, float]
     fresh_images: NonNegativeInt
+    finalist_steps: NonNegativeInt = 0
     evaluations: Count
     stopped: NonNegativeInt
     effort: FiniteFloat

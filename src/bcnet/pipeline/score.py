@@ -30,4 +30,6 @@ def fresh_score_text(found: Mapping[str, Any]) -> str:
         return f"not asked again, being a score {alone}"
     metric: str = found["metric"]
     low, high = (score_text(end, metric, unit=False) for end in found["fresh_interval"])
-    return f"{score_text(found['fresh_score'], metric)} (95 % interval {low} to {high})"
+    steps = found.get("finalist_steps", 0)
+    longer = f" after {steps:,} steps of fine-tuning" if steps else ""
+    return f"{score_text(found['fresh_score'], metric)} (95 % interval {low} to {high}){longer}"

@@ -114,12 +114,11 @@ def _selection(evidence: Evidence) -> Markup:
     if not found["fresh_images"]:
         score = score_text(found["score"], evidence.metric)
         return paragraph(f"The chosen widths scored {score} in the search, {fresh_score_text(found)}.")
-    steps = evidence.settings.finalist_steps
-    longer = f" after {steps:,} steps of fine-tuning" if steps else ""
+    steps = found.get("finalist_steps", 0)
     among = f"second, of {len(found['rescored'])} networks, less so" if steps else "second was not"
     return paragraph(
         f"The chosen widths scored {score_text(found['score'], evidence.metric)} in the search, and "
-        f"{fresh_score_text(found)}{longer} on {found['fresh_images']:,} training images that took no part in it: the "
+        f"{fresh_score_text(found)} on {found['fresh_images']:,} training images that took no part in it: the "
         f"first figure was selected for being high, the {among}."
     )
 
