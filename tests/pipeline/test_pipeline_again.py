@@ -204,15 +204,34 @@ def test_a_damaged_stage_is_not_taken_over(trained, tmp_path):
         bcnet.evolve(source, budget=THIRD, run_dir=tmp_path / "new", **OBJECTS)
 
 
+def test_stages_of_tuned_runs_are_shared_as_far_as_they_tune_alike():
+    def shared(theirs, ours):
+        values = {"model": "m", "data": "d", "budget_macs": 0.5, "supernet": RECIPE, "final": RECIPE}
+        return {"evolution", "candidates"} & {
+            *shared_stages(make_settings(**values | theirs), make_settings(**values | ours))
+        }
+
+    tuned, longer, gentle = {"tune_steps": 2}, {"finalist_steps": 9}, {"tune_lr_share": 0.5}
+    assert shared(tuned | longer, tuned | longer) == {"evolution", "candidates"}
+    assert shared(tuned, tuned | longer) == {"candidates"}
+    assert shared(longer, longer | gentle) == {"candidates"}
+    assert not shared(tuned, tuned | gentle)
+    assert not shared(tuned | longer, tuned | longer | gentle)
+
+
 @pytest.mark.parametrize(
     ("changes", "shared"),
     [
-        ({}, "supernet prior evolution original Uniform"),
+        ({}, "supernet prior evolution candidates original Uniform"),
         ({"budget_macs": 0.3}, "supernet original"),
         ({"generations": 3}, "supernet prior original Uniform"),
         ({"search_seed": 3}, "supernet prior original Uniform"),
-        ({"final": RECIPE.changed({"lr": 0.1})}, "supernet prior evolution"),
-        ({"final_seed": 3}, "supernet prior evolution"),
+        ({"rescored": 4}, "supernet prior candidates original Uniform"),
+        ({"finalist_steps": 9}, "supernet prior candidates original Uniform"),
+        ({"finalist_steps": 9, "tune_lr_share": 0.5}, "supernet prior candidates original Uniform"),
+        ({"tune_steps": 3}, "supernet prior original Uniform"),
+        ({"final": RECIPE.changed({"lr": 0.1})}, "supernet prior evolution candidates"),
+        ({"final_seed": 3}, "supernet prior evolution candidates"),
         ({"strategy": "bilateral"}, "original Uniform"),
         ({"seed": 3}, ""),
         ({"model": "other"}, ""),

@@ -187,6 +187,28 @@ def test_a_tuned_search_takes_over_the_supernet_and_nothing_of_another_search(fi
     assert found.found.evaluations == finished.found.evaluations
 
 
+def test_other_finalists_need_no_other_search(shared, tmp_path):
+    class Counting(Recorder):
+        scored = 0
+
+        def evaluation(self, candidate, done):
+            self.scored += 1
+
+    def again(name, **options):
+        reporter = Counting()
+        objects = {"model": TinyNetwork, "data": tiny_data(), "reporter": reporter}
+        return evolve(shared.run_dir, run_dir=tmp_path / name, **objects, **options), reporter.scored
+
+    found, scored = again("tuned", finalist_steps=STEPS)
+    alone = tiny_search(tmp_path / "alone", finalist_steps=STEPS)
+    assert scored == 0
+    assert found.widths == alone.widths
+    rescored = [read_document(folder / "rescored.json")["rescored"] for folder in (found.run_dir, alone.run_dir)]
+    assert rescored[0] == rescored[1]
+    other, scored = again("other", tune_steps=STEPS)
+    assert scored == len(other.found.evaluations)
+
+
 def test_its_work_is_forecast(tmp_path):
     def work(steps):
         here = context(tmp_path, tune_steps=steps)

@@ -39,34 +39,37 @@ _SEARCH = frozenset(
         "search_seed",
     }
 )
+_FINALISTS = frozenset({"rescored", "finalist_steps"})
 _FINAL = frozenset({"final", "final_from", "final_seed", "widths"})
 
 _INDEPENDENT_OF: Mapping[str, frozenset[str]] = {
     "supernet": _BUDGET | _SEARCH | _FINAL | _BASELINE,
     "prior": _SEARCH | _FINAL | _BASELINE,
     "evolution": _FINAL,
+    "candidates": _FINAL | _FINALISTS,
     "original": _SUPERNET | _BUDGET | _SEARCH | _BASELINE | {"widths"},
     "Uniform": _SUPERNET | _SEARCH | _BASELINE | {"widths"},
 }
+_EVALUATIONS = "evaluations.sqlite"
+_FILES = {"candidates": (STAGE_FILES["evolution"], _EVALUATIONS)}  # what says that they are there, and taken over
 _TENSORS = {  # files of a stage with what they are marked with; the one that says it is finished comes last
     "supernet": {"records": "records", "counts": "counts", "supernet": "supernet"},
     "original": {"original_losses": "original losses", "original": "original"},
     "Uniform": {"uniform_losses": "Uniform losses", "uniform": "Uniform"},
 }
-_SECONDS = {"evolution": ("evolution", "rescore")}
+_SECONDS = {"evolution": ("evolution", "rescore"), "candidates": ("evolution",)}
 
 
 def shared_stages(theirs: Settings, ours: Settings) -> tuple[str, ...]:
-    """The stages that two runs of these settings have in common."""
+    """The stages that two runs of these settings have in common; "candidates" are those of the search alone."""
     a, b = theirs.identity(), ours.identity()
     differing = {key for key in a | b if a.get(key) != b.get(key)}
-    # Networks that start from the supernet are no longer independent of it.
-    bound = _SUPERNET if "supernet" in (theirs.final_from, ours.final_from) else frozenset()
-    return tuple(
-        stage
-        for stage, free in _INDEPENDENT_OF.items()
-        if differing <= (free - bound if stage in ("original", "Uniform") else free)
-    )
+    free = dict(_INDEPENDENT_OF)
+    if "supernet" in (theirs.final_from, ours.final_from):  # the final networks are no longer independent of it
+        free |= {stage: free[stage] - _SUPERNET for stage in ("original", "Uniform")}
+    if not (theirs.tune_steps or ours.tune_steps):  # only finalists are fine-tuned
+        free["candidates"] |= {"tune_lr_share"}
+    return tuple(stage for stage in free if differing <= free[stage])
 
 
 def others(runs: Sequence[str | Path], run_dir: Path) -> list[Path]:
@@ -97,8 +100,8 @@ def take_over(source: Path, context: Context) -> tuple[str, ...]:
     taken = []
     for stage in shared_stages(theirs.settings, context.settings):
         needed = _needed(stage, context.settings)
-        file = STAGE_FILES[stage]
-        if needed and theirs.file(file).exists() and not context.directory.file(file).exists():
+        there, here = _FILES.get(stage) or (STAGE_FILES[stage],) * 2
+        if needed and theirs.file(there).exists() and not context.directory.file(here).exists():
             _COPY[stage](stage, theirs, context)
             _copy_seconds(stage, theirs, context.directory)
             taken.append(stage)
@@ -137,14 +140,18 @@ def _copy_document(stage: str, theirs: RunDirectory, context: Context) -> None:
     context.directory.write(STAGE_FILES[stage], theirs.read(STAGE_FILES[stage]))
 
 
-def _copy_evaluations(stage: str, theirs: RunDirectory, context: Context) -> None:
-    name, space, ours = "evaluations.sqlite", context.subject.space, context.directory
+def _copy_candidates(stage: str, theirs: RunDirectory, context: Context) -> None:
+    name, space, ours = _EVALUATIONS, context.subject.space, context.directory
     with (
         EvaluationStore(theirs.file(name), space, theirs.settings.fingerprint()) as source,
         EvaluationStore(ours.file(name), space, ours.settings.fingerprint()) as target,
     ):
         for candidate in source.evaluations[len(target.evaluations) :]:
             target.add(candidate)
+
+
+def _copy_search(stage: str, theirs: RunDirectory, context: Context) -> None:
+    _copy_candidates(stage, theirs, context)
     _copy_document(stage, theirs, context)
 
 
@@ -157,7 +164,8 @@ def _copy_seconds(stage: str, theirs: RunDirectory, ours: RunDirectory) -> None:
 _COPY: Mapping[str, Callable[[str, RunDirectory, Context], None]] = {
     "supernet": _copy_tensors,
     "prior": _copy_document,
-    "evolution": _copy_evaluations,
+    "evolution": _copy_search,
+    "candidates": _copy_candidates,
     "original": _copy_tensors,
     "Uniform": _copy_tensors,
 }
