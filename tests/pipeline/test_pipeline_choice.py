@@ -63,7 +63,7 @@ def test_finalists_apart_are_the_best_of_all_that_are_near(space, data, distance
     def between(a: Candidate, b: Candidate) -> float:
         return float(np.mean(np.abs(np.array(a.widths) / space.full - np.array(b.widths) / space.full)))
 
-    kept = apart(candidates, space, distance)
+    kept = apart(candidates, len(candidates), space, distance)
     assert kept[0] == finalists(candidates, 1)[0]
     assert kept == finalists(kept, len(kept)), "best first"
     for i, candidate in enumerate(kept):
@@ -72,9 +72,12 @@ def test_finalists_apart_are_the_best_of_all_that_are_near(space, data, distance
         if candidate not in kept:
             near = [k for k in kept if between(candidate, k) < distance + 1e-12]
             assert any(k.score >= candidate.score for k in near), "left out for one that is as good"
+    for count in range(4):
+        assert apart(candidates, count, space, distance) == kept[:count]
 
 
 def test_a_candidate_that_was_stopped_early_keeps_none_out(space):
     stopped = Candidate((6, 6), 9.0, space.cost((6, 6)), (1,), 10.0)
     beside = Candidate((6, 5), 8.0, space.cost((6, 5)))
-    assert apart([stopped, beside], space, 0.5) == [beside]
+    assert apart([stopped, beside], 2, space, 0.5) == [beside]
+    assert apart([stopped], 2, space, 0.5) == []

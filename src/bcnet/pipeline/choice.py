@@ -41,15 +41,15 @@ def finalists(candidates: Sequence[Candidate], count: int) -> list[Candidate]:
     return sorted((c for c in candidates if c.complete), key=lambda c: (-c.score, -c.cost.macs))[:count]
 
 
-def apart(candidates: Sequence[Candidate], space: WidthSpace, distance: float) -> list[Candidate]:
-    """Those that differ from every better one by `distance`, the mean of the groups' differences in width ratio."""
-    full = np.array(space.full)
-    kept: list[Candidate] = []
-    for candidate in finalists(candidates, len(candidates)):
-        ratios = np.array([c.widths for c in (*kept, candidate)]) / full
-        if np.all(np.abs(ratios[:-1] - ratios[-1]).mean(axis=1) >= distance):
-            kept.append(candidate)
-    return kept
+def apart(candidates: Sequence[Candidate], count: int, space: WidthSpace, distance: float) -> list[Candidate]:
+    """The `count` best of which each differs from all better ones by `distance`: the groups' mean in width ratio."""
+    best = finalists(candidates, len(candidates))
+    ratios = np.array([c.widths for c in best]).reshape(len(best), len(space.full)) / space.full
+    kept: list[int] = []
+    for number, ratio in enumerate(ratios):
+        if len(kept) < count and np.all(np.abs(ratios[kept] - ratio).mean(axis=1) >= distance):
+            kept.append(number)
+    return [best[number] for number in kept]
 
 
 def choice(rescored: Sequence[Rescored], validation_images: int, fresh_images: int) -> Choice:

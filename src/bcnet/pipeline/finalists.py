@@ -43,8 +43,9 @@ def choose(context: Context, judge: Judge, found: SearchResult) -> Choice:
 def _finalists(context: Context, judge: Judge, inside: list[Candidate]) -> list[Candidate]:
     """The best; where they are fine-tuned for longer, those that are a choice of width apart in the mean."""
     settings = context.settings
-    among = apart(inside, context.subject.space, 1 / settings.num_choices) if judge.longer else inside
-    return finalists(among, settings.rescored)
+    if judge.longer:
+        return apart(inside, settings.rescored, context.subject.space, 1 / settings.num_choices)
+    return finalists(inside, settings.rescored)
 
 
 def _scored_again(context: Context, judge: Judge, best: Sequence[Candidate]) -> tuple[Rescored, ...]:
