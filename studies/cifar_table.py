@@ -14,8 +14,8 @@ rate; "tuned at the full rate" does as the latter at the whole of it. `--also` a
 apart: our supernet searched greedily as AutoSlim does, AutoSlim's by evolution, scores by the mean loss, which depend
 less on the images they are taken on (`score_noise.py`).
 
-One training says little: `--again` trains original, Uniform and the found networks of `AGAIN` from scratch a second
-time, by other seeds, as cells of their own.
+One training says little: `--again 1` trains original, Uniform and the found networks of `AGAIN` from scratch a second
+time, by other seeds, as cells of their own, `--again 2` a third time.
 
 A cell is one `bcnet` command in a directory of its own: stopped, it goes on where it was, finished, its row is in the
 CSV and it is never computed again. A cell that fails is reported with its log, and the others go on. Commands for
@@ -24,7 +24,7 @@ different seeds (`--first-seed`, `--seeds`) may run side by side.
     python studies/cifar_table.py [--quick] [--seeds 3] [--supernet-epochs 8] [--epochs 10] [--threads 1]
 
 writes `results/cifar_table.csv`, a row for each cell; `results/cifar_table_summary.csv` and a picture beside it have
-the mean and its standard error over the seeds.
+the mean and its standard error over the seeds, for networks trained several times also those of a seed's means.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ QUICK = Effort("resnet_digits", 8, 0.0, 1, 1, 4, 2, 1)
 class Run:
     """A `bcnet` run: a method at a budget for one seed, its networks trained from `start`: scratch or a supernet.
 
-    "again" is from scratch by another seed.
+    "again" is from scratch by another seed, "again 2" by a third one.
     """
 
     seed: int
@@ -136,15 +136,21 @@ class Run:
     @property
     def name(self) -> str:
         """Of its directory."""
-        tuned = "" if self.start == "scratch" else f"-{self.start}"
-        return f"seed{self.seed}-{self.method.replace(',', '').replace(' ', '-')}-{self.budget}{tuned}"
+        other = "" if self.start == "scratch" else f"-{self.start}"
+        return f"seed{self.seed}-{self.method.replace(',', '')}-{self.budget}{other}".replace(" ", "-")
 
     @property
     def origin(self) -> Run | None:
         """The run that this one trains networks of in another way; for other seeds any of this budget does."""
         if self.start == "scratch":
             return None
-        return Run(self.seed, self.budget, "uniform" if self.start == _AGAIN else self.method)
+        return Run(self.seed, self.budget, "uniform" if self.times_before else self.method)
+
+    @property
+    def times_before(self) -> int:
+        """How often such networks were trained from scratch before, by other seeds."""
+        word, _, number = self.start.partition(" ")
+        return int(number or 1) if word == _AGAIN else 0
 
     @property
     def donors(self) -> list[Run]:
@@ -152,8 +158,7 @@ class Run:
         methods = {
             "scratch": ("uniform", self.method, *_sharing(self.method), *METHODS),
             "supernet": (self.method,),
-            _AGAIN: ("uniform", *AGAIN),
-        }[self.start]
+        }.get(self.start, ("uniform", *AGAIN))
         budgets = (self.budget, *BUDGETS)
         others = [Run(self.seed, budget, method, self.start) for method in methods for budget in budgets]
         return [run for run in dict.fromkeys(others) if run != self]
@@ -172,7 +177,7 @@ class Table:
     out: Path
     threads: int
     device: str
-    again: bool = False
+    again: int = 0
 
     def cells(self) -> Iterator[Cell]:
         """In the order in which they are of most use: from scratch, seed by seed, what others share first."""
@@ -187,16 +192,16 @@ class Table:
                 if method == "ours":
                     yield self._cell("original", "1", tuned[0], "original")
                     yield from (self._cell("uniform", run.budget, run, "uniform") for run in tuned)
-        if self.again:
-            yield from self._trained_again()
+        for times in range(1, self.again + 1):
+            yield from self._trained_again(_AGAIN if times == 1 else f"{_AGAIN} {times}")
 
-    def _trained_again(self) -> Iterator[Cell]:
+    def _trained_again(self, start: str) -> Iterator[Cell]:
         for budget in self.budgets:
             for seed in self.seeds:
-                first = Run(seed, budget, "uniform", _AGAIN)
+                first = Run(seed, budget, "uniform", start)
                 yield self._cell("original", "1", first, "original")
                 for method in ("uniform", *(m for m in self.methods if m in AGAIN)):
-                    yield self._cell(method, budget, Run(seed, budget, method, _AGAIN))
+                    yield self._cell(method, budget, Run(seed, budget, method, start))
 
     def _cell(self, method: str, budget: str, run: Run, network: str = "searched") -> Cell:
         key = {
@@ -259,7 +264,7 @@ class Table:
             RuntimeError: it trains widths a second time that the table does not have.
         """
         if run.origin is not None:
-            other = self._another_seed(run) if run.start == _AGAIN else ["--final-from", run.start]
+            other = self._another_seed(run) if run.times_before else ["--final-from", run.start]
             return ["retrain", str(self.folder(run.origin)), *other, "--out", str(self.folder(run)), *self._from(run)]
         effort = self.effort
         longer = VARIANTS[run.method].longer if run.method in VARIANTS else 1
@@ -275,7 +280,7 @@ class Table:
         ]
 
     def _another_seed(self, run: Run) -> list[str]:
-        seed = ["--seed", str(run.seed + _OTHER_SEED)]
+        seed = ["--seed", str(run.seed + _OTHER_SEED * run.times_before)]
         if run.method == "uniform":
             return seed
         first = self._cell(run.method, run.budget, Run(run.seed, run.budget, run.method)).text_key
@@ -320,7 +325,7 @@ def main(
     first_seed: Annotated[int, typer.Option(help="They count from here.")] = 0,
     skip: Annotated[list[str] | None, typer.Option(help="A method to leave out; repeatable.")] = None,
     also: Annotated[list[str] | None, typer.Option(help=f"Of {'; '.join(OTHERS)}: one to add; repeatable.")] = None,
-    again: Annotated[bool, typer.Option("--again", help=f"Train those of {'; '.join(AGAIN)} twice.")] = False,
+    again: Annotated[int, typer.Option(help=f"How often to train those of {'; '.join(AGAIN)} again.", min=0)] = 0,
     supernet_epochs: Annotated[int, typer.Option(help="Of our supernet.")] = Effort.supernet_epochs,
     epochs: Annotated[int, typer.Option(help="Of every final network.")] = Effort.epochs,
     data: Annotated[str, typer.Option(help="As `bcnet search --data` takes it.")] = DATA,

@@ -72,7 +72,7 @@ def test_coverage(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_comparison_on_cifar(tmp_path: Path) -> None:
     small = {"seeds": 1, "supernet_epochs": 1, "epochs": 1}
-    options = {**small, "data": "digits", "threads": 1, "device": "cpu", "again": True}
+    options = {**small, "data": "digits", "threads": 1, "device": "cpu", "again": 2}
     for _ in range(2):  # the second time everything is there
         cifar_table.main(quick=True, runs=tmp_path / "runs", out=tmp_path / "table.csv", **options)
     table = (tmp_path / "quick_table.csv").read_text()
@@ -86,10 +86,17 @@ def test_the_comparison_on_cifar(tmp_path: Path) -> None:
     ours = ("ours", "ours, tuned scores")
     scratch, tuned = ("original", "uniform", *ours), ("ours", "original", "uniform", "ours, tuned scores")
     again = ("original", "uniform", "ours, tuned scores")
-    starts = {"scratch": scratch, "supernet": tuned, "again": again}
+    starts = {"scratch": scratch, "supernet": tuned, "again": again, "again 2": again}
     assert cells == [(method, start) for start, methods in starts.items() for method in methods]
-    summary = (tmp_path / "quick_table_summary.csv").read_text().splitlines()
-    assert len(summary) == 1 + len(cells)
+    with (tmp_path / "quick_table_summary.csv").open(newline="") as file:
+        summary = {(row["method"], row["start"]): float(row["top1_mean"]) for row in csv.DictReader(file)}
+    pooled = {(method, "scratch, all trainings") for method in again}
+    assert summary.keys() == {*cells} | pooled
+    for method, start in pooled:
+        trainings = [float(row["top1"]) for row in rows if row["method"] == method and row["start"] != "supernet"]
+        assert len(trainings) == 3
+        assert len(set(trainings)) > 1, "by other seeds"
+        assert summary[method, start] == pytest.approx(sum(trainings) / 3, abs=1e-3)
     assert (tmp_path / "quick_table_summary.svg").stat().st_size > 1000
 
 
