@@ -61,20 +61,26 @@ def main(
     """Score with every share and number of steps, and add the rows that are not there."""
     torch.set_num_threads(threads)
     numbers = sorted({int(part) for part in steps.split(",")}, reverse=True)
+    shares = sorted({float(part) for part in lr_shares.split(",")})
     for run in runs:
-        for lr_share in sorted({float(part) for part in lr_shares.split(",")}):
-            keys = [{"run": run.name, "lr_share": f"{lr_share:g}", "steps": str(number)} for number in numbers]
-            if not all(finished(out, key) for key in keys):
-                _score(Scorer.of(run), lr_share, keys, table, out)
+        rows_of_shares = [
+            [{"run": run.name, "lr_share": f"{share:g}", "steps": str(number)} for number in numbers]
+            for share in shares
+        ]
+        missing = [keys for keys in rows_of_shares if not all(finished(out, key) for key in keys)]
+        if missing:
+            scorer = Scorer.of(run)
+            trained = trained_networks(table, str(scorer.settings.budget_macs))
+            for keys in missing:
+                _score(scorer, trained, keys, out)
 
 
-def _score(scorer: Scorer, lr_share: float, keys: list[dict[str, str]], table: Path, out: Path) -> None:
-    """The rows of `keys`, most steps first, as far as they are not there."""
-    trained = trained_networks(table, str(scorer.settings.budget_macs))
+def _score(scorer: Scorer, trained: dict[Widths, float], keys: list[dict[str, str]], out: Path) -> None:
+    """The rows of `keys`, which share a learning rate, most steps first, as far as they are not there."""
     most: list[float] = []
     for key in keys:
         start = time.perf_counter()
-        found = scores(scorer, list(trained), int(key["steps"]), lr_share)
+        found = scores(scorer, list(trained), int(key["steps"]), float(key["lr_share"]))
         seconds = (time.perf_counter() - start) / len(found)
         most = most or found
         figures = {

@@ -27,6 +27,7 @@ from bcnet.space import Budget, Widths
 from bcnet.train import CHECKPOINT_SECONDS, Recipe
 
 _DIGEST = re.compile(r" [0-9a-f]{12}$")  # ends the description of a data set that was passed in
+_HOW_FOUND = ("baseline", "tune_steps", "finalist_steps", "tune_lr_share")  # settings that given widths make no use of
 
 
 def evolve(
@@ -265,6 +266,6 @@ def _with_widths(request: Settings, source: Source, widths: WidthsLike) -> Setti
     """The settings for given widths; their own cost is the budget that the Uniform network keeps to."""
     space = trace(source.model, source.example(), request)
     found: Widths = resolve_widths(widths, space, source.model, request.model)
-    how_found = {"baseline": None, "tune_steps": 0, "finalist_steps": 0, "tune_lr_share": 1.0}  # of no given widths
+    how_found = {name: Settings.model_fields[name].default for name in _HOW_FOUND}
     limit = {"budget_macs": space.cost(found).macs, "budget_params": None}
     return _changed(request, {"widths": found, **limit, **how_found})

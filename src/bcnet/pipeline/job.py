@@ -234,7 +234,7 @@ def _check_start(source: Source, settings: Settings) -> None:
             f"{tuned[0]} fine-tunes candidates from the supernet's weights before they are scored, of which {what} "
             f"makes no use; got {getattr(settings, tuned[0])}: leave it out"
         )
-    if settings.tune_lr_share < 1 and not settings.tunes:
+    if settings.tune_lr_share < 1 and not tuned:
         raise RecipeError(
             f"tune_lr_share is of candidates that are fine-tuned; got {settings.tune_lr_share:g} and none that are: "
             "give tune_steps or finalist_steps as well, or leave it out"
