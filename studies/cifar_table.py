@@ -10,9 +10,10 @@ times the epochs for as many paths. "Ours, 4x epochs" gets as many epochs, as in
 alike. "Ours, tuned scores" fine-tunes every candidate for a quarter of an epoch before its score (`--tune-steps`),
 which is the mean loss, and slims greedily before it evolves; with "tuned finalists" the ten best then get two epochs
 (`--finalist-steps`), and the best of them is trained. Both fine-tune gently, at a fifth of the supernet's learning
-rate; "tuned at the full rate" does as the latter at the whole of it. `--also` adds what tells supernet and search
-apart: our supernet searched greedily as AutoSlim does, AutoSlim's by evolution, scores by the mean loss, which depend
-less on the images they are taken on (`score_noise.py`).
+rate; "tuned at the full rate" does as the latter at the whole of it, and "ours, 4x epochs, tuned" the same on the
+supernet of as many epochs as AutoSlim's. `--also` adds what tells supernet and search apart: our supernet searched
+greedily as AutoSlim does, AutoSlim's by evolution, scores by the mean loss, which depend less on the images they are
+taken on (`score_noise.py`).
 
 One training says little: `--again 1` trains original, Uniform and the found networks of `AGAIN` from scratch a second
 time, by other seeds, as cells of their own, `--again 2` a third time.
@@ -78,14 +79,18 @@ VARIANTS = {
     "ours, 2.4x epochs, greedy": Variant(2.36, ("--searcher", "greedy")),
     "ours, 4x epochs": Variant(4.0),
     "ours, 4x epochs, by loss": Variant(4.0, _BY_LOSS),
+    "ours, 4x epochs, tuned": Variant(4.0, (*_TUNED, *_FINALISTS), population=20),
     "autoslim": Variant(4.0, strategy="unilateral"),
     "autoslim by evolution": Variant(4.0, strategy="unilateral"),
 }
 METHODS = (
     *("uniform", "ours", "ours, tuned scores", "ours, tuned finalists", "ours, tuned at the full rate"),
-    *("ours without prior", "random", "autoslim", "magnitude", "ours, 4x epochs", "fastnas"),
+    *("ours without prior", "random", "autoslim", "magnitude", "ours, 4x epochs", "ours, 4x epochs, tuned", "fastnas"),
 )
-AGAIN = ("autoslim", "ours, tuned scores", "ours, tuned finalists", "ours, tuned at the full rate")
+AGAIN = (
+    *("autoslim", "ours, tuned scores", "ours, tuned finalists", "ours, tuned at the full rate"),
+    "ours, 4x epochs, tuned",
+)
 _AGAIN, _OTHER_SEED = "again", 100
 OTHERS = (
     *("ours, 2.4x epochs", "ours, 2.4x epochs, by loss", "ours, 2.4x epochs, greedy", "ours, 4x epochs, by loss"),
