@@ -59,13 +59,26 @@ def _scored(evidence: Evidence) -> str:
 
 def candidates_chart(evidence: Evidence) -> Chart:
     """Every candidate, the front, the budget, what was trained and what is shown."""
+    rows = _rows(evidence)
+    limit = [evidence.budget.macs] if evidence.budget is not None and evidence.budget.macs is not None else []
+    x = {"field": "macs", **macs_axis([*(c.cost.macs for c in evidence.evaluations), *limit])}
+    y = {"field": "score", **score_axis(evidence.metric, [c.score for c in evidence.evaluations])}
+    reference = evidence.space.reference.macs  # type: ignore[union-attr]
+    picked = [row for row in rows if row["trained"]] or rows[:1]
+    marks = [_front_line(), _trained_ring(), _picked_diamond(picked), _dots(reference)]  # dots on top, for the pointer
+    place = {"x": x, "y": y}
+    layers = [*budget_layers(evidence, x), *({**m, "encoding": place | m.get("encoding", {})} for m in marks)]
+    return spec("Score against multiply-adds", height=380, data={"name": "candidates", "values": rows}, layer=layers)
+
+
+def _rows(evidence: Evidence) -> list[dict[str, Any]]:
+    """What the chart knows of each candidate, in the order of the search."""
     on_front = {c.widths for c in evidence.front}
-    population = evidence.settings.population
     trained = evidence.networks.get("searched")
-    rows = [
+    return [
         {
             "number": number,
-            "generation": number // population + 1,
+            "generation": number // evidence.settings.population + 1,
             "macs": c.cost.macs,
             "params": c.cost.params,
             "score": c.score,
@@ -77,49 +90,41 @@ def candidates_chart(evidence: Evidence) -> Chart:
         }
         for number, c in enumerate(evidence.evaluations)
     ]
-    limit = [evidence.budget.macs] if evidence.budget is not None and evidence.budget.macs is not None else []
-    x = {"field": "macs", **macs_axis([*(c.cost.macs for c in evidence.evaluations), *limit])}
-    y = {"field": "score", **score_axis(evidence.metric, [c.score for c in evidence.evaluations])}
-    reference = evidence.space.reference.macs  # type: ignore[union-attr]
-    place = {"x": x, "y": y}
-    dots = {
-        "name": "dots",  # on top, so that the pointer meets them
+
+
+def _dots(reference_macs: int) -> dict[str, Any]:
+    return {
+        "name": "dots",
         "transform": [
             {"calculate": "join(datum.widths, ', ')", "as": "list"},
-            {"calculate": f"datum.macs / {reference}", "as": "ratio"},
+            {"calculate": f"datum.macs / {reference_macs}", "as": "ratio"},
         ],
         "mark": {"type": "circle", "size": 34, "cursor": "pointer"},
-        "encoding": place
-        | {
+        "encoding": {
             "opacity": {"condition": {"test": "datum.stopped", "value": 0.2}, "value": 0.5},
             "color": {"condition": {"test": "datum.front", "value": colour(SEARCHED)}, "value": colour("dot")},
             "tooltip": _candidate_tooltip(),
         },
     }
-    line = {
+
+
+def _front_line() -> dict[str, Any]:
+    return {
         "transform": [{"filter": "datum.front"}],
         "mark": {"type": "line", "strokeWidth": 2, "color": colour(SEARCHED), "interpolate": "step-after"},
-        "encoding": place,
     }
-    ring = {
+
+
+def _trained_ring() -> dict[str, Any]:
+    return {
         "transform": [{"filter": "datum.trained"}],
         "mark": {"type": "point", "size": 190, "strokeWidth": 2.5, "color": colour(SEARCHED), "filled": False},
-        "encoding": place,
     }
-    diamond = {
-        "data": {"name": "picked", "values": [row for row in rows if row["trained"]] or rows[:1]},
-        "mark": {
-            "type": "point",
-            "shape": "diamond",
-            "size": 130,
-            "filled": True,
-            "fill": colour(PICKED),
-            "opacity": 1,
-        },
-        "encoding": place,
-    }
-    layers = [*budget_layers(evidence, x), line, ring, diamond, dots]
-    return spec("Score against multiply-adds", height=380, data={"name": "candidates", "values": rows}, layer=layers)
+
+
+def _picked_diamond(picked: list[dict[str, Any]]) -> dict[str, Any]:
+    mark = {"type": "point", "shape": "diamond", "size": 130, "filled": True, "fill": colour(PICKED), "opacity": 1}
+    return {"data": {"name": "picked", "values": picked}, "mark": mark}
 
 
 def _said(candidate: Candidate, metric: str) -> str:
