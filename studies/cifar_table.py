@@ -34,7 +34,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -341,9 +341,8 @@ def main(
 ) -> None:
     """Compute all cells that are not finished, and sum up."""
     effort, budgets = Effort(supernet_epochs=supernet_epochs, epochs=epochs), BUDGETS
-    unknown = sorted(set(also or ()) - set(OTHERS))
-    if unknown:
-        raise typer.BadParameter(f"--also is one of {'; '.join(OTHERS)}; got {unknown[0]!r}")
+    _check("--also", also or (), OTHERS)
+    _check("--skip", skip or (), METHODS)
     chosen = [m for m in (*METHODS, *(also or ())) if m not in (skip or ())]
     methods = tuple(m for m in chosen if find_spec(NEEDS.get(m, "bcnet")) is not None)
     if quick:
@@ -357,6 +356,12 @@ def main(
             summarise(out, str(effort))
     if failed:
         raise SystemExit(f"{len(failed)} cells failed; run again to try them again")
+
+
+def _check(option: str, given: Iterable[str], known: tuple[str, ...]) -> None:
+    unknown = sorted(set(given) - set(known))
+    if unknown:
+        raise typer.BadParameter(f"{option} is one of {'; '.join(known)}; got {unknown[0]!r}")
 
 
 if __name__ == "__main__":

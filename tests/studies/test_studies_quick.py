@@ -16,6 +16,7 @@ import score_noise
 import short_training
 import torch
 import tuned_scores
+import typer
 
 import bcnet
 from bcnet.space import Side
@@ -177,6 +178,13 @@ def test_a_cell_that_fails_does_not_stop_the_others(
     assert "FAILED: seed0-uniform-0.5 ended with exit code 2" in shown
     assert "FAILED: seed0-uniform-0.25 ended with exit code 2" in shown
     assert "nowhere" in shown
+
+
+@pytest.mark.parametrize("option", ["also", "skip"])
+def test_an_unknown_method_is_refused_before_any_cell(option: str, tmp_path: Path) -> None:
+    with pytest.raises(typer.BadParameter, match=f"^--{option} is one of .*; got 'autoslimm'$"):
+        cifar_table.main(runs=tmp_path / "runs", out=tmp_path / "table.csv", **{option: ["autoslimm"]})
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_demo() -> None:
