@@ -87,15 +87,9 @@ METHODS = (
     *("uniform", "ours", "ours, tuned scores", "ours, tuned finalists", "ours, tuned at the full rate"),
     *("ours without prior", "random", "autoslim", "magnitude", "ours, 4x epochs", "ours, 4x epochs, tuned", "fastnas"),
 )
-AGAIN = (
-    *("autoslim", "ours, tuned scores", "ours, tuned finalists", "ours, tuned at the full rate"),
-    "ours, 4x epochs, tuned",
-)
+AGAIN = ("autoslim", *(method for method, variant in VARIANTS.items() if "--tune-steps" in variant.options))
 _AGAIN, _OTHER_SEED = "again", 100
-OTHERS = (
-    *("ours, 2.4x epochs", "ours, 2.4x epochs, by loss", "ours, 2.4x epochs, greedy", "ours, 4x epochs, by loss"),
-    "autoslim by evolution",
-)
+OTHERS = tuple(method for method in VARIANTS if method not in METHODS)
 
 
 @dataclass(frozen=True)
