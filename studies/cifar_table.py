@@ -34,7 +34,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,6 +42,7 @@ from typing import Annotated
 
 import typer
 from cells import Cell, run_cells
+from choices import check_known
 from cifar_table_summary import summarise
 from provenance import ROOT, rows_of
 
@@ -335,8 +336,8 @@ def main(
 ) -> None:
     """Compute all cells that are not finished, and sum up."""
     effort, budgets = Effort(supernet_epochs=supernet_epochs, epochs=epochs), BUDGETS
-    _check("--also", also or (), OTHERS)
-    _check("--skip", skip or (), METHODS)
+    check_known("--also", also or (), OTHERS)
+    check_known("--skip", skip or (), METHODS)
     chosen = [m for m in (*METHODS, *(also or ())) if m not in (skip or ())]
     methods = tuple(m for m in chosen if find_spec(NEEDS.get(m, "bcnet")) is not None)
     if quick:
@@ -350,12 +351,6 @@ def main(
             summarise(out, str(effort))
     if failed:
         raise SystemExit(f"{len(failed)} cells failed; run again to try them again")
-
-
-def _check(option: str, given: Iterable[str], known: tuple[str, ...]) -> None:
-    unknown = sorted(set(given) - set(known))
-    if unknown:
-        raise typer.BadParameter(f"{option} is one of {'; '.join(known)}; got {unknown[0]!r}")
 
 
 if __name__ == "__main__":

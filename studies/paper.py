@@ -20,6 +20,7 @@ from typing import Annotated
 
 import typer
 from cells import Cell, matching, run_cells
+from choices import check_known
 from paper_networks import SCALES
 from paper_studies import STUDIES, cells_of
 from provenance import ROOT, finished, rows
@@ -49,8 +50,8 @@ def main(
     """Run a table or figure of the paper."""
     if not study:
         return _show_studies()
-    _check("study", study, STUDIES)
-    _check("scale", scale, SCALES)
+    check_known("a study", [study], STUDIES)
+    check_known("a scale", [scale], SCALES)
     chosen = SCALES["quick" if quick else scale]
     if chosen.stand_in is None:
         let_torchvision_import()
@@ -77,12 +78,6 @@ def _pair(text: str) -> tuple[str, str]:
     if not equals:
         raise typer.BadParameter(f"--only is COLUMN=VALUE; got {text!r}: --list shows the columns")
     return column, value
-
-
-def _check(what: str, name: str, known: object) -> None:
-    assert hasattr(known, "__iter__")
-    if name not in known:
-        raise typer.BadParameter(f"a {what} is one of {', '.join(known)}; got {name!r}")
 
 
 def _show_studies() -> None:
