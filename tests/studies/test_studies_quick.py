@@ -16,6 +16,7 @@ import score_noise
 import short_training
 import torch
 import tuned_scores
+import tuning_noise
 import typer
 
 import bcnet
@@ -164,6 +165,35 @@ def test_scores_after_fine_tuning(tmp_path: Path) -> None:
     assert {row["networks"] for row in rows} == {"5"}
     assert float(rows[0]["tau_most_steps"]) == 1
     assert all(-1 <= float(row["tau_top1"]) <= 1 for row in rows)
+
+
+def test_the_noise_of_scores_after_fine_tuning(tmp_path: Path) -> None:
+    run, out = tmp_path / "run", tmp_path / "noise.csv"
+    options = {"generations": 2, "population": 3, "tune_steps": 2, "score": "loss", "supernet_epochs": 1, "threads": 1}
+    recipe = bcnet.Recipe(lr=0.05, batch_size=128, epochs=1, precision="fp32")
+    bcnet.search("resnet_digits", "digits", budget=bcnet.Budget(macs=0.5), recipe=recipe, run_dir=run, **options)
+    for _ in range(2):  # the second time everything is there
+        tuning_noise.main([run], steps="2,5", orders=2, threads=1, out=out)
+    with out.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["networks"].split()[0], row["steps"]) for row in rows] == [
+        (kind, steps) for kind in ("finalists", "random") for steps in ("5", "2")
+    ]
+    assert all(float(row["noise"]) > 0 and -1 <= float(row["agreement"]) <= 1 for row in rows)
+    assert [float(row["tau_most_steps"]) for row in rows[::2]] == [1, 1]
+    assert {int(row["count"]) for row in rows} == {len(tuning_noise.finalists(run))}
+
+
+def test_what_order_and_network_explain_of_a_score_is_no_noise() -> None:
+    rng = np.random.default_rng(0)
+    networks, orders = 3 * rng.standard_normal((400, 1)), 5 * rng.standard_normal((1, 6))
+    assert tuning_noise.noise(networks + orders) == pytest.approx(0, abs=1e-9)
+    assert tuning_noise.agreement(networks + orders) == pytest.approx(1)
+    assert tuning_noise.signal(networks + orders) == pytest.approx(3, rel=0.1)
+    noisy = networks + orders + 2 * rng.standard_normal((400, 6))
+    assert tuning_noise.noise(noisy) == pytest.approx(2, rel=0.1)
+    assert tuning_noise.signal(noisy) == pytest.approx(3, rel=0.1)
+    assert tuning_noise.signal(rng.standard_normal((400, 6))) < 0.2
 
 
 def test_a_cell_that_fails_does_not_stop_the_others(
