@@ -11,9 +11,10 @@ alike. "Ours, tuned scores" fine-tunes every candidate for a quarter of an epoch
 which is the mean loss, and slims greedily before it evolves; with "tuned finalists" the ten best then get two epochs
 (`--finalist-steps`), and the best of them is trained. Both fine-tune gently, at a fifth of the supernet's learning
 rate; "tuned at the full rate" does as the latter at the whole of it, and "ours, 4x epochs, tuned" the same on the
-supernet of as many epochs as AutoSlim's. `--also` adds what tells supernet and search apart: our supernet searched
-greedily as AutoSlim does, AutoSlim's by evolution, scores by the mean loss, which depend less on the images they are
-taken on (`score_noise.py`).
+supernet of as many epochs as AutoSlim's. "Tuned for an epoch" takes four times as many steps for every candidate, whose
+scores depend less on the order of the images (`tuning_noise.py`). `--also` adds what tells supernet and search apart:
+our supernet searched greedily as AutoSlim does, AutoSlim's by evolution, scores by the mean loss, which depend less on
+the images they are taken on (`score_noise.py`).
 
 One training says little: `--again 1` trains original, Uniform and the found networks of `AGAIN` from scratch a second
 time, by other seeds, as cells of their own, `--again 2` a third time.
@@ -67,7 +68,8 @@ class Variant:
 
 
 _BY_LOSS = ("--score", "loss")
-_TUNED = (*_BY_LOSS, "--tune-steps", "80", "--searcher", "greedy-evolution")  # a quarter of an epoch
+_SLIMMED = (*_BY_LOSS, "--searcher", "greedy-evolution")
+_TUNED, _FOR_AN_EPOCH = (*_SLIMMED, "--tune-steps", "80"), (*_SLIMMED, "--tune-steps", "320")
 _FINALISTS, _GENTLY = ("--finalist-steps", "640"), ("--tune-lr-share", "0.2")
 VARIANTS = {
     "ours": Variant(),
@@ -81,12 +83,14 @@ VARIANTS = {
     "ours, 4x epochs": Variant(4.0),
     "ours, 4x epochs, by loss": Variant(4.0, _BY_LOSS),
     "ours, 4x epochs, tuned": Variant(4.0, (*_TUNED, *_FINALISTS), population=20),
+    "ours, 4x epochs, tuned for an epoch": Variant(4.0, (*_FOR_AN_EPOCH, *_FINALISTS), population=20),
     "autoslim": Variant(4.0, strategy="unilateral"),
     "autoslim by evolution": Variant(4.0, strategy="unilateral"),
 }
 METHODS = (
     *("uniform", "ours", "ours, tuned scores", "ours, tuned finalists", "ours, tuned at the full rate"),
-    *("ours without prior", "random", "autoslim", "magnitude", "ours, 4x epochs", "ours, 4x epochs, tuned", "fastnas"),
+    *("ours without prior", "random", "autoslim", "magnitude", "ours, 4x epochs", "ours, 4x epochs, tuned"),
+    *("ours, 4x epochs, tuned for an epoch", "fastnas"),
 )
 AGAIN = ("autoslim", *(method for method, variant in VARIANTS.items() if "--tune-steps" in variant.options))
 _AGAIN, _OTHER_SEED = "again", 100

@@ -14,7 +14,7 @@ ORDER = (
     *("original", "uniform", "random", "autoslim", "autoslim by evolution", "magnitude", "fastnas"),
     *("ours without prior", "ours", "ours, 2.4x epochs", "ours, 2.4x epochs, by loss", "ours, 2.4x epochs, greedy"),
     *("ours, 4x epochs", "ours, 4x epochs, by loss", "ours, tuned scores", "ours, tuned finalists"),
-    *("ours, tuned at the full rate", "ours, 4x epochs, tuned"),
+    *("ours, tuned at the full rate", "ours, 4x epochs, tuned", "ours, 4x epochs, tuned for an epoch"),
 )
 ALL = "scratch, all trainings"
 _COLOURS = {"1": "tab:grey", "0.5": "tab:blue", "0.25": "tab:orange"}
