@@ -36,8 +36,17 @@ OUT = ROOT / "results" / "tuning_noise.csv"
 
 
 def finalists(run: Path) -> list[Widths]:
-    """The widths that a run scored a second time."""
-    rescored = json.loads((run / "result.json").read_text())["search"]["rescored"]
+    """The widths that a run scored a second time.
+
+    Raises:
+        typer.BadParameter: there are not two, so nothing to tell noise from.
+    """
+    file = run / "result.json"
+    search = json.loads(file.read_text())["search"] if file.exists() else None
+    rescored = search["rescored"] if search else ()
+    if len(rescored) < 2:
+        rule = "noise is measured on two or more; give the --out of a `bcnet search` that is at its end"
+        raise typer.BadParameter(f"{run} has {len(rescored)} finalists, and {rule}")
     return [tuple(candidate["widths"]) for candidate in rescored]
 
 
@@ -82,7 +91,7 @@ def main(
             key = {"run": run.name, "networks": kind, "orders": str(orders)}
             keys = [{**key, "steps": str(number)} for number in numbers]
             if not all(finished(out, key) for key in keys):
-                scorer, best = Scorer.of(run), finalists(run)
+                best, scorer = finalists(run), Scorer.of(run)
                 _score(scorer, best if kind == "finalists" else scorer.candidates(len(best)), keys, out)
 
 

@@ -196,6 +196,12 @@ def test_what_order_and_network_explain_of_a_score_is_no_noise() -> None:
     assert tuning_noise.signal(rng.standard_normal((400, 6))) < 0.2
 
 
+def test_noise_is_not_measured_where_nothing_was_searched(tmp_path: Path) -> None:
+    with pytest.raises(typer.BadParameter, match="has 0 finalists"):
+        tuning_noise.main([tmp_path], out=tmp_path / "noise.csv")
+    assert not (tmp_path / "noise.csv").exists()
+
+
 def test_a_cell_that_fails_does_not_stop_the_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
