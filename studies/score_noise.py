@@ -34,6 +34,7 @@ from bcnet.pipeline.searching import supernet_evaluator
 from bcnet.pipeline.settings import Settings
 from bcnet.pipeline.stages import Context
 from bcnet.pipeline.subject import Subject, open_source, prepare
+from bcnet.pipeline.tuning import judge_of
 from bcnet.searchers import Metric, Problem, Random
 from bcnet.space import Widths
 from bcnet.supernet import Supernet
@@ -75,6 +76,12 @@ class Scorer:
         context = self.context(score=metric)
         judges = [supernet_evaluator(context, self.supernet, [batch]) for batch in self.batches]
         return np.array([[judge(widths) for judge in judges] for widths in candidates])
+
+    def tuned_scores(self, candidates: list[Widths], steps: int, **changes: object) -> list[float]:
+        """Negative losses on the images that score candidates, after `steps` of fine-tuning each, by other settings."""
+        context = self.context(tune_steps=steps, finalist_steps=0, score="loss", **changes)
+        judge = judge_of(context, self.supernet)
+        return [judge.score(widths) for widths in candidates]
 
     def context(self, **changes: object) -> Context:
         """What scores are made in: the run, with other settings."""

@@ -27,7 +27,6 @@ from provenance import ROOT, append_row, finished, provenance, rows
 from scipy.stats import kendalltau
 from score_noise import Scorer
 
-from bcnet.pipeline.tuning import judge_of
 from bcnet.space import Widths
 
 OUT, TABLE = ROOT / "results" / "tuned_scores.csv", ROOT / "results" / "cifar_table.csv"
@@ -41,13 +40,6 @@ def trained_networks(table: Path, budget: str) -> dict[Widths, float]:
         if row["budget"] == budget and row["start"] in ("scratch", "again") and row["method"] != "magnitude":
             found.setdefault(tuple(map(int, row["widths"].split())), []).append(float(row["top1"]))
     return {widths: mean(top1) for widths, top1 in found.items()}
-
-
-def scores(scorer: Scorer, candidates: list[Widths], steps: int, lr_share: float) -> list[float]:
-    """Negative losses on the images that score candidates."""
-    context = scorer.context(tune_steps=steps, finalist_steps=0, tune_lr_share=lr_share, score="loss")
-    judge = judge_of(context, scorer.supernet)
-    return [judge.score(widths) for widths in candidates]
 
 
 def main(
@@ -80,7 +72,7 @@ def _score(scorer: Scorer, trained: dict[Widths, float], keys: list[dict[str, st
     most: list[float] = []
     for key in keys:
         start = time.perf_counter()
-        found = scores(scorer, list(trained), int(key["steps"]), float(key["lr_share"]))
+        found = scorer.tuned_scores(list(trained), int(key["steps"]), tune_lr_share=float(key["lr_share"]))
         seconds = (time.perf_counter() - start) / len(found)
         most = most or found
         figures = {

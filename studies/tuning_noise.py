@@ -29,10 +29,10 @@ from ranking_statistics import Array
 from scipy.stats import kendalltau
 from score_noise import Scorer
 
-from bcnet.pipeline.tuning import judge_of
 from bcnet.space import Widths
 
 OUT = ROOT / "results" / "tuning_noise.csv"
+FINALISTS, RANDOM = "finalists", "random near the budget"
 
 
 def finalists(run: Path) -> list[Widths]:
@@ -52,9 +52,7 @@ def finalists(run: Path) -> list[Widths]:
 
 def tuned(scorer: Scorer, candidates: list[Widths], steps: int, orders: int) -> Array:
     """Negative losses after `steps` of fine-tuning, shape `(candidates, orders)`."""
-    contexts = [scorer.context(tune_steps=steps, finalist_steps=0, score="loss", seed=order) for order in range(orders)]
-    judges = [judge_of(context, scorer.supernet) for context in contexts]
-    return np.array([[judge.score(widths) for judge in judges] for widths in candidates])
+    return np.array([scorer.tuned_scores(candidates, steps, seed=order) for order in range(orders)]).T
 
 
 def noise(scores: Array) -> float:
@@ -87,12 +85,15 @@ def main(
     torch.set_num_threads(threads)
     numbers = sorted({int(part) for part in steps.split(",")}, reverse=True)
     for run in runs:
-        for kind in ("finalists", "random near the budget"):
-            key = {"run": run.name, "networks": kind, "orders": str(orders)}
-            keys = [{**key, "steps": str(number)} for number in numbers]
-            if not all(finished(out, key) for key in keys):
-                best, scorer = finalists(run), Scorer.of(run)
-                _score(scorer, best if kind == "finalists" else scorer.candidates(len(best)), keys, out)
+        rows_of_kinds = {
+            kind: [{"run": run.name, "networks": kind, "orders": str(orders), "steps": str(n)} for n in numbers]
+            for kind in (FINALISTS, RANDOM)
+        }
+        missing = {kind: keys for kind, keys in rows_of_kinds.items() if not all(finished(out, key) for key in keys)}
+        if missing:
+            best, scorer = finalists(run), Scorer.of(run)
+            for kind, keys in missing.items():
+                _score(scorer, best if kind == FINALISTS else scorer.candidates(len(best)), keys, out)
 
 
 def _score(scorer: Scorer, candidates: list[Widths], keys: list[dict[str, str]], out: Path) -> None:
