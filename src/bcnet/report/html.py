@@ -60,6 +60,7 @@ def table(
     """A table whose first `texts` columns are texts and whose others are numbers; `strong` rows stand out."""
 
     def cells(row: Sequence[Any], tag: str) -> Markup:
+        """The cells of a row as `tag` says; the first is always a heading."""
         return join(
             Markup("<{0}{2}{3}>{1}</{0}>").format(
                 "th" if column == 0 else tag,

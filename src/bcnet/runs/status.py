@@ -91,6 +91,7 @@ class _Reader:
         self.result = self._document("result.json")
 
     def status(self) -> Status:
+        """What the files say, as far as they can be read."""
         state = self._state()
         record = self.record if self.record is not None else Record("stopped", 0, "", 0.0, 0.0)
         running = state == "running"

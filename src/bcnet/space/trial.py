@@ -92,6 +92,7 @@ class _Trial:
         narrow: set[int] = set()
 
         def admit(groups: range) -> None:
+            """Narrow these groups if the network still runs with those narrowed so far, else look for who breaks it."""
             error = self._error_of(narrow.union(groups), targets)
             if error is None:
                 narrow.update(groups)

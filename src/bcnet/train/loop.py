@@ -135,6 +135,7 @@ class _Run:
         self.saver = Saver(checkpoints, self.total, world)
 
     def go(self, on_step: Callback | None, on_epoch: Callback | None) -> None:
+        """Train from `self.step` to the end; an epoch that was begun draws its order again and skips what is done."""
         length = len(self.batches)
         for epoch in range(self.step // length, self.recipe.epochs):
             order = derived_generator(self.seed, self.stage, "data", epoch)
