@@ -100,5 +100,5 @@ def draw(summary: Sequence[Row], path: Path) -> None:
     axis.set(title="Mean over the seeds, with its standard error", xlabel="test top-1 (%)")
     axis.set_yticks(range(len(methods)), methods)
     axis.grid(axis="x", alpha=0.3)
-    axis.legend(loc="best", fontsize="small")
+    axis.legend(loc="lower left", fontsize="small")
     picture.savefig(path, metadata={"Date": None})
