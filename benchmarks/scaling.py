@@ -28,8 +28,8 @@ import torch
 
 from bcnet.data import Augmentation, DataSet, TrainingBatches, fixed_batches
 from bcnet.distributed import World, joined
+from bcnet.machine.allocator import keep_memory
 from bcnet.models import create
-from bcnet.pipeline.allocator import keep_memory
 from bcnet.searchers import EvaluationStore, Evolution, SupernetEvaluator, search_widths
 from bcnet.space import Budget, WidthSpace
 from bcnet.supernet import Supernet

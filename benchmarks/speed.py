@@ -39,8 +39,8 @@ from speed_turns import Figure, Pace, Waiting, clock  # noqa: E402
 from speed_workloads import Workload  # noqa: E402
 from torchvision_here import let_torchvision_import  # noqa: E402
 
-from bcnet.pipeline.allocator import keep_memory  # noqa: E402
-from bcnet.pipeline.machine import keep_primitives, usual_threads  # noqa: E402
+from bcnet.machine.allocator import keep_memory  # noqa: E402
+from bcnet.machine.defaults import keep_primitives, usual_threads  # noqa: E402
 
 OUTPUT = ROOT / "benchmarks" / "results" / "speed.csv"
 END = "end of cell"

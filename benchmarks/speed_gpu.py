@@ -17,10 +17,11 @@ from speed_turns import Call, Figure, Pace, in_turns, nothing
 from speed_workloads import Workload
 
 from bcnet.data import Augmentation, Images, Normaliser, TrainingBatches, fixed_batches
+from bcnet.machine.precision import autocast
 from bcnet.searchers import SupernetEvaluator
 from bcnet.space import Side, Widths
 from bcnet.supernet import Supernet
-from bcnet.train import NetworkTrainee, Recipe, Trainee, autocast, train
+from bcnet.train import NetworkTrainee, Recipe, Trainee, train
 
 OURS, FULL, SCORING = "supernet", "full", "scoring"
 BATCHES = 4  # of an epoch, and of a candidate's score

@@ -14,11 +14,11 @@ from speed_turns import Call, Figure, Pace, in_turns, nothing
 from speed_workloads import Variant, Workload
 from torch import nn
 
-from bcnet.pipeline.machine import memory_format
+from bcnet.machine.defaults import memory_format
+from bcnet.machine.precision import autocast
 from bcnet.searchers import SupernetEvaluator
 from bcnet.space import Side, Widths
 from bcnet.supernet import Supernet, build
-from bcnet.train import autocast
 
 _BEFORE = 4  # candidates
 OURS, AGAIN, SAME, FIXED = "ours", "ours again", "statistics of the batch", "fixed statistics"

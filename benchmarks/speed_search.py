@@ -17,11 +17,12 @@ import torch
 from speed_turns import Figure, now
 from speed_workloads import Variant, Workload
 
-from bcnet.pipeline.machine import memory_format
-from bcnet.searchers import Candidate, EvaluationStore, Evolution, Prior, SupernetEvaluator, learn_prior, search_widths
+from bcnet.machine.defaults import memory_format
+from bcnet.machine.precision import autocast
+from bcnet.prior import Prior, learn_prior
+from bcnet.searchers import Candidate, EvaluationStore, Evolution, SupernetEvaluator, search_widths
 from bcnet.space import Budget, Side, Widths, WidthSpace
 from bcnet.supernet import Supernet
-from bcnet.train import autocast
 
 BUDGET = Budget(macs=0.5)
 POPULATION = 40

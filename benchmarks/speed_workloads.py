@@ -10,15 +10,16 @@ from functools import cached_property
 import torch
 from torch import nn
 
+from bcnet.machine.defaults import Layout, layout_of, memory_format, precision_of
+from bcnet.machine.memory import largest_activation
+from bcnet.machine.precision import Precision
 from bcnet.models import create
-from bcnet.pipeline.machine import Layout, largest_activation, layout_of, memory_format, precision_of
 from bcnet.space import WidthSpace
 from bcnet.supernet import Supernet
 from bcnet.supernet.pairs import Pairs, UnpairableError, worthwhile
 from bcnet.train import Complementary, Recipe, SupernetTrainee
 from bcnet.train.objective import Objective
 from bcnet.train.optimizer import make_optimizer
-from bcnet.train.recipe import Precision
 from bcnet.train.step import Term, accumulate_gradients
 from bcnet.train.trainee import Trainee
 

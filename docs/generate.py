@@ -15,7 +15,7 @@ from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from bcnet.pipeline.settings import Settings
+from bcnet.run.settings import Settings
 from bcnet.train import recipe, recipe_names
 
 _ROOT = Path(__file__).parents[1]

@@ -31,21 +31,20 @@ import typer
 from provenance import append_row, finished, provenance
 
 from bcnet.models import channel_bench_mobilenet
+from bcnet.prior import Prior, learn_prior
 from bcnet.searchers import (
     Candidate,
     Evolution,
     Greedy,
-    Prior,
     PriorOnly,
-    Problem,
     Proposals,
     Random,
     RegularizedEvolution,
     Searcher,
-    learn_prior,
     search_widths,
 )
 from bcnet.space import Budget, Widths, WidthSpace
+from bcnet.space.problem import Problem
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data" / "channel_bench_macro" / "mobilenet.csv"

@@ -38,9 +38,9 @@ from torchvision_here import let_torchvision_import
 
 import bcnet
 from bcnet.errors import BCNetError, DataError, ModelError, TrainingError, WidthError
+from bcnet.files.tensors import read_latest, write_tensors
 from bcnet.models import create, detection
 from bcnet.space import Widths, WidthSpace
-from bcnet.train import read_latest, write_tensors
 
 ROOT = Path(__file__).resolve().parent.parent
 RATES = {"retinanet": 0.01, "faster_rcnn": 0.02}  # at batch 16

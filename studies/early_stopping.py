@@ -32,11 +32,13 @@ import typer
 from early_stopping_matrix import Laboratory, Matrix, Training
 from provenance import append_row, finished, provenance, rows
 
-from bcnet.searchers import Candidate, Contest, Evolution, Problem, Race, SearchResult, learn_prior, search_widths
+from bcnet.prior import learn_prior
+from bcnet.searchers import Candidate, Contest, Evolution, Race, SearchResult, search_widths
+from bcnet.searchers.base import Proposals, Searcher
 from bcnet.searchers.result import effort, hypervolume, pareto_front
-from bcnet.searchers.search import Proposals, Searcher
 from bcnet.searchers.survival import retained
 from bcnet.space import Budget, Widths, WidthSpace
+from bcnet.space.problem import Problem
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = f"parquet:{ROOT.parent / 'shared' / 'data' / 'cifar10'}"

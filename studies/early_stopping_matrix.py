@@ -27,6 +27,8 @@ import torch
 from torch.nn import functional
 
 from bcnet.data import Batch, DataSet, TrainingBatches, fixed_batches, load, split_validation
+from bcnet.files.atomic import make_folder, write_atomic
+from bcnet.files.tensors import read_tensors, write_tensors
 from bcnet.models import create
 from bcnet.space import Side, Widths, WidthSpace
 from bcnet.supernet import Supernet
@@ -39,11 +41,7 @@ from bcnet.train import (
     Recipe,
     SupernetTrainee,
     derived_seed,
-    make_folder,
-    read_tensors,
     train,
-    write_atomic,
-    write_tensors,
 )
 
 _SAVE_EVERY = 20  # candidates scored

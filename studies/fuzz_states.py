@@ -18,27 +18,16 @@ from rich.console import Console
 from torch import nn
 
 from bcnet.cli.show import show_result
-from bcnet.pipeline import Settings
-from bcnet.pipeline.result_file import read_result
-from bcnet.pipeline.run_directory import RunDirectory, read_settings, write_document
-from bcnet.pipeline.settings import make_settings
-from bcnet.runs import read_status
-from bcnet.runs.status import as_document
-from bcnet.searchers.prior import Prior, prior_of_errors
+from bcnet.files.documents import write_document
+from bcnet.files.tensors import read_tensors, write_tensors
+from bcnet.prior.prior import Prior, prior_of_errors
+from bcnet.run.directory import RunDirectory, read_settings
+from bcnet.run.result_file import read_result
+from bcnet.run.settings import Settings, make_settings
+from bcnet.run.status import as_document, read_status
 from bcnet.space import Budget, Side
 from bcnet.testing import toy_space
-from bcnet.train import (
-    Checkpoints,
-    Incident,
-    NetworkTrainee,
-    Path,
-    Recipe,
-    Term,
-    load_incident,
-    read_tensors,
-    train,
-    write_tensors,
-)
+from bcnet.train import Checkpoints, Incident, NetworkTrainee, Path, Recipe, Term, load_incident, train
 
 IDENTITY = {"run": "fuzz", "stage": "supernet"}
 RECIPE = Recipe(lr=0.1, batch_size=4, epochs=2)

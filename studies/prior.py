@@ -38,8 +38,9 @@ from short_training import CIFAR10, ShortTraining
 from torchvision_here import let_torchvision_import
 
 from bcnet.models import create
-from bcnet.searchers import Evolution, learn_prior, potential_errors, prior_of_errors, select_records, solve
-from bcnet.searchers.multilinear import expected_costs
+from bcnet.prior import learn_prior, potential_errors, prior_of_errors, select_records, solve
+from bcnet.prior.expected_cost import expected_costs
+from bcnet.searchers import Evolution
 from bcnet.space import Budget, WidthSpace
 
 RESULTS = ROOT / "results"

@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import minimize
 
-from bcnet.searchers import Problem
-from bcnet.searchers.multilinear import ExpectedCost
+from bcnet.prior.expected_cost import ExpectedCost
 from bcnet.space import Budget, WidthSpace
+from bcnet.space.problem import Problem
 
 Errors = list[np.ndarray]
 

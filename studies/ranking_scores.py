@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from ranking_statistics import Array
 
-from bcnet.train import write_atomic
+from bcnet.files.atomic import write_atomic
 
 SIDES = {"left": ("left",), "right": ("right",), "both": ("left", "right")}
 METRICS = ("accuracy", "loss")

@@ -30,6 +30,8 @@ import torch
 from torch.nn import functional
 
 from bcnet.data import Batch, DataSet, TrainingBatches, fixed_batches, load, split_validation
+from bcnet.files.atomic import make_folder, write_atomic
+from bcnet.files.tensors import read_tensors, write_tensors
 from bcnet.models import channel_bench_mobilenet
 from bcnet.space import Side, Widths, WidthSpace
 from bcnet.supernet import Supernet
@@ -45,11 +47,7 @@ from bcnet.train import (
     Unilateral,
     UnilateralComplementary,
     derived_seed,
-    make_folder,
-    read_tensors,
     train,
-    write_atomic,
-    write_tensors,
 )
 
 PATHS_PER_STEP = 4

@@ -36,15 +36,8 @@ from safetensors.torch import load_file
 from scipy.stats import spearmanr
 from short_training import CIFAR10, ShortTraining
 
-from bcnet.searchers import (
-    Candidate,
-    Evolution,
-    Prior,
-    potential_errors,
-    prior_of_errors,
-    search_widths,
-    select_records,
-)
+from bcnet.prior import Prior, potential_errors, prior_of_errors, select_records
+from bcnet.searchers import Candidate, Evolution, search_widths
 from bcnet.space import Budget, Widths, WidthSpace
 from bcnet.train import LossRecords
 

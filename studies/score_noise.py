@@ -28,15 +28,16 @@ from safetensors.torch import load_file
 from scipy.stats import kendalltau
 
 from bcnet.distributed import World
-from bcnet.pipeline.progress import Reporter
-from bcnet.pipeline.run_directory import RunDirectory, read_settings
-from bcnet.pipeline.searching import supernet_evaluator
-from bcnet.pipeline.settings import Settings
-from bcnet.pipeline.stages import Context
-from bcnet.pipeline.subject import Subject, open_source, prepare
-from bcnet.pipeline.tuning import judge_of
-from bcnet.searchers import Metric, Problem, Random
+from bcnet.progress.base import Reporter
+from bcnet.run.directory import RunDirectory, read_settings
+from bcnet.run.settings import Settings
+from bcnet.run.subject import Subject, open_source, prepare
+from bcnet.searchers import Metric, Random
 from bcnet.space import Widths
+from bcnet.space.problem import Problem
+from bcnet.stages.base import Context
+from bcnet.stages.search import supernet_evaluator
+from bcnet.stages.tuning import judge_of
 from bcnet.supernet import Supernet
 
 OUT = ROOT / "results" / "score_noise.csv"

@@ -3,7 +3,7 @@
 For every run of `cifar_table.py` given, the networks that the table has trained from scratch at the run's budget are
 scored by the mean loss on held-out training images: with the weights they share in the run's supernet, and each after
 as many steps by itself as `--steps` says, at the shares of the supernet's learning rate that `--lr-shares` says
-(`bcnet.pipeline.tuning`). Kendall's tau compares the order of these scores with that of the table's test top-1, the
+(`bcnet.stages.tuning`). Kendall's tau compares the order of these scores with that of the table's test top-1, the
 mean over all trainings from scratch (`tau_top1`), and with that after the most steps at the same rate
 (`tau_most_steps`). Magnitude pruning's networks are left out: they are far below the others by any score.
 

@@ -1,7 +1,7 @@
 """How much of a score after fine-tuning is the order of the images in it?
 
 For every run of `bcnet search` given whose finalists were scored, these and as many random widths near the budget are
-tuned from its supernet and scored on held-out training images (`bcnet.pipeline.tuning`), each in several orders of the
+tuned from its supernet and scored on held-out training images (`bcnet.stages.tuning`), each in several orders of the
 training images. A score is taken for a sum of what is the network's, what is the order's and is the same for all
 networks, and noise: s_ij = network_i + order_j + noise_ij. In nats, `noise` is the standard deviation of the last, for
 one order, and `signal` that of the first over the networks; `agreement` is the mean of Kendall's tau between any two

@@ -19,16 +19,16 @@ import torch
 from paper_networks import Network, Scale
 
 import bcnet
+from bcnet.api.search import settle
 from bcnet.data import DataSet, load
 from bcnet.distributed import World
-from bcnet.pipeline.conduct import conduct
-from bcnet.pipeline.console import console_reporter
-from bcnet.pipeline.course import TO_THE_WIDTHS, to_the_widths
-from bcnet.pipeline.job import settle
-from bcnet.pipeline.settings import Settings
-from bcnet.pipeline.stages import Context, Trained, train_final
-from bcnet.pipeline.subject import Subject
+from bcnet.progress.terminal import console_reporter
+from bcnet.run.settings import Settings
+from bcnet.run.subject import Subject
 from bcnet.space import Budget, Widths, WidthSpace
+from bcnet.stages.base import Context, Trained, train_final
+from bcnet.stages.conduct import conduct
+from bcnet.stages.course import TO_THE_WIDTHS, to_the_widths
 from bcnet.train import CHECKPOINT_SECONDS, Distillation, load_recipe
 
 _T = TypeVar("_T")

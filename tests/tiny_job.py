@@ -9,7 +9,7 @@ from torch import nn
 
 from bcnet import Budget, DataSet, Recipe, Reporter
 from bcnet.data import Augmentation
-from bcnet.pipeline.run_directory import read_document
+from bcnet.files.documents import read_document
 
 RECIPE = Recipe(lr=0.05, batch_size=16, epochs=2, precision="fp32")
 SMALL = {"population": 4, "generations": 2, "parents": 2, "num_choices": 4, "threads": 1}

@@ -17,74 +17,62 @@ from bcnet.errors import BCNetError
 
 if TYPE_CHECKING:
     from bcnet import data, distributed, models
+    from bcnet.api import baseline, evolve, retrain, search, train_supernet
     from bcnet.data import DataSet, Loaders
     from bcnet.export import Export, Latency, export_run, measure_latency, push_run
-    from bcnet.pipeline import (
-        Callbacks,
-        FinishedRun,
-        FoundWidths,
-        Reporter,
-        SearchOutcome,
-        TensorBoard,
-        Together,
-        TrainedSupernet,
-        load,
-    )
-    from bcnet.pipeline.replay import replay
-    from bcnet.report import baseline, evolve, retrain, search, train_supernet, write_comparison, write_report
-    from bcnet.runs import Status, read_status
+    from bcnet.prior import Prior, learn_prior
+    from bcnet.progress.base import Reporter, Together
+    from bcnet.progress.callbacks import Callbacks
+    from bcnet.progress.tensorboard import TensorBoard
+    from bcnet.report import write_comparison, write_report
+    from bcnet.run.finished import FinishedRun, load
+    from bcnet.run.status import Status, read_status
     from bcnet.searchers import (
         Candidate,
         EvaluationStore,
         Evolution,
         Greedy,
-        Prior,
         PriorOnly,
         Random,
         Searcher,
         SearchResult,
         SupernetEvaluator,
-        learn_prior,
         search_widths,
     )
     from bcnet.space import Budget, Cost, Side, WidthGroup, WidthSpace
+    from bcnet.stages.course import FoundWidths, SearchOutcome, TrainedSupernet
+    from bcnet.stages.replay import replay
     from bcnet.supernet import Supernet, build, describe, rebuild, recalibrate
     from bcnet.train import Recipe, load_recipe
 
 _HOMES = {
-    "bcnet.data": ("DataSet", "Loaders"),
-    "bcnet.export": ("Export", "Latency", "export_run", "measure_latency", "push_run"),
-    "bcnet.pipeline": (
-        "Callbacks",
-        "FinishedRun",
-        "FoundWidths",
-        "Reporter",
-        "SearchOutcome",
-        "TensorBoard",
-        "Together",
-        "TrainedSupernet",
-        "load",
-        "replay",
-    ),
-    "bcnet.report": ("baseline", "evolve", "retrain", "search", "train_supernet", "write_comparison", "write_report"),
-    "bcnet.runs": ("Status", "read_status"),
-    "bcnet.searchers": (
+    "bcnet.run.finished": ["FinishedRun", "load"],
+    "bcnet.stages.course": ["FoundWidths", "SearchOutcome", "TrainedSupernet"],
+    "bcnet.stages.replay": ["replay"],
+    "bcnet.progress.base": ["Reporter", "Together"],
+    "bcnet.progress.callbacks": ["Callbacks"],
+    "bcnet.progress.tensorboard": ["TensorBoard"],
+    "bcnet.run.status": ["Status", "read_status"],
+    "bcnet.prior": ["Prior", "learn_prior"],
+    "bcnet.api": ["baseline", "evolve", "retrain", "search", "train_supernet"],
+    "bcnet.report": ["write_comparison", "write_report"],
+    "bcnet.data": ["DataSet", "Loaders"],
+    "bcnet.export": ["Export", "Latency", "export_run", "measure_latency", "push_run"],
+    "bcnet.searchers": [
         "Candidate",
         "EvaluationStore",
         "Evolution",
         "Greedy",
-        "Prior",
         "PriorOnly",
         "Random",
         "SearchResult",
         "Searcher",
         "SupernetEvaluator",
-        "learn_prior",
         "search_widths",
-    ),
-    "bcnet.space": ("Budget", "Cost", "Side", "WidthGroup", "WidthSpace"),
-    "bcnet.supernet": ("Supernet", "build", "describe", "rebuild", "recalibrate"),
-    "bcnet.train": ("Recipe", "load_recipe"),
+    ],
+    "bcnet.space": ["Budget", "Cost", "Side", "WidthGroup", "WidthSpace"],
+    "bcnet.supernet": ["Supernet", "build", "describe", "rebuild", "recalibrate"],
+    "bcnet.train": ["Recipe", "load_recipe"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -7,8 +7,8 @@ import pytest
 from tiny_job import Recorder, StoppedError, tiny_search, traces
 
 from bcnet.errors import RunError
-from bcnet.pipeline.stages import Context
-from bcnet.train.checkpoint import previous_of
+from bcnet.files.atomic import previous_of
+from bcnet.stages.base import Context
 
 plain = Context.checkpoints
 

@@ -36,7 +36,7 @@ def small_disk(tmp_path):
 
 def test_a_disk_that_fills_up_again_and_again(whole, small_disk, monkeypatch):
     folder, remount = small_disk
-    monkeypatch.setattr("bcnet.pipeline.disk.free_bytes", lambda path: 1 << 40)  # the look ahead would stop it before
+    monkeypatch.setattr("bcnet.machine.disk.free_bytes", lambda path: 1 << 40)  # the look ahead would stop it before
     messages = []
     for kilobytes in range(32, 4096, 48):
         assert remount(f"size={kilobytes}k")

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bcnet.cli.app import app
-from bcnet.pipeline.run_directory import RunDirectory, read_settings
+from bcnet.run.directory import RunDirectory, read_settings
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="file events are watched through inotify")
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from bcnet.cli import parse
 from bcnet.cli.app import app
 from bcnet.errors import BudgetError
-from bcnet.pipeline.run_directory import read_document
+from bcnet.files.documents import read_document
 
 SEARCH = ["search", "--model", "resnet_digits", "--data", "digits", "--budget", "0.5", "--threads", "1"]
 QUICK = [*SEARCH, "--epochs", "1", "--population", "2", "--generations", "2", "--num-choices", "4"]

@@ -1,8 +1,10 @@
-"""Importing stays light, and packages know only what the design's table lets them know."""
+"""Importing stays light, and each room imports only from those above it in CONTRIBUTING's table."""
 
 import ast
+import re
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -13,23 +15,9 @@ SOURCE = Path(bcnet.__file__).parent
 HEAVY = ("torch", "pymoo", "cvxpy", "datasets", "vl_convert", "torchvision", "sklearn", "scipy", "rich", "pydantic")
 # What every name together may need beyond torch: a tenth of torch's own time. What is heavier waits for its first use.
 LIGHT = {"PIL", "annotated_types", "pydantic", "pydantic_core", "safetensors", "typing_inspection", "yaml"}
-LAYERS = {
-    "errors": set(),
-    "runs": set(),
-    "space": set(),
-    "supernet": {"space"},
-    "data": set(),
-    "distributed": set(),
-    "train": {"space", "supernet", "data", "distributed"},
-    "searchers": {"runs", "space"},
-    "models": {"space"},
-    "pruners": {"space"},
-    "testing": {"space", "searchers"},
-    "pipeline": {"runs", "space", "supernet", "data", "train", "searchers", "models", "pruners", "distributed"},
-    "report": {"runs", "space", "train", "searchers", "pipeline", "distributed", "export"},
-    "export": {"space", "supernet", "data", "train", "searchers", "models", "pipeline"},
-}
-SEES_A_SUPERNET = "evaluator"
+CONTRIBUTING = Path(__file__).parents[2] / "CONTRIBUTING.md"
+# Each imports from those before it only.
+ROOMS = tuple(re.findall(r"^\| `(\w+)` \|", CONTRIBUTING.read_text(encoding="utf-8"), re.MULTILINE))
 
 
 def imported(file: Path) -> set[str]:
@@ -44,20 +32,42 @@ def imported(file: Path) -> set[str]:
     return found
 
 
+def files_of(room: str) -> list[Path]:
+    return list((SOURCE / room).rglob("*.py")) or [SOURCE / f"{room}.py"]
+
+
 def test_every_package_has_its_place():
-    packages = {file.parent.name for file in SOURCE.glob("*/__init__.py")} | {"errors"}
-    assert packages == set(LAYERS) | {"cli"}
+    packages = {file.parent.name for file in SOURCE.glob("*/__init__.py")}
+    packages |= {file.stem for file in SOURCE.glob("*.py") if not file.stem.startswith("__")}
+    assert packages == set(ROOMS)
+    assert len(ROOMS) == len(packages)
 
 
-@pytest.mark.parametrize("package", LAYERS)
-def test_imports_point_upward_only(package):
-    files = list((SOURCE / package).rglob("*.py")) or [SOURCE / f"{package}.py"]
-    for file in files:
-        allowed = LAYERS[package] | {"errors", package}
-        if package == "searchers" and file.stem == SEES_A_SUPERNET:
-            allowed |= {"supernet"}
-        if file.exists():
-            assert imported(file) <= allowed, file
+@pytest.mark.parametrize("room", ROOMS)
+def test_imports_point_upward_only(room):
+    allowed = set(ROOMS[: ROOMS.index(room) + 1])
+    for file in files_of(room):
+        assert imported(file) <= allowed, file
+
+
+def modules_imported(file: Path) -> set[str]:
+    """The modules of bcnet that a file imports, also inside functions and for type checking."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("bcnet."):
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_module_imports_itself_by_way_of_others(room):
+    files = [file for file in files_of(room) if file.name != "__init__.py"]
+    names = {".".join(("bcnet", *file.relative_to(SOURCE).with_suffix("").parts)): file for file in files}
+    graph = {name: modules_imported(file) & names.keys() for name, file in names.items()}
+    graph.get("bcnet.space.space", set()).discard("bcnet.space.tracing")  # WidthSpace.trace, a way to make one
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
 
 def test_importing_bcnet_imports_nothing_heavy():

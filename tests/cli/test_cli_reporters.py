@@ -6,9 +6,9 @@ from rich.console import Console
 
 from bcnet.cli.reporters import make_reporter
 from bcnet.errors import BCNetError
-from bcnet.pipeline import console as reporters
-from bcnet.pipeline.console import BarReporter, LineReporter
-from bcnet.runs import Forecast, Planned
+from bcnet.progress import terminal as reporters
+from bcnet.progress.forecast import Forecast, Planned
+from bcnet.progress.terminal import BarReporter, LineReporter
 
 
 def shown(terminal: bool) -> tuple[io.StringIO, Console]:

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bcnet.cli.app import app
-from bcnet.pipeline.run_directory import read_document
+from bcnet.files.documents import read_document
 
 SUBJECT = ["--model", "resnet_digits", "--data", "digits", "--epochs", "1", "--threads", "1"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from bcnet.pipeline.run_directory import read_document
+from bcnet.files.documents import read_document
 
 pytestmark = pytest.mark.slow
 

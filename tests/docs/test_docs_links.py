@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from bcnet.cli.app import app
-from bcnet.pipeline.settings import Settings
+from bcnet.run.settings import Settings
 from bcnet.train import recipe_names
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")

@@ -10,7 +10,7 @@ from tiny_job import TinyNetwork, tiny_data, tiny_search
 import bcnet
 from bcnet.errors import ExportError, ModelError, RunError
 from bcnet.export.formats import FORMATS, Onnx, exported
-from bcnet.pipeline.run_directory import read_document, write_document
+from bcnet.files.documents import read_document, write_document
 
 
 @pytest.fixture(scope="module")

@@ -5,17 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from bcnet.searchers import (
-    Evolution,
-    Greedy,
-    GreedyEvolution,
-    PriorOnly,
-    Random,
-    RegularizedEvolution,
-    Searcher,
-    prior_of_errors,
-)
-from bcnet.searchers.prior import Prior
+from bcnet.prior import prior_of_errors
+from bcnet.prior.prior import Prior
+from bcnet.searchers import Evolution, Greedy, GreedyEvolution, PriorOnly, Random, RegularizedEvolution, Searcher
 from bcnet.space import Budget, WidthSpace
 from bcnet.testing import SEARCHER_CHECKS
 from bcnet.testing.searchers import same_result_in_another_process

@@ -10,20 +10,11 @@ from hypothesis import strategies as st
 from pymoo.core.population import Population
 
 from bcnet.errors import BudgetError, SearchError
-from bcnet.searchers import (
-    Evolution,
-    Greedy,
-    GreedyEvolution,
-    Problem,
-    Random,
-    RegularizedEvolution,
-    Searcher,
-    search_widths,
-)
+from bcnet.searchers import Evolution, Greedy, GreedyEvolution, Random, RegularizedEvolution, Searcher, search_widths
 from bcnet.searchers.nsga2 import better_scores
-from bcnet.searchers.problem import Remembered
 from bcnet.searchers.result import Candidate, hypervolume, pareto_front
 from bcnet.space import Budget, Cost
+from bcnet.space.problem import Problem, Remembered
 from bcnet.testing import toy_space
 
 HALF = Budget(macs=0.5)

@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from bcnet.errors import RunError
-from bcnet.runs.store_file import TABLES
+from bcnet.files.evaluation_tables import TABLES
 from bcnet.searchers import EvaluationStore, Random, search_widths
 from bcnet.space import Budget
 from bcnet.testing import toy_space

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from bcnet.errors import RunError
-from bcnet.train.checkpoint import previous_of, read_latest, read_tensors, write_atomic, write_tensors
+from bcnet.files.atomic import previous_of, write_atomic
+from bcnet.files.tensors import read_latest, read_tensors, write_tensors
 
 IDENTITY = {"stage": "supernet", "run": "abc"}
 

@@ -7,6 +7,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bcnet.errors import RunError, TrainingError
+from bcnet.files.tensors import read_tensors
 from bcnet.train import (
     ChannelCounts,
     Checkpoints,
@@ -19,7 +20,6 @@ from bcnet.train import (
     replay,
     train,
 )
-from bcnet.train.checkpoint import read_tensors
 from bcnet.train.health import PATIENCE, WINDOW, Health
 from bcnet.train.update import Updates
 

@@ -3,6 +3,8 @@ import torch
 from torch import nn
 
 from bcnet.errors import RecipeError, RunError, TrainingError
+from bcnet.files.tensors import read_tensors
+from bcnet.machine.precision import resolve_precision
 from bcnet.train import (
     Checkpoints,
     Complementary,
@@ -12,10 +14,8 @@ from bcnet.train import (
     SupernetTrainee,
     accuracy,
     distillation_loss,
-    resolve_precision,
     train,
 )
-from bcnet.train.checkpoint import read_tensors
 
 RECIPE = Recipe(lr=0.05, batch_size=8, epochs=3, weight_decay=1e-3, warmup_epochs=0.5, label_smoothing=0.1)
 IDENTITY = {"stage": "test"}

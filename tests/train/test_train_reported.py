@@ -3,7 +3,7 @@ import csv
 import pytest
 
 from bcnet.models import create
-from bcnet.pipeline.recipes import default_recipe
+from bcnet.run.recipes import default_recipe
 from bcnet.train import recipe_names
 from bcnet.train.reported import measured, reported
 

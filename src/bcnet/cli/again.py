@@ -111,9 +111,9 @@ def train(
     tensorboard: WithTensorBoard = False,
 ) -> None:
     """Train a supernet; the help is `TRAIN_HELP`."""
+    from bcnet.api import train_supernet
     from bcnet.cli import parse
     from bcnet.cli.show import show_supernet, supernet_document
-    from bcnet.report import train_supernet
 
     limits = parse.budget(budget, params_budget)
     changes = parse.recipe_changes(set_, epochs, precision)
@@ -178,9 +178,9 @@ def evolve(
     tensorboard: WithTensorBoard = False,
 ) -> None:
     """Search on a trained supernet; the help is `EVOLVE_HELP`."""
+    from bcnet.api import evolve as run_evolve
     from bcnet.cli import parse
     from bcnet.cli.show import found_document, show_found
-    from bcnet.report import evolve as run_evolve
 
     another = budget is not None or params_budget is not None
     limits = parse.budget(budget, params_budget) if another else None
@@ -240,8 +240,8 @@ def retrain(
     tensorboard: WithTensorBoard = False,
 ) -> None:
     """Train networks from scratch; the help is `RETRAIN_HELP`."""
+    from bcnet.api.again import retrain as run_retrain
     from bcnet.cli import parse
-    from bcnet.pipeline import retrain as run_retrain
 
     place = out or run or Path()
     changes = parse.recipe_changes(set_, epochs, precision)

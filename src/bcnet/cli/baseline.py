@@ -87,8 +87,8 @@ def baseline(
     tensorboard: WithTensorBoard = False,
 ) -> None:
     """Run a baseline; the help is `HELP`."""
+    from bcnet.api.baseline import baseline as run_baseline
     from bcnet.cli import parse
-    from bcnet.pipeline import baseline as run_baseline
 
     arguments: dict[str, Any] = {
         "budget": parse.budget(budget, params_budget),

@@ -35,9 +35,10 @@ def carry_out(
     tensorboard: bool,
 ) -> None:
     """Run `action(reporter)` and show its outcome, for machines as `document` of it."""
-    from bcnet.cli.machine import JsonReporter
     from bcnet.cli.reporters import make_reporter
-    from bcnet.pipeline import TensorBoard, Together
+    from bcnet.progress.base import Together
+    from bcnet.progress.json_lines import JsonReporter
+    from bcnet.progress.tensorboard import TensorBoard
 
     console = Console()
     shown = make_reporter(console, log)

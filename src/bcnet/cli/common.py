@@ -10,8 +10,8 @@ def prepare_process(allocator: str, primitives: int | None) -> None:
         RecipeError: an unknown allocator.
     """
     from bcnet.errors import RecipeError
-    from bcnet.pipeline.allocator import keep_memory
-    from bcnet.pipeline.machine import keep_primitives
+    from bcnet.machine.allocator import keep_memory
+    from bcnet.machine.defaults import keep_primitives
 
     if allocator not in ("keep", "system"):
         raise RecipeError(f"--allocator is keep or system; got {allocator!r}")

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from bcnet.pipeline.preview import Preview
+    from bcnet.api.preview import Preview
 
 DryRun = Annotated[
     bool,
@@ -20,7 +20,7 @@ DryRun = Annotated[
 
 def show_preview(console: Console, found: Preview) -> None:
     """Every setting, the space in a line, room on the disk, and the estimate."""
-    from bcnet.pipeline.disk import size
+    from bcnet.machine.disk import size
 
     table = Table(title="Settings")
     table.add_column("setting")

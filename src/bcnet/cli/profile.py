@@ -8,14 +8,7 @@ import typer
 from rich.console import Console
 
 from bcnet.cli.endings import guarded, refuse
-from bcnet.cli.options import (
-    Ignore,
-    ImageSize,
-    MinRatio,
-    MultipleOf,
-    NumChoices,
-    Only,
-)
+from bcnet.cli.options import Ignore, ImageSize, MinRatio, MultipleOf, NumChoices, Only
 
 HELP = """
 Show what can be searched in MODEL: width groups, their choices, costs, and what is held at full width and why.
@@ -53,7 +46,7 @@ def profile(
 ) -> None:
     """Show a width space; the help is `HELP`."""
     from bcnet.cli.show import show_space
-    from bcnet.pipeline import resolve_widths
+    from bcnet.run.widths import resolve_widths
 
     if list_:
         _list_names()

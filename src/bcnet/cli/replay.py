@@ -38,7 +38,7 @@ def replay(
     ] = None,
 ) -> None:
     """Replay a step; the help is `HELP`."""
-    from bcnet.pipeline.replay import replay as run_again
+    from bcnet.stages.replay import replay as run_again
 
     show(Console(), run_again(run, model))
 

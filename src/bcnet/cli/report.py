@@ -49,6 +49,6 @@ def report(
 
 def _show(run: Path) -> None:
     from bcnet.cli.show import show_result
-    from bcnet.pipeline.result_file import read_result
+    from bcnet.run.result_file import read_result
 
     show_result(Console(), read_result(run), str(run))

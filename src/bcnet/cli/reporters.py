@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from bcnet.cli.machine import JsonReporter
 from bcnet.errors import BCNetError
-from bcnet.pipeline import Reporter
-from bcnet.pipeline.console import BarReporter, LineReporter, console_reporter
+from bcnet.progress.base import Reporter
+from bcnet.progress.json_lines import JsonReporter
+from bcnet.progress.terminal import BarReporter, LineReporter, console_reporter
 
 LOGS = ("auto", "bars", "lines", "json", "quiet")
 

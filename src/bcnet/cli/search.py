@@ -137,9 +137,9 @@ def search(
     dry_run: DryRun = False,
 ) -> None:
     """Search widths; the help is `HELP`."""
+    from bcnet.api.preview import preview
+    from bcnet.api.search import search as run_search
     from bcnet.cli import parse
-    from bcnet.pipeline import search as run_search
-    from bcnet.pipeline.preview import preview
 
     arguments: dict[str, Any] = {
         "budget": parse.budget(budget, params_budget),

@@ -13,15 +13,15 @@ from rich.text import Text
 from bcnet.cli.endings import printable
 
 if TYPE_CHECKING:
-    from bcnet.pipeline import FoundWidths, TrainedSupernet
     from bcnet.space import Widths, WidthSpace
+    from bcnet.stages.course import FoundWidths, TrainedSupernet
 
 _BAR = 20
 
 
 def show_result(console: Console, document: Mapping[str, Any], folder: str) -> None:
     """The comparison of the three networks, the kept widths, and where everything is."""
-    from bcnet.pipeline.result import table_rows
+    from bcnet.stages.result import table_rows
 
     title = f"{document['model']} on {document['data']}, budget {document['budget']['given']}"
     table = Table(title=plain(title))
@@ -43,9 +43,9 @@ def show_result(console: Console, document: Mapping[str, Any], folder: str) -> N
 
 
 def _last_words(document: Mapping[str, Any], folder: str) -> str:
-    from bcnet.pipeline.early_stop import candidates_text
-    from bcnet.pipeline.result import origin_note, skipped_note
-    from bcnet.pipeline.score import fresh_score_text, score_text
+    from bcnet.run.early_stop import candidates_text
+    from bcnet.run.score import fresh_score_text, score_text
+    from bcnet.stages.result import origin_note, skipped_note
 
     files = (
         f"Weights: {folder}/final.safetensors   Report: {folder}/report.html\n"
@@ -82,7 +82,7 @@ def naming(model: str) -> str:
 
 
 def _naming_of(run: Path) -> str:
-    from bcnet.pipeline.run_directory import read_settings
+    from bcnet.run.directory import read_settings
 
     return naming(read_settings(run).model)
 
@@ -95,7 +95,7 @@ def supernet_document(outcome: TrainedSupernet) -> dict[str, Any]:
 
 def show_found(console: Console, outcome: FoundWidths) -> None:
     """The widths to train with their cost, and how to go on."""
-    from bcnet.pipeline.early_stop import candidates_text
+    from bcnet.run.early_stop import candidates_text
 
     table = Table(title=f"Widths of {candidates_text(_evaluated(outcome))}")
     for heading in ("group", "original", "found"):

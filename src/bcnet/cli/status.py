@@ -12,8 +12,7 @@ from typing import Annotated
 import typer
 
 from bcnet.cli.endings import guarded
-from bcnet.runs import Status, read_status
-from bcnet.runs.status import StageStatus, as_document
+from bcnet.run.status import StageStatus, Status, as_document, read_status
 
 HELP = """
 Say where a run is, what it has found so far, and when it will end; from any terminal, also while it runs.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bcnet.pipeline.early_stop import candidates_text
-from bcnet.pipeline.finished import FinishedRun
-from bcnet.pipeline.result import origin_note
+from bcnet.run.early_stop import candidates_text
+from bcnet.run.finished import FinishedRun
+from bcnet.stages.result import origin_note
 
 _SHOWN = 20  # class names
 _USE = {

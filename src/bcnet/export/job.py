@@ -17,10 +17,11 @@ from bcnet.errors import ExportError
 from bcnet.export.card import model_card
 from bcnet.export.formats import FORMATS, Format, Runner
 from bcnet.export.timing import Timing, alternating, torch_threads
-from bcnet.pipeline.finished import FinishedRun, Which
-from bcnet.pipeline.run_directory import read_document, write_document
-from bcnet.pipeline.subject import ModelLike
-from bcnet.train import derived_generator, write_atomic
+from bcnet.files.atomic import write_atomic
+from bcnet.files.documents import read_document, write_document
+from bcnet.run.finished import FinishedRun, Which
+from bcnet.run.subject import ModelLike
+from bcnet.train import derived_generator
 
 TOLERANCE = 1e-4  # of the largest logit
 _COMPARED: tuple[Which, Which] = ("searched", "original")

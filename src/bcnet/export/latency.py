@@ -20,10 +20,10 @@ from bcnet.errors import ExportError
 from bcnet.export.formats import Onnx, needed, without_gradients
 from bcnet.export.rounding import rounded
 from bcnet.export.timing import Timing, alternating, torch_threads
-from bcnet.pipeline.finished import FinishedRun, Which
-from bcnet.pipeline.run_directory import read_document, write_document
-from bcnet.pipeline.settings import check_device
-from bcnet.pipeline.subject import ModelLike
+from bcnet.files.documents import read_document, write_document
+from bcnet.machine.devices import check_device
+from bcnet.run.finished import FinishedRun, Which
+from bcnet.run.subject import ModelLike
 from bcnet.space import Widths
 from bcnet.supernet import build
 from bcnet.train import derived_generator

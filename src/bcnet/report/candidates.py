@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from bcnet.pipeline.early_stop import candidates_text
-from bcnet.pipeline.score import score_text
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, Markup, Section, figure, not_yet, paragraph
 from bcnet.report.look import PICKED, SEARCHED, colour, macs_axis, score_axis, spec
 from bcnet.report.profile import profile_chart, profile_figure
 from bcnet.report.trained import budget_layers, networks_chart
+from bcnet.run.early_stop import candidates_text
+from bcnet.run.score import score_text
 from bcnet.searchers import Candidate
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bcnet.pipeline.score import score_text
 from bcnet.report.evidence import NETWORKS, Evidence
 from bcnet.report.html import NONE, Chart, Markup, Section, count, duration, figure, join, not_yet, paragraph, table
 from bcnet.report.look import (
@@ -20,6 +19,7 @@ from bcnet.report.look import (
     spec,
 )
 from bcnet.report.page import page
+from bcnet.run.score import score_text
 
 Runs = Sequence[tuple[str, Evidence]]  # under names that tell them apart
 

@@ -14,15 +14,17 @@ import numpy as np
 
 from bcnet.errors import RunError
 from bcnet.export import read_latencies
-from bcnet.pipeline.result_file import read_result
-from bcnet.pipeline.run_directory import RunDirectory, read_settings
-from bcnet.pipeline.settings import Settings
+from bcnet.files.tensors import read_latest, read_tensors
+from bcnet.prior import Prior
 from bcnet.report.curves import Curve
-from bcnet.searchers import Candidate, EvaluationStore, Prior
+from bcnet.run.directory import RunDirectory, read_settings
+from bcnet.run.result_file import read_result
+from bcnet.run.settings import Settings
+from bcnet.searchers import Candidate, EvaluationStore
 from bcnet.searchers.result import effort, pareto_front
 from bcnet.space import Budget, Cost, FixedDimension, LayerTerms, Polynomial, WidthGroup, Widths, WidthSpace
 from bcnet.space.cost import IntArray
-from bcnet.train import ChannelCounts, LossRecords, read_latest, read_tensors
+from bcnet.train import ChannelCounts, LossRecords
 
 NETWORKS = {"original": "original", "uniform": "Uniform", "searched": "searched"}  # key in result.json: stage
 _METHODS = {

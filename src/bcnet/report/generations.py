@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from bcnet.pipeline.score import score_text
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, Section, figure, not_yet, paragraph
 from bcnet.report.look import SEARCHED, colour, score_axis, spec
+from bcnet.run.score import score_text
 from bcnet.searchers import Candidate
 from bcnet.searchers.result import hypervolume, pareto_front
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from bcnet.prior import Prior
 from bcnet.report.evidence import Evidence, expected_macs
 from bcnet.report.html import Chart, Section, figure, listing, not_yet, paragraph
 from bcnet.report.look import SEARCHED, colour, names_axis, ratio_axis, spec
-from bcnet.searchers import Prior
 from bcnet.space import Widths
 
 _TITLE = "Prior over widths"

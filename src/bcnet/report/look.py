@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bcnet.pipeline.score import axis_title
 from bcnet.report.html import Chart
+from bcnet.run.score import axis_title
 from bcnet.space import WidthSpace
 
 # Okabe and Ito's palette, darkened or lightened to at least 3:1 against the paper. Shapes and labels say the same.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from bcnet.pipeline.result import skipped_note
 from bcnet.report.evidence import NETWORKS, Evidence
 from bcnet.report.html import Chart, Markup, Section, figure, not_yet, paragraph
 from bcnet.report.look import ORIGINAL, SEARCHED, UNIFORM, scale_of, spec
+from bcnet.stages.result import skipped_note
 
 _TITLE = "Training loss"
 _COLOURS = {"supernet": "green", "original": ORIGINAL, "Uniform": UNIFORM, "searched": SEARCHED}

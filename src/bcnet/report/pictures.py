@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from bcnet.files.atomic import write_atomic
 from bcnet.report.evidence import Evidence
 from bcnet.report.look import in_light
 from bcnet.report.ratios import chart, layer_rows
-from bcnet.train import write_atomic
 
 _WIDTH = 640  # pixels
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from bcnet.pipeline.score import score_text
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, Markup, figure, join
 from bcnet.report.look import PICKED, UNIFORM, colour, names_axis, ratio_axis, spec
+from bcnet.run.score import score_text
 from bcnet.space import Widths, WidthSpace
 
 _LISTED = 12  # of the front, in the menu

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Markup, join
-from bcnet.runs import read_status
-from bcnet.runs.status import StageStatus
+from bcnet.run.status import StageStatus, read_status
 
 
 def unfinished(evidence: Evidence) -> Markup:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bcnet.pipeline.early_stop import candidates_text
-from bcnet.pipeline.score import fresh_score_text, score_text
 from bcnet.report.evidence import NETWORKS, Evidence, Network
 from bcnet.report.html import MINUS, Markup, Section, count, duration, join, listing, paragraph, points, table
 from bcnet.report.trained import chance, interval
+from bcnet.run.early_stop import candidates_text
+from bcnet.run.score import fresh_score_text, score_text
 
 
 def headline(evidence: Evidence) -> str:

@@ -1,17 +1,15 @@
-"""Writing reports, and the searches and trainings that end with one."""
+"""Writing reports of runs."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import ParamSpec, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from bcnet import pipeline
 from bcnet.distributed import leads
 from bcnet.export import measure_latency, read_latencies
-from bcnet.pipeline.run_directory import read_settings
-from bcnet.train import write_atomic
+from bcnet.files.atomic import write_atomic
+from bcnet.run.directory import read_settings
 
 
 class _HasRun(Protocol):
@@ -20,7 +18,6 @@ class _HasRun(Protocol):
 
 
 _ROUNDS, _WARMUP = 20, 5  # of the timing at the end of a run
-_P = ParamSpec("_P")
 _Outcome = TypeVar("_Outcome", bound=_HasRun)
 
 
@@ -74,16 +71,12 @@ def finish(outcome: _Outcome) -> _Outcome:
     return outcome
 
 
-def _reported(course: Callable[_P, _Outcome]) -> Callable[_P, _Outcome]:
-    @functools.wraps(course)
-    def with_report(*args: _P.args, **kwargs: _P.kwargs) -> _Outcome:
-        outcome = course(*args, **kwargs)
-        if leads():
-            write_report(outcome.run_dir)
-        return outcome
+def reported(outcome: _Outcome) -> _Outcome:
+    """The outcome of a run whose report is written now; of several processes the first one writes it.
 
-    return with_report
-
-
-search, retrain, baseline = (_reported(course) for course in (pipeline.search, pipeline.retrain, pipeline.baseline))
-train_supernet, evolve = _reported(pipeline.train_supernet), _reported(pipeline.evolve)
+    Raises:
+        RunError: see `write_report`.
+    """
+    if leads():
+        write_report(outcome.run_dir)
+    return outcome

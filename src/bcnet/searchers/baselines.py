@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bcnet.errors import SearchError
-from bcnet.searchers.prior import Prior
-from bcnet.searchers.problem import IntArray, Problem
-from bcnet.searchers.search import Proposals, Searcher
+from bcnet.prior.prior import Prior
+from bcnet.searchers.base import Proposals, Searcher
 from bcnet.space import Widths
+from bcnet.space.problem import IntArray, Problem
 
 _BATCH = 40
 _REDRAWS = 96

@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from bcnet.errors import SearchError
-from bcnet.searchers.oracle import Mapper
 from bcnet.searchers.racing import mean
 from bcnet.searchers.result import Candidate
+from bcnet.searchers.scoring import Mapper
 from bcnet.space import Side, Widths
 
 Metric = Literal["accuracy", "loss"]

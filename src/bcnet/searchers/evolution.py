@@ -8,12 +8,12 @@ from functools import partial
 import numpy as np
 
 from bcnet.errors import SearchError
-from bcnet.searchers.prior import Prior
-from bcnet.searchers.problem import Problem
+from bcnet.prior.prior import Prior
+from bcnet.searchers.base import Proposals, Searcher
 from bcnet.searchers.racing import Contest
-from bcnet.searchers.search import Proposals, Searcher
 from bcnet.searchers.survival import retained
 from bcnet.space import Widths
+from bcnet.space.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,16 @@ class Evolution(Searcher):
         known: set[Widths] = set()
         first = self._first_generation(problem, rng)
         least = int(self.macs_from * (problem.budget.macs or 0))
-        algorithm = Nsga2(self, problem, known, problem.indices(first))
+        algorithm = Nsga2(
+            problem,
+            known,
+            problem.indices(first),
+            parents=self.parents,
+            population=self.population,
+            crossover=self.crossover,
+            mutation=self.mutation,
+            eta=self.eta,
+        )
         offspring = algorithm.ask()
         held: list[Widths] = []
         while len(offspring) > 0:

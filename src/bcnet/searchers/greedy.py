@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from bcnet.errors import SearchError
-from bcnet.searchers.problem import IntArray, Problem
-from bcnet.searchers.search import Proposals, Searcher
+from bcnet.searchers.base import Proposals, Searcher
+from bcnet.space.problem import IntArray, Problem
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from bcnet.errors import SearchError
+from bcnet.searchers.base import Proposals, Searcher
 from bcnet.searchers.evolution import Evolution
 from bcnet.searchers.greedy import Greedy
-from bcnet.searchers.problem import Problem
-from bcnet.searchers.search import Proposals, Searcher
 from bcnet.space import Widths
+from bcnet.space.problem import Problem
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ Candidates that were stopped early (see `racing`) are never shown to pymoo, so t
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from pymoo.algorithms.moo.nsga2 import NSGA2
@@ -30,11 +30,8 @@ from pymoo.operators.mutation.pm import PolynomialMutation
 from pymoo.operators.repair.rounding import RoundingRepair
 from pymoo.operators.selection.tournament import TournamentSelection
 
-from bcnet.searchers.problem import IntArray, Problem
 from bcnet.space import Widths
-
-if TYPE_CHECKING:
-    from bcnet.searchers.evolution import Evolution
+from bcnet.space.problem import IntArray, Problem
 
 _MATING_ROUNDS = 30  # of pymoo, before a generation is topped up
 
@@ -65,16 +62,27 @@ class _NewAndFeasible(DuplicateElimination):  # type: ignore[misc]
 
 
 class Nsga2(NSGA2):  # type: ignore[misc]
-    """pymoo's algorithm with the settings of an `Evolution`, starting from the choice indices `first`."""
+    """pymoo's algorithm, starting from the choice indices `first`; its settings are those of `Evolution`."""
 
-    def __init__(self, settings: Evolution, problem: Problem, known: Collection[Widths], first: IntArray) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        known: Collection[Widths],
+        first: IntArray,
+        *,
+        parents: int,
+        population: int,
+        crossover: float,
+        mutation: float | None,
+        eta: float,
+    ) -> None:
         super().__init__(
-            pop_size=settings.parents,
-            n_offsprings=settings.population,
+            pop_size=parents,
+            n_offsprings=population,
             sampling=first,
             selection=TournamentSelection(func_comp=better_scores),
-            crossover=TwoPointCrossover(prob=settings.crossover),
-            mutation=PolynomialMutation(prob=1.0, prob_var=settings.mutation, eta=settings.eta),
+            crossover=TwoPointCrossover(prob=crossover),
+            mutation=PolynomialMutation(prob=1.0, prob_var=mutation, eta=eta),
             repair=RoundingRepair(),
             eliminate_duplicates=_NewAndFeasible(problem, known),
             seed=problem.seed,

@@ -32,8 +32,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from bcnet.errors import SearchError
-from bcnet.searchers.problem import BoolArray, FloatArray, IntArray
 from bcnet.space import Widths
+from bcnet.space.problem import BoolArray, FloatArray, IntArray
 
 DEFAULT_LEVEL = 0.1  # chosen in docs/early_stopping.md
 LEAST_BATCHES = 8  # with fewer there is nothing to save

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bcnet.errors import BudgetError
-from bcnet.searchers.problem import Problem
 from bcnet.space import Budget, Cost, Widths
 from bcnet.space.display import table
+from bcnet.space.problem import Problem
 
 
 @dataclass(frozen=True)

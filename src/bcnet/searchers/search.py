@@ -7,46 +7,18 @@ resuming replays it from stored evaluations.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping
-from typing import ClassVar
+from collections.abc import Mapping
 
 from bcnet.errors import SearchError
-from bcnet.searchers.oracle import Callback, Mapper, Oracle, Score
-from bcnet.searchers.problem import Problem
+from bcnet.searchers.base import Proposals, Searcher
 from bcnet.searchers.racing import Race
 from bcnet.searchers.result import SearchResult, summarise
+from bcnet.searchers.scoring import Callback, Mapper, Oracle, Score
 from bcnet.searchers.store import EvaluationStore
 from bcnet.space import Budget, Widths, WidthSpace
+from bcnet.space.problem import Problem
 
-Proposals = Generator[list[Widths], list[float], None]
 _IDLE_GENERATIONS = 100  # a searcher that proposes nothing new for so long has nothing left to propose
-
-
-class Searcher(ABC):
-    """A way to choose the next candidates from the scores so far. Settings are fields of a frozen dataclass.
-
-    Implement `limit` and `proposals`; `bcnet.testing` has the tests that a searcher must pass. Class attributes:
-    `over_budget` says that it scores candidates over budget on its way (greedy search does), `exhaustive` that it
-    finds every feasible candidate where they are fewer than its limit.
-    """
-
-    over_budget: ClassVar[bool] = False
-    exhaustive: ClassVar[bool] = True
-
-    @property
-    @abstractmethod
-    def limit(self) -> int:
-        """Most candidates that are scored."""
-
-    @abstractmethod
-    def proposals(self, problem: Problem) -> Proposals:
-        """Yield lists of candidates and receive their scores, in the same order, until there is nothing to propose.
-
-        All randomness comes from `problem.seed`. A candidate met before gets its known score again, at no cost. The
-        generator is closed, with the scores of its last list withheld, where the limit falls inside a list. A searcher
-        that can say whom it would retain yields a `Contest`; of no other list are candidates stopped early.
-        """
 
 
 def search_widths(

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from bcnet.errors import RunError
-from bcnet.runs.store_file import TABLES, has_tables, names_another_file
+from bcnet.files.evaluation_tables import TABLES, has_tables, names_another_file
 from bcnet.searchers.result import Candidate
 from bcnet.space import Cost, WidthSpace
 

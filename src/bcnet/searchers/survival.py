@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bcnet.searchers.problem import BoolArray, FloatArray, IntArray
+from bcnet.space.problem import BoolArray, FloatArray, IntArray
 
 
 def retained(scores: FloatArray, members: IntArray, macs: IntArray, keep: int) -> BoolArray:

@@ -4,6 +4,7 @@ from bcnet.space.cost import Budget, Cost, Polynomial
 from bcnet.space.groups import FixedDimension, WidthGroup, floor_choices
 from bcnet.space.layers import LayerTerms
 from bcnet.space.layout import Segment, Side
+from bcnet.space.rules import rule
 from bcnet.space.space import Widths, WidthSpace
 
 __all__ = [
@@ -18,4 +19,5 @@ __all__ = [
     "WidthSpace",
     "Widths",
     "floor_choices",
+    "rule",
 ]

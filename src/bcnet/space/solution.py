@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Set
 from bcnet.errors import TraceError
 from bcnet.space.cost import sum_of_products
 from bcnet.space.groups import FixedDimension, WidthGroup, floor_choices
+from bcnet.space.labels import MacsEntry, Propagation, owner_of
 from bcnet.space.layers import LayerTerms
 from bcnet.space.layout import Layout, ParameterLayout, Segment
 from bcnet.space.options import SpaceOptions
-from bcnet.space.propagation import MacsEntry, Propagation, owner_of
 from bcnet.space.space import WidthSpace
 from bcnet.space.symbols import Dim, Piece, Reason
 

@@ -15,9 +15,10 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from bcnet.errors import TraceError
+from bcnet.space.labels import Propagation
 from bcnet.space.narrowing import tensors_of
 from bcnet.space.options import SpaceOptions, matches
-from bcnet.space.propagation import Propagation
+from bcnet.space.propagation import propagate
 from bcnet.space.solution import Solution
 from bcnet.space.space import WidthSpace
 from bcnet.space.symbols import Reason
@@ -30,7 +31,7 @@ def trace(model: nn.Module, example_input: torch.Tensor, options: SpaceOptions) 
     model, example = _prepared(model, example_input)
     propagation = Propagation(tensors_of(model), vary_outputs=options.vary_outputs)
     for training in MODES:
-        propagation.run(_export(model.train(training), example), count_macs=not training)
+        propagate(propagation, _export(model.train(training), example), count_macs=not training)
     _apply_wishes(propagation, options)
     parameters = {name for name, _ in model.named_parameters()}
     solution = Solution(propagation, options)

@@ -1,24 +1,13 @@
 """Training of supernets and networks: one loop, recipes, strategies."""
 
 from bcnet.train.batches import EpochBatches
-from bcnet.train.checkpoint import load_module, make_folder, read_latest, read_tensors, write_atomic, write_tensors
 from bcnet.train.counts import ChannelCounts
 from bcnet.train.distill import Loss, classification_loss, distillation_loss
 from bcnet.train.evaluate import Accuracy, accuracy
 from bcnet.train.incident import Incident, load_incident
 from bcnet.train.loop import Progress, train
-from bcnet.train.precision import autocast, resolve_precision
 from bcnet.train.randomness import derived_generator, derived_seed
-from bcnet.train.recipe import (
-    Cosine,
-    Distillation,
-    Exponential,
-    Recipe,
-    Steps,
-    load_recipe,
-    parse_recipe,
-    recipe_names,
-)
+from bcnet.train.recipe import Cosine, Distillation, Exponential, Recipe, Steps, load_recipe, parse_recipe, recipe_names
 from bcnet.train.records import LossRecords
 from bcnet.train.reduction import Reduction
 from bcnet.train.replay import PathReplay, Replay, replay
@@ -68,23 +57,15 @@ __all__ = [
     "UnilateralComplementary",
     "accumulate_gradients",
     "accuracy",
-    "autocast",
     "classification_loss",
     "derived_generator",
     "derived_seed",
     "distillation_loss",
     "learning_rate",
     "load_incident",
-    "load_module",
     "load_recipe",
-    "make_folder",
     "parse_recipe",
-    "read_latest",
-    "read_tensors",
     "recipe_names",
     "replay",
-    "resolve_precision",
     "train",
-    "write_atomic",
-    "write_tensors",
 ]

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from bcnet.errors import RunError
+from bcnet.files.tensors import read_tensors
 from bcnet.space import Side, WidthSpace
 from bcnet.space.cost import IntArray
-from bcnet.train.checkpoint import read_tensors
 from bcnet.train.step import Term
 
 

@@ -10,8 +10,7 @@ from torch import nn
 
 from bcnet.data.transfer import moved
 from bcnet.errors import TrainingError
-from bcnet.train.precision import autocast, resolve_precision
-from bcnet.train.recipe import Precision
+from bcnet.machine.precision import Precision, autocast, resolve_precision
 
 
 @dataclass(frozen=True)

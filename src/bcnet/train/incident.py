@@ -18,8 +18,9 @@ from typing import Any
 import torch
 
 from bcnet.errors import RunError
+from bcnet.files.atomic import make_folder, write_atomic
+from bcnet.files.tensors import read_tensors, write_tensors
 from bcnet.space import Side
-from bcnet.train.checkpoint import make_folder, read_tensors, write_atomic, write_tensors
 from bcnet.train.recipe import Recipe, parse_recipe
 from bcnet.train.step import Path as NetworkPath
 from bcnet.train.step import Term

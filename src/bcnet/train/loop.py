@@ -21,12 +21,12 @@ from torch import nn
 from bcnet.data.transfer import moved
 from bcnet.distributed import Loaded, World
 from bcnet.errors import RunError, TrainingError
+from bcnet.files.tensors import Tensors, load_module
+from bcnet.machine.precision import autocast, resolve_precision
 from bcnet.train.batches import Batch, EpochBatches, share_of
-from bcnet.train.checkpoint import Tensors, load_module
 from bcnet.train.incident import Incident
 from bcnet.train.objective import Objective
 from bcnet.train.optimizer import optimizer_tensors, restore_optimizer
-from bcnet.train.precision import autocast, resolve_precision
 from bcnet.train.randomness import derived_generator, derived_seed, own_global_randomness
 from bcnet.train.recipe import Recipe
 from bcnet.train.records import LossRecords

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
+from bcnet.machine.precision import Precision, autocast
 from bcnet.train.distill import classification_loss
-from bcnet.train.precision import autocast
-from bcnet.train.recipe import Precision, Recipe
+from bcnet.train.recipe import Recipe
 from bcnet.train.step import Pass
 from bcnet.train.trainee import Trainee
 

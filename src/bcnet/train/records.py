@@ -11,8 +11,8 @@ import numpy.typing as npt
 import torch
 
 from bcnet.errors import RunError
+from bcnet.files.tensors import read_tensors, write_tensors
 from bcnet.space import Widths
-from bcnet.train.checkpoint import read_tensors, write_tensors
 
 _INITIAL = 1024
 _ARRAYS = {

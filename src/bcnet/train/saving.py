@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bcnet.distributed import Loaded, World
-from bcnet.train.checkpoint import Tensors, read_latest, write_tensors
+from bcnet.files.tensors import Tensors, read_latest, write_tensors
 from bcnet.train.guard import LOOK_EVERY_ELSEWHERE
 
 CHECKPOINT_SECONDS = 30.0

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from bcnet.machine.precision import Precision
 from bcnet.train.guard import Guard, look_every
 from bcnet.train.health import Health, Verdict
 from bcnet.train.optimizer import make_optimizer
-from bcnet.train.recipe import Precision, Recipe
+from bcnet.train.recipe import Recipe
 from bcnet.train.step import Term
 
 

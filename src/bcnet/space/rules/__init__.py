@@ -4,6 +4,6 @@ To teach the library a new operator, add a rule to the module it belongs to.
 """
 
 from bcnet.space.rules import layers, parts, pointwise, shape
-from bcnet.space.rules.table import RULES, Labels, unknown
+from bcnet.space.rules.table import RULES, rule, unknown
 
-__all__ = ["RULES", "Labels", "layers", "parts", "pointwise", "shape", "unknown"]
+__all__ = ["RULES", "layers", "parts", "pointwise", "rule", "shape", "unknown"]

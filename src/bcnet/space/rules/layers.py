@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bcnet.space.rules.table import Labels, out_shape, rule
+from bcnet.space.labels import Labels, Propagation
+from bcnet.space.rules.table import out_shape, rule
 from bcnet.space.symbols import Dim
-
-if TYPE_CHECKING:
-    from bcnet.space.propagation import Propagation
 
 
 @rule("conv1d", "conv2d", "conv3d")

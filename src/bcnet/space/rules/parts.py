@@ -7,14 +7,12 @@ Numbers that the code holds (`x[:, :16]`) are seen by the trial, which runs narr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bcnet.space.labels import Labels, Propagation
 from bcnet.space.rules.shape import divided
-from bcnet.space.rules.table import Labels, out_shape, rule
+from bcnet.space.rules.table import out_shape, rule
 from bcnet.space.symbols import Dim
-
-if TYPE_CHECKING:
-    from bcnet.space.propagation import Propagation
 
 _PARTS = "channels divided into parts that do not correspond"
 _BY_NUMBER = "give each part a convolution of its own, or cut with chunk"

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bcnet.space.rules.table import Labels, out_shape, rule
+from bcnet.space.labels import Labels, Propagation
+from bcnet.space.rules.table import out_shape, rule
 from bcnet.space.symbols import Dim, Piece
-
-if TYPE_CHECKING:
-    from bcnet.space.propagation import Propagation
 
 MAX_PIECES = 4096  # a flatten with the channels last repeats its pieces for every position
 

@@ -8,33 +8,10 @@ touches.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bcnet.space.symbols import Dim, Reason
-
-if TYPE_CHECKING:
-    from bcnet.space.propagation import Propagation
-
-
-@dataclass(frozen=True)
-class Labels:
-    """Shape of a tensor and, per dimension, the channels it holds (None: no channels, e.g. batch and space)."""
-
-    shape: tuple[int, ...]
-    dims: tuple[Dim | None, ...]
-
-    def without(self, axis: int) -> Labels:
-        """The labels with one dimension gone."""
-        return Labels(self.shape[:axis] + self.shape[axis + 1 :], self.dims[:axis] + self.dims[axis + 1 :])
-
-    def replace(self, **changes: Dim | None) -> Labels:
-        """The same labels with other dimensions, given as `d1=...`."""
-        dims = list(self.dims)
-        for key, dim in changes.items():
-            dims[int(key[1:])] = dim
-        return Labels(self.shape, tuple(dims))
-
+from bcnet.space.labels import Labels, Propagation
+from bcnet.space.symbols import Reason
 
 Rule = Callable[..., Any]
 RULES: dict[str, Rule] = {}

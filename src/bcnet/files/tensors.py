@@ -1,0 +1,134 @@
+"""Files that survive: written atomically, verified on load, never a pickle.
+
+A tensor file is one safetensors file. Its metadata holds one JSON document, `{"sha256", "identity", "state"}`. The
+digest is that of the whole file with the digest's own 64 characters replaced by zeros, so every byte is covered.
+`identity` says what the file belongs to: a good file in the wrong place is refused like a damaged one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as parse_safetensors
+from safetensors.torch import save as format_safetensors
+from torch import nn
+
+from bcnet.errors import RunError
+from bcnet.files.atomic import previous_of, write_atomic
+
+Tensors = dict[str, torch.Tensor]
+_ZEROS = "0" * 64
+_log = logging.getLogger(__name__)
+
+
+def write_tensors(
+    path: Path,
+    tensors: Mapping[str, torch.Tensor],
+    identity: Mapping[str, Any],
+    state: Mapping[str, Any] | None = None,
+    *,
+    keep_previous: bool = False,
+) -> None:
+    """Write tensors and a JSON state as one verified file. Equal content gives equal bytes.
+
+    Raises:
+        RunError: the file system refuses.
+    """
+    content = format_safetensors(
+        {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()},
+        metadata={"bcnet": _document(_ZEROS, identity, state or {})},
+    )
+    digest = hashlib.sha256(content).hexdigest()
+    write_atomic(path, content.replace(_ZEROS.encode(), digest.encode(), 1), keep_previous=keep_previous)
+
+
+def read_tensors(path: Path, identity: Mapping[str, Any]) -> tuple[Tensors, dict[str, Any]]:
+    """The tensors and the state of a file that `write_tensors` wrote for the same identity.
+
+    Raises:
+        RunError: missing, damaged, or written for something else.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror}: restore it, or start a new run directory") from None
+    document = _verified_document(path, content)
+    try:
+        tensors = parse_safetensors(content)
+    except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError):  # a good checksum on what none of us wrote
+        raise _damaged(path) from None
+    if document["identity"] != dict(identity):
+        raise RunError(
+            f"{path} belongs to {json.dumps(document['identity'])}; expected {json.dumps(dict(identity))}: "
+            "put the right file back, or start a new run directory"
+        )
+    return tensors, document["state"]
+
+
+def read_latest(path: Path, identity: Mapping[str, Any]) -> tuple[Tensors, dict[str, Any]] | None:
+    """The newest good checkpoint: `path`, else the previous one, else None where there was never any.
+
+    Raises:
+        RunError: there are files, and none is good.
+    """
+    faults: list[RunError] = []
+    for candidate in (path, previous_of(path)):
+        if candidate.exists():
+            try:
+                found = read_tensors(candidate, identity)
+            except RunError as error:
+                faults.append(error)
+                continue
+            for fault in faults:
+                _log.warning("%s; going on from the checkpoint before it", fault)
+            return found
+    if faults:
+        raise faults[0]
+    return None
+
+
+def load_module(module: nn.Module, tensors: Mapping[str, torch.Tensor], source: Path | str) -> None:
+    """Put the tensors of a file, or of what people know as `source`, into a module.
+
+    Raises:
+        RunError: they are not its own: names or shapes differ.
+    """
+    try:
+        module.load_state_dict(tensors)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise RunError(f"{source} does not fit this model: {reason}: start a new run") from None
+
+
+def _document(digest: str, identity: Mapping[str, Any], state: Mapping[str, Any]) -> str:
+    return json.dumps({"sha256": digest, "identity": dict(identity), "state": dict(state)}, separators=(",", ":"))
+
+
+def _verified_document(path: Path, content: bytes) -> dict[str, Any]:
+    damaged = _damaged(path)
+    try:
+        (length,) = struct.unpack("<Q", content[:8])
+        header = content[8 : 8 + length]
+        document = json.loads(json.loads(header)["__metadata__"]["bcnet"])
+        digest = document["sha256"].encode("ascii")
+        parts = (document["identity"], document["state"])
+    except (struct.error, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise damaged from None
+    if len(digest) != len(_ZEROS) or header.count(digest) != 1 or not all(isinstance(p, dict) for p in parts):
+        raise damaged
+    blank = content[: 8 + length].replace(digest, _ZEROS.encode(), 1) + content[8 + length :]
+    if hashlib.sha256(blank).hexdigest().encode() != digest:
+        raise damaged
+    return dict(document)
+
+
+def _damaged(path: Path) -> RunError:
+    return RunError(f"{path} is damaged or not ours: its checksum does not match; restore it or delete it")

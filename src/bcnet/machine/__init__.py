@@ -1,0 +1,1 @@
+"""What is true of the computer and not of the method: devices, precision, threads, memory, disk."""

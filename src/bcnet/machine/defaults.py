@@ -1,0 +1,129 @@
+"""What a run does with the machine it is on: plain rules, each of which an option overrides.
+
+What a rule chooses goes into the run's settings when it starts, so that results do not change where it goes on; what
+results do not depend on (the allocator, oneDNN's cache) is chosen anew by every process.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from bcnet.machine.precision import Precision, resolve_precision
+
+Layout = Literal["auto", "channels_last", "contiguous"]
+PRIMITIVES = 1024  # that oneDNN keeps, its own default
+_PRIMITIVES_VARIABLE = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+_SCORE_BATCH = 2048  # images (spec, section 5)
+_LEAST_SCORE_BATCH = 64
+_RACED_BATCH = 128  # images: a race has to have many batches to stop within
+_SCORING_SHARE = 4  # of the free memory, one in so many parts
+_DATA_SHARE = 4
+_TENSORS_AT_ONCE = 3  # of a layer's size in a forward pass
+_WORTH_CASTING = 16 * 2**10  # bytes of the largest activation of an image
+
+
+@contextmanager
+def threads(count: int | None) -> Iterator[None]:
+    """Let torch compute with `count` CPU threads inside the block; None leaves it as it is."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def usual_threads(group: Path = Path("/sys/fs/cgroup")) -> int:
+    """torch's number of CPU threads, but no more than a container's quota (control groups, version 2) lets run.
+
+    torch sees the processor's cores, not the quota; threads beyond it only wait for each other.
+    """
+    try:
+        quota, period = (group / "cpu.max").read_text().split()
+        allowed = math.ceil(int(quota) / int(period))  # no quota reads "max"
+    except (OSError, ValueError, ZeroDivisionError):
+        return torch.get_num_threads()
+    return max(1, min(torch.get_num_threads(), allowed))
+
+
+def layout_of(wish: Layout, device: torch.device) -> Layout:
+    """The memory format of the supernet's weights that `wish` means on the device: never "auto".
+
+    Images are channels-last everywhere. GPUs want the weights so too; on a CPU slices of contiguous weights, which
+    mostly have odd numbers of channels, score large batches a little faster and train equally fast.
+    """
+    if wish != "auto":
+        return wish
+    return "contiguous" if device.type == "cpu" else "channels_last"
+
+
+def precision_of(wish: Precision, device: torch.device, largest: int) -> Precision:
+    """The precision that `wish` means on the device, as `resolve_precision` has it: never "auto".
+
+    CPUs with bf16 in AVX-512 but no AMX take it too, for networks whose largest activation for one image has at least
+    16 KiB (`largest`, in bytes): smaller ones gain little and compute as exactly as they can.
+
+    Example: ResNet-20 at 32 pixels has 64 KiB; its training steps then take about 0.6 times as long as with fp32.
+
+    Raises:
+        RecipeError: fp16 on a CPU.
+    """
+    if wish == "auto" and device.type == "cpu" and largest >= _WORTH_CASTING and torch.cpu._is_avx512_bf16_supported():
+        return "bf16"
+    return resolve_precision(wish, device)
+
+
+def memory_format(layout: Layout) -> torch.memory_format:
+    """torch's name for a settled layout."""
+    return torch.contiguous_format if layout == "contiguous" else torch.channels_last
+
+
+def score_batch(largest: int, free: int | None, *, raced: bool = False) -> int:
+    """Images to score at once: 2,048, halved while a layer's tensors would take more than a quarter of free memory.
+
+    `largest` is the size of the largest activation for one image, `free` what is free, in bytes. Where candidates are
+    `raced` it starts from 128.
+
+    Example: ResNet50 at 224 pixels has 3.2 MB: with 24 GB free, batches of 512.
+    """
+    batch = _RACED_BATCH if raced else _SCORE_BATCH
+    while (
+        free is not None and batch > _LEAST_SCORE_BATCH and batch * _TENSORS_AT_ONCE * largest > free / _SCORING_SHARE
+    ):
+        batch //= 2
+    return batch
+
+
+def lives_on(device: torch.device, data: int, free: int | None) -> bool:
+    """Whether a data set of `data` bytes is kept on the device, which has `free` bytes: where it takes a quarter.
+
+    Cut into its parts a set is there about three times. A larger one stays with the host, whose batches follow one
+    after the other; results are the same.
+
+    Example: CIFAR-10 has 184 MB, which a GPU with 1 GB free keeps.
+    """
+    return device.type == "cpu" or free is None or data <= free / _DATA_SHARE
+
+
+def keep_primitives(capacity: int | None = None) -> int:
+    """Let oneDNN keep `capacity` compiled operators, by default those of the environment or `PRIMITIVES`; how many.
+
+    Read when the first operator is compiled: call it before. Where the cache is full oneDNN looks through all of it for
+    the operator to give up: a large one that does not hold all shapes is slower than a small one.
+    """
+    if capacity is not None:
+        os.environ[_PRIMITIVES_VARIABLE] = str(capacity)
+    os.environ.setdefault(_PRIMITIVES_VARIABLE, str(PRIMITIVES))
+    return kept_primitives()
+
+
+def kept_primitives() -> int:
+    """How many compiled operators oneDNN keeps."""
+    return int(os.environ.get(_PRIMITIVES_VARIABLE, PRIMITIVES))

@@ -1,0 +1,107 @@
+"""How much memory a run takes, and how much there is.
+
+A training step holds weights, gradients, the optimiser's state and, for one path at a time, what its backward pass
+needs; PyTorch hands exactly those tensors to `saved_tensors_hooks`, so a pass over a few images tells the size for a
+batch. While a layer runs backward its input's and output's gradients come on top. Scoring keeps a layer's input and
+output and what the operator needs beside them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+_TRANSIENT = 2  # largest tensors held beside the saved ones during a backward pass
+_SCORING = 3  # largest tensors held at once during a forward pass
+
+
+@dataclass(frozen=True)
+class Activations:
+    """Bytes for each image: of all tensors kept for the backward pass, and of the largest."""
+
+    saved: float
+    largest: float
+
+    def training(self, batch: int) -> float:
+        """Bytes that a step on a batch holds beside weights and state."""
+        return batch * (self.saved + _TRANSIENT * self.largest)
+
+    def scoring(self, batch: int) -> float:
+        """Bytes that a forward pass over a batch holds."""
+        return batch * _SCORING * self.largest
+
+
+def activations(module: nn.Module, loss: Callable[[], torch.Tensor], images: int) -> Activations:
+    """What a pass that computes `loss()` on a number of images keeps."""
+    own = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
+    saved: dict[int, int] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            saved[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        result = loss()
+    del result
+    return Activations(sum(saved.values()) / images, max(saved.values(), default=0) / images)
+
+
+@torch.no_grad()
+def largest_activation(model: nn.Module, example: torch.Tensor) -> int:
+    """Bytes of the largest output of any module, for one image of `example` `(batch, ...)`."""
+    largest = 0
+
+    def hear(part: nn.Module, given: object, output: object) -> None:
+        nonlocal largest
+        if isinstance(output, torch.Tensor):
+            largest = max(largest, output.nbytes // len(example))
+
+    handles = [part.register_forward_hook(hear) for part in model.modules()]
+    try:
+        model(example)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return largest
+
+
+def used_bytes(device: torch.device) -> int:
+    """What this process holds now."""
+    if device.type == "cuda":
+        return int(torch.cuda.memory_allocated(device))
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """What is left for this process; None where the system does not say."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    known = [value for value in (_available(), _left_in_group()) if value is not None]
+    return min(known) if known else None
+
+
+def _available() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, ValueError, StopIteration):
+        return None
+
+
+def _left_in_group(root: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """What a container's limit (control groups, version 2) leaves."""
+    try:
+        return int((root / "memory.max").read_text()) - int((root / "memory.current").read_text())
+    except (OSError, ValueError):  # no limit reads "max"
+        return None

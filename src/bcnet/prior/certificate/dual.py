@@ -1,0 +1,110 @@
+"""Maximising a concave dual function over the multipliers of a few constraints, by cutting planes.
+
+Notation: `theta(lam) = min over x of e(x) + lam . s(x)` with `e` the objective and `s <= 0` the constraints, `lam >=
+0`. Every point `x` met gives a cut `theta(lam) <= e + lam . s`. With one constraint the next multiplier is where the
+last cut that breaks the constraint meets the last one that holds it; with more it comes from a linear programme over
+all cuts. Both end at the maximum after finitely many steps, and the weights of the cuts that meet there are the best
+mixture of the points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bcnet.space.problem import FloatArray
+
+_STEPS = 100
+_HELD = 1e-9  # constraint values up to this count as held
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A point with its objective `e` and its constraint values `s`, shape `(constraints,)`."""
+
+    objective: float
+    slack: FloatArray
+    point: object
+
+
+@dataclass(frozen=True)
+class DualMaximum:
+    """The largest dual value met, its multipliers `(constraints,)`, all cuts, and their mixture at the maximum."""
+
+    bound: float
+    multipliers: FloatArray
+    cuts: tuple[Cut, ...]
+    weights: FloatArray
+
+
+Oracle = Callable[[FloatArray], tuple[float, Cut]]  # multipliers -> dual value and the cut there
+
+
+def maximise_dual(oracle: Oracle, known: Sequence[Cut], tolerance: float) -> DualMaximum:
+    """Maximise `theta`, given some `known` cuts, at least one of a point that holds every constraint.
+
+    Ends when the cuts' maximum exceeds the best value by at most `tolerance`.
+    """
+    cuts = list(known)
+    _, multipliers, _ = _master(cuts)
+    bound, best = -np.inf, multipliers
+    for _ in range(_STEPS):
+        value, cut = oracle(multipliers)
+        cuts.append(cut)
+        if value > bound:
+            bound, best = value, multipliers
+        ceiling, multipliers, weights = _master(cuts)
+        if ceiling - bound <= tolerance:
+            break
+    return DualMaximum(bound, best, tuple(cuts), weights)
+
+
+def _master(cuts: Sequence[Cut]) -> tuple[float, FloatArray, FloatArray]:
+    """Maximum over the multipliers of the lowest cut: value, multipliers, and weights of the cuts there."""
+    objectives = np.array([cut.objective for cut in cuts])
+    slacks = np.array([cut.slack for cut in cuts])  # (cuts, constraints)
+    if slacks.shape[1] == 1:
+        return _single(objectives, slacks[:, 0])
+    return _several(objectives, slacks)
+
+
+def _single(objectives: FloatArray, slacks: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+    """The lower envelope's corner: mix one cut that holds the constraint with one that breaks it."""
+    held, broken = np.flatnonzero(slacks <= _HELD), np.flatnonzero(slacks > _HELD)
+    weights = np.zeros(len(objectives))
+    cheapest = held[np.argmin(objectives[held])]
+    value, multiplier, weights[cheapest] = float(objectives[cheapest]), 0.0, 1.0
+    if len(broken) == 0:
+        return value, np.zeros(1), weights
+    under, over = np.minimum(slacks[held], 0.0)[:, None], slacks[broken]
+    share = -under / (over - under)  # of the broken cut, (held, broken)
+    mixed = (1 - share) * objectives[held][:, None] + share * objectives[broken]
+    i, j = np.unravel_index(int(np.argmin(mixed)), mixed.shape)
+    if mixed[i, j] < value:
+        first, second = held[i], broken[j]
+        weights[:] = 0.0
+        weights[first], weights[second] = 1 - share[i, j], share[i, j]
+        multiplier = (objectives[first] - objectives[second]) / (slacks[second] - min(slacks[first], 0.0))
+        value = float(mixed[i, j])
+    return value, np.array([multiplier]), weights
+
+
+def _several(objectives: FloatArray, slacks: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+    """min w . e subject to w . s <= 0, sum w = 1, w >= 0; the multipliers are the constraints' dual values."""
+    from scipy.optimize import linprog  # half a second to import, and needed for two limits at once only
+
+    count = len(objectives)
+    offset, scale = objectives.min(), max(np.ptp(objectives), 1e-12)
+    solution = linprog(
+        (objectives - offset) / scale,
+        A_ub=slacks.T,
+        b_ub=np.full(slacks.shape[1], _HELD),
+        A_eq=np.ones((1, count)),
+        b_eq=[1.0],
+        method="highs",
+    )
+    multipliers = np.maximum(-solution.ineqlin.marginals * scale, 0.0)
+    value = float((objectives + slacks @ multipliers).min())
+    return value, multipliers, np.maximum(solution.x, 0.0)

@@ -1,0 +1,131 @@
+"""Feasible rows of small objective, by linear programmes over independent sets of the coupling graph.
+
+Notation as in `qcqp`. With the rows outside an independent set `S` fixed, objective and costs are linear in the rows of
+`S`: `sum over g in S of P[g] . E[g]` under `const_k + sum over g in S of P[g] . D_k[g] <= 1`. Its dual over the few
+limits separates into one minimum per group, and the best mixture of the points met is its exact solution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from bcnet.prior.certificate.dual import Cut, DualMaximum, maximise_dual
+from bcnet.prior.expected_cost import ExpectedCost, Rows, one_hot
+from bcnet.space.problem import FloatArray, IntArray
+
+_SWEEPS = 30
+_FIRST_SETS = 6  # sparse graphs have no more; which set comes first decides where an infeasible start ends
+_NEVER = 1e100  # finite: infinity times a multiplier of zero is not a number
+_ROUNDING = 1e-9  # costs over their limits by this much count as held
+
+
+class Recovery:
+    """Finds feasible rows for potential `errors` under `costs`, down to an objective of `target`."""
+
+    def __init__(self, errors: Rows, costs: tuple[ExpectedCost, ...], target: float) -> None:
+        self._errors, self._costs, self._target = errors, costs, target
+        self._sizes = [len(e) for e in errors]
+        self._span = sum(float(np.ptp(e)) for e in errors)
+        self._sets = independent_sets(costs)
+        self._tried: set[bytes] = set()
+
+    def objective(self, rows: Sequence[FloatArray]) -> float:
+        """Expected potential error."""
+        return sum(float(e @ p) for e, p in zip(self._errors, rows, strict=True))
+
+    def narrowest(self) -> Rows:
+        """Rows improved from the narrowest candidate, which holds the budget."""
+        rows = self.improved(one_hot(np.zeros(len(self._sizes), dtype=np.int64), self._sizes))
+        assert rows is not None, "the narrowest candidate holds the budget"
+        return rows
+
+    def better(self, best: Rows, starts: Iterable[IntArray]) -> Rows:
+        """The best of `best` and the rows found from all starts, each improved beginning with every set.
+
+        Stops early at the target.
+        """
+        for start in starts:
+            known = start.tobytes() in self._tried
+            self._tried.add(start.tobytes())
+            for first in range(0 if known else min(len(self._sets), _FIRST_SETS)):
+                if self.objective(best) <= self._target:
+                    return best
+                rows = self.improved(one_hot(start, self._sizes), first)
+                if rows is not None and self.objective(rows) < self.objective(best):
+                    best = rows
+        return best
+
+    def improved(self, rows: Rows, first: int = 0) -> Rows | None:
+        """Local optimum from `rows`, which may be over budget; None where no single set repairs that."""
+        current = list(rows)
+        feasible = self._holds(current)
+        last = self.objective(current) if feasible else np.inf
+        for _ in range(_SWEEPS):
+            for members in (*self._sets[first:], *self._sets[:first]):
+                feasible = self._improve_set(current, members) or feasible
+            if not feasible:
+                return None
+            value = self.objective(current)
+            if last - value <= 1e-6 * self._span:
+                break
+            last = value
+        return tuple(current)
+
+    def _holds(self, rows: Sequence[FloatArray]) -> bool:
+        return all(cost(rows) <= 1 + _ROUNDING for cost in self._costs)
+
+    def _improve_set(self, rows: list[FloatArray], members: Sequence[int]) -> bool:
+        """Solve the linear programme of one independent set in place; whether it has a solution."""
+        errors = self._padded([self._errors[g] for g in members])  # (members, choices)
+        gradients = [[cost.gradient(rows, g) for g in members] for cost in self._costs]
+        slopes = np.stack([self._padded(of_cost) for of_cost in gradients])  # (costs, members, choices)
+        spent = [sum(float(s @ rows[g]) for s, g in zip(d, members, strict=True)) for d in gradients]
+        offsets = np.array([cost(rows) - 1 - value for cost, value in zip(self._costs, spent, strict=True)])
+        member = np.arange(len(members))
+
+        def cut(indices: IntArray) -> Cut:
+            return Cut(float(errors[member, indices].sum()), offsets + slopes[:, member, indices].sum(axis=1), indices)
+
+        def oracle(multipliers: FloatArray) -> tuple[float, Cut]:
+            found = cut(np.argmin(errors + np.tensordot(multipliers, slopes, axes=1), axis=1))
+            return found.objective + float(multipliers @ found.slack), found
+
+        cheapest = cut(np.argmin(slopes.sum(axis=0), axis=1))
+        if (cheapest.slack > _ROUNDING).any():
+            return False
+        self._mix(rows, members, maximise_dual(oracle, [cheapest], 1e-9 * self._span))
+        return True
+
+    def _padded(self, vectors: Sequence[FloatArray]) -> FloatArray:
+        """Vectors as rows of one array, short ones filled up with a value that no minimum takes."""
+        table = np.full((len(vectors), max(self._sizes)), _NEVER)
+        for row, vector in zip(table, vectors, strict=True):
+            row[: len(vector)] = vector
+        return table
+
+    def _mix(self, rows: list[FloatArray], members: Sequence[int], dual: DualMaximum) -> None:
+        for number, g in enumerate(members):
+            row = np.zeros(self._sizes[g])
+            for weight, cut in zip(dual.weights, dual.cuts, strict=True):
+                row[cut.point[number]] += weight  # type: ignore[index]
+            rows[g] = row / row.sum()
+
+
+def independent_sets(costs: Sequence[ExpectedCost]) -> list[list[int]]:
+    """Groups in sets whose members share no factor: a greedy colouring, made maximal, so that sets may overlap."""
+    count = len(costs[0].unary)
+    neighbours = [set().union(*(cost.neighbours(g) for cost in costs)) for g in range(count)]
+    sets: list[list[int]] = []
+    for g in sorted(range(count), key=lambda g: -len(neighbours[g])):
+        home = next((s for s in sets if not neighbours[g].intersection(s)), None)
+        if home is None:
+            sets.append([g])
+        else:
+            home.append(g)
+    for members in sets:
+        for g in range(count):
+            if g not in members and not neighbours[g].intersection(members):
+                members.append(g)
+    return [sorted(members) for members in sets]

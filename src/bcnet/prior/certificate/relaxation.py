@@ -1,0 +1,140 @@
+"""A lower bound for dense coupling graphs: the McCormick relaxation of the QCQP, a linear programme for cvxpy.
+
+Notation as in `qcqp`. With `m_g = P[g] . c_g` the mean width, a product of means `m_g * m_h` of groups in `[a_g, b_g]`
+and `[a_h, b_h]` is at least
+
+    max(a_h * m_g + a_g * m_h - a_g * a_h,   b_h * m_g + b_g * m_h - b_g * b_h)      (McCormick, 1976)
+
+and coefficients are never negative. A factor of more groups has its further widths at their smallest. Replacing
+costs by these lower estimates can only admit more rows, so the optimum bounds the QCQP's from below. The bound reported
+is the Lagrangian one at the solver's multipliers, exact to rounding whatever the solver's tolerance.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bcnet.prior.expected_cost import Rows
+from bcnet.space import Budget, Polynomial, WidthSpace
+from bcnet.space.problem import FloatArray, IntArray
+
+Moment = tuple[int, int]  # (group, power)
+
+
+@dataclass(frozen=True)
+class _Products:
+    """One cost over its limit: a part linear in the rows, and products of two moments with their coefficients.
+
+    `linear` has shape `(choices of all groups,)`, the others one entry per product.
+    """
+
+    constant: float
+    linear: FloatArray
+    coefficients: FloatArray
+    left: IntArray  # index of a moment
+    right: IntArray
+
+
+@dataclass(frozen=True)
+class _Relaxation:
+    objective: FloatArray  # (choices of all groups,)
+    owner: IntArray  # (choices of all groups,): the group of each
+    moments: FloatArray  # (moments, choices of all groups)
+    low: FloatArray  # (moments,)
+    high: FloatArray
+    costs: tuple[_Products, ...]
+
+
+def relaxed_bound(errors: Rows, space: WidthSpace, limits: Budget) -> float:
+    """A lower bound on the expected potential error under the absolute budget; minus infinity if the solver fails."""
+    relaxation = _relaxation(errors, space, limits)
+    solved = _solve(relaxation)
+    if solved is None:
+        return -np.inf
+    return _lagrangian_bound(relaxation, *solved)
+
+
+def _relaxation(errors: Rows, space: WidthSpace, limits: Budget) -> _Relaxation:
+    choices = [np.array(group.choices, dtype=np.float64) for group in space.groups]
+    owner = np.repeat(np.arange(len(choices)), [len(c) for c in choices])
+    found: dict[Moment, int] = {}
+    pairs = ((space.macs_terms, limits.macs), (space.params_terms, limits.params))
+    costs = tuple(_products(t, limit, choices, found) for t, limit in pairs if isinstance(limit, int))
+    moments = np.zeros((len(found), len(owner)))
+    for (group, power), row in found.items():
+        moments[row, owner == group] = choices[group] ** power
+    low = np.array([choices[g][0] ** p for g, p in found], dtype=np.float64)
+    high = np.array([choices[g][-1] ** p for g, p in found], dtype=np.float64)
+    return _Relaxation(np.concatenate(errors), owner, moments, low, high, costs)
+
+
+def _products(polynomial: Polynomial, limit: int, choices: list[FloatArray], found: dict[Moment, int]) -> _Products:
+    constant, linear = 0.0, [np.zeros(len(c)) for c in choices]
+    products: dict[tuple[int, int], float] = defaultdict(float)
+    for groups, coefficient in polynomial.terms.items():
+        assert coefficient >= 0, "costs are sums of sizes"
+        factors = [(g, groups.count(g)) for g in sorted(set(groups))]
+        value = coefficient / limit * float(np.prod([choices[g][0] ** p for g, p in factors[2:]]))
+        if not factors:
+            constant += value
+        elif len(factors) == 1:
+            group, power = factors[0]
+            linear[group] += value * choices[group] ** power
+        else:
+            left, right = (found.setdefault(moment, len(found)) for moment in factors[:2])
+            products[left, right] += value
+    index = np.array(list(products), dtype=np.int64).reshape(-1, 2)
+    coefficients = np.array(list(products.values()), dtype=np.float64)
+    return _Products(constant, np.concatenate(linear), coefficients, index[:, 0], index[:, 1])
+
+
+def _solve(r: _Relaxation) -> tuple[FloatArray, list[FloatArray]] | None:
+    """Multipliers of the limits `(limits,)`, and per limit the share of the lower McCormick estimate `(products,)`."""
+    import cvxpy
+
+    cp: Any = cvxpy
+    rows, count = cp.Variable(len(r.owner), nonneg=True), int(r.owner.max()) + 1
+    means = (r.moments / r.high[:, None]) @ rows  # relative to the widest
+    constraints: list[Any] = [(np.arange(count)[:, None] == r.owner).astype(float) @ rows == 1]
+    limits, lower = [], []
+    a = r.low / r.high
+    for cost in r.costs:
+        i, j = cost.left, cost.right
+        estimate = cp.Variable(len(i))
+        lower.append(estimate >= cp.multiply(a[j], means[i]) + cp.multiply(a[i], means[j]) - a[i] * a[j])
+        scale = cost.coefficients * r.high[i] * r.high[j]
+        limits.append(cost.constant + cost.linear @ rows + scale @ estimate <= 1)
+        constraints += [lower[-1], estimate >= means[i] + means[j] - 1, limits[-1]]
+    program = cp.Problem(cp.Minimize(r.objective @ rows), constraints)
+    try:
+        program.solve(solver=cp.HIGHS)
+    except cp.error.SolverError:
+        return None
+    if limits[0].dual_value is None:
+        return None
+    multipliers = np.array([max(float(limit.dual_value), 0.0) for limit in limits])
+    shares = []
+    for cost, multiplier, estimate in zip(r.costs, multipliers, lower, strict=True):
+        total = multiplier * cost.coefficients * r.high[cost.left] * r.high[cost.right]
+        shares.append(np.clip(estimate.dual_value / np.maximum(total, 1e-300), 0.0, 1.0))
+    return multipliers, shares
+
+
+def _lagrangian_bound(r: _Relaxation, multipliers: FloatArray, shares: list[FloatArray]) -> float:
+    """The Lagrangian's minimum over the rows, which separates into one minimum per group: a bound for any arguments."""
+    reduced, bound = r.objective.copy(), 0.0
+    for cost, multiplier, share in zip(r.costs, multipliers, shares, strict=True):
+        i, j = cost.left, cost.right
+        at_i = share * r.low[j] + (1 - share) * r.high[j]  # slope in the left moment
+        at_j = share * r.low[i] + (1 - share) * r.high[i]
+        offset = share * r.low[i] * r.low[j] + (1 - share) * r.high[i] * r.high[j]
+        slopes = np.zeros(len(r.low))
+        np.add.at(slopes, i, cost.coefficients * at_i)
+        np.add.at(slopes, j, cost.coefficients * at_j)
+        reduced += multiplier * (cost.linear + slopes @ r.moments)
+        bound += multiplier * float(cost.constant - 1 - cost.coefficients @ offset)
+    return bound + float(sum(reduced[r.owner == g].min() for g in range(int(r.owner.max()) + 1)))

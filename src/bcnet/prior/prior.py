@@ -1,0 +1,182 @@
+"""The prior over widths: from training records to an initial population (Eq. 12-14; spec, section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bcnet.errors import SearchError
+from bcnet.prior.certificate.qcqp import checked_errors, solve
+from bcnet.prior.expected_cost import Rows, expected_costs, one_hot
+from bcnet.prior.records import DEFAULT_RULE, DEFAULT_SINCE, Rule, potential_errors, select_records
+from bcnet.prior.sampling import PriorSample, draw, sample_population
+from bcnet.prior.smoothing import Smoothed, effective_widths
+from bcnet.space import Budget, WidthSpace
+from bcnet.space.problem import FloatArray, Problem
+
+DEFAULT_EFFECTIVE_WIDTHS = 2.5  # by experiment: the coldest whose populations of 40 have few duplicates in 7 groups
+_WITHIN = 0.45  # so that of a population of 40, 30 % hold the budget at first draw nearly always
+_SAMPLES = 2000
+_TIGHTENINGS = 4
+
+
+@dataclass(frozen=True)
+class Prior:
+    """One probability vector over the widths of each group, whose expected cost holds `budget` (absolute counts).
+
+    `rows[g]` belongs to `space.groups[g].choices`, `errors` are the potential errors behind it. `temperature` is in
+    units of these; `lower_bound` and `gap` certify the optimum at temperature 0 (see `QCQPSolution`).
+    """
+
+    space: WidthSpace = field(repr=False)
+    budget: Budget
+    rows: Rows = field(repr=False)
+    errors: Rows = field(repr=False)
+    temperature: float
+    lower_bound: float
+    gap: float
+
+    @property
+    def effective_widths(self) -> float:
+        """Mean over the groups of `exp(entropy)`."""
+        return effective_widths(self.rows)
+
+    def sample(self, count: int, budget: Budget, rng: np.random.Generator) -> PriorSample:
+        """`count` distinct widths within `budget`: topped up with random feasible ones where the prior gives too few.
+
+        Fewer come back only where the space has no more; `PriorSample.note` says so.
+
+        Raises:
+            BudgetError: the narrowest network of the space costs more.
+        """
+        return sample_population(self.rows, Problem.of(self.space, budget), count, rng)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists and numbers, for JSON; `from_dict` is the inverse."""
+        return {
+            "space": self.space.fingerprint(),
+            "budget": {"macs": self.budget.macs, "params": self.budget.params},
+            "rows": [row.tolist() for row in self.rows],
+            "errors": [error.tolist() for error in self.errors],
+            "temperature": self.temperature,
+            "lower_bound": self.lower_bound,
+            "gap": self.gap,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], space: WidthSpace) -> Prior:
+        """The prior written by `to_dict`.
+
+        Raises:
+            SearchError: it was learnt for another space, or is incomplete.
+        """
+        if data.get("space") != space.fingerprint():
+            raise SearchError(
+                f"the prior was learnt for another space ({data.get('space')!r}, here {space.fingerprint()!r}): "
+                "learn it anew"
+            )
+        try:
+            return cls(
+                space=space,
+                budget=Budget(**data["budget"]),
+                rows=_vectors(data["rows"], space, total=1.0),
+                errors=_vectors(data["errors"], space),
+                temperature=float(data["temperature"]),
+                lower_bound=float(data["lower_bound"]),
+                gap=float(data["gap"]),
+            )
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise SearchError(f"the prior cannot be read ({error!r}): learn it anew") from error
+
+
+def _vectors(lists: Any, space: WidthSpace, total: float | None = None) -> Rows:
+    """One finite vector per group, as long as its choices; of sum `total`, none below 0, where that is given."""
+    vectors = tuple(np.array(values, dtype=np.float64) for values in lists)
+    if [v.shape for v in vectors] != [(len(group.choices),) for group in space.groups]:
+        raise ValueError("one number for each choice of each group is needed")
+    for vector in vectors:
+        off = total is not None and (vector.min() < 0 or abs(vector.sum() - total) > 1e-6)
+        if not np.isfinite(vector).all() or off:
+            raise ValueError("a vector of numbers that cannot be")
+    return vectors
+
+
+def prior_of_errors(
+    E: Sequence[FloatArray],
+    space: WidthSpace,
+    budget: Budget,
+    *,
+    effective_widths: float = DEFAULT_EFFECTIVE_WIDTHS,
+    seed: int = 0,
+) -> Prior:
+    """The entropy-smoothed prior of potential errors `E`, one vector per group.
+
+    `effective_widths` sets the temperature: how many widths per group the prior weighs, on average (`exp` of the
+    entropy); 1 is the certified optimum itself, almost all of whose samples are the same.
+
+    Raises:
+        BudgetError: the narrowest network of the space costs more than the budget.
+        SearchError: `E` does not fit the space, or `effective_widths` is below 1.
+    """
+    if not effective_widths >= 1:
+        raise SearchError(f"effective_widths is at least 1; got {effective_widths!r}")
+    errors = checked_errors(E, space)
+    limits = space.feasible(budget)
+    certified = solve(errors, space, budget, seed=seed)
+    if effective_widths == 1:
+        rows, temperature = certified.P, 0.0
+    else:
+        smoothed = Smoothed(errors, expected_costs(space, limits), np.array(certified.multipliers))
+        narrow = one_hot(np.zeros(len(errors), dtype=np.int64), [len(e) for e in errors])
+        rows, temperature = smoothed.with_effective_widths(effective_widths, narrow)
+        rows = _with_samples_within(smoothed, rows, temperature, narrow, Problem(space, limits, seed))
+    return Prior(space, limits, rows, errors, temperature, certified.lower_bound, certified.gap)
+
+
+def _with_samples_within(smoothed: Smoothed, rows: Rows, temperature: float, narrow: Rows, problem: Problem) -> Rows:
+    """Rows nearly half of whose samples hold the budget: those given, or those of a tighter budget.
+
+    Rows whose expected cost uses up the budget may have a long tail of cheap samples and most of them over budget.
+    """
+    rng, factor = np.random.default_rng([problem.seed, 6]), 1.0
+    tightest = 1 / max(smoothed.load(narrow), 1e-300)
+    for _ in range(_TIGHTENINGS):
+        loads = problem.load(draw(rows, _SAMPLES, rng))
+        if np.mean(loads <= 1) >= _WITHIN:
+            break
+        factor = min(factor * float(np.median(loads)), tightest)
+        rows = smoothed.tightened(factor).at(temperature, narrow)
+    return rows
+
+
+def learn_prior(
+    space: WidthSpace,
+    steps: npt.ArrayLike,
+    widths: npt.ArrayLike,
+    losses: npt.ArrayLike,
+    budget: Budget,
+    *,
+    keep: int | None = None,
+    since: float = DEFAULT_SINCE,
+    rule: Rule = DEFAULT_RULE,
+    window: int = 200,
+    effective_widths: float = DEFAULT_EFFECTIVE_WIDTHS,
+    seed: int = 0,
+) -> Prior:
+    """The prior from training records: `steps` `(records,)`, `widths` `(records, groups)`, mean `losses` `(records,)`.
+
+    Keeps the `keep` best records since a share of the training by `rule` (see `select_records`), takes their potential
+    errors (Eq. 12) and solves for the rows under `budget` (Eq. 13-14), smoothed to `effective_widths` per group. The
+    default keeps every record of the second half; the paper's is `keep=100, since=0`. `records` says why.
+
+    Raises:
+        BudgetError: the narrowest network of the space costs more than the budget.
+        SearchError: records that are empty, misshapen or not finite, or a setting out of range.
+    """
+    chosen, comparable = select_records(steps, widths, losses, keep=keep, since=since, rule=rule, window=window)
+    errors = potential_errors(space, chosen, comparable)
+    return prior_of_errors(errors, space, budget, effective_widths=effective_widths, seed=seed)

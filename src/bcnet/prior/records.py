@@ -1,0 +1,124 @@
+"""Which training records to believe, and the potential errors they give (Eq. 12; spec, section 4).
+
+Notation: record `j` has a training step `t_j`, widths `c_j` and a mean loss. Losses fall as training goes on and wander
+from batch to batch, so records of different times are made comparable before the `m` smallest are kept.
+
+The paper keeps `m = 100`. On records of real supernets, held against a table of networks that were each trained alone
+(results/records.csv), potential errors of the best 100 have nothing to do with the truth, by whatever rule: which
+losses are smallest is the batch's luck. What helps is to average over all records, and to leave out those of the first
+half of training, when the supernet does not yet tell widths apart. That is the default; the paper's is
+`keep=100, since=0`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from bcnet.errors import SearchError
+from bcnet.space import WidthSpace
+from bcnet.space.problem import FloatArray, IntArray
+
+Rule = Literal["naive", "running-mean", "rank"]
+DEFAULT_RULE: Rule = "running-mean"
+DEFAULT_SINCE = 0.5
+
+
+def select_records(
+    steps: npt.ArrayLike,
+    widths: npt.ArrayLike,
+    losses: npt.ArrayLike,
+    *,
+    keep: int | None = None,
+    since: float = DEFAULT_SINCE,
+    rule: Rule = DEFAULT_RULE,
+    window: int = 200,
+) -> tuple[IntArray, FloatArray]:
+    """The `keep` best records (None: all): widths `(m, groups)` and comparable losses `(m,)`, best first.
+
+    `steps` and `losses` have shape `(records,)`, `widths` `(records, groups)`. Records before the share `since` of the
+    training are left out. `rule` says how losses of different times are compared: "naive" takes them as they are,
+    "running-mean" subtracts the mean of the `window` records around each one, "rank" replaces them by the rank, in
+    [0, 1], within that window.
+
+    Raises:
+        SearchError: no records, shapes that do not fit, a loss that is not finite, an unknown rule, or a setting out
+            of range.
+    """
+    times, table, values = _checked(steps, widths, losses)
+    if rule not in get_args(Rule):
+        raise SearchError(f"the rule for records is one of {', '.join(get_args(Rule))}; got {rule!r}")
+    if (keep is not None and keep < 1) or window < 2:
+        raise SearchError(f"keep is at least 1 and window at least 2; got {keep} and {window}")
+    if not 0 <= since < 1:
+        raise SearchError(f"since is a share of the training in [0, 1); got {since!r}")
+    late = times >= times.min() + since * (times.max() - times.min())
+    times, table, values = times[late], table[late], values[late]
+    order = np.argsort(times, kind="stable")
+    comparable = values.copy()
+    if rule == "running-mean":
+        comparable[order] = _minus_running_mean(values[order], window)
+    elif rule == "rank":
+        comparable[order] = _rank_in_window(values[order], window)
+    best = np.argsort(comparable, kind="stable")[:keep]
+    return table[best], comparable[best]
+
+
+def potential_errors(space: WidthSpace, widths: npt.ArrayLike, losses: npt.ArrayLike) -> tuple[FloatArray, ...]:
+    """`E[g][i]`: mean loss of the records that use choice `i` in group `g`, one vector per group (Eq. 12).
+
+    `widths` has shape `(records, groups)`, `losses` `(records,)`. A width that is no choice counts for the nearest one.
+    A choice that no record uses gets the largest observed error of its group.
+
+    Raises:
+        SearchError: no records, shapes that do not fit, or a loss that is not finite.
+    """
+    _, table, values = _checked(np.arange(len(np.asarray(losses))), widths, losses)
+    if table.shape[1] != len(space.groups):
+        raise SearchError(f"records have one width per group, {len(space.groups)} here; got {table.shape[1]}")
+    return tuple(_of_group(group.choices, column, values) for group, column in zip(space.groups, table.T, strict=True))
+
+
+def _of_group(choices: tuple[int, ...], column: IntArray, losses: FloatArray) -> FloatArray:
+    grid = np.array(choices, dtype=np.int64)
+    distance = np.abs(column[:, None] - grid)  # (records, choices); the wider one of two equally near
+    nearest = len(grid) - 1 - np.argmin(distance[:, ::-1], axis=1)
+    counts = np.bincount(nearest, minlength=len(grid))
+    sums = np.bincount(nearest, weights=losses, minlength=len(grid))
+    means = sums / np.maximum(counts, 1)
+    return np.where(counts > 0, means, means[counts > 0].max())
+
+
+def _minus_running_mean(losses: FloatArray, window: int) -> FloatArray:
+    start, stop = _windows(len(losses), window)
+    total = np.concatenate([[0.0], np.cumsum(losses - losses.mean())])
+    means: FloatArray = losses.mean() + (total[stop] - total[start]) / (stop - start)
+    return np.subtract(losses, means)
+
+
+def _rank_in_window(losses: FloatArray, window: int) -> FloatArray:
+    start, stop = _windows(len(losses), window)
+    ranks = [(losses[a:b] < loss).mean() for loss, a, b in zip(losses, start, stop, strict=True)]
+    return np.array(ranks, dtype=np.float64)
+
+
+def _windows(count: int, window: int) -> tuple[IntArray, IntArray]:
+    """Start and stop of the window around each record, shifted inwards at the ends."""
+    width = min(window, count)
+    start = np.clip(np.arange(count) - width // 2, 0, count - width)
+    return start, start + width
+
+
+def _checked(steps: Any, widths: Any, losses: Any) -> tuple[IntArray, IntArray, FloatArray]:
+    times, table = np.asarray(steps), np.asarray(widths)
+    values = np.asarray(losses, dtype=np.float64)
+    if values.ndim != 1 or len(values) == 0 or table.ndim != 2 or not len(times) == len(table) == len(values):
+        raise SearchError(
+            "records are at least one step, row of widths and loss each, in equal numbers; got shapes "
+            f"{times.shape}, {table.shape}, {values.shape}"
+        )
+    if not np.isfinite(values).all():
+        raise SearchError(f"recorded losses are finite; record {int(np.argmin(np.isfinite(values)))} is not")
+    return times, table.astype(np.int64), values

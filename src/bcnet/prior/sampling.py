@@ -1,0 +1,66 @@
+"""Drawing an initial population from independent rows, within the budget and without duplicates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bcnet.prior.expected_cost import Rows
+from bcnet.space import Widths
+from bcnet.space.problem import IntArray, Problem
+
+_ROUNDS = 20
+
+
+@dataclass(frozen=True)
+class PriorSample:
+    """A population with what drawing it took.
+
+    `within_budget` is the share of the first draws that held the budget, `duplicates` the share of these that had been
+    drawn before, `topped_up` how many of `widths` are random because the prior gave no more. Fewer than asked for
+    come back only where the space has no more feasible candidates.
+    """
+
+    widths: tuple[Widths, ...]
+    within_budget: float
+    duplicates: float
+    topped_up: int
+    asked: int
+
+    @property
+    def note(self) -> str:
+        """A sentence for the person who asked, empty where all went well."""
+        if len(self.widths) < self.asked:
+            return f"only {len(self.widths)} candidates hold the budget; {self.asked} were asked for"
+        if self.topped_up:
+            return (
+                f"the prior gave {len(self.widths) - self.topped_up} distinct candidates within the budget in "
+                f"{_ROUNDS} rounds; the other {self.topped_up} of {self.asked} are random ones near the budget"
+            )
+        return ""
+
+
+def draw(rows: Rows, count: int, rng: np.random.Generator) -> IntArray:
+    """Choice indices `(count, groups)`, every group drawn independently from its row."""
+    columns = [np.searchsorted(np.cumsum(row), rng.random(count), side="right") for row in rows]
+    highest = [int(np.flatnonzero(row)[-1]) for row in rows]
+    return np.minimum(np.stack(columns, axis=1), highest).astype(np.int64)
+
+
+def sample_population(rows: Rows, problem: Problem, count: int, rng: np.random.Generator) -> PriorSample:
+    """`count` distinct feasible candidates drawn from `rows`, rejecting what is over budget, in bounded tries."""
+    found: dict[Widths, None] = {}
+    within, duplicates = 0.0, 0.0
+    for attempt in range(_ROUNDS):
+        indices = draw(rows, count, rng)
+        drawn = problem.widths(indices[problem.feasible(indices)])
+        if attempt == 0:
+            within = len(drawn) / count
+            duplicates = 1 - len(set(drawn)) / len(drawn) if drawn else 0.0
+        found.update(dict.fromkeys(drawn))
+        if len(found) >= count:
+            break
+    kept = list(found)[:count]
+    more = problem.fill(count - len(kept), found, rng) if len(kept) < count else []
+    return PriorSample((*kept, *more), within, duplicates, len(more), count)

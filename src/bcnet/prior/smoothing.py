@@ -1,0 +1,99 @@
+"""The entropy-smoothed prior (spec, section 4).
+
+Notation as in `qcqp`; `T` a temperature, `H` the entropy in nats, `lam >= 0` a multiplier.
+
+    minimise  sum_g P[g] . E[g] - T * H(P[g])   subject to   f_k(P) <= 1
+
+Its stationary points are Gibbs rows, `P[g](c) ~ exp(-(E[g](c) + lam . df/dP[g](c)) / T)`. For given `lam` and `T`,
+setting one row after the other to this form is exact minimisation over that row and never raises the Lagrangian. `lam`
+is bisected between an end that breaks the budget and one that holds it; the rows returned always hold it. `T` is
+bisected until the mean number of effective widths per group, `exp(H(P[g]))`, is as asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bcnet.prior.expected_cost import ExpectedCost, Rows
+from bcnet.space.problem import FloatArray
+
+_SWEEPS = 40
+_STEPS = 40
+
+
+def effective_widths(rows: Sequence[FloatArray]) -> float:
+    """Mean over the groups of `exp(entropy)`: 1 for rows on one choice, the number of choices for uniform ones."""
+    return float(np.mean([np.exp(-np.sum(row[row > 0] * np.log(row[row > 0]))) for row in rows]))
+
+
+class Smoothed:
+    """Gibbs rows of given errors and costs; `direction` are the shares of the limits in the multiplier."""
+
+    def __init__(self, errors: Rows, costs: tuple[ExpectedCost, ...], direction: FloatArray) -> None:
+        self._errors, self._costs = errors, costs
+        total = direction.sum()
+        self._direction = direction / total if total > 0 else np.full(len(costs), 1 / len(costs))
+        self._span = max(sum(float(np.ptp(e)) for e in errors), 1e-12)
+
+    def tightened(self, factor: float) -> Smoothed:
+        """The same errors under limits that are `factor` times as tight."""
+        return Smoothed(self._errors, tuple(cost.scaled(factor) for cost in self._costs), self._direction)
+
+    def load(self, rows: Rows) -> float:
+        """Expected cost over the limit, the largest where there are two."""
+        return max(cost(rows) for cost in self._costs)
+
+    def _fixed_point(self, start: Rows, multiplier: float, temperature: float) -> Rows:
+        rows = list(start)
+        for _ in range(_SWEEPS):
+            change = 0.0
+            for g, error in enumerate(self._errors):
+                slopes = zip(self._direction, self._costs, strict=True)
+                energy = error + multiplier * sum(d * cost.gradient(rows, g) for d, cost in slopes)
+                weights = np.exp(-(energy - energy.min()) / temperature)
+                row = weights / weights.sum()
+                change = max(change, float(np.abs(row - rows[g]).max()))
+                rows[g] = row
+            if change < 1e-5:
+                break
+        return tuple(rows)
+
+    def at(self, temperature: float, narrow: Rows) -> Rows:
+        """Rows of one temperature that hold the budget; the multiplier is solved so that they use it up."""
+        start = tuple(np.full(len(e), 1 / len(e)) for e in self._errors)
+        rows = self._fixed_point(start, 0.0, temperature)
+        if self.load(rows) <= 1:
+            return rows
+        low, high, held = 0.0, self._span, self._fixed_point(start, self._span, temperature)
+        while self.load(held) > 1 and high < 1e9 * self._span:
+            low, high = high, 4 * high
+            held = self._fixed_point(held, high, temperature)
+        if self.load(held) > 1:
+            return narrow
+        for _ in range(_STEPS):
+            if self.load(held) > 1 - 1e-4:
+                break
+            middle = (low + high) / 2
+            rows = self._fixed_point(held, middle, temperature)
+            if self.load(rows) <= 1:
+                high, held = middle, rows
+            else:
+                low = middle
+        return held
+
+    def with_effective_widths(self, target: float, narrow: Rows) -> tuple[Rows, float]:
+        """Rows with `target` effective widths per group on average, or as near as can be, and their temperature."""
+        scale = self._span / len(self._errors)
+        low, high = np.log(1e-4 * scale), np.log(1e3 * scale)
+        best = (np.inf, narrow, float(np.exp(low)))
+        for _ in range(_STEPS // 2):
+            middle = (low + high) / 2
+            rows = self.at(float(np.exp(middle)), narrow)
+            found = effective_widths(rows)
+            best = min(best, (abs(found - target), rows, float(np.exp(middle))), key=lambda b: b[0])
+            if abs(found - target) < 0.01 * target:
+                break
+            low, high = (middle, high) if found < target else (low, middle)
+        return best[1], best[2]

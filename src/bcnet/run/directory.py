@@ -1,0 +1,245 @@
+"""A run directory: one folder that holds one run, finished or not.
+
+`settings.json` makes a folder a run directory. Every file is written whole or not at all, and what a later stage reads
+carries a checksum; a stage whose output is there is never run again. Where several processes work on a run, all call
+the methods of `RunDirectory` together: the first process does it, and all hear what came of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+
+from bcnet.distributed import World
+from bcnet.errors import RunError
+from bcnet.files.atomic import make_folder
+from bcnet.files.documents import read_document as read_document
+from bcnet.files.documents import write_document
+from bcnet.files.lock import LOCK, locked
+from bcnet.files.tensors import read_tensors, write_tensors
+from bcnet.files.untrusted import check_contained, sweep
+from bcnet.machine.disk import check_room
+from bcnet.run.settings import Settings
+from bcnet.train import Checkpoints
+from bcnet.train.recipe import describe
+
+_OWNER = "belongs_to"
+
+
+class RunDirectory:
+    """The files of one run, locked for it. Made by `RunDirectory.open`."""
+
+    def __init__(self, path: Path, settings: Settings, world: World | None = None) -> None:
+        self.path = path
+        self.settings = settings
+        self._world = world or World()
+
+    @classmethod
+    @contextmanager
+    def open(cls, path: Path, settings: Settings, world: World | None = None) -> Iterator[RunDirectory]:
+        """Start a run, or go on with one of the same settings; nobody else may use the folder meanwhile.
+
+        `world` are the processes that work on it, by default this one alone.
+
+        Raises:
+            RunError: another process uses it, it holds another configuration (the first difference is named), is no
+                run directory, or cannot be written.
+        """
+        directory = cls(path, settings, world)
+        with contextlib.ExitStack() as held:
+            directory._world.on_lead(lambda: held.enter_context(_taken(path, settings)))
+            yield directory
+
+    def alone(self) -> RunDirectory:
+        """The same directory for this process by itself, within what the others have no part in."""
+        return RunDirectory(self.path, self.settings)
+
+    def file(self, name: str) -> Path:
+        """The path of a file of this run."""
+        return self.path / name
+
+    def has(self, name: str) -> bool:
+        """Whether there is a file of this name."""
+        return self._world.on_lead(lambda: self.file(name).exists())
+
+    def check_room(self, stage: str, needed: int) -> None:
+        """Raise RunError unless the disk has room for the `needed` bytes of a stage."""
+        self._world.on_lead(lambda: check_room(self.path, stage, needed))
+
+    def identity(self, stage: str) -> dict[str, str]:
+        """What the tensor files of a stage are marked with: a file of another run or stage is refused."""
+        return {"run": self.settings.fingerprint(), "stage": stage}
+
+    def write(self, name: str, document: Mapping[str, Any]) -> None:
+        """Write a document that only this run will take, and only under this name.
+
+        Raises:
+            RunError: the file system refuses.
+        """
+        self._world.on_lead(lambda: self._write(name, document))
+
+    def read(self, name: str) -> dict[str, Any]:
+        """Read what `write` wrote.
+
+        Raises:
+            RunError: missing, changed since, or of another run or name.
+        """
+        return self._world.on_lead(lambda: self._read(name))
+
+    def write_tensors(
+        self, name: str, stage: str, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any] | None = None
+    ) -> None:
+        """Write the tensors that a stage ends with, and plain values beside them.
+
+        Raises:
+            RunError: the file system refuses.
+        """
+        self._world.on_lead(lambda: write_tensors(self.file(name), tensors, self.identity(stage), state))
+
+    def read_tensors(self, name: str, stage: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """Read what `write_tensors` wrote for the same stage.
+
+        Raises:
+            RunError: missing, damaged, or of another run or stage.
+        """
+        found = self._world.tensors_from_lead(lambda: read_tensors(self.file(name), self.identity(stage)))
+        assert found is not None
+        return found
+
+    def _write(self, name: str, document: Mapping[str, Any]) -> None:
+        write_document(self.file(name), {_OWNER: self._owner(name), **document})
+
+    def _read(self, name: str) -> dict[str, Any]:
+        document = read_document(self.file(name))
+        owner = document.pop(_OWNER, None)
+        if owner != self._owner(name):
+            raise RunError(
+                f"{self.file(name)} belongs to {json.dumps(owner)}; expected {json.dumps(self._owner(name))}: put the "
+                "right file back, or start a new run directory"
+            )
+        return document
+
+    def _owner(self, name: str) -> dict[str, str]:
+        return {"run": self.settings.fingerprint(), "file": name}
+
+    def checkpoint(self, stage: str) -> Path:
+        """Where a stage keeps its state while it runs."""
+        folder = self.path / "checkpoints"
+        self._world.on_lead(lambda: make_folder(folder))
+        return folder / f"{stage}.safetensors"
+
+    def checkpoints(self, stage: str, about: Mapping[str, Any]) -> Checkpoints:
+        """How a stage saves its state, and a step that ends it with what is said `about` the module."""
+        return Checkpoints(self.checkpoint(stage), self.identity(stage), bad_steps=self.file("bad_steps"), about=about)
+
+    def drop(self, name: str) -> None:
+        """Remove a document that is no longer needed, if it is there."""
+        self._remove([self.file(name)])
+
+    def drop_checkpoints(self, stage: str) -> None:
+        """Remove the state of a finished stage."""
+        self._remove((self.path / "checkpoints").glob(f"{stage}.*safetensors"))
+
+    def _remove(self, files: Iterable[Path]) -> None:
+        if not self._world.leads:
+            return
+        for file in files:
+            with contextlib.suppress(OSError):  # what stays is never read again
+                file.unlink()
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Add the time inside to the stage's seconds, also when it is interrupted."""
+        start = time.monotonic()
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(RunError):  # why it was interrupted is the news, not that this cannot be written
+                self._add_seconds(stage, time.monotonic() - start)
+            raise
+        self._add_seconds(stage, time.monotonic() - start)
+
+    def _add_seconds(self, stage: str, seconds: float) -> None:
+        if self._world.leads:
+            before = self._seconds()
+            self._write("seconds.json", before | {stage: round(before.get(stage, 0.0) + seconds, 3)})
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds spent in each stage so far, over all resumes."""
+        return self._world.on_lead(self._seconds)
+
+    def _seconds(self) -> dict[str, float]:
+        return self._read("seconds.json") if self.file("seconds.json").exists() else {}
+
+
+@contextmanager
+def _taken(path: Path, settings: Settings) -> Iterator[None]:
+    check_usable(path)
+    make_folder(path)
+    with locked(path):
+        sweep(path)
+        stored = read_settings(path) if (path / "settings.json").exists() else None
+        if stored is not None:
+            _check_same(path, settings, stored)
+        if stored != settings:
+            write_document(path / "settings.json", settings.model_dump(mode="json"))
+        yield
+
+
+def check_usable(path: Path) -> None:
+    """Raise RunError unless `path` is a run directory, an empty folder, or free; nothing in it leads out of it."""
+    if path.is_file():
+        raise RunError(f"a run directory is a folder; {path} is a file: give another --out")
+    if not path.exists():
+        return
+    check_contained(path)
+    if (path / "settings.json").exists():
+        return
+    others = sorted(p.name for p in path.iterdir() if p.name != LOCK and not p.name.endswith(".tmp"))
+    if others:
+        raise RunError(
+            f"{path} is no run directory: it has no settings.json and holds {', '.join(others[:3])}"
+            f"{' and more' if len(others) > 3 else ''}: give a new or an empty folder"
+        )
+
+
+def read_settings(path: Path) -> Settings:
+    """The settings of a run directory.
+
+    Raises:
+        RunError: there are none, or they are damaged.
+    """
+    file = path / "settings.json"
+    if not file.exists():
+        raise RunError(f"{path} is no run directory: it has no settings.json; give the --out of a `bcnet search`")
+    check_contained(path)
+    try:
+        return Settings.stored(read_document(file))
+    except ValidationError as error:
+        raise RunError(f"{file} are no settings of this version: {describe(error)}: start a new run") from None
+
+
+def _check_same(path: Path, settings: Settings, stored: Settings) -> None:
+    difference = settings.first_difference(stored)
+    if difference is not None:
+        key, here, there = difference
+        raise RunError(
+            f"run directory {path} holds a run of another configuration: {key} is {there!r} there and {here!r} here; "
+            f"{_way_on(key, here, there)}, or give another --out"
+        )
+
+
+def _way_on(key: str, here: Any, there: Any) -> str:
+    if key == "model" and " " in here and here.partition(" ")[0] == there.partition(" ")[0]:
+        return "its weights differ: call torch.manual_seed before making it, or give the function that makes it"
+    if key == "processes":
+        return f"batch norm and the rounding of sums depend on it: go on with {there} processes (torchrun)"
+    return "repeat its settings to go on with it"

@@ -1,0 +1,83 @@
+"""A look at the evaluations of a run, also while it writes them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import tempfile
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from bcnet.errors import RunError
+from bcnet.files.evaluation_tables import has_tables, names_another_file
+
+_PATIENCE = 3.0  # seconds to wait for a writer, who needs milliseconds
+_BEST = (
+    "SELECT widths, score, macs, params FROM evaluations WHERE macs <= ? AND params <= ? AND upper IS NULL "
+    "ORDER BY score DESC, macs ASC LIMIT 1"
+)
+_NO_LIMIT = 2**62
+_FAULTS = (sqlite3.Error, ValueError, TypeError, OverflowError, RecursionError)
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best candidate within the budget; higher scores are better."""
+
+    widths: tuple[int, ...]
+    score: float
+    macs: int
+    params: int
+
+
+def look(path: Path, *, macs: int | None, params: int | None) -> tuple[int, Best | None]:
+    """How many evaluations there are, and the best within the limits.
+
+    The file is opened for reading only. A run killed in the middle of a write leaves a journal, which only a writer may
+    roll back: then the two files are copied and the copy is read, so that the run's own are left as they are.
+
+    Raises:
+        RunError: the file is damaged, or no such store.
+    """
+    limits = (_NO_LIMIT if macs is None else macs, _NO_LIMIT if params is None else params)
+    try:
+        return _read(path, limits, writable=False)
+    except sqlite3.OperationalError:
+        journal = path.with_name(f"{path.name}-journal")
+        if not journal.exists():
+            raise RunError(f"{path} cannot be read: restore it, or start a new run directory") from None
+        return _read_copy(path, journal, limits)
+    except _FAULTS as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: Exception) -> RunError:
+    reason = " ".join(str(error).split())
+    return RunError(f"{path} is damaged: {reason}; restore it, or start a new run directory")
+
+
+def _read_copy(path: Path, journal: Path, limits: tuple[int, int]) -> tuple[int, Best | None]:
+    try:
+        if names_another_file(path):
+            raise ValueError(f"{journal.name} names another file")
+        with tempfile.TemporaryDirectory() as folder:
+            for file in (path, journal):
+                shutil.copy(file, folder)
+            return _read(Path(folder) / path.name, limits, writable=True)
+    except (*_FAULTS, OSError) as error:
+        raise _unreadable(path, error) from None
+
+
+def _read(path: Path, limits: tuple[int, int], *, writable: bool) -> tuple[int, Best | None]:
+    address = f"{path.absolute().as_uri()}?mode={'rw' if writable else 'ro'}"
+    with closing(sqlite3.connect(address, uri=True, timeout=_PATIENCE)) as connection:
+        if not has_tables(connection):
+            raise ValueError("it has other tables than ours")
+        (count,) = connection.execute("SELECT COUNT(*) FROM evaluations").fetchone()
+        row = connection.execute(_BEST, limits).fetchone()
+    if row is None:
+        return int(count), None
+    widths, score, macs, params = row
+    return int(count), Best(tuple(json.loads(widths)), float(score), int(macs), int(params))

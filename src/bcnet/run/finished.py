@@ -1,0 +1,169 @@
+"""A finished run as its networks: for those who use the result, in Python or in another format."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import nn
+
+from bcnet.errors import ModelError, RunError
+from bcnet.files.tensors import load_module, read_tensors
+from bcnet.models import create
+from bcnet.run.directory import RunDirectory, read_settings
+from bcnet.run.inputs import InputFacts
+from bcnet.run.result_file import read_result
+from bcnet.run.settings import Settings
+from bcnet.run.subject import ModelLike, is_name, refuse_to_import, trace
+from bcnet.space import Widths, WidthSpace
+from bcnet.supernet import rebuild
+
+Which = Literal["original", "uniform", "searched"]
+_FILES: Mapping[str, tuple[str, str]] = {  # file and stage of each network
+    "original": ("original.safetensors", "original"),
+    "uniform": ("uniform.safetensors", "Uniform"),
+    "searched": ("final.safetensors", "searched"),
+}
+
+
+def load(source: str | Path, factory: ModelLike | None = None, *, with_normalisation: bool = False) -> nn.Module:
+    """The network that a finished run found, with its trained weights, in eval mode on the CPU.
+
+    Args:
+        source: the run directory, or a file that `bcnet export --format safetensors` wrote.
+        factory: makes the full network, as for `bcnet.search`; needed where the run was given a module, a function or
+            `package.module:factory`: no file has code of that kind imported, only you.
+        with_normalisation: take images in [0, 1] and normalise them inside. Without, the network takes what it was
+            trained on: normalised images (`FinishedRun.read(run).input.normaliser` does it for bytes).
+
+    Raises:
+        RunError: no run, one that is not finished, or damaged files.
+        ModelError: a factory is needed, or makes another network than the one searched.
+
+    Example: `bcnet.load("runs/half")(images)`
+    """
+    path = Path(source)
+    if path.is_file():
+        network, facts = _load_file(path, factory)
+    else:
+        finished = FinishedRun.read(path, factory)
+        network, facts = finished.network(), finished.input
+    return facts.normalised(network) if with_normalisation else network
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A finished run: its settings, the content of `result.json`, and its three networks on demand.
+
+    `input` says what the networks take. Made by `FinishedRun.read`.
+    """
+
+    path: Path
+    settings: Settings
+    result: Mapping[str, Any]
+    input: InputFacts
+    factory: Callable[[], nn.Module]
+
+    @classmethod
+    def read(cls, run: str | Path, factory: ModelLike | None = None) -> FinishedRun:
+        """Open a run directory; `factory` as in `load`.
+
+        Raises:
+            RunError: no run, one that is not finished, or damaged files.
+            ModelError: the run does not know how to make its network, and no `factory` is given.
+        """
+        path = Path(run)
+        settings, result = read_settings(path), read_result(path)
+        facts = InputFacts.from_dict(RunDirectory(path, settings).read("space.json").get("input"), path)
+        return cls(path, settings, result, facts, _factory(path, settings.model, facts, factory))
+
+    def widths(self, which: Which = "searched") -> Widths:
+        """The widths of one of the networks."""
+        return tuple(self.result["networks"][which]["widths"])
+
+    def architecture(self, which: Which = "searched") -> dict[str, Any]:
+        """One of the networks as a document for `bcnet.rebuild`.
+
+        Raises:
+            RunError: `architecture.json` is missing or no JSON.
+        """
+        file = self.path / "architecture.json"
+        try:
+            document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+            groups = [group | {"width": w} for group, w in zip(document["groups"], self.widths(which), strict=True)]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise RunError(f"{file} cannot be used ({error}): restore it, or start a new run directory") from None
+        figures = self.result["networks"][which]
+        return document | {"groups": groups, "macs": figures["macs"], "params": figures["params"]}
+
+    def network(self, which: Which = "searched") -> nn.Module:
+        """One of the networks with its trained weights, in eval mode on the CPU.
+
+        Raises:
+            RunError: its weights are missing or damaged.
+            ModelError: the factory makes another network than the one searched.
+        """
+        name, stage = _FILES[which]
+        tensors, _ = read_tensors(self.path / name, RunDirectory(self.path, self.settings).identity(stage))
+        network = rebuild(self.architecture(which), self.factory)
+        load_module(network, tensors, self.path / name)
+        return network.eval()
+
+    def space(self) -> WidthSpace:
+        """The width space of the run, traced again.
+
+        Raises:
+            ModelError: the factory makes a network of another space.
+        """
+        space = trace(self.factory(), torch.zeros(2, *self.input.shape), self.settings)
+        searched = RunDirectory(self.path, self.settings).read("space.json").get("fingerprint")
+        if space.fingerprint() != searched:
+            raise ModelError(
+                f"the network must be the one that run {self.path} searched, of the space {searched}; got the space "
+                f"{space.fingerprint()}: put the code of {self.settings.model!r} back as it was"
+            )
+        return space
+
+
+def _load_file(path: Path, factory: ModelLike | None) -> tuple[nn.Module, InputFacts]:
+    """The network of an exported safetensors file, from the architecture in its metadata."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            notes = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        facts = InputFacts.from_dict(json.loads(notes["input"]), path)
+        architecture, model = json.loads(notes["architecture"]), notes["model"]
+        if not isinstance(architecture, dict):  # a text would be taken for the path of one
+            raise TypeError(f"an architecture is a mapping; got {type(architecture).__name__}")
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise RunError(
+            f"a file to load is one that `bcnet export --format safetensors` wrote; {path} is none "
+            f"({type(error).__name__}: {error}): give such a file, or a run directory"
+        ) from None
+    network = rebuild(architecture, _factory(path, model, facts, factory))
+    load_module(network, tensors, path)
+    return network.eval(), facts
+
+
+def _factory(path: Path, searched: str, facts: InputFacts, factory: ModelLike | None) -> Callable[[], nn.Module]:
+    if isinstance(factory, nn.Module):
+        module = factory
+        return lambda: copy.deepcopy(module)
+    if factory is not None and not isinstance(factory, str):
+        return factory
+    name = factory or searched
+    if not is_name(name):
+        raise ModelError(
+            f"{path} is of {searched!r}, which only your code can make: give the function that makes it, "
+            f"bcnet.load({str(path)!r}, factory), or --model package.module:factory"
+        )
+    if factory is None:
+        refuse_to_import(name, path)
+    channels, height = facts.shape[:2]
+    return create(name, len(facts.class_names), in_channels=channels, image_size=height).build

@@ -1,0 +1,94 @@
+"""`result.json` as it is read: what its readers rely on, checked, since a checksum does not say who wrote a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, FiniteFloat, NonNegativeInt, ValidationError
+
+from bcnet.errors import RunError
+from bcnet.run.directory import RunDirectory, read_settings
+from bcnet.searchers import Metric
+from bcnet.train.recipe import Count, describe
+
+
+class _Network(BaseModel):
+    widths: tuple[Count, ...]
+    macs: NonNegativeInt
+    macs_ratio: FiniteFloat
+    params: NonNegativeInt
+    test_top1: FiniteFloat
+    test_top5: FiniteFloat
+    test_images: Count
+
+
+class _Networks(BaseModel):
+    original: _Network
+    uniform: _Network
+    searched: _Network
+
+
+class _Search(BaseModel):
+    metric: Metric | Literal["own"]
+    score: FiniteFloat
+    fresh_score: FiniteFloat
+    fresh_interval: tuple[float, float]
+    fresh_images: NonNegativeInt
+    finalist_steps: NonNegativeInt = 0
+    evaluations: Count
+    stopped: NonNegativeInt
+    effort: FiniteFloat
+
+
+class _Group(BaseModel):
+    name: str
+    max_width: Count
+    uniform: Count
+    searched: Count
+
+
+class _Budget(BaseModel):
+    given: str
+
+
+class _Device(BaseModel):
+    name: str
+    threads: Count
+
+
+class _Result(BaseModel):
+    model: str
+    data: str
+    method: str = "given"
+    budget: _Budget
+    widths: dict[str, Count]
+    networks: _Networks
+    search: _Search | None
+    groups: tuple[_Group, ...]
+    epochs: dict[str, Count]
+    skipped_steps: dict[str, NonNegativeInt]
+    seed: NonNegativeInt
+    device: _Device
+    versions: dict[str, str]
+    seconds: dict[str, FiniteFloat]
+
+
+def read_result(run: Path) -> dict[str, Any]:
+    """The content of a finished run's `result.json`.
+
+    Raises:
+        RunError: no run, one that is not finished, or a result that is damaged, of another run or another version.
+    """
+    settings = read_settings(run)
+    if not (run / "result.json").exists():
+        raise RunError(f"run directory {run} has no result yet: repeat its `bcnet search` command to finish it")
+    document = RunDirectory(run, settings).read("result.json")
+    try:
+        _Result.model_validate(document)
+    except ValidationError as error:
+        raise RunError(
+            f"{run / 'result.json'} is no result of this version: {describe(error)}: repeat the `bcnet search` command "
+            "in a new run directory"
+        ) from None
+    return document

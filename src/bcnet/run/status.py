@@ -1,0 +1,200 @@
+"""Where the run of a directory is, what it has found, and when it will end. Reading disturbs no run.
+
+Whatever can be read is told; what cannot is listed among the problems.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from bcnet.errors import RunError
+from bcnet.files.documents import read_document
+from bcnet.files.untrusted import check_contained
+from bcnet.progress.record import STAGE_FILES, Record, StageRecord, read_record, stage_names
+from bcnet.run.evaluations import Best, look
+
+State = Literal["running", "finished", "stopped", "failed", "damaged", "empty"]
+_SETTINGS = ("model", "data", "budget_macs", "budget_params", "score", "seed")
+
+
+@dataclass(frozen=True)
+class StageStatus:
+    """A stage, and whether it is `finished`, the one at `hand`, or `ahead`."""
+
+    record: StageRecord
+    state: Literal["finished", "at hand", "ahead"]
+
+
+@dataclass(frozen=True)
+class Status:
+    """What a run directory tells. Times are seconds since 1970, accuracies percent; higher scores are better.
+
+    `state` is "running" while a process holds the directory, "finished" with a result, "failed" with the reason in
+    `message`, and "stopped" when it can be gone on with. `since` is when that began. `ends` is when a running run is
+    expected to end, None where that is unknown. `evaluations` is None before the search.
+    """
+
+    folder: str
+    state: State
+    since: float | None = None
+    pid: int | None = None
+    host: str | None = None
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    stages: tuple[StageStatus, ...] = ()
+    stage_left: float | None = None
+    ends: float | None = None
+    evaluations: int | None = None
+    best: Best | None = None
+    best_ratio: float | None = None
+    result: dict[str, Any] | None = None
+    message: str = ""
+    problems: tuple[str, ...] = ()
+
+
+def read_status(folder: str | Path) -> Status:
+    """The status of the run in `folder`, be it running, stopped, killed, finished, damaged or not begun.
+
+    Raises:
+        RunError: there is no such folder, or it holds something else.
+    """
+    path = Path(folder)
+    if not path.is_dir():
+        raise RunError(f"a run directory is a folder; {path} is {'a file' if path.exists() else 'not there'}")
+    if not (path / "settings.json").exists():
+        others = [p.name for p in path.iterdir() if p.name != "lock" and not p.name.endswith(".tmp")]
+        if others:
+            raise RunError(f"{path} is no run directory: it has no settings.json; give the --out of a `bcnet search`")
+        return Status(str(path), "empty")
+    check_contained(path)
+    try:
+        return _Reader(path).status()
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise RunError(
+            f"{path} holds documents of another version ({type(error).__name__}: {error}): look at it with that version"
+        ) from None
+
+
+class _Reader:
+    """Reads the files of one directory and collects what is wrong with them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.problems: list[str] = []
+        self.record = read_record(path)
+        self.settings = self._document("settings.json") or {}
+        self.result = self._document("result.json")
+
+    def status(self) -> Status:
+        """What the files say, as far as they can be read."""
+        state = self._state()
+        record = self.record if self.record is not None else Record("stopped", 0, "", 0.0, 0.0)
+        running = state == "running"
+        count, best, ratio = self._found()
+        began = record.started if running else record.updated
+        return Status(
+            folder=str(self.path),
+            state=state,
+            since=began or (self.path / "settings.json").stat().st_mtime,
+            pid=(_owner(self.path) or record.pid) if running else None,
+            host=record.host or None,
+            settings={key: self.settings[key] for key in _SETTINGS if key in self.settings},
+            stages=self._stages(record, running),
+            stage_left=record.stage_left if running else None,
+            ends=record.updated + record.run_left if running and record.run_left is not None else None,
+            evaluations=count,
+            best=best,
+            best_ratio=ratio,
+            result=_headline(self.result) if state == "finished" else None,
+            message=record.message if state == "failed" else "",
+            problems=tuple(self.problems),
+        )
+
+    def _state(self) -> State:
+        if _is_held(self.path):
+            return "running"
+        if not self.settings or any("result.json" in problem for problem in self.problems):
+            return "damaged"
+        if self.result is not None:
+            return "finished"
+        return "failed" if self.record is not None and self.record.state == "failed" else "stopped"
+
+    def _stages(self, record: Record, running: bool) -> tuple[StageStatus, ...]:
+        names = stage_names(self.settings)
+        known = {stage.name: stage for stage in record.stages}
+        stages = []
+        for name in (*known, *(n for n in names if n not in known)):
+            stage = known.get(name, StageRecord(name, 0, ""))
+            file = STAGE_FILES.get(name)
+            done = (self.path / file).exists() if file else stage.done >= stage.total
+            here = running and name == record.stage
+            stages.append(StageStatus(stage, "at hand" if here else "finished" if done else "ahead"))
+        return tuple(stages)
+
+    def _found(self) -> tuple[int | None, Best | None, float | None]:
+        file = self.path / "evaluations.sqlite"
+        if not file.exists():
+            return None, None, None
+        space = self._document("space.json") or {}
+        limits = {what: _limit(self.settings.get(f"budget_{what}"), space.get(what)) for what in ("macs", "params")}
+        try:
+            count, best = look(file, **limits)
+        except RunError as error:
+            self.problems.append(str(error))
+            return None, None, None
+        macs = space.get("macs")
+        return count, best, best.macs / macs if best is not None and macs else None
+
+    def _document(self, name: str) -> dict[str, Any] | None:
+        file = self.path / name
+        if not file.exists():
+            return None
+        try:
+            return read_document(file)
+        except RunError as error:
+            self.problems.append(str(error))
+            return None
+
+
+def _limit(given: int | float | None, reference: int | None) -> int | None:
+    """The limit as a count, as `Budget.resolve` makes it."""
+    if isinstance(given, float):
+        return None if reference is None else max(1, math.floor(given * reference))
+    return given
+
+
+def _headline(result: dict[str, Any] | None) -> dict[str, Any]:
+    networks = (result or {}).get("networks", {})
+    keys = ("macs", "macs_ratio", "params", "test_top1")
+    return {name: {key: figures.get(key) for key in keys} for name, figures in networks.items()}
+
+
+def _is_held(path: Path) -> bool:
+    """Whether a process works in the directory: it holds the lock, which ends with the process however it ends."""
+    try:
+        with open(path / "lock", "rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _owner(path: Path) -> int | None:
+    try:
+        return int((path / "lock").read_text(encoding="utf-8").split()[0])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def as_document(status: Status) -> dict[str, Any]:
+    """The status as plain data, with the time it was read."""
+    document = dataclasses.asdict(status)
+    document["stages"] = [{**dataclasses.asdict(stage.record), "state": stage.state} for stage in status.stages]
+    return {"format": 1, "read": time.time(), **document}

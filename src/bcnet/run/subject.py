@@ -1,0 +1,285 @@
+"""What a run works on: the model, its width space, and the data cut into its parts."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from bcnet.data import Batch, DataSet, Loaders, load, loaders_of
+from bcnet.errors import DataError, ModelError
+from bcnet.machine.defaults import memory_format
+from bcnet.machine.memory import largest_activation
+from bcnet.models import ModelSpec, create, imports_code
+from bcnet.run.callables import Own
+from bcnet.run.digests import digest_of
+from bcnet.run.early_stop import race_of
+from bcnet.run.inputs import InputFacts
+from bcnet.run.parts import Parts, cut_data
+from bcnet.run.pretrained import Weights, load_pretrained
+from bcnet.run.settings import Settings
+from bcnet.space import WidthSpace
+from bcnet.supernet import build
+from bcnet.train import EpochBatches, derived_generator, derived_seed
+
+ModelLike = nn.Module | Callable[[], nn.Module] | str
+DataLike = str | DataSet | Loaders | tuple[Any, ...] | list[Any]
+Factory = Callable[[], nn.Module]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model and a data set that fit each other, with the names under which the settings know them.
+
+    `data_digest` tells images and labels from any others, `pretrained` the weights that the model was given.
+    `notes` say what a person should know, `own` are functions of the user's.
+    """
+
+    model_name: str
+    data_name: str
+    data_digest: str
+    data: DataSet | Loaders
+    model: nn.Module
+    factory: Factory | None
+    pretrained: str | None = None
+    notes: tuple[str, ...] = ()
+    own: Own = field(default_factory=Own)
+
+    @property
+    def input(self) -> InputFacts:
+        """What the networks take."""
+        if isinstance(self.data, Loaders):
+            return InputFacts(self.data.image_shape, self.data.names_of_classes, None)
+        return InputFacts(self.data.image_shape, self.data.class_names, self.data.normaliser)
+
+    def largest_activation(self) -> int:
+        """Bytes of the largest activation of the model for one image; 0 where it does not run on the images."""
+        try:
+            return largest_activation(copy.deepcopy(self.model).eval(), self.example())
+        except Exception:  # tracing says what is wrong with it
+            return 0
+
+    def example(self) -> torch.Tensor:
+        """Two network inputs, `(2, ...)`."""
+        if isinstance(self.data, Loaders):
+            return self.data.held[0][:2]
+        return self.data.normaliser(self.data.train.pixels[:2])
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A source with its width space and the parts of its data, on the run's device.
+
+    `model` is as wide as the space, `original` the network that was given; they are one unless the space is widened.
+    """
+
+    source: Source
+    model: nn.Module
+    original: nn.Module
+    space: WidthSpace
+    parts: Parts
+
+    @property
+    def data(self) -> DataSet | Loaders:
+        """All the data."""
+        return self.source.data
+
+    @property
+    def training(self) -> EpochBatches:
+        """What the supernet learns from."""
+        return self.parts.training
+
+    @property
+    def all_training(self) -> EpochBatches:
+        """What final networks learn from."""
+        return self.parts.all_training
+
+    @property
+    def validation(self) -> list[Batch]:
+        """What scores candidates, in equal fixed batches."""
+        return self.parts.validation
+
+    @property
+    def fresh(self) -> list[Batch]:
+        """What scores the best candidates again, in equal fixed batches."""
+        return self.parts.fresh
+
+
+def is_name(model: str) -> bool:
+    """Whether the settings' `model` is a name, not the description of an object that was passed in."""
+    return " " not in model
+
+
+def refuse_to_import(name: str, place: Path) -> None:
+    """Raise ModelError where the model that a file names would import code: a file may come from a stranger."""
+    if imports_code(name):
+        raise ModelError(
+            f"{place} is of the model {name!r}, which imports and runs that code; a file may come from a stranger, so "
+            f"name it yourself: --model {name}, in Python {name!r} as the model"
+        )
+
+
+def open_source(
+    model: ModelLike,
+    data: DataLike,
+    *,
+    image_size: int | None,
+    seed: int,
+    pretrained: Weights | None = None,
+    own: Own | None = None,
+) -> Source:
+    """Load data and make the model for it, with the `pretrained` weights where there are any.
+
+    A model given by name gets the data's classes and channels, and the data the model's usual image size unless
+    `image_size` says otherwise. A model of the user's own gets the images as they are.
+
+    Raises:
+        ModelError: an unknown model, or a factory that gives none.
+        DataError: an unknown or unusable data set.
+    """
+    if isinstance(data, (tuple, list)):
+        data = _data_of(data)
+    if not isinstance(data, (str, DataSet, Loaders)):
+        raise DataError(
+            f"data is a name, a bcnet.DataSet, two torch datasets (train, test) or three loaders (train, validation, "
+            f"test); got {type(data).__name__}: DataSet.from_datasets makes one of yours"
+        )
+    if image_size is not None and not isinstance(data, str) and data.image_shape[1:] != (image_size, image_size):
+        raise DataError(
+            f"image_size is for data given by name; got {image_size} with images of {data.image_shape[1:]} pixels: "
+            "give it to DataSet.from_datasets"
+        )
+    spec = create(model) if isinstance(model, str) else None
+    size = image_size if image_size is not None or spec is None else _usual_size(spec)
+    loaded = load(data, image_size=size) if isinstance(data, str) else data
+    digest = _digest_of_images(loaded)
+    data_name = data if isinstance(data, str) else f"{loaded.name} {digest}"
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derived_seed(seed, "model"))
+        channels, height = (*loaded.image_shape, 1)[:2]
+        name, network, factory = make_model(model, loaded.num_classes, channels, height)
+    if pretrained is None:
+        return Source(name, data_name, digest, loaded, network, factory, own=own or Own())
+    network = copy.deepcopy(network)
+    weights, note = load_pretrained(network, pretrained)
+    notes = () if note is None else (note,)
+    return Source(name, data_name, digest, loaded, network, factory, weights, notes, own or Own())
+
+
+def prepare(source: Source, settings: Settings) -> Subject:
+    """Trace the width space and cut the data, failing early where something cannot work.
+
+    Raises:
+        TraceError: the model does not run on the images, or has nothing to search.
+        BudgetError: the budget is below the narrowest network.
+        DataError: too few images for a batch or a split.
+        RecipeError: too few batches for what the settings ask for.
+    """
+    example = source.example()
+    space = trace(source.model, example, settings)
+    _check_logits(source, example)
+    space.feasible(settings.budget)
+    space.uniform(macs=settings.budget_macs, params=settings.budget_params)
+    original = _placed(copy.deepcopy(source.model), settings)
+    model = original
+    if settings.supernet_width > 1:
+        model = _placed(widened_model(source.model, source.factory, space, settings), settings)
+    parts = cut_data(source.data, settings)
+    race_of(settings, len(parts.validation))
+    return Subject(source, model, original, space, parts)
+
+
+def widened_model(model: nn.Module, factory: Factory | None, space: WidthSpace, settings: Settings) -> nn.Module:
+    """A newly initialised network as wide as the widened `space`."""
+    generator = derived_generator(settings.seed, "widened model")
+    return build(model, space, space.full, factory=factory, generator=generator)
+
+
+def _placed(model: nn.Module, settings: Settings) -> nn.Module:
+    return model.to(settings.device, memory_format=memory_format(settings.layout))  # type: ignore[call-overload, no-any-return]
+
+
+def trace(model: nn.Module, example: torch.Tensor, settings: Settings) -> WidthSpace:
+    """The model's width space as the settings want it; `example` is a batch of two images."""
+    return WidthSpace.trace(
+        copy.deepcopy(model),
+        example,
+        num_choices=settings.num_choices,
+        min_ratio=settings.min_ratio,
+        multiple_of=settings.multiple_of,
+        ignore=settings.ignore,
+        only=settings.only,
+        widen=settings.supernet_width,
+    )
+
+
+def _data_of(parts: Sequence[Any]) -> DataSet | Loaders:
+    if any(isinstance(part, DataLoader) for part in parts):
+        return loaders_of(parts)
+    if len(parts) != 2 or not all(isinstance(part, (Dataset, Iterable)) for part in parts):
+        got = ", ".join(type(part).__name__ for part in parts)
+        raise DataError(f"torch datasets are two, (train, test); got ({got})")
+    names = getattr(parts[0], "classes", None)
+    named = isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
+    return DataSet.from_datasets(*parts, class_names=names if named else None)
+
+
+def _usual_size(spec: ModelSpec) -> int | None:
+    family, colon, _ = spec.name.partition(":")
+    own = bool(colon) and family not in ("torchvision", "timm")
+    return None if own else spec.input_size[1]
+
+
+def make_model(model: ModelLike, classes: int, channels: int, image_size: int) -> tuple[str, nn.Module, Factory | None]:
+    """The settings' name for a model, the module, and what makes another one of it.
+
+    A model given by name gets the classes, channels and image size; others are as they are.
+
+    Raises:
+        ModelError: an unknown model, or a factory that gives none.
+    """
+    if isinstance(model, str):
+        spec = create(model, classes, in_channels=channels, image_size=image_size)
+        return model, spec.build(), spec.build
+    if isinstance(model, nn.Module):
+        return f"{type(model).__qualname__} {digest_of(model.state_dict())}", model, None
+    if not callable(model):
+        raise ModelError(f"a model is an nn.Module, a function that makes one, or a name; got {type(model).__name__}")
+    try:
+        made = model()
+    except Exception as error:
+        raise ModelError(
+            f"a model factory has to run without arguments; it failed with {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(made, nn.Module):
+        raise ModelError(
+            f"a model factory must return a torch.nn.Module; got {type(made).__name__}: return the network"
+        )
+    return f"{type(made).__qualname__} from a factory", made, model
+
+
+def _check_logits(source: Source, example: torch.Tensor) -> None:
+    network = copy.deepcopy(source.model).eval()
+    with torch.no_grad():
+        logits = network(example)
+    classes = source.data.num_classes
+    shape = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+    if not isinstance(logits, torch.Tensor) or logits.ndim != 2 or logits.shape[1] < classes:
+        raise ModelError(
+            f"the model must return logits (batch, classes), at least {classes} classes for {source.data.name!r}; "
+            f"got {shape}: change its last layer"
+        )
+
+
+def _digest_of_images(data: DataSet | Loaders) -> str:
+    if isinstance(data, Loaders):
+        sizes = f"{len(data.train)} batches of {data.batch_size}, {len(data.test)} to test"
+        return digest_of(dict(zip(("images", "labels"), data.held, strict=True)), sizes)
+    return hashlib.sha256(f"{data.train.digest()} {data.test.digest()}".encode()).hexdigest()[:12]

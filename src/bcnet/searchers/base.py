@@ -1,0 +1,43 @@
+"""What a searcher is: proposals of candidates in, scores out.
+
+A searcher is a generator of generations. It yields lists of candidates and is sent their scores; whoever drives it
+scores a whole generation at once. A search is therefore a pure function of (space, budget, searcher, seed, scores), and
+resuming replays it from stored evaluations.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator
+from typing import ClassVar
+
+from bcnet.space import Widths
+from bcnet.space.problem import Problem
+
+Proposals = Generator[list[Widths], list[float], None]
+
+
+class Searcher(ABC):
+    """A way to choose the next candidates from the scores so far. Settings are fields of a frozen dataclass.
+
+    Implement `limit` and `proposals`; `bcnet.testing` has the tests that a searcher must pass. Class attributes:
+    `over_budget` says that it scores candidates over budget on its way (greedy search does), `exhaustive` that it
+    finds every feasible candidate where they are fewer than its limit.
+    """
+
+    over_budget: ClassVar[bool] = False
+    exhaustive: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def limit(self) -> int:
+        """Most candidates that are scored."""
+
+    @abstractmethod
+    def proposals(self, problem: Problem) -> Proposals:
+        """Yield lists of candidates and receive their scores, in the same order, until there is nothing to propose.
+
+        All randomness comes from `problem.seed`. A candidate met before gets its known score again, at no cost. The
+        generator is closed, with the scores of its last list withheld, where the limit falls inside a list. A searcher
+        that can say whom it would retain yields a `Contest`; of no other list are candidates stopped early.
+        """

@@ -1,0 +1,131 @@
+"""Labels: which channels a tensor of the graph holds, and what a rule may say about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from bcnet.space.symbols import Dim, Reason, Symbols
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Shape of a tensor and, per dimension, the channels it holds (None: no channels, e.g. batch and space)."""
+
+    shape: tuple[int, ...]
+    dims: tuple[Dim | None, ...]
+
+    def without(self, axis: int) -> Labels:
+        """The labels with one dimension gone."""
+        return Labels(self.shape[:axis] + self.shape[axis + 1 :], self.dims[:axis] + self.dims[axis + 1 :])
+
+    def replace(self, **changes: Dim | None) -> Labels:
+        """The same labels with other dimensions, given as `d1=...`."""
+        dims = list(self.dims)
+        for key, dim in changes.items():
+            dims[int(key[1:])] = dim
+        return Labels(self.shape, tuple(dims))
+
+
+@dataclass(frozen=True)
+class MacsEntry:
+    """A multiply-add for every position (batch included) and every element of the weight.
+
+    `layer` is the module that multiplies, `out` the channels that it makes.
+    """
+
+    layer: str
+    out: Dim
+    positions: Labels
+    weight: Labels
+
+
+class Propagation:
+    """Labels of every parameter and tensor of a model, gathered over one or more graphs of it: what rules work with.
+
+    `tensors` maps names to parameters and buffers; a tensor with several names has its labels under each.
+    """
+
+    silent = Reason("")
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor], *, vary_outputs: bool = False) -> None:
+        self.vary_outputs = vary_outputs
+        self.symbols = Symbols()
+        self.births: list[tuple[Dim, str]] = []  # what layers produce and the weight's name, in network order
+        self.inputs: list[Dim] = []
+        self.macs: list[MacsEntry] = []
+        self.outputs: list[tuple[Labels, ...]] = []  # the output tensors of every graph
+        self.node: Any = None  # the graph's node at hand
+        self.counting = False
+        shared: dict[int, Labels] = {}
+        self.tensors: dict[str, Labels] = {}
+        for name, tensor in tensors.items():
+            shape = tuple(tensor.shape)
+            if id(tensor) not in shared:
+                shared[id(tensor)] = Labels(shape, self._fresh_dims(shape))
+            self.tensors[name] = shared[id(tensor)]
+        self._names = {id(labels): name for name, labels in reversed(self.tensors.items())}
+
+    def _fresh_dims(self, shape: tuple[int, ...]) -> tuple[Dim | None, ...]:
+        """Every dimension may hold channels, but for the kernel of a convolution's weight."""
+        kernel = len(shape) >= 4 and shape[0] > 1
+        return tuple(None if kernel and d >= 2 else self.symbols.fresh(size) for d, size in enumerate(shape))
+
+    def unify(self, left: Dim | None, right: Dim | None, why_fixed: str) -> None:
+        """Tie two dimensions; a missing label fixes the other one."""
+        if left is not None and right is not None:
+            self.symbols.unify(left, right, self.reason(why_fixed))
+        else:
+            self.fix(left if left is not None else right, self.reason(why_fixed))
+
+    def join(self, dims: Sequence[Dim | None], why_fixed: str) -> Dim | None:
+        """Tie all the dimensions, and return one of them."""
+        known = [dim for dim in dims if dim is not None]
+        for dim in known[1:]:
+            self.unify(known[0], dim, why_fixed)
+        if known and len(known) < len(dims):
+            self.fix(known[0], self.reason(why_fixed))
+        return known[0] if known else None
+
+    def fix(self, dim: Dim | None, reason: Reason) -> None:
+        """Hold a dimension at full width."""
+        if dim is not None:
+            self.symbols.fix(dim, reason)
+
+    def birth(self, dim: Dim, weight: Labels) -> None:
+        """Note a dimension that a layer produces: these are what can be searched."""
+        self.births.append((dim, self._names.get(id(weight), "")))
+
+    def count_macs(self, positions: Labels, weight: Labels, out: Dim) -> None:
+        """Note that every element of the weight is multiplied at every position, batch included, to make `out`."""
+        if self.counting:
+            owner = owner_of(self._names.get(id(weight), ""))
+            layer = owner or self._module(self.node) or str(self.node.target)
+            self.macs.append(MacsEntry(layer, out, positions, weight))
+
+    def reason(self, text: str, remedy: str = "") -> Reason:
+        """A reason that names the operator at hand and its source line."""
+        return Reason(text, str(self.node.target), self.where(self.node), remedy)
+
+    @staticmethod
+    def where(node: Any) -> str:
+        """Module and last source line of the node's stack."""
+        module = Propagation._module(node)
+        lines = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines()]
+        files = [line for line in lines if line.startswith("File ")]
+        line = files[-1].removeprefix("File ").replace('"', "").rpartition(", in ")[0] if files else ""
+        return f"{module} at {line}" if module and line else module or line
+
+    @staticmethod
+    def _module(node: Any) -> str:
+        """The innermost module that the node belongs to; empty for the network itself."""
+        stack = node.meta.get("nn_module_stack") or {}
+        return next((path for path, _ in reversed(list(stack.values())) if path), "")
+
+
+def owner_of(tensor: str) -> str:
+    """The module of a parameter's name, or the name itself where the network owns it directly."""
+    return tensor.rpartition(".")[0] or tensor

@@ -1,0 +1,125 @@
+"""Conducting a run: its directory opened and locked, its threads set, its progress told, along one of the courses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bcnet.distributed import World
+from bcnet.errors import RecipeError
+from bcnet.machine.allocator import keeps_memory
+from bcnet.machine.defaults import kept_primitives, threads
+from bcnet.machine.devices import check_device
+from bcnet.progress.base import Reporter, Together
+from bcnet.progress.run_record import RunRecord
+from bcnet.run.directory import RunDirectory, read_settings
+from bcnet.run.settings import Settings
+from bcnet.run.subject import Source, Subject
+from bcnet.stages.base import Context
+from bcnet.stages.estimate import estimate
+from bcnet.stages.plan import stages_ahead
+from bcnet.stages.result import versions
+from bcnet.stages.takeover import take_over
+from bcnet.train import Recipe
+
+_T = TypeVar("_T")
+
+
+def conduct(
+    course: Callable[[Context], _T],
+    subject: Subject,
+    settings: Settings,
+    path: Path,
+    world: World,
+    *,
+    reporter: Reporter | None,
+    checkpoint_seconds: float,
+    stages: Collection[str] | None = None,
+    take_from: Sequence[Path] = (),
+) -> _T:
+    """Follow a course in the run directory `path`; finished stages that the runs `take_from` share are taken over.
+
+    `stages` are those of the course, None where it has all. All processes of `world` follow it; the first one tells of
+    it.
+    """
+    with RunDirectory.open(path, settings, world) as directory, threads(settings.threads):
+        if take_from:
+            alone = Context(settings, subject, directory.alone(), reporter or Reporter(), World())
+            world.on_lead(lambda: _taken_over(take_from, alone))
+        if not world.leads:
+            return course(Context(settings, subject, directory, Reporter(), world, checkpoint_seconds))
+        with RunRecord(path) as record:
+            both = Together(reporter or Reporter(), record)
+            planned = stages_ahead(settings, subject, {file.name for file in path.iterdir()})
+            ahead = [stage for stage in planned if stages is None or stage.name in stages]
+            both.plan(ahead)
+            both.note(_machine(settings))
+            if any(stage.unit == "steps" and not stage.finished for stage in ahead):
+                both.note(f"Training: {_training(settings.supernet, settings.final)}.")
+            space = subject.space
+            if settings.budget.resolve(space.reference).admits(space.cost(space.full)):
+                both.note(f"The budget, {settings.budget}, limits nothing: the widest network of the space holds it.")
+            expected = estimate(settings, subject, ahead)
+            for line in expected.lines() if expected is not None else ():
+                both.note(line)
+            return course(Context(settings, subject, directory, both, world, checkpoint_seconds))
+
+
+def agreed(request: Settings, source: Source, path: Path, world: World, *, largest_activation: int = 0) -> Settings:
+    """The settings of a run as the lead completes them from what was left open, or from the run in `path`.
+
+    `largest_activation` is as in `Settings.settled`.
+
+    Raises:
+        ProcessError: not all processes have the same request, model, data and versions.
+        RecipeError: the device is none that torch has here, or cannot compute in the precision.
+    """
+
+    def completed() -> dict[str, Any]:
+        stored = read_settings(path) if (path / "settings.json").exists() else None
+        return request.settled(stored, largest_activation=largest_activation).model_dump(mode="json")
+
+    world.check_same(request.flat() | {"images": source.data_digest} | versions())
+    settings = Settings.model_validate(world.on_lead(completed))
+    assert settings.device is not None
+    check_device(settings.device)
+    return settings
+
+
+def _taken_over(sources: Sequence[Path], alone: Context) -> None:
+    for source in sources:
+        take_over(source, alone)
+
+
+def check_seconds(value: Any) -> None:
+    """Raise RecipeError unless `value` can be the seconds between checkpoints."""
+    if not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+        raise RecipeError(f"checkpoint_seconds is a number of seconds, 0 or more; got {value!r}")
+
+
+def _training(supernet: Recipe, final: Recipe) -> str:
+    """How long, in which batches and how fast the networks are trained, for people."""
+
+    def told(recipe: Recipe) -> str:
+        epochs = "1 epoch" if recipe.epochs == 1 else f"{recipe.epochs} epochs"
+        return f"{epochs} in batches of {recipe.batch_size} at a rate of up to {recipe.lr:g}"
+
+    if told(supernet) == told(final):
+        return told(supernet)
+    return f"supernet {told(supernet)}; final networks {told(final)}"
+
+
+def _machine(settings: Settings) -> str:
+    """One line on what settled settings do with the machine, and what this process does."""
+    count, precision = settings.threads, settings.supernet.precision
+    parts = [
+        f"{settings.device}, {count} CPU thread{'' if count == 1 else 's'}",
+        precision if precision == settings.final.precision else f"{precision} ({settings.final.precision} at the end)",
+        f"supernet weights {settings.layout.replace('_', '-')}",
+        f"scores in batches of {settings.score_batch_size:,}",
+        "freed memory kept" if keeps_memory() else "the system's allocator",
+        f"{kept_primitives():,} operators cached",
+    ]
+    return f"Machine: {', '.join(parts)}."

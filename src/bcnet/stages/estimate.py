@@ -1,0 +1,190 @@
+"""What a run will take, told before anything long starts: a few passes over copies, at most about a second each.
+
+Speed is work (multiply-adds, see `plan`) per second, measured once for a supernet step, for the training of one network
+and for scoring, on as many images as a short time allows; several processes are taken to share the work without loss.
+Nothing of the run is touched: the weights are a copy's, the images are not augmented, and the global generators are
+given back as they were.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from bcnet.machine.disk import size
+from bcnet.machine.memory import Activations, activations, free_bytes, used_bytes
+from bcnet.machine.precision import autocast
+from bcnet.progress.forecast import Planned
+from bcnet.run.settings import Settings
+from bcnet.run.subject import Subject
+from bcnet.space import Side, Widths
+from bcnet.stages.passes import supernet_trainee
+from bcnet.supernet import Supernet
+from bcnet.train import Path, Recipe, accumulate_gradients, derived_generator
+from bcnet.train.objective import Objective
+from bcnet.train.randomness import own_global_randomness
+
+_FIRST_IMAGES = 4  # batch norm needs some
+_ENOUGH = 0.2  # seconds that a measurement should last
+_TRAINING_PASS = 3  # a backward pass is two forward ones
+_STATES = {"sgd-nesterov": 1, "rmsprop": 2}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds of every stage ahead, by its name, and bytes: the most the process will hold, and what there is for it.
+
+    `available` is None where the system does not say.
+    """
+
+    seconds: dict[str, float]
+    peak: float
+    available: float | None
+
+    def lines(self) -> list[str]:
+        """One line for people, and a second where memory will be short."""
+        first = {"supernet": "supernet", "evolution": "search", "finalists": "search", "trials": "trials"}
+        parts: dict[str, float] = {}
+        for name, seconds in self.seconds.items():
+            label = first.get(name, "final")
+            parts[label] = parts.get(label, 0.0) + seconds
+        times = ", ".join(f"{name} {duration(s)}" for name, s in parts.items() if s)
+        of = "" if self.available is None else f" of {size(self.available)}"
+        lines = [f"Estimate: {times}; peak memory about {size(self.peak)}{of}."]
+        if self.available is not None and self.peak > self.available:
+            lines.append(
+                "Memory may not do: lower batch_size or score_batch_size, close other programs, or take a machine "
+                "with more."
+            )
+        return lines
+
+
+def estimate(settings: Settings, subject: Subject, stages: Sequence[Planned]) -> Estimate | None:
+    """The estimate for those of the stages that are not finished; None where all are."""
+    ahead = [stage for stage in stages if not stage.finished and stage.work]
+    if not ahead:
+        return None
+    device = torch.device(settings.device or "cpu")
+    used = used_bytes(device)
+    with own_global_randomness(device):
+        measure = _Measure(settings, subject, device)
+        speeds = {stage.name: measure.speed(stage) for stage in ahead}
+        kept = measure.activations()
+    seconds = {s.name: s.total * s.work / speeds[s.name] / settings.processes for s in ahead}
+    free = free_bytes(device)
+    peak = used + max(_training(settings, subject, kept), kept.scoring(measure.score_batch))
+    return Estimate(seconds, peak, None if free is None else used + free)
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people.
+
+    Example: `duration(4800) == "1 h 20 min"`.
+    """
+    if seconds < 90:
+        return f"{max(seconds, 1):.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 24 else f"{hours // 24} days {hours % 24} h"
+
+
+class _Measure:
+    """Passes of a copy of the supernet over a few images."""
+
+    def __init__(self, settings: Settings, subject: Subject, device: torch.device) -> None:
+        self._settings, self._subject, self._device = settings, subject, device
+        self._supernet = Supernet(subject.model, subject.space)
+        self._trainee = supernet_trainee(self._supernet, settings, subject.data.image_shape)
+        self._speeds: dict[str, float] = {}
+        self.score_batch = len(subject.validation[0][1])
+
+    def speed(self, stage: Planned) -> float:
+        """Work per second in a stage."""
+        kind = stage.name if stage.name in ("supernet", "evolution") else "final"
+        if kind not in self._speeds:
+            self._speeds[kind] = {"supernet": self._step, "evolution": self._scoring, "final": self._final}[kind]()
+        return self._speeds[kind]
+
+    def activations(self) -> Activations:
+        """Of the full network, the largest path there is."""
+        objective = self._objective(self._settings.supernet, _FIRST_IMAGES)
+        return activations(self._supernet, lambda: objective((self._full(),))[0], _FIRST_IMAGES)
+
+    def _step(self) -> float:
+        terms = self._trainee.plan(derived_generator(self._settings.seed, "estimate"))
+        work = _TRAINING_PASS * sum(self._macs(path.widths) for term in terms for path in term.paths)
+        recipe = self._settings.supernet
+        return self._rate(
+            work,
+            recipe.batch_size,
+            lambda count: accumulate_gradients(terms, self._objective(recipe, count), passes=self._trainee.passes),
+        )
+
+    def _final(self) -> float:
+        recipe, path = self._settings.final, self._full()
+        return self._rate(
+            _TRAINING_PASS * self._macs(path.widths),
+            recipe.batch_size,
+            lambda count: torch.autograd.backward(self._objective(recipe, count)((path,))[0]),
+        )
+
+    def _scoring(self) -> float:
+        images, precision = self._subject.validation[0][0], self._settings.supernet.precision
+        widths = self._subject.space.uniform(macs=self._settings.budget_macs, params=self._settings.budget_params)
+
+        def score(count: int) -> None:
+            with torch.inference_mode(), autocast(precision, self._device):
+                self._supernet(images[:count], widths, Side.LEFT)
+
+        return self._rate(self._macs(widths), self.score_batch, score)
+
+    def _rate(self, work: float, most: int, run: Callable[[int], object]) -> float:
+        """Work per second of `run(images)`, `work` being that of one image, on as many images as take `_ENOUGH`."""
+        count = min(_FIRST_IMAGES, most)
+        run(count)  # the first call prepares
+        while True:
+            seconds = self._seconds(lambda: run(count))  # noqa: B023 - called at once
+            if seconds >= _ENOUGH or count == most:
+                return work * count / seconds
+            count = min(most, max(2 * count, int(count * _ENOUGH / seconds)))
+
+    def _seconds(self, run: Callable[[], object]) -> float:
+        self._wait()
+        start = time.perf_counter()
+        run()
+        self._wait()
+        return max(time.perf_counter() - start, 1e-9)
+
+    def _wait(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+    def _objective(self, recipe: Recipe, count: int) -> Objective:
+        x, y = self._subject.validation[0]
+        index = torch.arange(count, device=y.device) % len(y)
+        return Objective(self._trainee, recipe, recipe.precision, x[index], y[index])
+
+    def _full(self) -> Path:
+        return Path(self._subject.space.full, Side.LEFT)
+
+    def _macs(self, widths: Widths) -> float:
+        return float(self._subject.space.cost(widths).macs)
+
+
+def _training(settings: Settings, subject: Subject, kept: Activations) -> float:
+    """The most that a training holds: weights, gradients and state, and what the backward pass needs.
+
+    Of several processes each holds the gradients once more, to add them up, and has its share of the images.
+    """
+    weights = sum(parameter.nbytes for parameter in subject.model.parameters())
+    recipes = (settings.supernet, settings.final)
+    copies, shares = (2, 1) if settings.processes == 1 else (3, settings.processes)
+    return max(
+        (copies + _STATES[r.optimizer]) * weights + kept.training(math.ceil(r.batch_size / shares)) for r in recipes
+    )

@@ -1,0 +1,84 @@
+"""The stage of a pruner: the trained original pruned by a tool of others, of which the widths are kept.
+
+Final networks, the original too, learn from all training images, so that FastNAS scores its candidates on images which
+the original has seen; it compares them with each other only. The test images take no part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import torch
+from torch import nn
+
+from bcnet.errors import RunError
+from bcnet.progress.base import Advance
+from bcnet.pruners import fastnas_widths, magnitude_widths
+from bcnet.space import Widths
+from bcnet.stages.base import Context, Trained
+from bcnet.stages.search import network_score
+from bcnet.train import derived_generator
+
+_FILE, _SCORES = "pruned.json", "pruning_scores.json"
+_CALIBRATION = 20  # batches for the statistics of batch norm
+
+
+def prune(context: Context, original: Trained) -> Widths:
+    """The widths that the run's pruner leaves in the trained original.
+
+    Raises:
+        RecipeError: its package is not installed.
+        BudgetError: it cannot reach the budget.
+        ModelError: it cannot prune the network, or leaves widths that the space does not have.
+    """
+    directory, space = context.directory, context.subject.space
+    if not directory.has(_FILE):
+        with directory.timed("pruning"), context.reporter.stage("pruning", 1, "network") as advance:
+            found = context.world.on_lead(lambda: list(_pruned(context, original.network, advance)))
+            advance(1, f"{space.cost(found).macs:,} MACs left")
+        directory.write(_FILE, {"widths": found})
+    try:
+        widths = tuple(int(width) for width in directory.read(_FILE)["widths"])
+        space.check(widths)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise RunError(f"{directory.file(_FILE)} holds no widths of this network: start a new run") from None
+    return widths
+
+
+def _pruned(context: Context, network: nn.Module, advance: Advance) -> Widths:
+    subject, budget = context.subject, context.settings.budget
+    device = next(network.parameters()).device
+    example = subject.source.example().to(device)
+    if context.settings.baseline == "magnitude":
+        return magnitude_widths(network, subject.space, budget, example)
+    assert context.settings.baseline == "fastnas"
+
+    def calibration() -> Iterator[torch.Tensor]:
+        order = derived_generator(context.settings.seed_of_networks, "calibration")
+        return (x.to(device) for x, _ in islice(subject.all_training.epoch(order), _CALIBRATION))
+
+    score = _Remembered(context, advance)
+    return fastnas_widths(network, subject.space, budget, example[:1], calibration=calibration, score=score)
+
+
+class _Remembered:
+    """Scores of networks on the validation images, written down as they come: a pruner asks in the same order again.
+
+    Only the first process asks, so that it alone reads and writes.
+    """
+
+    def __init__(self, context: Context, advance: Advance) -> None:
+        self._context, self._advance = context, advance
+        self._file = context.directory.alone()
+        known = self._file.read(_SCORES)["scores"] if self._file.has(_SCORES) else []
+        self._scores, self._asked = [float(score) for score in known], 0
+
+    def __call__(self, network: nn.Module) -> float:
+        """The score of a network in eval mode, in the units of the run's metric."""
+        if self._asked == len(self._scores):
+            self._scores.append(network_score(self._context, network.eval()))
+            self._file.write(_SCORES, {"scores": self._scores})
+            self._advance(0, f"{len(self._scores)} networks scored")
+        self._asked += 1
+        return self._scores[self._asked - 1]

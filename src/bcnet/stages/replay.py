@@ -1,0 +1,94 @@
+"""A step that ended a run, run again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from bcnet.errors import ModelError, RunError
+from bcnet.machine.defaults import memory_format, threads
+from bcnet.run.directory import RunDirectory, check_usable, read_settings
+from bcnet.run.settings import Settings
+from bcnet.run.subject import ModelLike, make_model, refuse_to_import, trace, widened_model
+from bcnet.space import WidthSpace
+from bcnet.stages.passes import supernet_trainee
+from bcnet.supernet import Supernet, build
+from bcnet.train import Incident, Loss, NetworkTrainee, Replay, SupernetTrainee, Trainee, load_incident
+from bcnet.train import replay as replay_step
+
+
+def replay(run_dir: str | Path, model: ModelLike | None = None, *, loss: Loss | None = None) -> Replay:
+    """Run the newest step that ended a training in `run_dir` again, and find out what went wrong in it.
+
+    The data are not needed: the batch was saved. On the run's kind of device and with its number of threads the losses
+    are the same to the bit, whatever is there now. Nothing is written.
+
+    Args:
+        run_dir: the run directory.
+        model: what `bcnet.search` was given, where that was no name.
+        loss: the loss that `bcnet.search` was given, where it was.
+
+    Raises:
+        RunError: no step was saved, a file is damaged or of another run, or the run's own loss is needed.
+        ModelError: the model is not the run's.
+
+    Example: `bcnet.replay("runs/half").paths[0].broken`
+    """
+    path = Path(run_dir)
+    check_usable(path)
+    settings = read_settings(path)
+    if (settings.loss is None) != (loss is None):
+        raise RunError(f"a replay needs the loss of the run, {settings.loss or 'none'}: call bcnet.replay(..., loss=)")
+    directory = RunDirectory(path, settings)
+    incident = _newest(directory)
+    network = _network(path, settings, model, incident)
+    space = trace(network, incident.tensors["batch:x"][:2], settings)
+    if directory.read("space.json")["fingerprint"] != space.fingerprint():
+        raise ModelError(f"a replay needs the model of the run, {settings.model!r}; got one of another width space")
+    if settings.supernet_width > 1 and not incident.about["widths"]:
+        network = widened_model(network, None, space, settings)
+    trainee = _trainee(network, space, settings, incident)
+    trainee.loss = loss
+    layout = settings.layout if isinstance(trainee, SupernetTrainee) else "channels_last"
+    trainee.module.to(_device(settings), memory_format=memory_format(layout))  # type: ignore[call-overload]
+    with threads(settings.threads):
+        return replay_step(trainee, incident)
+
+
+def _newest(directory: RunDirectory) -> Incident:
+    files = sorted(directory.file("bad_steps").glob("*.safetensors"), key=lambda file: file.stat().st_mtime_ns)
+    if not files:
+        raise RunError(
+            f"run directory {directory.path} holds no step to replay: no bad step has ended a training in it"
+        )
+    stage = files[-1].name.rpartition("-step-")[0]
+    incident = load_incident(files[-1], directory.identity(stage))
+    if not {"classes", "widths"} <= incident.about.keys():
+        raise RunError(f"{files[-1]} does not say what the module was: let the run meet the step again")
+    return incident
+
+
+def _network(path: Path, settings: Settings, model: ModelLike | None, incident: Incident) -> nn.Module:
+    if model is None and " " in settings.model:
+        raise ModelError(
+            f"the run was started in Python with a model of yours, {settings.model}: call bcnet.replay(run_dir, model)"
+        )
+    if model is None:
+        refuse_to_import(settings.model, path)
+    _, channels, height, _ = incident.tensors["batch:x"].shape
+    wanted = settings.model if model is None else model
+    return make_model(wanted, incident.about["classes"], channels, height)[1]
+
+
+def _device(settings: Settings) -> str:
+    assert settings.device is not None
+    return settings.device if settings.device == "cpu" or torch.cuda.is_available() else "cpu"
+
+
+def _trainee(network: nn.Module, space: WidthSpace, settings: Settings, incident: Incident) -> Trainee:
+    widths = tuple(incident.about["widths"])
+    if not widths:
+        return supernet_trainee(Supernet(network, space), settings, incident.tensors["batch:x"].shape[1:])
+    return NetworkTrainee(build(network, space, widths))

@@ -1,0 +1,153 @@
+"""`result.json`: what came out, in plain numbers. Accuracies are percent, scores are of `search.metric`."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+import torch
+
+from bcnet.run.settings import Settings
+from bcnet.searchers import SearchResult
+from bcnet.stages.base import Context, Trained
+from bcnet.stages.choice import Choice
+
+
+@dataclass(frozen=True)
+class Networks:
+    """The three networks that a run compares."""
+
+    original: Trained
+    uniform: Trained
+    searched: Trained
+
+
+def result_document(
+    context: Context, networks: Networks, choice: Choice, found: SearchResult | None, *, supernet_skipped: int = 0
+) -> dict[str, Any]:
+    """The content of `result.json`. Equal runs give equal documents, but for what is under `seconds`.
+
+    `search` is null where the widths were given and not `found`. `supernet_skipped` counts the bad steps that were left
+    out of the supernet's training.
+    """
+    space, settings = context.subject.space, context.settings
+    limits = settings.budget.resolve(space.reference)
+    return {
+        "format": 1,
+        "model": settings.model,
+        "data": settings.data,
+        "method": settings.method,
+        "budget": {"macs": limits.macs, "params": limits.params, "given": str(settings.budget)},
+        "widths": {g.name: w for g, w in zip(space.groups, choice.widths, strict=True)},
+        "networks": {
+            name: _network(trained, space.reference.macs)
+            for name, trained in (
+                ("original", networks.original),
+                ("uniform", networks.uniform),
+                ("searched", networks.searched),
+            )
+        },
+        "search": None if found is None else _search(settings, choice, found),
+        "groups": [
+            {"name": g.name, "max_width": full, "uniform": u, "searched": w}
+            for g, full, u, w in zip(
+                space.groups, space.original_widths, networks.uniform.widths, choice.widths, strict=True
+            )
+        ],
+        "epochs": {"supernet": settings.supernet.epochs, "final": settings.final.epochs},
+        "skipped_steps": {
+            "supernet": supernet_skipped,
+            "original": networks.original.skipped,
+            "uniform": networks.uniform.skipped,
+            "searched": networks.searched.skipped,
+        },
+        "final_from": settings.final_from,
+        "own": {"loss": settings.loss, "score": settings.own_score},
+        "seed": settings.seed,
+        "device": {
+            "name": _device_name(settings.device or "cpu"),
+            "threads": settings.threads,
+            "processes": settings.processes,
+        },
+        "versions": versions(),
+        "seconds": context.directory.seconds(),
+    }
+
+
+def _search(settings: Settings, choice: Choice, found: SearchResult) -> dict[str, Any]:
+    score = next(c.score for c in found.evaluations if c.widths == choice.widths)
+    again = next(r for r in choice.rescored if r.candidate.widths == choice.widths)
+    return {
+        "metric": settings.metric,
+        "score": score,
+        "fresh_score": again.score,
+        "fresh_interval": [again.low, again.high],
+        "fresh_images": choice.fresh_images,
+        "finalist_steps": settings.finalist_steps,
+        "evaluations": len(found.evaluations),
+        "stopped": found.stopped,
+        "effort": found.effort,
+        "population": settings.population,
+        "generations": settings.generations,
+        "rescored": [
+            {"widths": list(r.candidate.widths), "score": r.candidate.score, "fresh_score": r.score}
+            for r in choice.rescored
+        ],
+        "notes": list(found.notes),
+    }
+
+
+def origin_note(document: Mapping[str, Any]) -> str:
+    """A sentence on where the widths of a run come from that scored no candidates."""
+    sentences = {
+        "uniform": "All layers were narrowed alike.",
+        "magnitude": "The widths are what magnitude pruning left of the original.",
+        "fastnas": "The widths are what FastNAS left of the original.",
+    }
+    return sentences.get(document.get("method", "given"), "The widths were given.")
+
+
+def skipped_note(document: Mapping[str, Any]) -> str:
+    """A sentence on the steps that were left out as bad; nothing where there were none."""
+    skipped = [f"{name} {count}" for name, count in document["skipped_steps"].items() if count]
+    return f"Bad training steps left out: {', '.join(skipped)}." if skipped else ""
+
+
+def _network(trained: Trained, reference_macs: int) -> dict[str, Any]:
+    return {
+        "widths": list(trained.widths),
+        "macs": trained.cost.macs,
+        "macs_ratio": trained.cost.macs / reference_macs,
+        "params": trained.cost.params,
+        "test_top1": 100 * trained.test.top1,
+        "test_top5": 100 * trained.test.top5,
+        "test_images": trained.test.count,
+    }
+
+
+def _device_name(device: str) -> str:
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()} CPU"
+
+
+def versions() -> dict[str, str]:
+    """The versions of what a result depends on."""
+    return {
+        "python": platform.python_version(),
+        "bcnet": metadata.version("bcnet"),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "pymoo": metadata.version("pymoo"),
+        "cvxpy": metadata.version("cvxpy"),
+    }
+
+
+def table_rows(document: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
+    """Key, label and figures of the networks in `result.json`, in the order in which they are shown."""
+    labels = {"original": "original", "uniform": "Uniform", "searched": "searched"}
+    return [(name, label, document["networks"][name]) for name, label in labels.items()]

@@ -1,0 +1,26 @@
+"""How much a stage writes to the disk, at most."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from bcnet.train import Recipe
+
+_KEPT = 3  # checkpoints at once: the newest, the one before it, and the one being written
+_STATES = {"sgd-nesterov": 1, "rmsprop": 2}  # tensors of a parameter's size that the optimiser keeps
+
+
+def training_bytes(module: nn.Module, recipe: Recipe, records: int = 0, groups: int = 0) -> int:
+    """What a training writes at most: its checkpoints, the weights, and `records` losses with widths of `groups`."""
+    weights = sum(int(tensor.nbytes) for tensor in module.state_dict().values())
+    state = _STATES[recipe.optimizer] * sum(int(parameter.nbytes) for parameter in module.parameters())
+    losses = records * (8 + 4 + 4 * groups)
+    return _KEPT * (weights + state + losses) + weights + losses
+
+
+def search_bytes(candidates: int, groups: int, batches: int = 0) -> int:
+    """What the store of evaluations grows to: a row has widths as text, digests and indices; SQLite keeps a journal.
+
+    Where candidates are raced, a row has up to `batches` scores as text too.
+    """
+    return 2 * candidates * (512 + 8 * groups + 24 * batches)

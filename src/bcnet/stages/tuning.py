@@ -1,0 +1,108 @@
+"""Scores of candidates that are cut out of the supernet and fine-tuned for a few steps, each by itself.
+
+Weights that all widths share suit some of them better than others: paths with many narrow layers at once are rarely
+drawn in training, and score less than they would with weights of their own. A short training apart takes most of that
+handicap away, at the price of some training steps for every candidate (`Settings.tune_steps`, docs/tuned_scores.md). It
+starts at the supernet's own learning rate: at a fifth of it (`Settings.tune_lr_share`) the candidates stay so close to
+the shared weights that those which the supernet favours stay ahead.
+
+The network holds the first channels of every group, so its score is of one side, not the mean over both (Eq. 15). All
+candidates see the same images in the same order, none that score them, and end with batch-norm statistics of training
+images. Each is tuned by one process, so that candidates can be shared out among several. The test images take no part.
+
+The best can be tuned again from the supernet's weights, for more steps (`Settings.finalist_steps`): a few networks can
+be given what all candidates cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, count, islice
+
+import numpy as np
+import torch
+from torch import nn
+
+from bcnet.data import Batch
+from bcnet.run.settings import Settings
+from bcnet.searchers import Metric, PerImage, SupernetEvaluator
+from bcnet.space import Side, Widths
+from bcnet.stages.base import Context
+from bcnet.stages.search import Judge, metric_of, network_evaluator, supernet_judge
+from bcnet.stages.start import calibrated, first_channels
+from bcnet.supernet import Supernet
+from bcnet.train import EpochBatches, NetworkTrainee, Recipe, train
+from bcnet.train.recipe import Cosine
+
+
+def judge_of(context: Context, supernet: Supernet) -> Judge:
+    """What scores the candidates of a run and its best again: the supernet, or networks fine-tuned from it."""
+    settings, subject = context.settings, context.subject
+    judge = supernet_judge(context, supernet)
+    if settings.tune_steps:
+        first = _Tuned(context, supernet, subject.validation, settings.tune_steps)
+        judge = Judge(first.score, replace(first, batches=subject.fresh))
+    if settings.finalist_steps:
+        again = _Tuned(context, supernet, subject.fresh, settings.finalist_steps)
+        judge = replace(judge, again=again, longer=True)
+    return judge
+
+
+@dataclass(frozen=True)
+class _Tuned:
+    """Scores of widths on `batches`, after `steps` of fine-tuning."""
+
+    context: Context
+    supernet: Supernet
+    batches: Sequence[Batch]
+    steps: int
+
+    @property
+    def metric(self) -> Metric | PerImage:
+        """What is made of the images."""
+        return metric_of(self.context)
+
+    def score(self, widths: Widths) -> float:
+        """The mean over the images."""
+        return self._evaluator(widths).on_side((), Side.LEFT)
+
+    def per_image(self, widths: Widths) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """Scores of the single images, shape `(images,)`."""
+        return self._evaluator(widths).per_image(())
+
+    def _evaluator(self, widths: Widths) -> SupernetEvaluator:
+        precision = self.context.settings.supernet.precision
+        return network_evaluator(self.context, self._network(widths), self.batches, precision)
+
+    def _network(self, widths: Widths) -> nn.Module:
+        settings, subject = self.context.settings, self.context.subject
+        network = first_channels(settings, subject, self.supernet, widths)
+        train(
+            NetworkTrainee(network, subject.source.own.loss),
+            _Steps(subject.training, self.steps),
+            _recipe(settings),
+            seed=settings.seed,
+            stage="tuning",
+        )
+        return calibrated(network, subject.training, settings.seed).eval()
+
+
+def _recipe(settings: Settings) -> Recipe:
+    """The supernet's, with a learning rate that falls to 0 by a cosine."""
+    lr = settings.tune_lr_share * settings.supernet.lr
+    return settings.supernet.model_copy(update={"epochs": 1, "lr": lr, "schedule": Cosine(), "warmup_epochs": 0.0})
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """Training data whose epoch is `steps` batches, of as many passes over `batches` as that takes."""
+
+    batches: EpochBatches
+    steps: int
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def epoch(self, generator: torch.Generator) -> Iterator[Batch]:
+        return islice(chain.from_iterable(self.batches.epoch(generator) for _ in count()), self.steps)

@@ -1,0 +1,243 @@
+"""Single stages of a run, again with other settings: what is shared is taken over, and never done again."""
+
+import json
+
+import pytest
+from tiny_job import RECIPE, SMALL, Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
+
+import bcnet
+from bcnet import Budget
+from bcnet.errors import BCNetError, ModelError, RunError, WidthError
+from bcnet.run.settings import make_settings
+from bcnet.stages.takeover import shared_stages
+
+OBJECTS = {"model": TinyNetwork, "data": tiny_data()}
+HALF, THIRD = Budget(macs=0.5), Budget(macs=0.35)
+
+
+def train(folder, **changes):
+    options = {"run_dir": folder, "recipe": RECIPE} | SMALL | changes
+    return bcnet.train_supernet(TinyNetwork, tiny_data(), **options)
+
+
+def comparable(folder):
+    """What two runs of equal settings have in common, however they came to it."""
+    result = json.loads((folder / "result.json").read_text())
+    for key in ("sha256", "belongs_to", "seconds"):
+        result.pop(key)
+    weights = {name: (folder / f"{name}.safetensors").read_bytes() for name in ("supernet", "original", "final")}
+    return result, weights
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "trained"
+    outcome = train(folder)
+    assert outcome.run_dir == folder
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    tiny_search(folder)
+    return folder
+
+
+def test_the_parts_make_the_same_run_as_the_whole(finished, tmp_path):
+    stages = [Recorder(), Recorder(), Recorder()]
+    train(tmp_path / "run", budget=HALF, reporter=stages[0])
+    found = bcnet.evolve(tmp_path / "run", **OBJECTS, reporter=stages[1])
+    outcome = bcnet.retrain(tmp_path / "run", **OBJECTS, reporter=stages[2])
+    assert [s.stages for s in stages] == [
+        ["supernet", "prior"],
+        ["evolution"],
+        ["evolution", "original", "Uniform", "searched"],  # the search is replayed from its stored scores
+    ]
+    assert found.widths == outcome.widths
+    assert comparable(tmp_path / "run") == comparable(finished)
+
+
+def test_another_budget_needs_no_other_supernet(trained, tmp_path):
+    before = {path.name: path.read_bytes() for path in trained.iterdir() if path.is_file()}
+    recorder = Recorder()
+    found = bcnet.evolve(trained, budget=THIRD, run_dir=tmp_path / "third", **OBJECTS, reporter=recorder)
+    assert recorder.stages == ["prior", "evolution"]
+    assert found.space.cost(found.widths).macs <= 0.35 * found.space.reference.macs
+    assert {path.name: path.read_bytes() for path in trained.iterdir() if path.is_file()} == before
+    bcnet.retrain(tmp_path / "third", **OBJECTS)
+    tiny_search(tmp_path / "alone", budget=THIRD)
+    assert comparable(tmp_path / "third") == comparable(tmp_path / "alone")
+
+
+def test_another_search_takes_the_prior_over_as_well(trained, tmp_path):
+    recorder = Recorder()
+    found = bcnet.evolve(trained, seed=5, generations=3, run_dir=tmp_path / "more", **OBJECTS, reporter=recorder)
+    assert recorder.stages == ["evolution"]
+    assert found.found.seed == 5
+
+
+def test_other_final_training_takes_the_search_over(finished, tmp_path):
+    recorder = Recorder()
+    outcome = bcnet.retrain(finished, changes={"epochs": 1}, run_dir=tmp_path / "short", **OBJECTS, reporter=recorder)
+    assert recorder.stages == ["evolution", "original", "Uniform", "searched"]
+    assert outcome.result["epochs"] == {"supernet": 2, "final": 1}
+    assert outcome.widths == bcnet.evolve(finished, **OBJECTS).widths
+    assert (tmp_path / "short" / "prior.json").exists()
+
+
+def test_an_interrupted_takeover_goes_on(finished, tmp_path):
+    for stop in (("original", 1), None):
+        options = {"seed": 7, "run_dir": tmp_path / "again", "reporter": Recorder(stop), **OBJECTS}
+        if stop is None:
+            assert bcnet.retrain(finished, **options).result["networks"]["searched"]["test_top1"] > 0
+        else:
+            with pytest.raises(StoppedError):
+                bcnet.retrain(finished, **options)
+
+
+def test_given_widths_are_trained_without_supernet_or_search(tmp_path):
+    recorder = Recorder()
+    options = {"recipe": RECIPE, "threads": 1, "num_choices": 4, "reporter": recorder} | OBJECTS
+    outcome = bcnet.retrain(widths=(5, 7), run_dir=tmp_path, **options)
+    assert recorder.stages == ["original", "Uniform", "searched"]
+    assert outcome.widths == (5, 7)
+    assert (outcome.network.first[0].out_channels, outcome.network.second[0].out_channels) == (5, 7)
+    networks = outcome.result["networks"]
+    assert networks["uniform"]["macs"] <= networks["searched"]["macs"]
+    assert (outcome.found, outcome.result["search"]) == (None, None)
+    assert not (tmp_path / "supernet.safetensors").exists()
+    page = (tmp_path / "report.html").read_text()
+    assert "narrowed to given widths" in page
+    assert not any(f'id="{part}"' in page for part in ("progress", "prior", "fairness"))
+    assert bcnet.read_status(tmp_path).state == "finished"
+    assert [stage.record.name for stage in bcnet.read_status(tmp_path).stages] == ["original", "Uniform", "searched"]
+
+
+def test_given_widths_of_a_run_take_its_original_over(finished, tmp_path):
+    recorder = Recorder()
+    names = [group["name"] for group in json.loads((finished / "result.json").read_text())["groups"]]
+    widths = dict(zip(names, (6, 6), strict=True))
+    outcome = bcnet.retrain(finished, widths=widths, run_dir=tmp_path / "given", reporter=recorder, **OBJECTS)
+    assert outcome.widths == (6, 6)
+    assert recorder.stages == ["Uniform", "searched"]
+
+
+FOUND_OTHERWISE = {
+    "uniform": {"baseline": "uniform"},
+    "random": {"baseline": "random", "random_networks": 2, "random_epochs": 1},
+    "tuned": {"tune_steps": 1, "finalist_steps": 2},
+}
+
+
+@pytest.mark.parametrize("how", FOUND_OTHERWISE)
+def test_given_widths_are_trained_however_the_run_found_its_own(how, tmp_path):
+    tiny_search(tmp_path / how, **FOUND_OTHERWISE[how])
+    recorder = Recorder()
+    outcome = bcnet.retrain(tmp_path / how, widths=(3, 9), run_dir=tmp_path / "given", reporter=recorder, **OBJECTS)
+    assert outcome.widths == (3, 9)
+    assert outcome.result["networks"]["searched"]["widths"] == [3, 9]
+    assert (outcome.network.first[0].out_channels, outcome.network.second[0].out_channels) == (3, 9)
+    assert recorder.stages == ["Uniform", "searched"]
+
+
+def test_a_run_stays_what_its_settings_say(finished):
+    with pytest.raises(RunError, match=r"is one of budget_macs 0.5 and stays so; 0.35 makes another run.*--out"):
+        bcnet.evolve(finished, budget=THIRD, **OBJECTS)
+    with pytest.raises(RunError, match=r"is one of final.epochs 2 and stays so; 1 makes another run"):
+        bcnet.retrain(finished, changes={"epochs": 1}, **OBJECTS)
+
+
+OTHER = OBJECTS | {"model": lambda: TinyNetwork(9)}
+MISTAKES = {
+    "no model": (lambda run, new: bcnet.evolve(run), RunError, "only your code can make: give model="),
+    "no data": (lambda run, new: bcnet.evolve(run, model=TinyNetwork), RunError, "can make: give data="),
+    "other data": (
+        lambda run, new: bcnet.evolve(run, model=TinyNetwork, data=tiny_data(126)),
+        RunError,
+        r"is of the data 'stripes \w+'; got 'stripes \w+'",
+    ),
+    "other model": (
+        lambda run, new: bcnet.evolve(run, run_dir=new, budget=THIRD, **OTHER),
+        RunError,
+        "the model of run .* has changed since",
+    ),
+    "no run": (lambda run, new: bcnet.evolve(new, **OBJECTS), RunError, "is no run directory"),
+    "budget": (lambda run, new: bcnet.evolve(run, budget=0.3, run_dir=new, **OBJECTS), BCNetError, r"write Budget\("),
+    "key": (lambda run, new: bcnet.evolve(run, speed=3, run_dir=new, **OBJECTS), BCNetError, "unknown key 'speed'"),
+    "no widths": (lambda run, new: bcnet.retrain(model=TinyNetwork, run_dir=new), BCNetError, "missing: --data"),
+    "space": (lambda run, new: bcnet.retrain(run, num_choices=3, run_dir=new, **OBJECTS), RunError, "got num_choices"),
+    "widths": (lambda run, new: bcnet.retrain(run, widths=(1, 2, 3), run_dir=new, **OBJECTS), WidthError, "got 3"),
+    "words": (lambda run, new: bcnet.retrain(run, widths="6,x", run_dir=new, **OBJECTS), WidthError, "got '6,x'"),
+    "published": (
+        lambda run, new: bcnet.retrain(run, widths="published:1", run_dir=new, **OBJECTS),
+        ModelError,
+        "are there for",
+    ),
+}
+
+
+@pytest.mark.parametrize(("call", "kind", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes_leave_nothing_behind(finished, tmp_path, call, kind, message):
+    with pytest.raises(kind, match=message):
+        call(finished, tmp_path / "new")
+    assert not (tmp_path / "new").exists() or not (tmp_path / "new" / "supernet.safetensors").exists()
+
+
+def test_a_supernet_is_needed_to_search_on_it(tmp_path):
+    with pytest.raises(StoppedError):
+        train(tmp_path / "begun", reporter=Recorder(("supernet", 1)))
+    with pytest.raises(RunError, match="needs a trained supernet"):
+        bcnet.evolve(tmp_path / "begun", budget=THIRD, run_dir=tmp_path / "new", **OBJECTS)
+
+
+def test_a_damaged_stage_is_not_taken_over(trained, tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    for path in trained.iterdir():
+        if path.is_file():
+            (source / path.name).write_bytes(path.read_bytes())
+    content = bytearray((source / "supernet.safetensors").read_bytes())
+    content[-1] ^= 1
+    (source / "supernet.safetensors").write_bytes(content)
+    with pytest.raises(RunError, match="is damaged"):
+        bcnet.evolve(source, budget=THIRD, run_dir=tmp_path / "new", **OBJECTS)
+
+
+def test_stages_of_tuned_runs_are_shared_as_far_as_they_tune_alike():
+    def shared(theirs, ours):
+        values = {"model": "m", "data": "d", "budget_macs": 0.5, "supernet": RECIPE, "final": RECIPE}
+        return {"evolution", "candidates"} & {
+            *shared_stages(make_settings(**values | theirs), make_settings(**values | ours))
+        }
+
+    tuned, longer, gentle = {"tune_steps": 2}, {"finalist_steps": 9}, {"tune_lr_share": 0.5}
+    assert shared(tuned | longer, tuned | longer) == {"evolution", "candidates"}
+    assert shared(tuned, tuned | longer) == {"candidates"}
+    assert shared(longer, longer | gentle) == {"candidates"}
+    assert not shared(tuned, tuned | gentle)
+    assert not shared(tuned | longer, tuned | longer | gentle)
+
+
+@pytest.mark.parametrize(
+    ("changes", "shared"),
+    [
+        ({}, "supernet prior evolution candidates original Uniform"),
+        ({"budget_macs": 0.3}, "supernet original"),
+        ({"generations": 3}, "supernet prior original Uniform"),
+        ({"search_seed": 3}, "supernet prior original Uniform"),
+        ({"rescored": 4}, "supernet prior candidates original Uniform"),
+        ({"finalist_steps": 9}, "supernet prior candidates original Uniform"),
+        ({"finalist_steps": 9, "tune_lr_share": 0.5}, "supernet prior candidates original Uniform"),
+        ({"tune_steps": 3}, "supernet prior original Uniform"),
+        ({"final": RECIPE.changed({"lr": 0.1})}, "supernet prior evolution candidates"),
+        ({"final_seed": 3}, "supernet prior evolution candidates"),
+        ({"strategy": "bilateral"}, "original Uniform"),
+        ({"seed": 3}, ""),
+        ({"model": "other"}, ""),
+        ({"num_choices": 5}, ""),
+    ],
+)
+def test_a_stage_is_shared_where_what_it_depends_on_is(changes, shared):
+    values = {"model": "m", "data": "d", "budget_macs": 0.5, "supernet": RECIPE, "final": RECIPE}
+    assert shared_stages(make_settings(**values), make_settings(**(values | changes))) == tuple(shared.split())

@@ -1,0 +1,216 @@
+"""Baselines: other ways to find widths, the same training, run directory and report."""
+
+import json
+
+import pytest
+import torch
+from tiny_job import RECIPE, SMALL, Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
+
+import bcnet
+from bcnet import Budget
+from bcnet.errors import BudgetError, RecipeError, RunError
+from bcnet.files.documents import read_document
+from bcnet.run.settings import make_settings
+
+HALF = Budget(macs=0.5)
+SLOW = pytest.mark.slow
+RANDOM = {"random_networks": 3, "random_epochs": 1}
+
+
+def run(name, folder, data=None, **changes):
+    options = {"budget": HALF, "run_dir": folder, "recipe": RECIPE} | SMALL | RANDOM | changes
+    return bcnet.baseline(name, TinyNetwork, data or tiny_data(), **options)
+
+
+def figures(folder):
+    result = read_document(folder / "result.json")
+    result.pop("seconds")
+    return result
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "searched"
+    tiny_search(folder)
+    return folder
+
+
+def test_uniform_is_trained_once_and_ends_like_any_run(tmp_path):
+    recorder = Recorder()
+    outcome = run("uniform", tmp_path, reporter=recorder)
+    assert recorder.stages == ["original", "Uniform"]
+    networks = outcome.result["networks"]
+    assert networks["searched"] == networks["uniform"]
+    assert (outcome.result["method"], outcome.result["search"]) == ("uniform", None)
+    run_of = bcnet.FinishedRun.read(tmp_path, TinyNetwork)
+    for name, tensor in run_of.network("uniform").state_dict().items():
+        assert torch.equal(run_of.network("searched").state_dict()[name], tensor)
+    assert bcnet.read_status(tmp_path).state == "finished"
+    page = (tmp_path / "report.html").read_text()
+    assert "narrowed alike in all layers under a budget of 0.5x MACs" in page
+    assert not any(f'id="{part}"' in page for part in ("progress", "prior", "fairness"))
+
+
+def test_final_training_is_that_of_a_search(searched, tmp_path):
+    run("random", tmp_path)
+    for name in ("original", "uniform"):
+        theirs, ours = (bcnet.FinishedRun.read(folder, TinyNetwork).network(name) for folder in (searched, tmp_path))
+        for key, tensor in theirs.state_dict().items():
+            assert torch.equal(tensor, ours.state_dict()[key]), (name, key)
+
+
+def test_random_takes_the_best_of_short_trainings(searched, tmp_path):
+    recorder = Recorder()
+    outcome = run("random", tmp_path, reporter=recorder, take_from=[searched])
+    assert recorder.stages == ["trials", "searched"]
+    assert len(outcome.found.evaluations) == 3
+    best = max(c.score for c in outcome.found.evaluations)
+    assert next(c.score for c in outcome.found.evaluations if c.widths == outcome.widths) == best
+    limit = outcome.result["budget"]["macs"]
+    assert all(c.cost.macs <= limit for c in outcome.found.evaluations)
+    assert outcome.result["search"]["fresh_images"] == 0
+    assert not list((tmp_path / "checkpoints").glob("trial*"))
+    page = (tmp_path / "report.html").read_text()
+    assert "scored by a short training of its own" in page
+    assert "in the search, not asked again, being a score of a network that is not kept." in page
+    card = bcnet.export_run(tmp_path, TinyNetwork, format="safetensors").path.parent.parent / "model_card.md"
+    assert "Best of 3 random networks after 1 epochs each;" in card.read_text()
+
+
+@pytest.mark.parametrize(("name", "stage"), [("random", "trials"), pytest.param("autoslim", "evolution", marks=SLOW)])
+def test_a_stopped_baseline_goes_on_to_the_same_end(name, stage, tmp_path):
+    run(name, tmp_path / "whole")
+    with pytest.raises(StoppedError):
+        run(name, tmp_path / "stopped", reporter=Recorder((stage, 2)))
+    with pytest.raises(StoppedError):
+        run(name, tmp_path / "stopped", reporter=Recorder(("searched", 3)))
+    run(name, tmp_path / "stopped")
+    assert figures(tmp_path / "stopped") == figures(tmp_path / "whole")
+    for file in ("final", "final_losses"):
+        stopped, whole = ((tmp_path / which / f"{file}.safetensors").read_bytes() for which in ("stopped", "whole"))
+        assert stopped == whole
+
+
+@pytest.mark.parametrize("name", ["random", pytest.param("autoslim", marks=SLOW)])
+def test_no_method_sees_the_test_images(name, tmp_path):
+    data = tiny_data()
+    wrong = bcnet.DataSet.from_tensors(
+        (data.train.pixels, data.train.labels),
+        (255 - data.test.pixels, (data.test.labels + 1) % 3),
+        name="stripes",
+        augmentation=data.augmentation,
+    )
+    right, misled = (run(name, tmp_path / which, d) for which, d in (("right", data), ("misled", wrong)))
+    assert [(c.widths, c.score) for c in right.found.evaluations] == [
+        (c.widths, c.score) for c in misled.found.evaluations
+    ]
+    assert right.widths == misled.widths
+
+
+def test_autoslim_slims_greedily_on_a_unilateral_supernet(searched, tmp_path):
+    recorder = Recorder()
+    outcome = run("autoslim", tmp_path, reporter=recorder, take_from=[searched])
+    assert recorder.stages == ["supernet", "evolution", "searched"]
+    first = outcome.found.evaluations[0]
+    assert sum(w < m for w, m in zip(first.widths, (8, 12), strict=True)) == 1  # one group narrower than full
+    assert outcome.result["method"] == "autoslim"
+    counts = bcnet.write_report(tmp_path).read_text()
+    assert "AutoSlim" in counts
+    assert 'id="fairness"' in counts
+    assert not any(f'id="{part}"' in counts for part in ("progress", "prior"))
+
+
+@pytest.mark.parametrize(
+    "searcher",
+    [
+        *("greedy", "greedy-evolution"),
+        *(pytest.param(name, marks=SLOW) for name in ("evolution-without-prior", "prior-only", "random")),
+    ],
+)
+def test_a_search_by_another_searcher_shares_the_supernet(searched, tmp_path, searcher):
+    recorder = Recorder()
+    options = {"model": TinyNetwork, "data": tiny_data()}
+    bcnet.evolve(searched, searcher=searcher, run_dir=tmp_path / "other", reporter=recorder, **options)
+    assert recorder.stages == ["evolution"]
+    assert (tmp_path / "other" / "prior.json").exists() == (searcher in ("greedy-evolution", "prior-only"))
+    outcome = bcnet.retrain(tmp_path / "other", **options)
+    assert outcome.result["networks"]["searched"]["macs_ratio"] <= 0.5
+
+
+def test_fine_tuned_networks_of_a_run_are_another_run(searched, tmp_path):
+    options = {"model": TinyNetwork, "data": tiny_data()}
+    outcome = bcnet.retrain(searched, final_from="supernet", run_dir=tmp_path, **options)
+    assert outcome.result["final_from"] == "supernet"
+    assert outcome.widths == tuple(json.loads((searched / "result.json").read_text())["widths"].values())
+
+
+def test_runs_of_earlier_versions_keep_their_identity():
+    values = {"model": "m", "data": "d", "budget_macs": 0.5, "supernet": RECIPE, "final": RECIPE}
+    assert not {"searcher", "baseline", "random_networks", "random_epochs"} & make_settings(**values).identity().keys()
+    assert make_settings(**values, baseline="random").identity()["baseline"] == "random"
+    assert make_settings(**values, baseline="random").fingerprint() != make_settings(**values).fingerprint()
+
+
+def test_mistakes(tmp_path, searched, monkeypatch):
+    with pytest.raises(RecipeError, match="is one of uniform, random, autoslim, magnitude, fastnas; got 'x'"):
+        run("x", tmp_path / "new")
+    with pytest.raises(RecipeError, match="'autoslim' settles strategy: leave it out"):
+        run("autoslim", tmp_path / "new", strategy="bilateral")
+    with pytest.raises(RecipeError, match=r'final_from="supernet" needs a supernet'):
+        run("random", tmp_path / "new", final_from="supernet")
+    with pytest.raises(BudgetError, match="a budget must admit"):
+        run("uniform", tmp_path / "new", budget=Budget(macs=10))
+    with pytest.raises(RunError, match="is no run directory"):
+        run("uniform", tmp_path / "new", take_from=[tmp_path / "none"])
+    monkeypatch.setattr("bcnet.pruners.extras.find_spec", lambda name: None)
+    with pytest.raises(RecipeError, match=r"'magnitude' needs .* torch_pruning: pip install 'bcnet\[magnitude\]'"):
+        run("magnitude", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    run("uniform", tmp_path / "uniform", take_from=[searched])
+    with pytest.raises(RunError, match="a search needs a trained supernet"):
+        bcnet.evolve(tmp_path / "uniform", model=TinyNetwork, data=tiny_data())
+
+
+def test_magnitude_prunes_the_trained_original(searched, tmp_path):
+    pytest.importorskip("torch_pruning", reason="the extra 'magnitude' is not installed")
+    recorder = Recorder()
+    outcome = run("magnitude", tmp_path, reporter=recorder, take_from=[searched])
+    assert (recorder.stages[0], "original" in recorder.stages) == ("pruning", False)
+    assert outcome.result["networks"]["searched"]["macs_ratio"] <= 0.5
+    assert run("magnitude", tmp_path).widths == outcome.widths  # from the files
+
+
+@pytest.mark.slow
+def test_fastnas_goes_on_from_the_scores_that_it_has(searched, tmp_path):
+    for module in ("modelopt", "torchprofile", "requests", "huggingface_hub"):
+        pytest.importorskip(module, reason="the extra 'fastnas' is not installed")
+    wanted = {"budget": Budget(macs=0.65)}  # 5 of 8 channels: it wants to come within 15 % of the budget
+    outcome = run("fastnas", tmp_path / "whole", take_from=[searched], **wanted)
+    assert 0.6 < outcome.result["networks"]["searched"]["macs_ratio"] <= 0.65
+    with pytest.raises(StoppedError):
+        run("fastnas", tmp_path / "stopped", take_from=[searched], reporter=_StopAfter(5), **wanted)
+    scores = read_document(tmp_path / "stopped" / "pruning_scores.json")["scores"]
+    assert len(scores) == 5
+    assert run("fastnas", tmp_path / "stopped", **wanted).widths == outcome.widths
+    assert read_document(tmp_path / "stopped" / "pruning_scores.json")["scores"][:5] == scores
+
+
+class _StopAfter(Recorder):
+    """Stops the pruner when it has scored so many networks."""
+
+    def __init__(self, count):
+        super().__init__()
+        self.count = count
+
+    def stage(self, name, total, unit):
+        from contextlib import contextmanager
+
+        @contextmanager
+        def inside():
+            def advance(done, detail):
+                if detail == f"{self.count} networks scored":
+                    raise StoppedError
+
+            yield advance
+
+        return inside()

@@ -1,0 +1,280 @@
+import random
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from tiny_job import Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+import bcnet
+from bcnet import Callbacks
+from bcnet.errors import DataError, ModelError, RecipeError, RunError
+from bcnet.files.tensors import read_tensors
+from bcnet.run.directory import read_settings
+from bcnet.run.settings import make_settings
+from bcnet.run.subject import open_source, prepare
+from bcnet.stages.start import starting_network
+from bcnet.train import derived_generator
+
+
+class Noisy(Dataset):
+    """Images as floats, each with noise of its own at every look, from the seeds of torch and of `random`."""
+
+    def __init__(self, images, noise: bool) -> None:
+        self.x, self.y, self.noise = (images.pixels / 255.0), images.labels, noise
+
+    def __len__(self):
+        return len(self.y)
+
+    def __getitem__(self, index):
+        noise = 0.1 * torch.rand(()) + 0.1 * random.random() if self.noise else 0.0
+        return self.x[index] + noise, int(self.y[index])
+
+
+def tiny_loaders(**changes):
+    data = tiny_data()
+    parts = (data.train.subset(range(60)), data.train.subset(range(60, 90)), data.test)
+    train, validation, test = (Noisy(part, noise=part is parts[0]) for part in parts)
+    loaders = {
+        "train": DataLoader(train, batch_size=12, shuffle=True),
+        "validation": DataLoader(validation, batch_size=10),
+        "test": DataLoader(test, batch_size=7),
+    } | changes
+    return bcnet.Loaders(**loaders)
+
+
+WEIGHTS = ("supernet", "original", "uniform", "final")
+
+
+def weights(folder):
+    return {name: (folder / f"{name}.safetensors").read_bytes() for name in WEIGHTS}
+
+
+def test_loaders_give_their_own_batches_and_a_stopped_run_ends_like_a_whole_one(tmp_path):
+    before = random.getstate(), torch.get_rng_state()
+    whole = tiny_search(tmp_path / "whole", data=tiny_loaders())
+    assert random.getstate() == before[0]
+    assert torch.equal(torch.get_rng_state(), before[1])
+    for stop in (("supernet", 3), ("evolution", 2), ("original", 7)):
+        with pytest.raises(StoppedError):
+            tiny_search(tmp_path / "stopped", data=tiny_loaders(), reporter=Recorder(stop), checkpoint_seconds=0)
+    again = tiny_search(tmp_path / "stopped", data=tiny_loaders())
+    assert again.widths == whole.widths
+    assert weights(tmp_path / "stopped") == weights(tmp_path / "whole")
+    settings = read_settings(tmp_path / "whole")
+    assert settings.final.batch_size == 12
+    assert settings.data.startswith("loaders ")
+    assert whole.result["networks"]["searched"]["test_images"] == 30
+    assert whole.result["search"]["fresh_images"] == 15
+    assert bcnet.FinishedRun.read(whole.run_dir, TinyNetwork).input.normaliser is None
+    with pytest.raises(RunError, match="their normalisation is not known"):
+        bcnet.load(whole.run_dir, TinyNetwork, with_normalisation=True)
+
+
+def test_candidates_are_tuned_on_the_batches_of_loaders_and_a_stopped_search_ends_like_a_whole_one(tmp_path):
+    """Seven steps are more than an epoch, and end within one."""
+    before = random.getstate(), torch.get_rng_state()
+    whole = tiny_search(tmp_path / "whole", data=tiny_loaders(), tune_steps=7)
+    assert random.getstate() == before[0]
+    assert torch.equal(torch.get_rng_state(), before[1])
+    with pytest.raises(StoppedError):
+        tiny_search(tmp_path / "stopped", data=tiny_loaders(), tune_steps=7, reporter=Recorder(("evolution", 3)))
+    again = tiny_search(tmp_path / "stopped", data=tiny_loaders(), tune_steps=7)
+    assert again.found == whole.found
+    assert weights(tmp_path / "stopped") == weights(tmp_path / "whole")
+
+
+def test_two_torch_datasets_are_read_like_any_data_set(tmp_path):
+    data = tiny_data()
+    train, test = (TensorDataset(part.pixels, part.labels) for part in (data.train, data.test))
+    train.classes = ["none", "rows", "columns"]
+    outcome = tiny_search(tmp_path, data=(train, test))
+    assert bcnet.FinishedRun.read(tmp_path, TinyNetwork).input.class_names == ("none", "rows", "columns")
+    assert outcome.result["networks"]["original"]["test_images"] == 30
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (lambda d: (d.train, d.test), r"loaders are three: \(train, validation, test\)"),
+        (lambda d: (1, 2, 3), r"torch datasets are two, \(train, test\); got \(int, int, int\)"),
+        (lambda d: 3, "data is a name, a bcnet.DataSet, two torch datasets"),
+        (lambda d: tiny_loaders(validation=d.train), "the validation loader gives its images in one order"),
+        (lambda d: tiny_loaders(validation=DataLoader(d.train.dataset)), "got others on a second reading"),
+        (lambda d: tiny_loaders(test=3), "the test loader is a DataLoader, or batches with a length; got int"),
+        (lambda d: tiny_loaders(validation=[(torch.zeros(2, 1, 8, 8), torch.zeros(2))]), "got torch.float32"),
+        (lambda d: tiny_loaders(validation=[torch.zeros(2, 1, 8, 8)]), "pairs of float images"),
+        (lambda d: tiny_loaders(validation=[]), "gives at least one batch an epoch"),
+    ],
+)
+def test_data_that_cannot_be_used_is_refused(tmp_path, data, message):
+    with pytest.raises(DataError, match=message):
+        tiny_search(tmp_path / "run", data=data(tiny_loaders()))
+    assert not (tmp_path / "run").exists()
+
+
+def half_loss(outputs, targets):
+    return 0.5 * functional.cross_entropy(outputs, targets)
+
+
+def confidence(outputs, targets):
+    return outputs.softmax(dim=1).gather(1, targets[:, None])[:, 0]
+
+
+def width_sum(widths):
+    return float(sum(widths))
+
+
+def test_a_loss_of_ones_own_trains_and_is_part_of_the_run(tmp_path):
+    plain = tiny_search(tmp_path / "plain")
+    own = tiny_search(tmp_path / "own", loss=half_loss)
+    assert own.result["own"] == {"loss": f"{__name__}.half_loss", "score": None}
+    assert weights(tmp_path / "own") != weights(tmp_path / "plain")
+    with pytest.raises(RunError, match=r"loss is 'test_api_own.half_loss' there and None here"):
+        tiny_search(tmp_path / "own")
+    same = tiny_search(tmp_path / "same", loss=nn.CrossEntropyLoss())
+    torch.testing.assert_close(same.network.state_dict(), plain.network.state_dict())
+    with pytest.raises(RunError, match="another configuration: loss is"):
+        tiny_search(tmp_path / "same", loss=nn.CrossEntropyLoss(label_smoothing=0.1))
+
+
+def test_a_score_for_each_image_is_averaged_and_scored_again(tmp_path):
+    found = tiny_search(tmp_path, score=confidence).result["search"]
+    assert found["metric"] == "own"
+    assert 0 < found["score"] < 1
+    low, high = found["fresh_interval"]
+    assert low < found["fresh_score"] < high
+
+
+def test_a_score_of_widths_alone_is_not_asked_again(tmp_path):
+    outcome = tiny_search(tmp_path, score=width_sum)
+    assert sum(outcome.widths) == max(sum(c.widths) for c in outcome.found.evaluations) == outcome.found.best.score
+    assert outcome.result["search"]["fresh_images"] == 0
+    assert "not asked again" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"loss": lambda outputs, targets: outputs.sum()}, r"loss needs a name .* or give tags=\{'loss':"),
+        ({"loss": 3}, r"loss is a function of \(outputs, targets\); got int"),
+        ({"loss": width_sum}, r"loss is a function of \(outputs, targets\); got one of \(widths\)"),
+        ({"score": lambda a, b, c: 0}, r"score is a function of \(outputs, targets\) or \(widths\)"),
+        ({"score": "speed"}, "'score' must be 'accuracy' or 'loss'"),
+        ({"loss": half_loss, "tags": {"loss": ""}}, "the tag of loss is some text"),
+        ({"tags": {"metric": "x"}}, r"tags are for loss and score; got \['metric'\]"),
+        ({"final_from": "pretrained"}, "needs weights to start from; there are none"),
+        ({"final_from": "scrap"}, "'final_from' must be 'scratch', 'supernet' or 'pretrained'"),
+    ],
+)
+def test_functions_that_cannot_be_used_are_refused(tmp_path, options, message):
+    with pytest.raises(RecipeError, match=message):
+        tiny_search(tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_tag_names_what_has_no_name(tmp_path):
+    lines = tiny_search(tmp_path, loss=lambda o, t: half_loss(o, t), tags={"loss": "half"}).result["own"]
+    assert lines["loss"] == "half"
+
+
+def test_callbacks_hear_of_steps_evaluations_and_stages(tmp_path):
+    steps, candidates, stages = [], [], []
+    outcome = tiny_search(
+        tmp_path,
+        callbacks=Callbacks(
+            on_step=lambda stage, step, figures: steps.append((stage, step, figures["loss"])),
+            on_evaluation=lambda candidate, done: candidates.append(candidate),
+            on_stage=lambda stage, finished: stages.append((stage, finished)),
+        ),
+    )
+    assert [step for stage, step, _ in steps if stage == "supernet"] == list(range(1, 2 * (72 // 16) + 1))
+    assert tuple(candidates) == outcome.found.evaluations
+    names = ("supernet", "prior", "evolution", "original", "Uniform", "searched")
+    assert stages == [(name, finished) for name in names for finished in (False, True)]
+
+
+def test_progress_can_be_asked_for(tmp_path, capsys):
+    tiny_search(tmp_path, progress=True)
+    shown = capsys.readouterr().out
+    assert "supernet: 8 steps" in shown
+    assert "searched: done in" in shown
+
+
+def prepared(model=TinyNetwork, **options):
+    source = open_source(model, tiny_data(), image_size=None, seed=0, pretrained=options.pop("pretrained", None))
+    recipe = bcnet.Recipe(lr=0.05, batch_size=16, epochs=2, precision="fp32")
+    values = {"model": source.model_name, "data": "d", "budget_macs": 0.5, "supernet": recipe, "final": recipe}
+    settings = make_settings(**values, **options).settled()
+    return settings, prepare(source, settings)
+
+
+@pytest.mark.parametrize("final_from", ["supernet", "pretrained"])
+def test_fine_tuning_starts_from_the_first_channels(final_from):
+    settings, subject = prepared(TinyNetwork(), final_from=final_from)
+    supernet = bcnet.Supernet(subject.model, subject.space)
+    if final_from == "supernet":
+        with torch.no_grad():
+            for parameter in supernet.parameters():
+                parameter.add_(1)
+    owner = supernet.network if final_from == "supernet" else subject.model
+    network = starting_network(settings, subject, supernet, (3, 5))
+    torch.testing.assert_close(network.second[0].weight, owner.second[0].weight[:5, :3])
+    batches = subject.all_training.epoch(derived_generator(0, "calibration"))
+    means = torch.stack([network.first[0](x).mean((0, 2, 3)) for x, _ in batches])
+    torch.testing.assert_close(network.first[1].running_mean, means.mean(0))
+
+
+def test_what_final_networks_start_from_is_reported(tmp_path):
+    scratch = tiny_search(tmp_path / "scratch")
+    tuned = tiny_search(tmp_path / "tuned", final_from="supernet")
+    assert (scratch.result["final_from"], tuned.result["final_from"]) == ("scratch", "supernet")
+    assert tuned.widths == scratch.widths
+    assert weights(tmp_path / "tuned")["supernet"] != weights(tmp_path / "scratch")["supernet"]  # of another run
+    identity = [read_tensors(tmp_path / name / "supernet.safetensors", o) for name, o in _supernets(tmp_path)]
+    torch.testing.assert_close(identity[0][0], identity[1][0])
+    with pytest.raises(RunError, match="final_from is 'supernet' there and 'scratch' here"):
+        tiny_search(tmp_path / "tuned")
+
+
+def _supernets(folder):
+    for name in ("scratch", "tuned"):
+        yield name, {"run": read_settings(folder / name).fingerprint(), "stage": "supernet"}
+
+
+def test_pretrained_weights_are_where_the_supernet_starts(tmp_path):
+    torch.manual_seed(5)
+    given = TinyNetwork()
+    save_file(given.state_dict(), tmp_path / "given.safetensors")
+    for source in (given.state_dict(), tmp_path / "given.safetensors", str(tmp_path / "given.safetensors")):
+        _, subject = prepared(pretrained=source)
+        torch.testing.assert_close(subject.model.state_dict(), given.state_dict())
+    outcome = tiny_search(tmp_path / "run", pretrained=given.state_dict(), final_from="pretrained")
+    assert outcome.result["final_from"] == "pretrained"
+    with pytest.raises(RunError, match="pretrained is"):
+        tiny_search(tmp_path / "run", pretrained=TinyNetwork().state_dict(), final_from="pretrained")
+
+
+def test_a_last_layer_for_other_classes_is_left_out_and_said(tmp_path):
+    given = TinyNetwork()
+    given.head = nn.Linear(12, 1000)
+    source = open_source(TinyNetwork, tiny_data(), image_size=None, seed=0, pretrained=given.state_dict())
+    assert source.notes == ("pretrained weights of another shape are left out: head.weight, head.bias",)
+    assert torch.equal(source.model.first[0].weight, given.first[0].weight)
+    assert source.model.head.out_features == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: s | {"neck.weight": torch.zeros(1)}, "has no tensor 'neck.weight'"),
+        (lambda s: {k: v for k, v in s.items() if k != "head.bias"}, "there is none named 'head.bias'"),
+        (lambda s: {k: torch.zeros(7) for k in s}, "tensors have another shape"),
+        (lambda s: "nowhere.safetensors", "nowhere.safetensors cannot be read"),
+    ],
+)
+def test_weights_of_another_network_are_refused(change, message):
+    with pytest.raises(ModelError, match=message):
+        open_source(TinyNetwork, tiny_data(), image_size=None, seed=0, pretrained=change(TinyNetwork().state_dict()))

@@ -1,0 +1,50 @@
+"""Whole runs on a device that is not the host's: all that meets is in one place, and few things wait for it."""
+
+from collections import Counter
+
+import pytest
+from stand_in_device import outside, stand_in
+from tiny_job import TinyNetwork, tiny_search
+
+from bcnet.data import DataSet, Images
+from bcnet.errors import TrainingError
+from bcnet.run import subject
+from bcnet.train import Accuracy, accuracy
+
+AT_THE_START = {"run/subject.py", "data/images.py", "data/splits.py", "supernet/pairs.py"}
+OF_A_NETWORK = {"stages/start.py", "supernet/calibration.py", "files/tensors.py"}  # placing and saving it
+
+
+def measured(*args, **kwargs):
+    with pytest.raises(TrainingError, match="got NaN"):  # every value asked for is 1, the number of NaN too
+        accuracy(*args, **kwargs)
+    return Accuracy(0.5, 1.0, 30)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*to a meta parameter in the current model:UserWarning")
+@pytest.mark.parametrize(
+    ("lives", "trainings", "scored", "changes"),
+    [
+        (True, 4, 2, {}),
+        (False, 4, 2, {"pairs": "off", "final_from": "supernet"}),
+        (True, 4, 2, {"model": TinyNetwork(), "final_from": "pretrained"}),
+        (True, 4, 2, {"supernet_width": 1.5}),
+        (True, 5, 1, {"baseline": "random", "random_epochs": 1, "random_networks": 2}),
+    ],
+)
+def test_a_run_keeps_to_its_device(tmp_path, monkeypatch, lives, trainings, scored, changes):
+    for kind in (Images, DataSet):
+        monkeypatch.setattr(kind, "__post_init__", lambda self: None)  # they check values, which there are none of
+    monkeypatch.setattr("bcnet.supernet.pairs._compare", lambda output, expected: None)
+    monkeypatch.setattr("bcnet.run.subject.trace", outside(subject.trace))
+    monkeypatch.setattr("bcnet.stages.base.accuracy", measured)
+    monkeypatch.setattr("bcnet.stages.conduct.estimate", lambda *args: None)  # hooks on saved tensors mind the block
+    monkeypatch.setattr("bcnet.run.parts.lives_on", lambda device, data, free: lives)
+    with stand_in() as waits:
+        result = tiny_search(tmp_path, device="meta", **changes)
+    places = Counter(wait.partition(":")[0] for wait in waits)
+    assert places.pop("train/update.py") == 2 * trainings  # the first step and the last: there are fewer than 16
+    assert places.pop("train/evaluate.py") == 3  # one for each network
+    assert places.pop("searchers/evaluator.py") == scored * len(result.found.evaluations)  # again on fresh images
+    assert set(places) <= AT_THE_START | OF_A_NETWORK

@@ -1,0 +1,188 @@
+import shutil
+from collections import namedtuple
+
+import pytest
+import torch
+from tiny_job import RECIPE, SMALL, Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
+from torch import nn
+from typer.testing import CliRunner
+
+from bcnet import Budget
+from bcnet.api.preview import preview
+from bcnet.api.search import settle
+from bcnet.cli.app import app
+from bcnet.errors import RunError
+from bcnet.machine import memory
+from bcnet.machine.disk import free_bytes, size
+from bcnet.machine.memory import activations
+from bcnet.stages.estimate import Estimate, duration, estimate
+from bcnet.stages.plan import stages_ahead
+from bcnet.stages.room import search_bytes, training_bytes
+
+Usage = namedtuple("Usage", "total used free")
+ARGUMENTS = {"budget": Budget(macs=0.5), "recipe": RECIPE} | SMALL
+
+
+class Notes(Recorder):
+    def __init__(self, stop=None):
+        super().__init__(stop)
+        self.notes = []
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+def settled(folder, **changes):
+    return settle(TinyNetwork, tiny_data(), run_dir=folder, **ARGUMENTS | changes)
+
+
+# ---------------------------------------------------------------- disk
+
+
+@pytest.mark.parametrize(
+    ("stage", "stop"), [("supernet", None), ("evolution", ("prior", 1)), ("original", ("original", 1))]
+)
+def test_a_stage_that_will_not_fit_does_not_start(tmp_path, monkeypatch, stage, stop):
+    if stop is not None:
+        with pytest.raises(StoppedError):
+            tiny_search(tmp_path, reporter=Recorder(stop))
+    kept = {path.name for path in tmp_path.iterdir()}
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10, 10, 100))
+    with pytest.raises(RunError, match=rf"stage {stage} writes about .* twice that is free; .* has 100 bytes"):
+        tiny_search(tmp_path)
+    assert kept <= {path.name for path in tmp_path.iterdir()}
+    assert not (tmp_path / f"{stage}.safetensors").exists()
+    monkeypatch.undo()
+    assert tiny_search(tmp_path).result["networks"]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd-nesterov", "rmsprop"])
+def test_a_training_writes_no_more_than_it_says(tmp_path, optimizer):
+    changes = {"optimizer": optimizer, "lr": 0.001}
+    with pytest.raises(StoppedError):
+        tiny_search(tmp_path, reporter=Recorder(("prior", 1)), checkpoint_seconds=0, changes=changes)
+    files = [tmp_path / "supernet.safetensors", tmp_path / "records.safetensors"]
+    subject, settings = settled(tmp_path / "other", changes={"optimizer": optimizer})
+    expected = training_bytes(subject.model, settings.supernet, 2 * 2 * len(subject.training), 2)
+    headers = 4096 * len(files)
+    assert sum(file.stat().st_size for file in files) < expected + headers
+    parameters = sum(p.nbytes for p in subject.model.parameters())
+    assert expected > 3 * (2 if optimizer == "sgd-nesterov" else 3) * parameters
+
+
+def test_a_search_stores_no_more_than_it_says(tmp_path):
+    tiny_search(tmp_path, population=40, generations=3, num_choices=12)
+    stored = sum(file.stat().st_size for file in tmp_path.glob("evaluations.sqlite*"))
+    assert stored < search_bytes(120, 2) + 65536  # an empty database has some pages
+
+
+def test_a_disk_is_found_above_a_folder_to_come(tmp_path):
+    assert free_bytes(tmp_path / "a" / "b") == pytest.approx(shutil.disk_usage(tmp_path).free, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(100, "100 bytes"), (2048, "2 KiB"), (5.5 * 2**20, "5.5 MiB"), (2_254_857_830, "2.1 GiB"), (2**41, "2.0 TiB")],
+)
+def test_sizes_for_people(count, text):
+    assert size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.1, "1 s"), (80, "80 s"), (300, "5 min"), (4800, "1 h 20 min"), (200_000, "2 days 7 h")],
+)
+def test_durations_for_people(seconds, text):
+    assert duration(seconds) == text
+
+
+# ---------------------------------------------------------------- memory
+
+
+def test_activations_are_what_the_backward_pass_keeps():
+    network = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    x = torch.randn(10, 4)
+    found = activations(network, lambda: network(x).sum(), len(x))
+    assert found.saved == 4 * (4 + 8)  # the input and what the second layer reads, not the weights
+    assert found.largest == 4 * 8
+    assert found.training(100) == 100 * (48 + 2 * 32)
+
+
+def test_a_containers_limit_counts(tmp_path):
+    (tmp_path / "memory.max").write_text("1000\n")
+    (tmp_path / "memory.current").write_text("400\n")
+    assert memory._left_in_group(tmp_path) == 600
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory._left_in_group(tmp_path) is None
+
+
+def test_free_memory_is_the_least_that_is_known(monkeypatch):
+    device = torch.device("cpu")
+    for available, in_group, expected in ((5, 3, 3), (5, None, 5), (None, None, None)):
+        monkeypatch.setattr(memory, "_available", lambda available=available: available)
+        monkeypatch.setattr(memory, "_left_in_group", lambda in_group=in_group: in_group)
+        assert memory.free_bytes(device) == expected
+
+
+# ---------------------------------------------------------------- estimate and preview
+
+
+def test_an_estimate_touches_nothing(tmp_path):
+    subject, settings = settled(tmp_path / "run")
+    before = {name: tensor.clone() for name, tensor in subject.model.state_dict().items()}
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    found = estimate(settings, subject, stages_ahead(settings, subject, set()))
+    assert torch.rand(1) == expected
+    for name, tensor in subject.model.state_dict().items():
+        assert torch.equal(tensor, before[name])
+    assert set(found.seconds) == {"supernet", "evolution", "original", "Uniform", "searched"}
+    assert all(seconds > 0 for seconds in found.seconds.values())
+    assert found.seconds["original"] > found.seconds["Uniform"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_larger_batches_take_more_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr("bcnet.stages.estimate.used_bytes", lambda device: 0)
+
+    def peak(batch_size):
+        subject, settings = settled(tmp_path, changes={"batch_size": batch_size})
+        return estimate(settings, subject, stages_ahead(settings, subject, set())).peak
+
+    assert peak(70) > peak(8)
+
+
+def test_a_machine_too_small_is_warned_of():
+    lines = Estimate({"supernet": 60.0}, 2 * 2**30, 2**30).lines()
+    assert lines[0] == "Estimate: supernet 60 s; peak memory about 2.0 GiB of 1.0 GiB."
+    assert "Memory may not do: lower batch_size" in lines[1]
+    assert len(Estimate({"supernet": 60.0}, 2**30, 2 * 2**30).lines()) == 1
+    assert len(Estimate({"supernet": 60.0}, 2**30, None).lines()) == 1
+
+
+def test_a_run_says_what_it_will_take_and_a_finished_one_nothing(tmp_path):
+    notes = Notes()
+    tiny_search(tmp_path, reporter=notes)
+    assert [note for note in notes.notes if note.startswith("Estimate: supernet 1 s, search 1 s, final")]
+    assert "Training: 2 epochs in batches of 16 at a rate of up to 0.05." in notes.notes
+    again = Notes()
+    tiny_search(tmp_path, reporter=again)
+    assert not [note for note in again.notes if note.startswith(("Estimate", "Training"))]
+
+
+def test_a_preview_writes_nothing(tmp_path):
+    found = preview(TinyNetwork, tiny_data(), run_dir=tmp_path / "run", **ARGUMENTS)
+    assert found.settings.device is not None
+    assert found.estimate is not None
+    assert 0 < found.disk < found.disk_free
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_shows_everything_and_writes_nothing(tmp_path):
+    search = ["search", "--model", "resnet_digits", "--data", "digits", "--budget", "0.5", "--threads", "1"]
+    outcome = CliRunner().invoke(app, [*search, "--dry-run", "--out", str(tmp_path / "run")], terminal_width=120)
+    assert outcome.exit_code == 0, outcome.output
+    for text in ("supernet.on_bad_step", "6 width groups", "Estimate: supernet", "peak memory", "Nothing was written."):
+        assert text in outcome.output
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,201 @@
+import sys
+
+import pytest
+import torch
+
+from bcnet import Budget, DataSet, retrain
+from bcnet.api.search import settle
+from bcnet.errors import RecipeError, RunError
+from bcnet.files.documents import read_document, write_document
+from bcnet.run.directory import check_usable, read_settings
+from bcnet.run.recipes import check_request, default_recipe, for_few_images, split_changes
+from bcnet.run.settings import Settings, make_settings
+from bcnet.train import Recipe, load_recipe, recipe_names
+
+RECIPE = Recipe(lr=0.1, batch_size=8, epochs=2)
+
+
+def settings(**changes) -> Settings:
+    values = {"model": "m", "data": "d", "budget_macs": 0.5, "supernet": RECIPE, "final": RECIPE}
+    return make_settings(**(values | changes))
+
+
+def test_settings_survive_a_file_with_the_type_of_the_budget(tmp_path):
+    for budget in (0.5, 1.0, 1, 150_000_000):
+        stored = settings(budget_macs=budget)
+        write_document(tmp_path / "settings.json", stored.model_dump(mode="json"))
+        again = read_settings(tmp_path)
+        assert again == stored
+        assert type(again.budget_macs) is type(budget)
+
+
+def test_what_is_open_is_settled_once():
+    first = settings().settled()
+    assert first.device
+    assert first.threads
+    assert first.supernet.precision != "auto"
+    stored = first.model_copy(update={"threads": 77})
+    assert settings().settled(stored).threads == 77
+    assert settings(threads=3).settled(stored).threads == 3
+
+
+def test_the_first_difference_is_named():
+    assert settings().first_difference(settings()) is None
+    other = settings(final=RECIPE.changed({"schedule.final_lr": 0.01}))
+    assert settings().first_difference(other) == ("final.schedule.final_lr", 0.0, 0.01)
+
+
+def test_equal_settings_have_equal_fingerprints():
+    assert settings().fingerprint() == settings().fingerprint()
+    assert settings().fingerprint() != settings(seed=1).fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "size", "recipe"),
+    [
+        ("resnet_digits", "digits", 8, "digits"),
+        ("vgg19", "cifar10", 32, "vgg19-cifar10"),
+        ("mobilenetv2", "parquet:x", 32, "mobilenetv2-cifar10"),
+        ("resnet20", "cifar10", 32, "resnet-cifar10"),
+        ("torchvision:resnet18", "hf:a/b", 224, "resnet50-imagenet"),
+        ("timm:mobilenetv3_large_100", "hf:a/b", 224, "mobilenet_v2-imagenet"),
+        ("torchvision:efficientnet_b0", "hf:a/b", 224, "efficientnet_b0-imagenet"),
+        ("proxylessnas_mobile", "hf:a/b", 224, "efficientnet_b0-imagenet"),
+    ],
+)
+def test_the_default_recipe_suits_model_and_data(model, data, size, recipe):
+    assert default_recipe(model, data, size) == recipe
+    assert recipe in recipe_names()
+
+
+@pytest.mark.parametrize(("images", "batch"), [(50_000, 256), (1024, 256), (1023, 128), (48, 8), (5, 8)])
+def test_few_images_get_small_batches_at_a_rate_in_proportion(images, batch):
+    usual = load_recipe("mobilenetv2-cifar10")
+    assert usual.batch_size == 256
+    fitted = for_few_images(usual, images)
+    assert fitted.batch_size == batch
+    assert fitted.lr / usual.lr == fitted.schedule.final_lr / usual.schedule.final_lr == pytest.approx(batch / 256)
+    assert fitted.model_copy(update={n: getattr(usual, n) for n in ("batch_size", "lr", "schedule")}) == usual
+
+
+def test_a_batch_that_the_user_chose_stays(tmp_path):
+    def batches(**choices):
+        budget = Budget(macs=0.5)
+        _, settings = settle("resnet_digits", few, budget=budget, run_dir=tmp_path, **choices)
+        return settings.supernet.batch_size, settings.final.batch_size
+
+    generator = torch.Generator().manual_seed(0)
+    pixels = torch.randint(256, (70, 1, 8, 8), dtype=torch.uint8, generator=generator)
+    part = pixels, torch.arange(70) % 7
+    few = DataSet.from_tensors(part, part, name="few")
+    assert batches() == (16, 16)
+    assert batches(changes={"batch_size": 32}) == (32, 32)
+    assert batches(changes={"supernet.batch_size": 32}) == (32, 16)
+    assert batches(recipe=load_recipe("digits").changed({"batch_size": 24})) == (24, 24)
+
+
+def test_changes_go_to_both_recipes_or_to_one():
+    assert split_changes({"lr": 1, "supernet.epochs": 3, "final.lr": 2}) == ({"lr": 1, "epochs": 3}, {"lr": 2})
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"null", b"\xff", b'{"sha256": 3}', b"[" * 100_000])
+def test_a_document_that_is_not_ours_is_damaged(tmp_path, content):
+    path = tmp_path / "x.json"
+    path.write_bytes(content)
+    with pytest.raises(RunError, match="is damaged"):
+        read_document(path)
+
+
+def test_a_changed_number_is_noticed(tmp_path):
+    path = tmp_path / "x.json"
+    write_document(path, {"top1": 91.5})
+    assert read_document(path) == {"top1": 91.5}
+    path.write_text(path.read_text().replace("91.5", "99.5"))
+    with pytest.raises(RunError, match="is damaged"):
+        read_document(path)
+
+
+def test_a_free_or_empty_folder_is_usable(tmp_path):
+    check_usable(tmp_path / "new")
+    check_usable(tmp_path)
+    (tmp_path / ".settings.json.1.tmp").touch()  # left by a process that died while it started
+    (tmp_path / "lock").touch()
+    check_usable(tmp_path)
+
+
+def test_settings_are_looked_for_where_a_run_should_be(tmp_path):
+    with pytest.raises(RunError, match="is no run directory"):
+        read_settings(tmp_path)
+
+
+TO_FETCH = "parquet:/no/such/folder"
+WRONG_ALWAYS = {
+    "recipe": ({"recipe": "vgg"}, "a recipe is a .yaml file or one of"),
+    "key": ({"changes": {"speed": 3}}, "unknown key 'speed'"),
+    "key of one training": ({"changes": {"final.speed": 3}}, "unknown key 'speed'"),
+    "value": ({"changes": {"lr": -1}}, "'lr' must be greater than 0; got -1"),
+    "part of the recipe": ({"recipe": "vgg19-cifar10", "changes": {"schedule.pace": 1}}, "pace"),
+    "impossible": ({"recipe": RECIPE, "changes": {"schedule.final_lr": 1.0}}, "must be at most 'lr', 0.1; got 1"),
+}
+WRONG_SEARCH = {
+    "epochs": ({"supernet_epochs": 0}, "'epochs' must be greater than 0; got 0"),
+    "strategy": ({"strategy": "trilateral"}, "'strategy'.*'complementary'.*'trilateral'"),
+    "score": ({"score": "taste"}, "'score'.*'taste'"),
+    "setting": ({"haste": 3}, "unknown key 'haste'"),
+}
+
+
+@pytest.mark.parametrize(("wrong", "message"), {**WRONG_ALWAYS, **WRONG_SEARCH}.values())
+def test_what_no_data_make_right_is_said_before_a_search_fetches_any(wrong, message, tmp_path):
+    with pytest.raises(RecipeError, match=message):
+        settle("resnet_digits", TO_FETCH, budget=Budget(macs=0.5), run_dir=tmp_path / "run", **wrong)
+
+
+@pytest.mark.parametrize(("wrong", "message"), WRONG_ALWAYS.values())
+def test_what_no_data_make_right_is_said_before_a_training_fetches_any(wrong, message, tmp_path):
+    with pytest.raises(RecipeError, match=message):
+        retrain(model="resnet_digits", data=TO_FETCH, widths="full", run_dir=tmp_path / "run", **wrong)
+
+
+OF_SOME = [{"schedule.milestones": [1]}, {"schedule.final_lr": 0.001}, {"schedule.factor": 0.5}, {"lr": 1e-6}]
+
+
+@pytest.mark.parametrize("changes", OF_SOME)
+def test_a_change_that_only_some_recipes_take_waits_while_the_recipe_is_open(changes):
+    assert check_request(None, changes, {"processes": 1}) is None
+
+
+OF_NONE = {
+    "schedule.x": (1, "unknown key 'schedule.x'"),
+    "final.schedule.milestones": (3, "'schedule.milestones'.* got 3"),
+    "schedule.factor": (2, "'schedule.factor' .*; got 2"),
+    "distillation.heat": (1, "'distillation.heat'"),
+    "lr.peak": (1, "'lr' has no settings inside"),
+}
+
+
+@pytest.mark.parametrize("key", OF_NONE)
+def test_a_change_that_no_recipe_takes_is_refused_while_the_recipe_is_open(key):
+    value, message = OF_NONE[key]
+    with pytest.raises(RecipeError, match=message):
+        check_request(None, {key: value}, {"processes": 1})
+
+
+@pytest.mark.parametrize("changes", OF_SOME)
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_change_of_a_recipe_is_refused_exactly_where_it_cannot_be_made(name, changes):
+    recipe = load_recipe(name)
+    refusals = []
+    for attempt in (lambda: recipe.changed(changes), lambda: check_request(name, changes, {"processes": 1})):
+        try:
+            attempt()
+            refusals.append(None)
+        except RecipeError as refusal:
+            refusals.append(str(refusal))
+    assert refusals[0] == refusals[1]
+
+
+def test_a_package_that_is_missing_is_said_before_data_are_fetched(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch_pruning", None)
+    with pytest.raises(RecipeError, match="bcnet\\[magnitude\\]"):
+        settle("resnet_digits", TO_FETCH, budget=Budget(macs=0.5), run_dir=tmp_path / "run", baseline="magnitude")

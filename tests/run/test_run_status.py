@@ -1,0 +1,212 @@
+"""The status of runs in every state, without a run: the files are written as a run writes them."""
+
+import fcntl
+import json
+import sqlite3
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+
+from bcnet.errors import RunError
+from bcnet.files.documents import write_document
+from bcnet.files.evaluation_tables import TABLES
+from bcnet.progress.record import STAGE_FILES, Record, StageRecord, read_record, write_record
+from bcnet.run.status import read_status
+
+SETTINGS = {"model": "resnet20", "data": "cifar10", "budget_macs": 0.5, "budget_params": None, "seed": 3}
+RECORD = Record(
+    "running",
+    pid=4711,
+    host="here",
+    started=1000.0,
+    updated=2000.0,
+    stages=(StageRecord("supernet", 100, "steps", 40, "loss 1.2"),),
+    stage="supernet",
+    stage_left=60.0,
+    run_left=300.0,
+)
+INSERT = "INSERT INTO evaluations (widths, score, macs, params, checksum) VALUES"
+ROWS = [("[8, 8]", 60.0, 400, 10), ("[9, 9]", 70.0, 600, 10), ("[4, 9]", 65.0, 500, 9), ("[5, 9]", 65.0, 450, 9)]
+
+
+def store(path, rows=ROWS):
+    with sqlite3.connect(path) as connection:
+        for table in TABLES:
+            connection.execute(table)
+        connection.executemany(f"{INSERT} (?, ?, ?, ?, '')", rows)
+    connection.close()
+
+
+@pytest.fixture
+def run(tmp_path):
+    write_document(tmp_path / "settings.json", SETTINGS)
+    write_document(tmp_path / "space.json", {"macs": 1000, "params": 100})
+    write_record(tmp_path, RECORD)
+    return tmp_path
+
+
+@pytest.fixture
+def held(run):
+    with open(run / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write("4712\n")
+        lock.flush()
+        yield run
+
+
+def states(status):
+    return {stage.record.name: stage.state for stage in status.stages}
+
+
+def test_a_running_run_says_where_it_is_and_when_it_ends(held):
+    status = read_status(held)
+    assert (status.state, status.pid, status.since) == ("running", 4712, 1000.0)
+    assert states(status)["supernet"] == "at hand"
+    assert (status.stage_left, status.ends) == (60.0, 2300.0)
+    assert status.evaluations is None
+    assert status.problems == ()
+
+
+def test_an_end_that_nothing_is_known_of_stays_unknown(held):
+    write_record(held, replace(RECORD, run_left=None))
+    assert read_status(held).ends is None
+
+
+def test_a_killed_run_is_stopped_since_it_was_last_heard_of(run):
+    (run / "lock").write_text("4712\n")  # a killed process leaves its file, but no lock
+    (run / STAGE_FILES["supernet"]).touch()
+    status = read_status(run)
+    assert (status.state, status.pid, status.since, status.ends) == ("stopped", None, 2000.0, None)
+    assert states(status) | {"supernet": "finished", "prior": "ahead"} == states(status)
+
+
+def test_a_failed_run_says_why(run):
+    write_record(run, replace(RECORD, state="failed", message="the loss is no number"))
+    status = read_status(run)
+    assert (status.state, status.message) == ("failed", "the loss is no number")
+
+
+def test_a_finished_run_shows_its_networks(run):
+    figures = {"macs": 480, "macs_ratio": 0.48, "params": 50, "test_top1": 91.5}
+    write_document(run / "result.json", {"networks": {"searched": figures}})
+    status = read_status(run)
+    assert status.state == "finished"
+    assert status.result == {"searched": figures}
+
+
+def test_the_best_is_within_the_budget_and_of_equals_the_cheapest(run):
+    store(run / "evaluations.sqlite")
+    status = read_status(run)
+    assert status.evaluations == 4
+    assert (status.best.widths, status.best.score, status.best_ratio) == ((5, 9), 65.0, 0.45)
+
+
+def test_no_candidate_within_the_budget_is_no_best(run):
+    store(run / "evaluations.sqlite", ROWS[1:2])
+    assert (read_status(run).evaluations, read_status(run).best) == (1, None)
+
+
+def test_a_writer_is_not_disturbed(run):
+    store(run / "evaluations.sqlite")
+    with sqlite3.connect(run / "evaluations.sqlite", timeout=0) as writer:
+        writer.execute(f"{INSERT} ('[1, 1]', 99.0, 1, 1, '')")
+        assert read_status(run).evaluations == 4  # what is not committed is not there
+    writer.close()
+    assert read_status(run).evaluations == 5
+
+
+KILLED = """
+import os, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("PRAGMA cache_size=1")
+connection.execute("BEGIN")
+connection.executemany("INSERT INTO evaluations (widths, score, macs, params, checksum) VALUES (?, 1.0, 1, 1, '')",
+                       [("[%s]" % ("1, " * 500 + str(last)),) for last in range(100)])
+os._exit(1)
+"""
+
+
+def test_a_journal_left_by_a_kill_is_read_around_and_left_alone(run):
+    store(run / "evaluations.sqlite")
+    subprocess.run([sys.executable, "-c", KILLED, str(run / "evaluations.sqlite")], check=False)
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    assert "evaluations.sqlite-journal" in before
+    assert read_status(run).evaluations == 4
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+
+
+DEEP = b'{"format": 1, "message": ' + b"[" * 400 + b"]" * 400 + b"}"
+
+
+@pytest.mark.parametrize("name", ["settings.json", "space.json"])
+def test_a_document_nested_deeper_than_any_of_ours_is_damaged(run, name):
+    store(run / "evaluations.sqlite")
+    model = json.loads("[" * 400 + "]" * 400)  # parsed in no time, and too deep for what copies or prints it
+    write_document(run / name, {"model": model})
+    assert any(name in problem for problem in read_status(run).problems)
+
+
+@pytest.mark.parametrize("name", ["settings.json", "space.json", "result.json", "evaluations.sqlite"])
+def test_what_is_damaged_is_a_problem_and_the_rest_is_told(run, name):
+    store(run / "evaluations.sqlite")
+    (run / name).write_bytes(b"no such thing" * 100)
+    status = read_status(run)
+    assert status.problems
+    assert all(name in problem for problem in status.problems)
+    assert status.state == ("damaged" if name in ("settings.json", "result.json") else "stopped")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"format": 2}', b'{"format": 1}', b"\xff", DEEP])
+def test_a_damaged_record_is_none(run, content):
+    (run / "progress.json").write_bytes(content)
+    assert read_record(run) is None
+    assert read_status(run).state == "stopped"
+
+
+def test_a_record_survives_its_file(tmp_path):
+    write_record(tmp_path, RECORD)
+    assert read_record(tmp_path) == RECORD
+
+
+def test_an_empty_directory_has_nothing_started(tmp_path):
+    assert read_status(tmp_path).state == "empty"
+
+
+def test_other_places_are_refused(tmp_path):
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(RunError, match="is no run directory"):
+        read_status(tmp_path)
+    with pytest.raises(RunError, match="is a file"):
+        read_status(tmp_path / "thesis.tex")
+    with pytest.raises(RunError, match="is not there"):
+        read_status(tmp_path / "gone")
+
+
+def test_the_command_needs_no_torch_and_speaks_to_people_and_machines(held):
+    store(held / "evaluations.sqlite")
+    write_record(held, replace(RECORD, updated=time.time()))
+    script = (
+        "import sys\nfrom bcnet.cli import main\ntry:\n    main()\nfinally:\n"
+        "    heavy = [n for n in ('torch', 'numpy', 'scipy', 'pymoo') if n in sys.modules]\n"
+        "    print(heavy, file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", script, "status", str(held)]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert shown.stderr.strip() == "[]"
+    for text in ("running (process 4712 on here)", "40 of 100 steps (40 %), 0:01:00 left, loss 1.2", "in about 0:0"):
+        assert text in shown.stdout
+    assert "4 candidates, the best 65.00 % at 450 MACs (0.450 of the original), 9 parameters: 5,9" in shown.stdout
+    document = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
+    assert document["state"] == "running"
+    assert document["stages"][0] == {
+        "name": "supernet",
+        "total": 100,
+        "unit": "steps",
+        "done": 40,
+        "detail": "loss 1.2",
+        "state": "at hand",
+    }
+    assert document["best"]["widths"] == [5, 9]
