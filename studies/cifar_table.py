@@ -296,7 +296,7 @@ class Table:
     def _method(self, method: str) -> list[str]:
         effort = self.effort
         if method not in VARIANTS or method == "autoslim":
-            random = ["--networks", str(effort.random_networks), "--short-epochs", str(effort.random_epochs)]
+            random = ["--random-networks", str(effort.random_networks), "--random-epochs", str(effort.random_epochs)]
             own = {"random": random, "autoslim": ["--candidates", str(effort.candidates)]}
             return ["baseline", method, *own.get(method, [])]
         variant = VARIANTS[method]

@@ -36,7 +36,9 @@ SMALL = {"population": 4, "generations": 2, "num_choices": 4, "threads": 1, "dev
 
 def settings() -> Settings:
     """Those of the run whose files are changed."""
-    return make_settings(model="resnet_digits", data="digits", budget_macs=0.5, supernet=RECIPE, final=RECIPE, **SMALL)
+    return make_settings(
+        model="resnet_digits", data="digits", limits={"macs": 0.5}, supernet=RECIPE, final=RECIPE, **SMALL
+    )
 
 
 def _tensors(rng: random.Random | None = None) -> dict[str, torch.Tensor]:
@@ -193,7 +195,7 @@ class SettingsFile(Target):
     name, file, checked = "settings.json", "settings.json", True
 
     def prepare(self) -> None:
-        self.document = settings().model_dump(mode="json")
+        self.document = settings().to_document()
         write_document(self.folder / self.file, self.document)
 
     def read(self) -> Any:
@@ -217,7 +219,7 @@ class Result(Target):
     name, file, checked = "result.json", "result.json", True
 
     def prepare(self) -> None:
-        write_document(self.folder / "settings.json", settings().model_dump(mode="json"))
+        write_document(self.folder / "settings.json", settings().to_document())
         self.directory = RunDirectory(self.folder, settings())
         self.document = _result()
         self.directory.write(self.file, self.document)
@@ -285,7 +287,7 @@ class Progress(Result):
         record = {"name": "supernet", "total": 8, "unit": "steps", "done": 3, "detail": ""}
         stages = {"state": "stopped", "pid": 1, "host": "h", "started": 1.0, "updated": 2.0, "stages": [record]}
         space = {"macs": 10, "params": 7, "fingerprint": "x"}
-        own = settings().model_dump(mode="json")
+        own = settings().to_document()
         self.documents = {"settings.json": own, "space.json": space, "result.json": self.document}
         self.documents["progress.json"] = {"format": 1, **stages, "stage": "supernet", "run_left": 3.0}
 

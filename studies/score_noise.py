@@ -36,8 +36,8 @@ from bcnet.searchers import Metric, Random
 from bcnet.space import Widths
 from bcnet.space.problem import Problem
 from bcnet.stages.base import Context
-from bcnet.stages.search import supernet_evaluator
-from bcnet.stages.tuning import judge_of
+from bcnet.stages.scores import supernet_evaluator
+from bcnet.stages.tuning import scorer_of
 from bcnet.supernet import Supernet
 
 OUT = ROOT / "results" / "score_noise.csv"
@@ -81,7 +81,7 @@ class Scorer:
     def tuned_scores(self, candidates: list[Widths], steps: int, **changes: object) -> list[float]:
         """Negative losses on the images that score candidates, after `steps` of fine-tuning each, by other settings."""
         context = self.context(tune_steps=steps, finalist_steps=0, score="loss", **changes)
-        judge = judge_of(context, self.supernet)
+        judge = scorer_of(context, self.supernet)
         return [judge.score(widths) for widths in candidates]
 
     def context(self, **changes: object) -> Context:
@@ -128,7 +128,7 @@ def main(
                 "model": settings.model,
                 "strategy": settings.strategy,
                 "supernet_epochs": settings.supernet.epochs,
-                "budget": settings.budget_macs,
+                "budget": settings.budget.macs,
                 "seed": settings.seed,
             }
             append_row(out, {**key, **figures, **provenance()})

@@ -62,7 +62,7 @@ def main(
         missing = [keys for keys in rows_of_shares if not all(finished(out, key) for key in keys)]
         if missing:
             scorer = Scorer.of(run)
-            trained = trained_networks(table, str(scorer.settings.budget_macs))
+            trained = trained_networks(table, str(scorer.settings.budget.macs))
             for keys in missing:
                 _score(scorer, trained, keys, out)
 

@@ -118,7 +118,7 @@ def _score(scorer: Scorer, candidates: list[Widths], keys: list[dict[str, str]],
             "lr_share": settings.tune_lr_share,
             "supernet_epochs": settings.supernet.epochs,
             "strategy": settings.strategy,
-            "budget": settings.budget_macs,
+            "budget": settings.budget.macs,
             "seed": settings.seed,
         }
         if not finished(out, key):

@@ -17,18 +17,20 @@ from typing import Any, TypeVar
 
 import torch
 from paper_networks import Network, Scale
+from torch import nn
 
 import bcnet
-from bcnet.api.search import settle
+from bcnet.api import settle
 from bcnet.data import DataSet, load
 from bcnet.distributed import World
 from bcnet.progress.terminal import console_reporter
 from bcnet.run.settings import Settings
 from bcnet.run.subject import Subject
 from bcnet.space import Budget, Widths, WidthSpace
-from bcnet.stages.base import Context, Trained, train_final
+from bcnet.stages.base import Context
 from bcnet.stages.conduct import conduct
 from bcnet.stages.course import TO_THE_WIDTHS, to_the_widths
+from bcnet.stages.final import SearchedStage, Trained
 from bcnet.train import CHECKPOINT_SECONDS, Distillation, load_recipe
 
 _T = TypeVar("_T")
@@ -147,7 +149,7 @@ class Workshop:
         )
 
         def course(context: Context) -> Trained:
-            return train_final(context, "searched", "final", widths, None, teacher)
+            return _Taught(teacher).output(context)
 
         return self._conducted(course, subject, settings, run, ("searched",))
 
@@ -162,7 +164,7 @@ class Workshop:
             World(),
             reporter=console_reporter(),
             checkpoint_seconds=CHECKPOINT_SECONDS,
-            stages=stages,
+            until=stages,
         )
 
     @property
@@ -176,6 +178,16 @@ class Workshop:
         facts = {"network": dataclasses.asdict(network), "data": self.sources[network.data], **about}
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
         return self.runs / f"{kind}-{network.model.rpartition(':')[2]}-{digest}"
+
+
+class _Taught(SearchedStage):
+    """The network of given widths, trained from scratch with a teacher of another run."""
+
+    def __init__(self, teacher: nn.Module | None) -> None:
+        self._teacher = teacher
+
+    def teacher(self, context: Context) -> nn.Module | None:
+        return self._teacher
 
 
 @functools.cache

@@ -18,6 +18,7 @@ from bcnet.errors import BCNetError
 if TYPE_CHECKING:
     from bcnet import data, distributed, models
     from bcnet.api import baseline, evolve, retrain, search, train_supernet
+    from bcnet.costs import Budget, Cost, Measure
     from bcnet.data import DataSet, Loaders
     from bcnet.export import Export, Latency, export_run, measure_latency, push_run
     from bcnet.prior import Prior, learn_prior
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
         SupernetEvaluator,
         search_widths,
     )
-    from bcnet.space import Budget, Cost, Side, WidthGroup, WidthSpace
+    from bcnet.space import Side, WidthGroup, WidthSpace
+    from bcnet.stages.base import Stage
     from bcnet.stages.course import FoundWidths, SearchOutcome, TrainedSupernet
     from bcnet.stages.replay import replay
     from bcnet.supernet import Supernet, build, describe, rebuild, recalibrate
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "bcnet.run.finished": ["FinishedRun", "load"],
+    "bcnet.stages.base": ["Stage"],
     "bcnet.stages.course": ["FoundWidths", "SearchOutcome", "TrainedSupernet"],
     "bcnet.stages.replay": ["replay"],
     "bcnet.progress.base": ["Reporter", "Together"],
@@ -70,7 +73,8 @@ _HOMES = {
         "SupernetEvaluator",
         "search_widths",
     ],
-    "bcnet.space": ["Budget", "Cost", "Side", "WidthGroup", "WidthSpace"],
+    "bcnet.costs": ["Budget", "Cost", "Measure"],
+    "bcnet.space": ["Side", "WidthGroup", "WidthSpace"],
     "bcnet.supernet": ["Supernet", "build", "describe", "rebuild", "recalibrate"],
     "bcnet.train": ["Recipe", "load_recipe"],
 }
@@ -91,6 +95,7 @@ __all__ = [
     "Greedy",
     "Latency",
     "Loaders",
+    "Measure",
     "Prior",
     "PriorOnly",
     "Random",
@@ -100,6 +105,7 @@ __all__ = [
     "SearchResult",
     "Searcher",
     "Side",
+    "Stage",
     "Status",
     "Supernet",
     "SupernetEvaluator",

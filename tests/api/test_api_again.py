@@ -142,7 +142,7 @@ def test_given_widths_are_trained_however_the_run_found_its_own(how, tmp_path):
 
 
 def test_a_run_stays_what_its_settings_say(finished):
-    with pytest.raises(RunError, match=r"is one of budget_macs 0.5 and stays so; 0.35 makes another run.*--out"):
+    with pytest.raises(RunError, match=r"is one of limits.macs 0.5 and stays so; 0.35 makes another run.*--out"):
         bcnet.evolve(finished, budget=THIRD, **OBJECTS)
     with pytest.raises(RunError, match=r"is one of final.epochs 2 and stays so; 1 makes another run"):
         bcnet.retrain(finished, changes={"epochs": 1}, **OBJECTS)
@@ -206,15 +206,15 @@ def test_a_damaged_stage_is_not_taken_over(trained, tmp_path):
 
 def test_stages_of_tuned_runs_are_shared_as_far_as_they_tune_alike():
     def shared(theirs, ours):
-        values = {"model": "m", "data": "d", "budget_macs": 0.5, "supernet": RECIPE, "final": RECIPE}
-        return {"evolution", "candidates"} & {
+        values = {"model": "m", "data": "d", "limits": {"macs": 0.5}, "supernet": RECIPE, "final": RECIPE}
+        return {"finalists", "evolution"} & {
             *shared_stages(make_settings(**values | theirs), make_settings(**values | ours))
         }
 
     tuned, longer, gentle = {"tune_steps": 2}, {"finalist_steps": 9}, {"tune_lr_share": 0.5}
-    assert shared(tuned | longer, tuned | longer) == {"evolution", "candidates"}
-    assert shared(tuned, tuned | longer) == {"candidates"}
-    assert shared(longer, longer | gentle) == {"candidates"}
+    assert shared(tuned | longer, tuned | longer) == {"finalists", "evolution"}
+    assert shared(tuned, tuned | longer) == {"evolution"}
+    assert shared(longer, longer | gentle) == {"evolution"}
     assert not shared(tuned, tuned | gentle)
     assert not shared(tuned | longer, tuned | longer | gentle)
 
@@ -222,16 +222,16 @@ def test_stages_of_tuned_runs_are_shared_as_far_as_they_tune_alike():
 @pytest.mark.parametrize(
     ("changes", "shared"),
     [
-        ({}, "supernet prior evolution candidates original Uniform"),
-        ({"budget_macs": 0.3}, "supernet original"),
+        ({}, "supernet prior evolution finalists original Uniform searched"),
+        ({"limits": {"macs": 0.3}}, "supernet original"),
         ({"generations": 3}, "supernet prior original Uniform"),
         ({"search_seed": 3}, "supernet prior original Uniform"),
-        ({"rescored": 4}, "supernet prior candidates original Uniform"),
-        ({"finalist_steps": 9}, "supernet prior candidates original Uniform"),
-        ({"finalist_steps": 9, "tune_lr_share": 0.5}, "supernet prior candidates original Uniform"),
+        ({"rescored": 4}, "supernet prior evolution original Uniform"),
+        ({"finalist_steps": 9}, "supernet prior evolution original Uniform"),
+        ({"finalist_steps": 9, "tune_lr_share": 0.5}, "supernet prior evolution original Uniform"),
         ({"tune_steps": 3}, "supernet prior original Uniform"),
-        ({"final": RECIPE.changed({"lr": 0.1})}, "supernet prior evolution candidates"),
-        ({"final_seed": 3}, "supernet prior evolution candidates"),
+        ({"final": RECIPE.changed({"lr": 0.1})}, "supernet prior evolution finalists"),
+        ({"final_seed": 3}, "supernet prior evolution finalists"),
         ({"strategy": "bilateral"}, "original Uniform"),
         ({"seed": 3}, ""),
         ({"model": "other"}, ""),
@@ -239,5 +239,5 @@ def test_stages_of_tuned_runs_are_shared_as_far_as_they_tune_alike():
     ],
 )
 def test_a_stage_is_shared_where_what_it_depends_on_is(changes, shared):
-    values = {"model": "m", "data": "d", "budget_macs": 0.5, "supernet": RECIPE, "final": RECIPE}
+    values = {"model": "m", "data": "d", "limits": {"macs": 0.5}, "supernet": RECIPE, "final": RECIPE}
     assert shared_stages(make_settings(**values), make_settings(**(values | changes))) == tuple(shared.split())

@@ -10,7 +10,6 @@ import bcnet
 from bcnet import Budget
 from bcnet.errors import BudgetError, RecipeError, RunError
 from bcnet.files.documents import read_document
-from bcnet.run.settings import make_settings
 
 HALF = Budget(macs=0.5)
 SLOW = pytest.mark.slow
@@ -142,13 +141,6 @@ def test_fine_tuned_networks_of_a_run_are_another_run(searched, tmp_path):
     outcome = bcnet.retrain(searched, final_from="supernet", run_dir=tmp_path, **options)
     assert outcome.result["final_from"] == "supernet"
     assert outcome.widths == tuple(json.loads((searched / "result.json").read_text())["widths"].values())
-
-
-def test_runs_of_earlier_versions_keep_their_identity():
-    values = {"model": "m", "data": "d", "budget_macs": 0.5, "supernet": RECIPE, "final": RECIPE}
-    assert not {"searcher", "baseline", "random_networks", "random_epochs"} & make_settings(**values).identity().keys()
-    assert make_settings(**values, baseline="random").identity()["baseline"] == "random"
-    assert make_settings(**values, baseline="random").fingerprint() != make_settings(**values).fingerprint()
 
 
 def test_mistakes(tmp_path, searched, monkeypatch):

@@ -15,7 +15,7 @@ from bcnet.files.tensors import read_tensors
 from bcnet.run.directory import read_settings
 from bcnet.run.settings import make_settings
 from bcnet.run.subject import open_source, prepare
-from bcnet.stages.start import starting_network
+from bcnet.stages.final import starting_network
 from bcnet.train import derived_generator
 
 
@@ -149,7 +149,7 @@ def test_a_score_for_each_image_is_averaged_and_scored_again(tmp_path):
 
 
 def test_a_score_of_widths_alone_is_not_asked_again(tmp_path):
-    outcome = tiny_search(tmp_path, score=width_sum)
+    outcome = tiny_search(tmp_path, score_of_widths=width_sum)
     assert sum(outcome.widths) == max(sum(c.widths) for c in outcome.found.evaluations) == outcome.found.best.score
     assert outcome.result["search"]["fresh_images"] == 0
     assert "not asked again" in (tmp_path / "report.html").read_text()
@@ -161,7 +161,8 @@ def test_a_score_of_widths_alone_is_not_asked_again(tmp_path):
         ({"loss": lambda outputs, targets: outputs.sum()}, r"loss needs a name .* or give tags=\{'loss':"),
         ({"loss": 3}, r"loss is a function of \(outputs, targets\); got int"),
         ({"loss": width_sum}, r"loss is a function of \(outputs, targets\); got one of \(widths\)"),
-        ({"score": lambda a, b, c: 0}, r"score is a function of \(outputs, targets\) or \(widths\)"),
+        ({"score": lambda a, b, c: 0}, r"score is a function of \(outputs, targets\); got one of \(a, b, c\)"),
+        ({"score": "loss", "score_of_widths": width_sum}, "by score or by score_of_widths; got both"),
         ({"score": "speed"}, "'score' must be 'accuracy' or 'loss'"),
         ({"loss": half_loss, "tags": {"loss": ""}}, "the tag of loss is some text"),
         ({"tags": {"metric": "x"}}, r"tags are for loss and score; got \['metric'\]"),
@@ -206,7 +207,7 @@ def test_progress_can_be_asked_for(tmp_path, capsys):
 def prepared(model=TinyNetwork, **options):
     source = open_source(model, tiny_data(), image_size=None, seed=0, pretrained=options.pop("pretrained", None))
     recipe = bcnet.Recipe(lr=0.05, batch_size=16, epochs=2, precision="fp32")
-    values = {"model": source.model_name, "data": "d", "budget_macs": 0.5, "supernet": recipe, "final": recipe}
+    values = {"model": source.model_name, "data": "d", "limits": {"macs": 0.5}, "supernet": recipe, "final": recipe}
     settings = make_settings(**values, **options).settled()
     return settings, prepare(source, settings)
 

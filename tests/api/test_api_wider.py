@@ -6,7 +6,6 @@ from tiny_job import Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
 import bcnet
 from bcnet import Budget
 from bcnet.errors import RecipeError
-from bcnet.run.settings import make_settings
 
 WIDER = {"budget": Budget(macs=1.0), "supernet_width": 1.5, "num_choices": 12}
 
@@ -57,9 +56,3 @@ def test_weights_of_the_network_do_not_fit_a_wider_supernet(tmp_path):
     with pytest.raises(RecipeError, match="'supernet_width'"):
         tiny_search(tmp_path / "new", supernet_width=0.5, data=tiny_data())
     assert not (tmp_path / "new").exists()
-
-
-def test_runs_of_the_networks_own_width_keep_their_identity():
-    recipe = bcnet.load_recipe("digits")
-    values = {"model": "m", "data": "d", "budget_macs": 0.5, "supernet": recipe, "final": recipe}
-    assert "supernet_width" not in make_settings(**values).identity()

@@ -13,6 +13,7 @@ import typer
 from bcnet.cli import main
 from bcnet.cli.endings import Terminated, guarded, only_the_first_speaks, printable, stoppable
 from bcnet.errors import RunError
+from bcnet.progress.record import Record, StageRecord, write_record
 
 
 def ending(raising, capsys):
@@ -100,6 +101,8 @@ def test_a_stop_says_what_is_kept(tmp_path, capsys):
     assert ending(command, capsys) == (143, "Stopped before anything was written.\n")
     for name in ("settings.json", "supernet.safetensors"):
         (tmp_path / name).touch()
+    stages = (StageRecord("supernet", 9, "steps", file="supernet.safetensors"), StageRecord("prior", 1, "problem"))
+    write_record(tmp_path, Record("running", 1, "here", 0.0, 0.0, stages))
     code, text = ending(command, capsys)
     assert code == 143
     assert f"kept in {tmp_path}: supernet, every scored candidate" in text

@@ -190,7 +190,7 @@ MISTAKES = {
 
 
 USAGE = {
-    "a missing option": (["search", "--model", "resnet_digits"], "Missing option"),
+    "a missing option": (["train", "--model", "resnet_digits"], "Missing option"),
     "an unknown command": (["serach"], "No such command 'serach'"),
     "an unknown option": (search(speed=3), "No such option: --speed"),
     "a word for a number": (search(population="many"), "Invalid value for '--population'"),

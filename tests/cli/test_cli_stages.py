@@ -51,7 +51,7 @@ def test_a_search_under_another_budget_is_trained_to_the_end(searched):
 def test_another_budget_in_place_is_refused_with_the_way_on(trained):
     outcome = run("evolve", trained, "--budget", "0.3")
     assert outcome.exit_code == 2
-    assert "is one of budget_macs 0.5 and stays so; 0.3 makes another run" in outcome.stderr
+    assert "is one of limits.macs 0.5 and stays so; 0.3 makes another run" in outcome.stderr
     assert "--out" in outcome.stderr
 
 
@@ -115,7 +115,7 @@ def test_a_baseline_by_one_command_and_from_another_run(trained, tmp_path):
     first = run("baseline", "uniform", *options, "--out", tmp_path / "uniform")
     assert first.exit_code == 0, first.output
     assert "All layers were narrowed alike." in first.output
-    networks = ["--networks", "2", "--short-epochs", "1"]
+    networks = ["--random-networks", "2", "--random-epochs", "1"]
     sharing = ["--take-from", tmp_path / "uniform", "--take-from", trained, "--out", tmp_path / "random"]
     second = run("baseline", "random", *options, *networks, *sharing)
     assert second.exit_code == 0, second.output

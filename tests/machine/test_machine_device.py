@@ -12,7 +12,7 @@ from bcnet.run import subject
 from bcnet.train import Accuracy, accuracy
 
 AT_THE_START = {"run/subject.py", "data/images.py", "data/splits.py", "supernet/pairs.py"}
-OF_A_NETWORK = {"stages/start.py", "supernet/calibration.py", "files/tensors.py"}  # placing and saving it
+OF_A_NETWORK = {"stages/final.py", "supernet/calibration.py", "files/tensors.py"}  # placing and saving it
 
 
 def measured(*args, **kwargs):

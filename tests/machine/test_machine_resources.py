@@ -8,15 +8,15 @@ from torch import nn
 from typer.testing import CliRunner
 
 from bcnet import Budget
-from bcnet.api.preview import preview
-from bcnet.api.search import settle
+from bcnet.api import preview, settle
 from bcnet.cli.app import app
 from bcnet.errors import RunError
 from bcnet.machine import memory
 from bcnet.machine.disk import free_bytes, size
 from bcnet.machine.memory import activations
+from bcnet.stages.conduct import planned
+from bcnet.stages.course import stages_of
 from bcnet.stages.estimate import Estimate, duration, estimate
-from bcnet.stages.plan import stages_ahead
 from bcnet.stages.room import search_bytes, training_bytes
 
 Usage = namedtuple("Usage", "total used free")
@@ -133,7 +133,7 @@ def test_an_estimate_touches_nothing(tmp_path):
     torch.manual_seed(3)
     expected = torch.rand(1)
     torch.manual_seed(3)
-    found = estimate(settings, subject, stages_ahead(settings, subject, set()))
+    found = estimate(settings, subject, planned(stages_of(settings), settings, subject, set()))
     assert torch.rand(1) == expected
     for name, tensor in subject.model.state_dict().items():
         assert torch.equal(tensor, before[name])
@@ -148,7 +148,7 @@ def test_larger_batches_take_more_memory(tmp_path, monkeypatch):
 
     def peak(batch_size):
         subject, settings = settled(tmp_path, changes={"batch_size": batch_size})
-        return estimate(settings, subject, stages_ahead(settings, subject, set())).peak
+        return estimate(settings, subject, planned(stages_of(settings), settings, subject, set())).peak
 
     assert peak(70) > peak(8)
 

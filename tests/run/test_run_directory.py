@@ -20,7 +20,7 @@ HOLD = "import fcntl, sys; lock = open(sys.argv[1], 'a'); fcntl.flock(lock, fcnt
 
 
 def settings(**changes):
-    values = {"model": "m", "data": "d", "budget_macs": 0.5, "supernet": RECIPE, "final": RECIPE}
+    values = {"model": "m", "data": "d", "limits": {"macs": 0.5}, "supernet": RECIPE, "final": RECIPE}
     return make_settings(**(values | changes))
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bcnet import Budget, DataSet, retrain
-from bcnet.api.search import settle
+from bcnet.api import settle
 from bcnet.errors import RecipeError, RunError
 from bcnet.files.documents import read_document, write_document
 from bcnet.run.directory import check_usable, read_settings
@@ -16,17 +16,17 @@ RECIPE = Recipe(lr=0.1, batch_size=8, epochs=2)
 
 
 def settings(**changes) -> Settings:
-    values = {"model": "m", "data": "d", "budget_macs": 0.5, "supernet": RECIPE, "final": RECIPE}
+    values = {"model": "m", "data": "d", "limits": {"macs": 0.5}, "supernet": RECIPE, "final": RECIPE}
     return make_settings(**(values | changes))
 
 
 def test_settings_survive_a_file_with_the_type_of_the_budget(tmp_path):
     for budget in (0.5, 1.0, 1, 150_000_000):
-        stored = settings(budget_macs=budget)
-        write_document(tmp_path / "settings.json", stored.model_dump(mode="json"))
+        stored = settings(limits={"macs": budget})
+        write_document(tmp_path / "settings.json", stored.to_document())
         again = read_settings(tmp_path)
         assert again == stored
-        assert type(again.budget_macs) is type(budget)
+        assert type(again.limits["macs"]) is type(budget)
 
 
 def test_what_is_open_is_settled_once():

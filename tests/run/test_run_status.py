@@ -13,17 +13,20 @@ import pytest
 from bcnet.errors import RunError
 from bcnet.files.documents import write_document
 from bcnet.files.evaluation_tables import TABLES
-from bcnet.progress.record import STAGE_FILES, Record, StageRecord, read_record, write_record
+from bcnet.progress.record import Record, StageRecord, read_record, write_record
 from bcnet.run.status import read_status
 
-SETTINGS = {"model": "resnet20", "data": "cifar10", "budget_macs": 0.5, "budget_params": None, "seed": 3}
+SETTINGS = {"model": "resnet20", "data": "cifar10", "limits": {"macs": 0.5}, "seed": 3}
 RECORD = Record(
     "running",
     pid=4711,
     host="here",
     started=1000.0,
     updated=2000.0,
-    stages=(StageRecord("supernet", 100, "steps", 40, "loss 1.2"),),
+    stages=(
+        StageRecord("supernet", 100, "steps", 40, "loss 1.2", "supernet.safetensors"),
+        StageRecord("prior", 1, "problem"),
+    ),
     stage="supernet",
     stage_left=60.0,
     run_left=300.0,
@@ -77,7 +80,7 @@ def test_an_end_that_nothing_is_known_of_stays_unknown(held):
 
 def test_a_killed_run_is_stopped_since_it_was_last_heard_of(run):
     (run / "lock").write_text("4712\n")  # a killed process leaves its file, but no lock
-    (run / STAGE_FILES["supernet"]).touch()
+    (run / "supernet.safetensors").touch()
     status = read_status(run)
     assert (status.state, status.pid, status.since, status.ends) == ("stopped", None, 2000.0, None)
     assert states(status) | {"supernet": "finished", "prior": "ahead"} == states(status)
@@ -207,6 +210,7 @@ def test_the_command_needs_no_torch_and_speaks_to_people_and_machines(held):
         "unit": "steps",
         "done": 40,
         "detail": "loss 1.2",
+        "file": "supernet.safetensors",
         "state": "at hand",
     }
     assert document["best"]["widths"] == [5, 9]

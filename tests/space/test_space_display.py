@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from bcnet import Budget, WidthSpace
-from bcnet.space.display import table
+from bcnet.display import table
 
 
 class Plain(nn.Module):

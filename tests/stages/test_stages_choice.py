@@ -7,7 +7,7 @@ from tiny_job import TinyNetwork
 
 from bcnet.searchers import Candidate, Rescored
 from bcnet.space import Cost, WidthSpace
-from bcnet.stages.choice import apart, best_again, choice, finalists
+from bcnet.stages.finalists import apart, best_again, choice, finalists
 
 
 def candidate(name: int, score: float, macs: int) -> Candidate:

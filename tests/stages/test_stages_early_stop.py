@@ -62,7 +62,7 @@ def test_a_race_stopped_within_a_generation_ends_like_one_that_never_stopped(fin
 
 
 def settings(**values):
-    return make_settings(model="m", data="d", budget_macs=0.5, supernet=RECIPE, final=RECIPE, **values)
+    return make_settings(model="m", data="d", limits={"macs": 0.5}, supernet=RECIPE, final=RECIPE, **values)
 
 
 def test_auto_races_where_it_can():
@@ -94,10 +94,10 @@ def test_another_search_of_a_run_can_be_raced(tmp_path, monkeypatch):
 
 
 def test_what_cannot_be_raced_is_refused_before_anything_is_trained(tmp_path):
-    with pytest.raises(RecipeError, match=r"needs at least 8 batches of validation images; got 1 of .*--score-batch"):
+    with pytest.raises(RecipeError, match=r"at least 8 batches of validation images; got 1 of .*--score-batch-size"):
         tiny_search(tmp_path / "few", early_stop="on")
     with pytest.raises(RecipeError, match=r"early_stop=on is for the scores accuracy and loss; got mine, a score of"):
-        tiny_search(tmp_path / "own", early_stop="on", score=lambda widths: 1.0, tags={"score": "mine"})
+        tiny_search(tmp_path / "own", early_stop="on", score_of_widths=lambda widths: 1.0, tags={"score": "mine"})
     with pytest.raises(RecipeError, match="early_stop"):
         tiny_search(tmp_path / "word", early_stop="maybe")
     with pytest.raises(RecipeError, match="early_stop_level"):

@@ -2,8 +2,7 @@ import json
 
 import pytest
 import torch
-from test_api_search import traces
-from tiny_job import TinyNetwork, tiny_data, tiny_search
+from tiny_job import TinyNetwork, tiny_data, tiny_search, traces
 from typer.testing import CliRunner
 
 import bcnet

@@ -12,16 +12,17 @@ from bcnet.distributed import World
 from bcnet.errors import RecipeError
 from bcnet.files.documents import read_document
 from bcnet.progress.base import Reporter
-from bcnet.progress.record import stage_names
 from bcnet.run.directory import RunDirectory
 from bcnet.run.score import fresh_score_text
-from bcnet.run.settings import Settings, make_settings
+from bcnet.run.settings import make_settings
+from bcnet.run.status import read_status
 from bcnet.run.subject import open_source, prepare
 from bcnet.stages import tuning
 from bcnet.stages.base import Context
-from bcnet.stages.plan import stages_ahead
-from bcnet.stages.start import starting_network
-from bcnet.stages.tuning import _Steps, judge_of
+from bcnet.stages.conduct import planned
+from bcnet.stages.course import stages_of
+from bcnet.stages.final import starting_network
+from bcnet.stages.tuning import _Steps, scorer_of
 from bcnet.supernet import Supernet
 
 STEPS = 3
@@ -39,7 +40,14 @@ def shared(tmp_path_factory):
 
 
 def context(tmp_path, **changes):
-    values = {"budget_macs": 0.5, "supernet": RECIPE, "final": RECIPE, "num_choices": 4, "score": "loss", "threads": 1}
+    values = {
+        "limits": {"macs": 0.5},
+        "supernet": RECIPE,
+        "final": RECIPE,
+        "num_choices": 4,
+        "score": "loss",
+        "threads": 1,
+    }
     source = open_source(TinyNetwork, changes.pop("data", None) or tiny_data(), image_size=None, seed=0)
     named = {"model": source.model_name, "data": source.data_name}
     settings = make_settings(**named, **(values | {"tune_steps": STEPS} | changes)).settled()
@@ -52,10 +60,10 @@ def test_a_candidate_is_scored_by_the_network_that_so_many_steps_make_of_its_fir
     before = {name: tensor.clone() for name, tensor in supernet.state_dict().items()}
     scores = {}
     for steps in (1, STEPS, 40):
-        judge = judge_of(context(tmp_path, tune_steps=steps), supernet)
-        scores[steps] = judge.score((3, 5))
-        assert judge.score((3, 5)) == scores[steps], "the same candidate, the same score"
-        assert -judge.again.per_image((3, 5)).mean() > 0
+        scorer = scorer_of(context(tmp_path, tune_steps=steps), supernet)
+        scores[steps] = scorer.score((3, 5))
+        assert scorer.score((3, 5)) == scores[steps], "the same candidate, the same score"
+        assert -scorer.again.per_image((3, 5)).mean() > 0
     assert scores[40] > scores[STEPS] > scores[1], "more steps teach more"
     assert all(torch.equal(tensor, before[name]) for name, tensor in supernet.state_dict().items())
 
@@ -66,16 +74,16 @@ def test_without_learning_it_is_the_score_of_the_calibrated_first_channels(tmp_p
     network = starting_network(here.settings, here.subject, supernet, (3, 5)).eval()
     with torch.no_grad():
         losses = [torch.nn.functional.cross_entropy(network(x), y) for x, y in here.subject.validation]
-    assert judge_of(here, supernet).score((3, 5)) == pytest.approx(-float(torch.stack(losses).mean()), abs=0.02)
+    assert scorer_of(here, supernet).score((3, 5)) == pytest.approx(-float(torch.stack(losses).mean()), abs=0.02)
 
 
 def test_the_share_of_the_learning_rate_says_how_far_a_candidate_leaves_the_shared_weights(tmp_path):
     supernet = Supernet(context(tmp_path).subject.model, context(tmp_path).subject.space)
     rates = (1e-12, 1e-6, 0.2, 1.0)
-    scores = [judge_of(context(tmp_path, tune_lr_share=rate), supernet).score((3, 5)) for rate in rates]
+    scores = [scorer_of(context(tmp_path, tune_lr_share=rate), supernet).score((3, 5)) for rate in rates]
     moved = [abs(score - scores[0]) for score in scores]
     assert moved[1] < 1e-3 < moved[2] != moved[3] > 1e-3
-    assert judge_of(context(tmp_path), supernet).score((3, 5)) == scores[3], "by default it is the supernet's own"
+    assert scorer_of(context(tmp_path), supernet).score((3, 5)) == scores[3], "by default it is the supernet's own"
 
 
 @pytest.mark.parametrize("steps", [1, 4, 9, 23])
@@ -155,7 +163,7 @@ def test_the_best_after_longer_tuning_is_trained(finished, tmp_path):
     here = context(tmp_path, **TUNED)
     supernet = Supernet(here.subject.model, here.subject.space)
     longer = context(tmp_path, tune_steps=TUNED["finalist_steps"])
-    again = [judge_of(c, supernet).again.per_image((3, 5)) for c in (here, longer, context(tmp_path))]
+    again = [scorer_of(c, supernet).again.per_image((3, 5)) for c in (here, longer, context(tmp_path))]
     assert (again[0] == again[1]).all(), "the same network"
     assert again[0].mean() > again[2].mean()
 
@@ -211,15 +219,17 @@ def test_other_finalists_need_no_other_search(shared, tmp_path):
 
 
 def test_its_work_is_forecast(tmp_path):
+    def ahead(here):
+        return {s.name: s for s in planned(stages_of(here.settings), here.settings, here.subject, set())}
+
     def work(steps):
-        here = context(tmp_path, tune_steps=steps)
-        return next(s.work for s in stages_ahead(here.settings, here.subject, set()) if s.name == "evolution")
+        return ahead(context(tmp_path, tune_steps=steps))["evolution"].work
 
     step = (work(70) - work(20)) / 50
     assert step > 0
     assert work(20) == pytest.approx(20 * step + work(0) / 2)
     here = context(tmp_path, tune_steps=2, finalist_steps=20)
-    finalist = next(s for s in stages_ahead(here.settings, here.subject, set()) if s.name == "finalists")
+    finalist = ahead(here)["finalists"]
     assert finalist.total == here.settings.rescored
     assert finalist.work == pytest.approx(20 * step + work(0) / 2)
 
@@ -228,7 +238,7 @@ def test_its_work_is_forecast(tmp_path):
 def test_its_stages_are_those_that_it_goes_through(tmp_path, searcher):
     recorder = Recorder()
     tiny_search(tmp_path, **TUNED, searcher=searcher, reporter=recorder)
-    assert tuple(recorder.stages) == stage_names(read_document(tmp_path / "settings.json"))
+    assert tuple(recorder.stages) == tuple(stage.record.name for stage in read_status(tmp_path).stages)
 
 
 def test_finalists_that_are_tuned_for_longer_are_a_choice_of_width_apart(tmp_path):
@@ -247,31 +257,11 @@ def test_finalists_that_are_tuned_for_longer_are_a_choice_of_width_apart(tmp_pat
     assert best_apart == best
 
 
-VALUES = {"model": "m", "data": "d", "budget_macs": 0.5, "supernet": RECIPE, "final": RECIPE}
-
-
-def test_runs_without_it_are_what_they_were():
-    assert not {*TUNED, "tune_lr_share"} & make_settings(**VALUES).identity().keys()
-    assert make_settings(**VALUES, tune_steps=1).fingerprint() != make_settings(**VALUES).fingerprint()
-
-
-@pytest.mark.parametrize("tuned", [{}, {"tune_steps": 2}, {"finalist_steps": 2}])
-def test_runs_that_stored_no_share_of_the_learning_rate_had_a_fifth_of_it(tuned):
-    stored = make_settings(**VALUES, **tuned).model_dump(mode="json")
-    del stored["tune_lr_share"]
-    read = Settings.stored(stored)
-    assert read == make_settings(**VALUES, **tuned, **({"tune_lr_share": 0.2} if tuned else {}))
-    assert "tune_lr_share" not in read.identity(), "else its files would be of another run"
-    assert Settings.stored(read.model_dump(mode="json")) == read
-    now = make_settings(**VALUES, **tuned)
-    assert now.first_difference(read) == (("tune_lr_share", 1.0, 0.2) if tuned else None)
-
-
 def test_what_cannot_be_tuned_is_refused_before_anything_is_trained(tmp_path):
     with pytest.raises(RecipeError, match=r"early_stop=on spares passes of the supernet.*; got tune_steps 3: leave"):
         tiny_search(tmp_path / "raced", tune_steps=STEPS, early_stop="on")
     with pytest.raises(RecipeError, match=r"of which a score of widths alone makes no use; got 3: leave it out"):
-        tiny_search(tmp_path / "own", tune_steps=STEPS, score=lambda widths: 1.0, tags={"score": "mine"})
+        tiny_search(tmp_path / "own", tune_steps=STEPS, score_of_widths=lambda widths: 1.0, tags={"score": "mine"})
     with pytest.raises(RecipeError, match=r"of which the baseline 'random' makes no use; got 3: leave it out"):
         tiny_search(tmp_path / "random", tune_steps=STEPS, baseline="random")
     with pytest.raises(RecipeError, match="tune_steps"):

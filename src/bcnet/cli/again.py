@@ -10,32 +10,20 @@ import typer
 from bcnet.cli.carry_out import carry_out, carry_to_the_end
 from bcnet.cli.endings import guarded
 from bcnet.cli.options import (
-    SEARCH,
-    TRAINING,
+    BudgetText,
     CheckpointSeconds,
-    Data,
-    Device,
     Epochs,
-    Ignore,
-    ImageSize,
     Log,
-    MinRatio,
-    Model,
-    MultipleOf,
     NewOut,
-    NumChoices,
-    Only,
-    Out,
+    ParamsBudget,
     Precision,
     RecipeName,
     Run,
-    Searcher,
-    Seed,
     Set,
-    SupernetWidth,
     TakeFrom,
-    Threads,
     WithTensorBoard,
+    given,
+    with_settings,
 )
 
 TRAIN_HELP = """
@@ -83,32 +71,21 @@ Examples:
 
 
 @guarded
+@with_settings(*("seed", "image_size", "threads", "device"), sections=("space", "supernet", "prior"), but=("supernet",))
 def train(
-    model: Model,
-    data: Data,
-    out: Out,
+    model: Annotated[str, typer.Option(help="As in `bcnet search`.")],
+    data: Annotated[str, typer.Option(help="As in `bcnet search`.")],
+    out: Annotated[Path, typer.Option(help="Run directory, new or to go on with.")],
     budget: Annotated[str, typer.Option(help="Of the prior: a ratio of the original's MACs, or a count.")] = "0.5",
-    params_budget: Annotated[str | None, typer.Option(help="Most parameters as well: a ratio or a count.")] = None,
-    seed: Seed = 0,
-    image_size: ImageSize = None,
-    recipe: RecipeName = None,
+    params_budget: ParamsBudget = None,
     epochs: Epochs = None,
-    strategy: Annotated[
-        str, typer.Option(help="Paths per step, as in `bcnet search`.", rich_help_panel=TRAINING)
-    ] = "complementary",
+    recipe: RecipeName = None,
     set_: Set = None,
-    num_choices: NumChoices = 20,
-    min_ratio: MinRatio = 0.0,
-    supernet_width: SupernetWidth = 1.0,
-    multiple_of: MultipleOf = 1,
-    ignore: Ignore = None,
-    only: Only = None,
-    threads: Threads = None,
     precision: Precision = None,
-    device: Device = None,
     checkpoint_seconds: CheckpointSeconds = 30.0,
     log: Log = "auto",
     tensorboard: WithTensorBoard = False,
+    **settings: Any,
 ) -> None:
     """Train a supernet; the help is `TRAIN_HELP`."""
     from bcnet.api import train_supernet
@@ -125,19 +102,9 @@ def train(
             budget=limits,
             recipe=recipe,
             changes=changes,
-            image_size=image_size,
             reporter=reporter,
             checkpoint_seconds=checkpoint_seconds,
-            seed=seed,
-            strategy=strategy,
-            num_choices=num_choices,
-            min_ratio=min_ratio,
-            supernet_width=supernet_width,
-            multiple_of=multiple_of,
-            ignore=tuple(ignore or ()),
-            only=tuple(only or ()),
-            threads=threads,
-            device=device,
+            **given(settings),
         ),
         show_supernet,
         supernet_document,
@@ -148,34 +115,20 @@ def train(
 
 
 @guarded
+@with_settings(sections=("prior", "scoring", "search", "finalists"), but=("search_seed", "own_score"))
 def evolve(
     run: Run,
-    budget: Annotated[str | None, typer.Option(help="Another budget: a ratio or a count.")] = None,
-    params_budget: Annotated[str | None, typer.Option(help="Most parameters as well: a ratio or a count.")] = None,
+    budget: BudgetText = None,
+    params_budget: ParamsBudget = None,
     out: NewOut = None,
-    seed: Annotated[int | None, typer.Option(help="Of the search.", rich_help_panel=SEARCH)] = None,
-    population: Annotated[int | None, typer.Option(help="Candidates per generation.", rich_help_panel=SEARCH)] = None,
-    generations: Annotated[int | None, typer.Option(help="Generations.", rich_help_panel=SEARCH)] = None,
-    score: Annotated[str | None, typer.Option(help="accuracy or loss.", rich_help_panel=SEARCH)] = None,
-    searcher: Searcher = None,
-    early_stop: Annotated[
-        str | None, typer.Option(help="As in `bcnet search`: auto, on or off.", rich_help_panel=SEARCH)
-    ] = None,
-    tune_steps: Annotated[
-        int | None, typer.Option(help="As in `bcnet search`: steps of fine-tuning.", rich_help_panel=SEARCH)
-    ] = None,
-    finalist_steps: Annotated[
-        int | None, typer.Option(help="As in `bcnet search`: more of them for the best.", rich_help_panel=SEARCH)
-    ] = None,
-    tune_lr_share: Annotated[
-        float | None, typer.Option(help="As in `bcnet search`: of the supernet's rate.", rich_help_panel=SEARCH)
-    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the search.")] = None,
     model: Annotated[
         str | None, typer.Option(help="The run's package.module:factory: only you can name code to import.")
     ] = None,
     checkpoint_seconds: CheckpointSeconds = 30.0,
     log: Log = "auto",
     tensorboard: WithTensorBoard = False,
+    **settings: Any,
 ) -> None:
     """Search on a trained supernet; the help is `EVOLVE_HELP`."""
     from bcnet.api import evolve as run_evolve
@@ -184,17 +137,6 @@ def evolve(
 
     another = budget is not None or params_budget is not None
     limits = parse.budget(budget, params_budget) if another else None
-    settings: dict[str, Any] = {
-        "population": population,
-        "generations": generations,
-        "score": score,
-        "searcher": searcher,
-        "early_stop": early_stop,
-        "tune_steps": tune_steps,
-        "finalist_steps": finalist_steps,
-        "tune_lr_share": tune_lr_share,
-    }
-    given = {key: value for key, value in settings.items() if value is not None}
     carry_out(
         lambda reporter: run_evolve(
             run,
@@ -204,7 +146,7 @@ def evolve(
             model=model,
             reporter=reporter,
             checkpoint_seconds=checkpoint_seconds,
-            **given,
+            **given(settings),
         ),
         show_found,
         found_document,
@@ -215,6 +157,7 @@ def evolve(
 
 
 @guarded
+@with_settings("image_size", "final_from", "threads", "device")
 def retrain(
     run: Annotated[Path | None, typer.Argument(help="Run directory, or none with --model and --data.")] = None,
     widths: Annotated[str | None, typer.Option(help="Numbers, a file, a run, or published:VARIANT.")] = None,
@@ -223,30 +166,22 @@ def retrain(
         str | None, typer.Option(help="Without a run, or where the run's imports code: as in `bcnet search`.")
     ] = None,
     data: Annotated[str | None, typer.Option(help="Without a run: the data set, as in `bcnet search`.")] = None,
-    image_size: ImageSize = None,
-    seed: Annotated[int | None, typer.Option(help="Of the training.", rich_help_panel=TRAINING)] = None,
-    recipe: RecipeName = None,
+    seed: Annotated[int | None, typer.Option(help="Of the training.")] = None,
     epochs: Epochs = None,
-    set_: Set = None,
     take_from: TakeFrom = None,
-    final_from: Annotated[
-        str | None, typer.Option(help="What networks start from: scratch or supernet.", rich_help_panel=TRAINING)
-    ] = None,
-    threads: Threads = None,
+    recipe: RecipeName = None,
+    set_: Set = None,
     precision: Precision = None,
-    device: Device = None,
     checkpoint_seconds: CheckpointSeconds = 30.0,
     log: Log = "auto",
     tensorboard: WithTensorBoard = False,
+    **settings: Any,
 ) -> None:
     """Train networks from scratch; the help is `RETRAIN_HELP`."""
-    from bcnet.api.again import retrain as run_retrain
+    from bcnet.api import retrain as run_retrain
     from bcnet.cli import parse
 
-    place = out or run or Path()
     changes = parse.recipe_changes(set_, epochs, precision)
-    settings: dict[str, Any] = {"threads": threads, "device": device}
-    given = {key: value for key, value in settings.items() if value is not None}
     carry_to_the_end(
         lambda reporter: run_retrain(
             run,
@@ -257,14 +192,12 @@ def retrain(
             changes=changes,
             model=model,
             data=data,
-            image_size=image_size,
-            final_from=final_from,
             take_from=tuple(take_from or ()),
             reporter=reporter,
             checkpoint_seconds=checkpoint_seconds,
-            **given,
+            **given(settings),
         ),
-        out=place,
+        out=out or run or Path(),
         log=log,
         tensorboard=tensorboard,
     )

@@ -16,6 +16,7 @@ from bcnet.cli.endings import (
     only_the_first_speaks,
     take_every_stop,
 )
+from bcnet.cli.options import widened
 
 _HELP = """
 Find the best channel widths of a convolutional network under a compute budget (BCNet, CVPR 2021).
@@ -41,25 +42,46 @@ Ctrl-C, 143 by SIGTERM.
 """
 
 
-app = typer.Typer(
-    help=page(_HELP),
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    pretty_exceptions_show_locals=False,
-)
-app.command(help=page(search.HELP))(search.search)
-app.command(help=page(profile.HELP))(profile.profile)
-app.command(help=page(baseline.HELP))(baseline.baseline)
-app.command(help=page(report.HELP))(report.report)
-app.command(help=page(results.EXPORT_HELP))(results.export)
-app.command(help=page(results.LATENCY_HELP))(results.latency)
-app.command(help=page(again.TRAIN_HELP))(again.train)
-app.command(help=page(again.EVOLVE_HELP))(again.evolve)
-app.command(help=page(again.RETRAIN_HELP))(again.retrain)
-app.command(help=page(recipes.HELP))(recipes.recipes)
-app.command(help=page(status.HELP))(status.status)
-app.command(help=page(replay.HELP))(replay.replay)
+_COMMANDS = {  # module and help of each
+    "search": (search, search.HELP),
+    "profile": (profile, profile.HELP),
+    "baseline": (baseline, baseline.HELP),
+    "report": (report, report.HELP),
+    "export": (results, results.EXPORT_HELP),
+    "latency": (results, results.LATENCY_HELP),
+    "train": (again, again.TRAIN_HELP),
+    "evolve": (again, again.EVOLVE_HELP),
+    "retrain": (again, again.RETRAIN_HELP),
+    "recipes": (recipes, recipes.HELP),
+    "status": (status, status.HELP),
+    "replay": (replay, replay.HELP),
+}
+
+
+def make_app(only: str | None = None) -> typer.Typer:
+    """The program, with all commands.
+
+    `only` names the one that will be run: making the options of the others, for which torch has to be imported, is
+    spared.
+    """
+    made = typer.Typer(
+        help=page(_HELP),
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode="rich",
+        pretty_exceptions_show_locals=False,
+    )
+    for name, (home, text) in _COMMANDS.items():
+        made.command(name, help=page(text))(widened(getattr(home, name), options=only in (None, name)))
+    return made
+
+
+def __getattr__(name: str) -> typer.Typer:
+    if name == "app":
+        globals()["app"] = made = make_app()
+        return made
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 _SHARED = {"search", "baseline", "train", "evolve", "retrain"}
 
@@ -72,7 +94,7 @@ def main() -> None:
     _find_modules_here()
     try:
         with only_the_first_speaks():
-            app()
+            make_app(next(iter(sys.argv[1:2]), ""))()
     except SystemExit as end:
         if end.code and launched_rank():
             let_the_first_speak()

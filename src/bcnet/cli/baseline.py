@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -9,30 +10,19 @@ import typer
 from bcnet.cli.carry_out import carry_to_the_end
 from bcnet.cli.endings import guarded
 from bcnet.cli.options import (
-    SEARCH,
-    TRAINING,
+    BudgetText,
     CheckpointSeconds,
-    Data,
-    Device,
     Epochs,
-    Ignore,
-    ImageSize,
     Log,
-    MacsBudget,
-    MinRatio,
-    Model,
-    MultipleOf,
-    NumChoices,
-    Only,
-    Out,
+    ParamsBudget,
     Precision,
     RecipeName,
-    Seed,
     Set,
-    SupernetWidth,
+    SupernetEpochs,
     TakeFrom,
-    Threads,
     WithTensorBoard,
+    given,
+    with_settings,
 )
 
 HELP = """
@@ -54,63 +44,40 @@ Examples:
 
 
 @guarded
+@with_settings("seed", "image_size", "random_networks", "random_epochs", "threads", "device", sections=("space",))
 def baseline(
     name: Annotated[str, typer.Argument(help="uniform, random, autoslim, magnitude or fastnas.")],
-    model: Model,
-    data: Data,
-    out: Out,
-    budget: MacsBudget = None,
-    params_budget: Annotated[str | None, typer.Option(help="Most parameters: a ratio or a count.")] = None,
-    seed: Seed = 0,
-    take_from: TakeFrom = None,
-    image_size: ImageSize = None,
-    recipe: RecipeName = None,
+    model: Annotated[str, typer.Option(help="As in `bcnet search`.")],
+    data: Annotated[str, typer.Option(help="As in `bcnet search`.")],
+    out: Annotated[Path, typer.Option(help="Run directory, new or to go on with.")],
+    budget: BudgetText = None,
+    params_budget: ParamsBudget = None,
     epochs: Epochs = None,
-    supernet_epochs: Annotated[int | None, typer.Option(help="Of autoslim's.", rich_help_panel=TRAINING)] = None,
+    take_from: TakeFrom = None,
+    recipe: RecipeName = None,
+    supernet_epochs: SupernetEpochs = None,
     set_: Set = None,
-    networks: Annotated[int, typer.Option(help="That random compares.", rich_help_panel=SEARCH)] = 20,
-    short_epochs: Annotated[
-        int | None, typer.Option(help="Of each of them (default: 50, or --epochs).", rich_help_panel=SEARCH)
-    ] = None,
-    candidates: Annotated[int, typer.Option(help="That autoslim scores.", rich_help_panel=SEARCH)] = 2000,
-    num_choices: NumChoices = 20,
-    min_ratio: MinRatio = 0.0,
-    supernet_width: SupernetWidth = 1.0,
-    multiple_of: MultipleOf = 1,
-    ignore: Ignore = None,
-    only: Only = None,
-    threads: Threads = None,
+    candidates: Annotated[int, typer.Option(help="That autoslim scores.", rich_help_panel="Baselines")] = 2000,
     precision: Precision = None,
-    device: Device = None,
     checkpoint_seconds: CheckpointSeconds = 30.0,
     log: Log = "auto",
     tensorboard: WithTensorBoard = False,
+    **settings: Any,
 ) -> None:
     """Run a baseline; the help is `HELP`."""
-    from bcnet.api.baseline import baseline as run_baseline
+    from bcnet.api import baseline as run_baseline
     from bcnet.cli import parse
 
-    arguments: dict[str, Any] = {
+    arguments = {
         "budget": parse.budget(budget, params_budget),
         "run_dir": out,
         "take_from": tuple(take_from or ()),
-        "seed": seed,
-        "image_size": image_size,
         "recipe": recipe,
         "supernet_epochs": supernet_epochs,
         "changes": parse.recipe_changes(set_, epochs, precision),
-        "random_networks": networks,
-        "random_epochs": short_epochs,
         "population": candidates,
         "generations": 1,
-        "num_choices": num_choices,
-        "min_ratio": min_ratio,
-        "supernet_width": supernet_width,
-        "multiple_of": multiple_of,
-        "ignore": tuple(ignore or ()),
-        "only": tuple(only or ()),
-        "threads": threads,
-        "device": device,
+        **given(settings),
     }
     carry_to_the_end(
         lambda reporter: run_baseline(

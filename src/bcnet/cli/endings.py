@@ -19,6 +19,7 @@ import typer
 from rich.console import Console
 
 from bcnet.errors import BCNetError
+from bcnet.progress.record import read_record
 
 WRONG_REQUEST = 2
 _COURTESY = 3.0  # seconds
@@ -128,7 +129,8 @@ def _end_stopped(text: str, stop: KeyboardInterrupt) -> NoReturn:
 def _kept(run: Path) -> str:
     if not (run / "settings.json").exists():
         return "Stopped before anything was written."
-    kept = [name for name in ("supernet", "original", "uniform", "final") if (run / f"{name}.safetensors").exists()]
+    record = read_record(run)
+    kept = [s.name for s in (record.stages if record is not None else ()) if s.file and (run / s.file).exists()]
     return (
         f"Stopped. Finished and kept in {run}: {', '.join((*kept, 'every scored candidate'))}. Of the training at hand "
         "at most the part since its last checkpoint is done again. Run the same command to go on."

@@ -1,51 +1,50 @@
-"""Options that several commands have, each said once."""
+"""Options of the commands. Those for settings are made from the fields of `Settings`, under their sections' titles."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
-SPACE, TRAINING, SEARCH, MACHINE = "Width space", "Training", "Search", "Machine"
+_Command = TypeVar("_Command", bound=Callable[..., None])
 
-NumChoices = Annotated[int, typer.Option(help="Widths each group may take.", rich_help_panel=SPACE)]
-MinRatio = Annotated[float, typer.Option(help="Smallest kept ratio of a group.", rich_help_panel=SPACE)]
-MultipleOf = Annotated[int, typer.Option(help="Make widths multiples of this, 8 for instance.", rich_help_panel=SPACE)]
-Ignore = Annotated[
+TRAINING, MACHINE = "Training", "Machine"
+
+Model = Annotated[str | None, typer.Option(help="Name, torchvision:NAME, timm:NAME or package.module:factory.")]
+Data = Annotated[str | None, typer.Option(help="Data set: digits, cifar10, parquet:PATH, imagefolder:PATH, ...")]
+Out = Annotated[Path | None, typer.Option(help="Run directory, new or to go on with.")]
+BudgetText = Annotated[
+    str | None,
+    typer.Option(help="Most MACs: a ratio (0.5) or a count (150M); several measures as macs=0.5,params=2M."),
+]
+ParamsBudget = Annotated[str | None, typer.Option(help="Most parameters, as well or instead: a ratio or a count.")]
+RecipeName = Annotated[
+    str | None, typer.Option(help="Recipe name or YAML file (default: by model and data).", rich_help_panel=TRAINING)
+]
+Epochs = Annotated[int | None, typer.Option(help="Of every training.")]
+SupernetEpochs = Annotated[int | None, typer.Option(help="Of the supernet.", rich_help_panel=TRAINING)]
+Set = Annotated[
     list[str] | None,
-    typer.Option(help="Layers to hold at full width, by pattern (layer4.*); repeatable.", rich_help_panel=SPACE),
-]
-Only = Annotated[
-    list[str] | None, typer.Option(help="Search only these layers, by pattern; repeatable.", rich_help_panel=SPACE)
-]
-SupernetWidth = Annotated[
-    float,
-    typer.Option(help="Widest widths over the model's own; 1.5 to search at 1.0 of its MACs.", rich_help_panel=SPACE),
+    typer.Option(
+        "--set",
+        help="key=value in the recipe, supernet.key and final.key for one; repeatable.",
+        rich_help_panel=TRAINING,
+    ),
 ]
 TakeFrom = Annotated[list[Path] | None, typer.Option(help="Another run, what it has finished and shares; repeatable.")]
-Layout = Annotated[
-    str, typer.Option(help="Of the supernet's weights: auto, contiguous or channels_last.", rich_help_panel=MACHINE)
+Precision = Annotated[str | None, typer.Option(help="auto, fp32, bf16 or fp16.", rich_help_panel=MACHINE)]
+CheckpointSeconds = Annotated[float, typer.Option(help="Most training to lose when killed.", rich_help_panel=MACHINE)]
+Log = Annotated[
+    str, typer.Option(help="Progress: auto, bars, lines, json (a line an event) or quiet.", rich_help_panel=MACHINE)
 ]
-ScoreBatch = Annotated[
-    int | None,
-    typer.Option(help="Images scored at once (default: 2,048, raced 128, or what fits).", rich_help_panel=MACHINE),
-]
-EarlyStop = Annotated[
-    str,
-    typer.Option(help="Score hopeless candidates on a part of the images: auto, on or off.", rich_help_panel=SEARCH),
-]
-TuneSteps = Annotated[
-    int,
-    typer.Option(help="Steps of fine-tuning for every candidate before its score.", rich_help_panel=SEARCH),
-]
-FinalistSteps = Annotated[
-    int,
-    typer.Option(help="The same for the best before their second score, if more.", rich_help_panel=SEARCH),
-]
-TuneLrShare = Annotated[
-    float,
-    typer.Option(help="Highest learning rate of fine-tuning, as a share of the supernet's.", rich_help_panel=SEARCH),
+WithTensorBoard = Annotated[
+    bool, typer.Option("--tensorboard", help="Write scalars to OUT/tensorboard.", rich_help_panel=MACHINE)
 ]
 Allocator = Annotated[
     str, typer.Option(help="keep lets glibc keep freed memory, system leaves it alone.", rich_help_panel=MACHINE)
@@ -54,35 +53,88 @@ Primitives = Annotated[
     int | None,
     typer.Option("--primitive-cache", help="Compiled operators that oneDNN keeps.", rich_help_panel=MACHINE, min=0),
 ]
-ImageSize = Annotated[int | None, typer.Option(help="Pixels, where not the model's usual ones.")]
-Run = Annotated[Path, typer.Argument(help="Run directory.")]
-Model = Annotated[str, typer.Option(help="Name, torchvision:NAME, timm:NAME or package.module:factory.")]
-Data = Annotated[str, typer.Option(help="Data set: digits, cifar10, parquet:PATH, imagefolder:PATH, ...")]
-RecipeName = Annotated[
-    str | None, typer.Option(help="Recipe name or YAML file (default: by model and data).", rich_help_panel=TRAINING)
-]
-Epochs = Annotated[int | None, typer.Option(help="Of the training.", rich_help_panel=TRAINING)]
-Set = Annotated[
-    list[str] | None, typer.Option("--set", help="key=value in the recipe; repeatable.", rich_help_panel=TRAINING)
-]
-Threads = Annotated[int | None, typer.Option(help="CPU threads (default: torch's).", rich_help_panel=MACHINE)]
-Precision = Annotated[str | None, typer.Option(help="auto, fp32, bf16 or fp16.", rich_help_panel=MACHINE)]
-Device = Annotated[str | None, typer.Option(help="cpu or cuda (default: the best).", rich_help_panel=MACHINE)]
 NewOut = Annotated[Path | None, typer.Option(help="Directory of the new run, where a setting is another.")]
-CheckpointSeconds = Annotated[float, typer.Option(help="Most training to lose when killed.", rich_help_panel=MACHINE)]
-Out = Annotated[Path, typer.Option(help="Run directory, new or to go on with.")]
-Seed = Annotated[int, typer.Option(help="Of every random draw.")]
-MacsBudget = Annotated[str | None, typer.Option(help="Most MACs: a ratio of the original (0.5) or a count (150M).")]
-Searcher = Annotated[
-    str | None,
-    typer.Option(
-        help="evolution, evolution-without-prior, greedy-evolution, greedy, prior-only or random.",
-        rich_help_panel=SEARCH,
-    ),
-]
-Log = Annotated[
-    str, typer.Option(help="Progress: auto, bars, lines, json (a line an event) or quiet.", rich_help_panel=MACHINE)
-]
-WithTensorBoard = Annotated[
-    bool, typer.Option("--tensorboard", help="Write scalars to OUT/tensorboard.", rich_help_panel=MACHINE)
-]
+Run = Annotated[Path, typer.Argument(help="Run directory.")]
+
+COMMON = ("seed", "image_size", "searcher", "threads", "device")
+"""Settings that most people want: listed first, without a section."""
+
+
+def with_settings(
+    *names: str, sections: tuple[str, ...] = (), but: tuple[str, ...] = ()
+) -> Callable[[_Command], _Command]:
+    """Let a command take settings as options: single ones by name, and those of whole sections.
+
+    It gets them as keyword arguments, None where they were not given. The options are made when the program is
+    (`widened`), so that the module of a command imports nothing heavy.
+    """
+
+    def noted(command: _Command) -> _Command:
+        command.settings = (names, sections, but)  # type: ignore[attr-defined]
+        return command
+
+    return noted
+
+
+def widened(command: Callable[..., None], *, options: bool = True) -> Callable[..., None]:
+    """The command with the options of its settings: each is called as its setting, and its help is the setting's line.
+
+    With `options` off they are left out, where only the command's help is wanted.
+    """
+    if not hasattr(command, "settings"):
+        return command
+    names, sections, but = command.settings
+    own = inspect.signature(command, eval_str=True)
+    parameters = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    if options:
+        from bcnet.run.settings import SECTION_OF, in_sections
+
+        wanted = (in_sections(*sections) | set(names)) - set(but)
+        # The common ones follow the command's own; the others come by section, in the sections' order.
+        ordered = dict.fromkeys(name for name in (*COMMON, *SECTION_OF) if name in wanted)
+        parameters += [_parameter(name) for name in ordered]
+    keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
+
+    @functools.wraps(command)
+    def with_options(**arguments: Any) -> None:
+        command(**arguments)
+
+    with_options.__signature__ = own.replace(parameters=keywords)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {p.name: p.annotation for p in keywords}
+    return with_options
+
+
+def given(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that a person gave: those left out are None, or empty where they can be repeated."""
+    values = {name: value for name, value in settings.items() if value is not None and value != []}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+
+
+def _parameter(name: str) -> inspect.Parameter:
+    from bcnet.run.settings import SECTION_OF
+
+    part = SECTION_OF[name]
+    field = part.model_fields[name]
+    kind, repeatable = _plain(field.annotation)
+    usual = "" if field.default in (None, ()) else f" [default: {field.default}]"
+    again = "; repeatable" if repeatable else ""
+    text = f"{(field.description or '').removesuffix('.')}{again}.{usual}"
+    panel = None if name in COMMON else part.title
+    option = typer.Option(f"--{name.replace('_', '-')}", help=text, rich_help_panel=panel, show_default=False)
+    annotation: Any = Annotated[kind | None, option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _plain(annotation: Any) -> tuple[Any, bool]:
+    """The type that a person types a setting as, and whether it can be repeated."""
+    origin = typing.get_origin(annotation)
+    if origin in (typing.Union, types.UnionType):
+        inner = [part for part in typing.get_args(annotation) if part is not type(None)]
+        return _plain(inner[0])
+    if origin is Annotated:
+        return _plain(typing.get_args(annotation)[0])
+    if origin is Literal:
+        return str, False
+    if origin is tuple:
+        return list[str], True
+    return annotation, False

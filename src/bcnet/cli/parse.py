@@ -37,17 +37,27 @@ def budget(macs: str | None, params: str | None) -> Budget:
     Raises:
         BudgetError: neither is, or one of them is no limit.
     """
-    from bcnet.space import Budget
+    from bcnet.costs import MEASURES, Budget
 
     if macs is None and params is None:
         raise BudgetError(
             "a search needs a budget; got none: give --budget 0.5 for half the MACs, --params-budget 0.5 for half the "
             "parameters, or both"
         )
-    return Budget(
-        macs=None if macs is None else limit(macs),
-        params=None if params is None else limit(params, "--params-budget"),
-    )
+    limits: dict[str, int | float] = {}
+    for part in (macs or "").split(",") if macs is not None else ():
+        name, equals, text = part.partition("=")
+        name = name.strip() if equals else "macs"
+        if name not in MEASURES or name in limits:
+            raise BudgetError(
+                f"--budget limits each of {', '.join(MEASURES)} once, as macs=0.5,params=2M; got {part.strip()!r}"
+            )
+        limits[name] = limit(text if equals else part)
+    if params is not None:
+        if "params" in limits:
+            raise BudgetError(f"parameters are limited once; got --budget {macs} and --params-budget {params}")
+        limits["params"] = limit(params, "--params-budget")
+    return Budget({MEASURES[name]: value for name, value in limits.items()})
 
 
 def recipe_changes(pairs: Sequence[str] | None, epochs: int | None, precision: str | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from bcnet.api.preview import Preview
+    from bcnet.api import Preview
 
 DryRun = Annotated[
     bool,

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from bcnet.cli.endings import guarded, refuse
-from bcnet.cli.options import Ignore, ImageSize, MinRatio, MultipleOf, NumChoices, Only
+from bcnet.cli.options import given, with_settings
 
 HELP = """
 Show what can be searched in MODEL: width groups, their choices, costs, and what is held at full width and why.
@@ -28,6 +28,7 @@ Examples:
 
 
 @guarded
+@with_settings("image_size", sections=("space",), but=("supernet_width",))
 def profile(
     model: Annotated[
         str | None, typer.Argument(help="Name, torchvision:NAME, timm:NAME or package.module:factory.")
@@ -37,12 +38,7 @@ def profile(
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the names of models, data sets and recipes.")] = False,
     classes: Annotated[int | None, typer.Option(help="Number of classes (default: the model's usual one).")] = None,
-    image_size: ImageSize = None,
-    num_choices: NumChoices = 20,
-    min_ratio: MinRatio = 0.0,
-    multiple_of: MultipleOf = 1,
-    ignore: Ignore = None,
-    only: Only = None,
+    **settings: Any,
 ) -> None:
     """Show a width space; the help is `HELP`."""
     from bcnet.cli.show import show_space
@@ -53,13 +49,8 @@ def profile(
         return
     if model is None:
         refuse("give a MODEL, for instance `bcnet profile vgg19`; --list shows the names")
-    wishes = {
-        "num_choices": num_choices,
-        "min_ratio": min_ratio,
-        "multiple_of": multiple_of,
-        "ignore": ignore or (),
-        "only": only or (),
-    }
+    wishes = given(settings)
+    image_size = wishes.pop("image_size", None)
     space, network = _trace(model, classes, image_size, wishes)
     chosen = None if widths is None else resolve_widths(widths, space, network, model)
     show_space(Console(), space, model, chosen)

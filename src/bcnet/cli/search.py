@@ -10,39 +10,27 @@ from rich.console import Console
 
 from bcnet.cli.carry_out import carry_to_the_end
 from bcnet.cli.common import prepare_process
-from bcnet.cli.endings import guarded
+from bcnet.cli.endings import guarded, refuse
 from bcnet.cli.options import (
-    SEARCH,
     TRAINING,
     Allocator,
+    BudgetText,
     CheckpointSeconds,
     Data,
-    Device,
-    EarlyStop,
-    FinalistSteps,
-    Ignore,
-    ImageSize,
-    Layout,
+    Epochs,
     Log,
-    MacsBudget,
-    MinRatio,
     Model,
-    MultipleOf,
-    NumChoices,
-    Only,
     Out,
+    ParamsBudget,
     Precision,
     Primitives,
     RecipeName,
-    ScoreBatch,
-    Searcher,
-    Seed,
-    SupernetWidth,
+    Set,
+    SupernetEpochs,
     TakeFrom,
-    Threads,
-    TuneLrShare,
-    TuneSteps,
     WithTensorBoard,
+    given,
+    with_settings,
 )
 from bcnet.cli.preview import DryRun, show_preview
 
@@ -57,6 +45,9 @@ torchrun --nproc-per-node 8 -m bcnet search ...
 MODEL is a name (bcnet profile --list), torchvision:NAME, timm:NAME or package.module:factory, which imports and runs
 that code, installed or in the current folder. DATA is digits, cifar10, imagefolder:PATH, parquet:PATH or hf:ORG/NAME.
 
+A FILE.yaml says the same as the options, by section; --print-settings writes one, and options given beside it come
+first.
+
 Examples:
 
   bcnet search --model resnet_digits --data digits --budget 0.5 --out runs/demo
@@ -64,122 +55,81 @@ Examples:
   bcnet search --model resnet20 --data parquet:data/cifar10 --budget 20M --epochs 30 --out runs/r20
 
   bcnet search --model vgg19 --data cifar10 --budget 0.5 --set lr=0.05 --set supernet.epochs=200 --out runs/vgg
+
+  bcnet search runs/r20.yaml --seed 1 --out runs/r20-1
 """
 
 
 @guarded
+@with_settings(
+    *("seed", "image_size", "final_from"),
+    sections=("space", "supernet", "prior", "scoring", "search", "finalists", "machine"),
+    but=("supernet", "own_score", "search_seed", "processes"),
+)
 def search(
-    model: Model,
-    data: Data,
-    out: Out,
-    budget: MacsBudget = None,
-    params_budget: Annotated[
-        str | None, typer.Option(help="Most parameters, as well or instead: a ratio or a count.")
-    ] = None,
-    seed: Seed = 0,
+    file: Annotated[Path | None, typer.Argument(help="A run as YAML: what the options below say, by section.")] = None,
+    model: Model = None,
+    data: Data = None,
+    out: Out = None,
+    budget: BudgetText = None,
+    params_budget: ParamsBudget = None,
+    epochs: Epochs = None,
     take_from: TakeFrom = None,
-    image_size: ImageSize = None,
     recipe: RecipeName = None,
-    epochs: Annotated[int | None, typer.Option(help="Of every training.", rich_help_panel=TRAINING)] = None,
-    supernet_epochs: Annotated[int | None, typer.Option(help="Of the supernet.", rich_help_panel=TRAINING)] = None,
+    supernet_epochs: SupernetEpochs = None,
     pretrained: Annotated[
         Path | None, typer.Option(help="Weights to start from, a safetensors file.", rich_help_panel=TRAINING)
     ] = None,
-    final_from: Annotated[
-        str,
-        typer.Option(
-            help="What final networks start from: scratch, or supernet or pretrained for fine-tuning.",
-            rich_help_panel=TRAINING,
-        ),
-    ] = "scratch",
-    strategy: Annotated[
-        str,
-        typer.Option(
-            help="Paths per step: complementary, bilateral, unilateral, unilateral-complementary.",
-            rich_help_panel=TRAINING,
-        ),
-    ] = "complementary",
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", help="key=value in the recipe; supernet.key and final.key for one.", rich_help_panel=TRAINING
-        ),
-    ] = None,
-    pairs: Annotated[
-        str, typer.Option(help="Two paths of the supernet in one pass: auto, on or off.", rich_help_panel=TRAINING)
-    ] = "auto",
-    score: Annotated[str, typer.Option(help="What ranks candidates: accuracy or loss.", rich_help_panel=SEARCH)] = (
-        "accuracy"
-    ),
-    searcher: Searcher = "evolution",
-    early_stop: EarlyStop = "off",
-    tune_steps: TuneSteps = 0,
-    finalist_steps: FinalistSteps = 0,
-    tune_lr_share: TuneLrShare = 1.0,
-    population: Annotated[int, typer.Option(help="Candidates per generation.", rich_help_panel=SEARCH)] = 40,
-    generations: Annotated[int, typer.Option(help="Generations of the search.", rich_help_panel=SEARCH)] = 50,
-    num_choices: NumChoices = 20,
-    min_ratio: MinRatio = 0.0,
-    supernet_width: SupernetWidth = 1.0,
-    multiple_of: MultipleOf = 1,
-    ignore: Ignore = None,
-    only: Only = None,
-    threads: Threads = None,
+    set_: Set = None,
     precision: Precision = None,
-    device: Device = None,
     checkpoint_seconds: CheckpointSeconds = 30.0,
     log: Log = "auto",
     tensorboard: WithTensorBoard = False,
-    layout: Layout = "auto",
-    score_batch: ScoreBatch = None,
     allocator: Allocator = "keep",
     primitives: Primitives = None,
     dry_run: DryRun = False,
+    print_settings: Annotated[
+        bool, typer.Option("--print-settings", help="Write the run as a YAML file to standard output, and do nothing.")
+    ] = False,
+    **settings: Any,
 ) -> None:
     """Search widths; the help is `HELP`."""
-    from bcnet.api.preview import preview
-    from bcnet.api.search import search as run_search
+    from bcnet.api import preview
+    from bcnet.api import search as run_search
     from bcnet.cli import parse
+    from bcnet.cli.run_file import read_run_file, run_file
 
-    arguments: dict[str, Any] = {
-        "budget": parse.budget(budget, params_budget),
-        "run_dir": out,
-        "recipe": recipe,
-        "supernet_epochs": supernet_epochs,
-        "changes": parse.recipe_changes(set_, epochs, precision),
-        "image_size": image_size,
-        "pretrained": pretrained,
-        "final_from": final_from,
-        "seed": seed,
-        "strategy": strategy,
-        "score": score,
-        "pairs": pairs,
-        "searcher": searcher,
-        "early_stop": early_stop,
-        "tune_steps": tune_steps,
-        "finalist_steps": finalist_steps,
-        "tune_lr_share": tune_lr_share,
-        "population": population,
-        "generations": generations,
-        "num_choices": num_choices,
-        "min_ratio": min_ratio,
-        "supernet_width": supernet_width,
-        "multiple_of": multiple_of,
-        "ignore": tuple(ignore or ()),
-        "only": tuple(only or ()),
-        "threads": threads,
-        "device": device,
-        "layout": layout,
-        "score_batch_size": score_batch,
-    }
+    arguments: dict[str, Any] = {} if file is None else read_run_file(file)
+    arguments |= given({"model": model, "data": data, "run_dir": out, "recipe": recipe, "pretrained": pretrained})
+    arguments |= given(settings) | given({"supernet_epochs": supernet_epochs})
+    for name, option in (("model", "--model"), ("data", "--data"), ("run_dir", "--out")):
+        if name not in arguments:
+            refuse(
+                f"a search needs a {name.replace('run_dir', 'run directory')}: give {option}, or a FILE that says it"
+            )
+    if budget is not None or params_budget is not None or "budget" not in arguments:
+        arguments["budget"] = parse.budget(budget, params_budget)
+    recipe_changes = parse.recipe_changes(set_, epochs, precision)
+    from_file = {} if recipe is not None else arguments.get("changes", {})
+    arguments["changes"] = from_file | _for_both(recipe_changes, from_file)
     prepare_process(allocator, primitives)
-    if dry_run:
-        show_preview(Console(), preview(model, data, **arguments))
+    subject = arguments.pop("model"), arguments.pop("data")
+    if dry_run or print_settings:
+        found = preview(*subject, **arguments)
+        if print_settings:
+            typer.echo(run_file(found.settings, arguments["run_dir"]), nl=False)
+        else:
+            show_preview(Console(), found)
         return
     arguments["take_from"] = tuple(take_from or ())
     carry_to_the_end(
-        lambda reporter: run_search(model, data, reporter=reporter, checkpoint_seconds=checkpoint_seconds, **arguments),
-        out=out,
+        lambda reporter: run_search(*subject, reporter=reporter, checkpoint_seconds=checkpoint_seconds, **arguments),
+        out=arguments["run_dir"],
         log=log,
         tensorboard=tensorboard,
     )
+
+
+def _for_both(changes: dict[str, Any], from_file: dict[str, Any]) -> dict[str, Any]:
+    """Changes to both recipes, which come before what a file says of the final one alone."""
+    return changes | {f"final.{key}": value for key, value in changes.items() if f"final.{key}" in from_file}

@@ -26,14 +26,16 @@ def show_result(console: Console, document: Mapping[str, Any], folder: str) -> N
     title = f"{document['model']} on {document['data']}, budget {document['budget']['given']}"
     table = Table(title=plain(title))
     table.add_column("network")
-    for heading in ("MACs", "ratio", "parameters", "test top-1 (%)"):
-        table.add_column(heading, justify="right")
+    others = list(document["networks"]["original"].get("others", {}))
+    for heading in ("MACs", "ratio", "parameters", *others, "test top-1 (%)"):
+        table.add_column(plain(heading), justify="right")
     for name, label, figures in table_rows(document):
         table.add_row(
             label,
             f"{figures['macs']:,}",
             f"{figures['macs_ratio']:.3f}",
             f"{figures['params']:,}",
+            *(f"{figures['others'][name]:,}" for name in others),
             f"{figures['test_top1']:.2f}",
             style="bold" if name == "searched" else None,
         )

@@ -69,10 +69,9 @@ def _headline(found: Status) -> str:
 
 
 def _budget(found: Status) -> str:
-    limits = (("budget_macs", "MACs"), ("budget_params", "parameters"))
-    given = [(found.settings.get(key), unit) for key, unit in limits]
-    parts = [f"{v:g}x {unit}" if isinstance(v, float) else f"{v:,} {unit}" for v, unit in given if v is not None]
-    return " and ".join(parts)
+    units = {"macs": "MACs", "params": "parameters"}
+    given = [(units.get(key, key), limit) for key, limit in found.settings.get("limits", {}).items()]
+    return " and ".join(f"{v:g}x {unit}" if isinstance(v, float) else f"{v:,} {unit}" for unit, v in given)
 
 
 def _stage(stage: StageStatus, found: Status) -> str:

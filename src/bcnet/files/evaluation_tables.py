@@ -1,7 +1,7 @@
 """The SQLite file of a search's evaluations: its tables, and what a stranger's file must not hold.
 
-`batches` are the scores on single batches where candidates were raced, `upper` the bound on the score of one that was
-stopped early: its `score` is an estimate.
+`others` are costs by measure beside MACs and parameters. `batches` are the scores on single batches where candidates
+were raced, `upper` the bound on the score of one that was stopped early: its `score` is an estimate.
 
 A view can compute for ever and a trigger changes what is written. A journal may end with the name of another file,
 which SQLite deletes when it rolls the journal back; ours name none.
@@ -15,7 +15,8 @@ from pathlib import Path
 TABLES = (
     "CREATE TABLE owner (format INTEGER NOT NULL, space TEXT NOT NULL, settings TEXT NOT NULL)",
     "CREATE TABLE evaluations (position INTEGER PRIMARY KEY, widths TEXT NOT NULL UNIQUE, score REAL NOT NULL,"
-    " macs INTEGER NOT NULL, params INTEGER NOT NULL, batches TEXT NOT NULL DEFAULT '[]', upper REAL,"
+    " macs INTEGER NOT NULL, params INTEGER NOT NULL, others TEXT NOT NULL DEFAULT '{}',"
+    " batches TEXT NOT NULL DEFAULT '[]', upper REAL,"
     " checksum TEXT NOT NULL)",
 )
 _NAME_END = bytes.fromhex("d9d505f920a163d7")

@@ -18,10 +18,12 @@ from functools import cached_property, reduce
 
 import numpy as np
 
-from bcnet.space import Budget, Polynomial, WidthSpace
+from bcnet.costs import Budget, Constraint, Polynomial
+from bcnet.space import WidthSpace
 from bcnet.space.problem import FloatArray, IntArray
 
 Rows = tuple[FloatArray, ...]  # one distribution per group
+Scope = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -44,15 +46,13 @@ class ExpectedCost:
     factors: tuple[Factor, ...]
 
     @classmethod
-    def of(cls, polynomial: Polynomial, space: WidthSpace, limit: int) -> ExpectedCost:
-        """The expectation of `polynomial` over the choices of `space`, divided by `limit`."""
+    def of(cls, constraint: Constraint, space: WidthSpace, limit: float) -> ExpectedCost:
+        """The expectation of a polynomial, or of tables, over the choices of `space`, divided by `limit`."""
         choices = [np.array(group.choices, dtype=np.float64) for group in space.groups]
-        tables: dict[tuple[int, ...], FloatArray] = {}
-        for groups, coefficient in polynomial.terms.items():
-            scope = tuple(sorted(set(groups)))
-            powers = [choices[g] ** groups.count(g) for g in scope]
-            table = coefficient / limit * reduce(np.multiply.outer, powers, np.ones(()))
-            tables[scope] = tables[scope] + table if scope in tables else table
+        if isinstance(constraint, Polynomial):
+            tables = _tables_of(constraint, choices, limit)
+        else:
+            tables = {scope: np.asarray(table, dtype=np.float64) / limit for scope, table in constraint.items()}
         return cls(
             constant=float(tables.get((), np.zeros(()))),
             unary=tuple(tables.get((g,), np.zeros(len(c))) for g, c in enumerate(choices)),
@@ -94,6 +94,16 @@ class ExpectedCost:
         return total
 
 
+def _tables_of(polynomial: Polynomial, choices: Sequence[FloatArray], limit: float) -> dict[Scope, FloatArray]:
+    tables: dict[Scope, FloatArray] = {}
+    for groups, coefficient in polynomial.terms.items():
+        scope = tuple(sorted(set(groups)))
+        powers = [choices[g] ** groups.count(g) for g in scope]
+        table = coefficient / limit * reduce(np.multiply.outer, powers, np.ones(()))
+        tables[scope] = tables[scope] + table if scope in tables else table
+    return tables
+
+
 def _contract(factor: Factor, rows: Sequence[FloatArray], keep: int | None = None) -> FloatArray:
     """Expectation of a factor over the rows of its groups, all but `keep`: a number, or a vector over that group."""
     value = factor.table
@@ -109,9 +119,11 @@ def _contract(factor: Factor, rows: Sequence[FloatArray], keep: int | None = Non
 
 
 def expected_costs(space: WidthSpace, limits: Budget) -> tuple[ExpectedCost, ...]:
-    """One expected cost per limit of an absolute budget: MACs first, then parameters."""
-    pairs = ((space.macs_terms, limits.macs), (space.params_terms, limits.params))
-    return tuple(ExpectedCost.of(terms, space, limit) for terms, limit in pairs if isinstance(limit, int))
+    """One expected cost per constraint of an absolute budget: MACs first, then parameters, then other measures."""
+    pairs = (
+        (constraint, limit) for measure, limit in limits.limits.items() for constraint in measure.constraints(space)
+    )
+    return tuple(ExpectedCost.of(constraint, space, limit) for constraint, limit in pairs)
 
 
 def one_hot(indices: Sequence[int] | IntArray, sizes: Sequence[int] | IntArray) -> Rows:

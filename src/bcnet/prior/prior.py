@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bcnet.costs import MEASURES, Budget, Recorded
 from bcnet.errors import SearchError
 from bcnet.prior.certificate.qcqp import checked_errors, solve
 from bcnet.prior.expected_cost import Rows, expected_costs, one_hot
 from bcnet.prior.records import DEFAULT_RULE, DEFAULT_SINCE, Rule, potential_errors, select_records
 from bcnet.prior.sampling import PriorSample, draw, sample_population
 from bcnet.prior.smoothing import Smoothed, effective_widths
-from bcnet.space import Budget, WidthSpace
+from bcnet.space import WidthSpace
 from bcnet.space.problem import FloatArray, Problem
 
 DEFAULT_EFFECTIVE_WIDTHS = 2.5  # by experiment: the coldest whose populations of 40 have few duplicates in 7 groups
@@ -59,7 +60,7 @@ class Prior:
         """Plain lists and numbers, for JSON; `from_dict` is the inverse."""
         return {
             "space": self.space.fingerprint(),
-            "budget": {"macs": self.budget.macs, "params": self.budget.params},
+            "budget": {"macs": self.budget.macs, "params": self.budget.params} | _others(self.budget),
             "rows": [row.tolist() for row in self.rows],
             "errors": [error.tolist() for error in self.errors],
             "temperature": self.temperature,
@@ -82,7 +83,7 @@ class Prior:
         try:
             return cls(
                 space=space,
-                budget=Budget(**data["budget"]),
+                budget=_budget(data["budget"], space),
                 rows=_vectors(data["rows"], space, total=1.0),
                 errors=_vectors(data["errors"], space),
                 temperature=float(data["temperature"]),
@@ -91,6 +92,18 @@ class Prior:
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise SearchError(f"the prior cannot be read ({error!r}): learn it anew") from error
+
+
+def _others(budget: Budget) -> dict[str, Any]:
+    return {measure.description: limit for measure, limit in budget.others.items()}
+
+
+def _budget(limits: Mapping[str, Any], space: WidthSpace) -> Budget:
+    """The budget of a document; measures of the user's own are those that the space counts, or on record only."""
+    own = {measure.description: measure for measure in space.measures}
+    names = [name for name in limits if name not in MEASURES]
+    others = {own.get(name) or Recorded(name): limits[name] for name in names}
+    return Budget(others, macs=limits["macs"], params=limits["params"])
 
 
 def _vectors(lists: Any, space: WidthSpace, total: float | None = None) -> Rows:

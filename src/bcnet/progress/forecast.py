@@ -23,7 +23,10 @@ _EVIDENCE = 2.0  # seconds below which a rate says nothing
 
 @dataclass(frozen=True)
 class Planned:
-    """A stage to come: `total` units of `work` each. Stages of one `kind` work at one speed."""
+    """A stage to come: `total` units of `work` each. Stages of one `kind` work at one speed.
+
+    `file` is there in the run directory once it is finished.
+    """
 
     name: str
     total: int
@@ -31,6 +34,7 @@ class Planned:
     work: float = 0.0
     kind: str = "training"
     finished: bool = False
+    file: str = ""
 
 
 class Forecast:

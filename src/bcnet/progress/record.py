@@ -9,10 +9,8 @@ import contextlib
 import dataclasses
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
 
 from bcnet.files.documents import parse_json
@@ -20,51 +18,18 @@ from bcnet.files.documents import parse_json
 State = Literal["running", "stopped", "failed", "finished"]
 NAME = "progress.json"
 
-STAGE_FILES: Mapping[str, str] = MappingProxyType(
-    {
-        "supernet": "supernet.safetensors",
-        "prior": "prior.json",
-        "evolution": "rescored.json",
-        "finalists": "rescored.json",
-        "trials": "rescored.json",
-        "pruning": "pruned.json",
-        "original": "original.safetensors",
-        "Uniform": "uniform.safetensors",
-        "searched": "final.safetensors",
-    }
-)
-"""Stage -> the file that is there once it is finished."""
-FROM_PRIOR = ("evolution", "greedy-evolution", "prior-only")
-"""Searchers that start from the prior."""
-_FINALS = ("original", "Uniform", "searched")
-_OF_BASELINE = {
-    "uniform": _FINALS,
-    "random": ("trials", *_FINALS),
-    "magnitude": ("original", "pruning", "Uniform", "searched"),
-    "fastnas": ("original", "pruning", "Uniform", "searched"),
-}
-
-
-def stage_names(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """The stages of a run of these settings, in their order."""
-    if settings.get("widths"):
-        return _FINALS
-    if settings.get("baseline"):
-        return _OF_BASELINE.get(settings["baseline"], _FINALS)
-    prior = ("prior",) if settings.get("searcher", "evolution") in FROM_PRIOR else ()
-    finalists = ("finalists",) if settings.get("finalist_steps") else ()
-    return ("supernet", *prior, "evolution", *finalists, *_FINALS)
-
 
 @dataclass(frozen=True)
 class StageRecord:
-    """How far a stage is: `done` of `total` units. `detail` are a few words on how it goes."""
+    """How far a stage is: `done` of `total` units. `detail` are a few words on how it goes, `file` is there once it
+    is finished."""
 
     name: str
     total: int
     unit: str
     done: int = 0
     detail: str = ""
+    file: str = ""
 
 
 @dataclass(frozen=True)

@@ -52,19 +52,20 @@ class RunRecord(Reporter):
         """Note all stages, the finished ones as done."""
         self._forecast.plan(stages)
         for s in stages:
-            self._stages[s.name] = StageRecord(s.name, s.total, s.unit, s.total if s.finished else 0)
+            self._stages[s.name] = StageRecord(s.name, s.total, s.unit, s.total if s.finished else 0, file=s.file)
 
     @contextmanager
     def stage(self, name: str, total: int, unit: str) -> Iterator[Advance]:
         """Write how far the stage is, about once a second."""
         self._forecast.begin(name, total, unit)
-        self._stages[name] = StageRecord(name, total, unit)
+        file = self._stages[name].file if name in self._stages else ""
+        self._stages[name] = StageRecord(name, total, unit, file=file)
         self._write(stage=name)
 
         def advance(done: int, detail: str) -> None:
             self._forecast.advance(done)
             if time.monotonic() - self._last >= _PAUSE or done >= total:
-                self._stages[name] = StageRecord(name, total, unit, done, detail)
+                self._stages[name] = StageRecord(name, total, unit, done, detail, file)
                 self._write()
 
         yield advance

@@ -5,6 +5,7 @@ A run that was stopped anywhere has some of it; what it has not reached is None 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from bcnet.costs import MEASURES, IntArray
 from bcnet.errors import RunError
 from bcnet.export import read_latencies
 from bcnet.files.tensors import read_latest, read_tensors
@@ -23,7 +25,6 @@ from bcnet.run.settings import Settings
 from bcnet.searchers import Candidate, EvaluationStore
 from bcnet.searchers.result import effort, pareto_front
 from bcnet.space import Budget, Cost, FixedDimension, LayerTerms, Polynomial, WidthGroup, Widths, WidthSpace
-from bcnet.space.cost import IntArray
 from bcnet.train import ChannelCounts, LossRecords
 
 NETWORKS = {"original": "original", "uniform": "Uniform", "searched": "searched"}  # key in result.json: stage
@@ -138,10 +139,12 @@ class Evidence:
     @property
     def uniform(self) -> Widths | None:
         """The Uniform baseline's widths under the run's budget."""
-        settings = self.settings
-        if self.space is None:
-            return None
-        return self.space.uniform(macs=settings.budget_macs, params=settings.budget_params)
+        if "uniform" in self.networks:
+            return self.networks["uniform"].widths
+        budget = self.settings.budget
+        if self.space is None or not set(budget.limits) <= set(MEASURES.values()):
+            return None  # a measure of the user's own, which only their code counts
+        return self.space.uniform(budget)
 
 
 def read_evidence(path: str | Path) -> Evidence:
@@ -188,7 +191,7 @@ def _space(run: RunDirectory) -> WidthSpace | None:
             params_terms=_total(layer.params for layer in layers),
             fixed=tuple(FixedDimension(**dimension) for dimension in document["fixed"]),
             layers=layers,
-            original=Cost(document["macs"], document["params"]),
+            original=Cost(document["macs"], document["params"], document.get("others", {})),
             own_widths=tuple(document["original_widths"]) if "original_widths" in document else None,
         )
     except (KeyError, TypeError, ValueError, AttributeError):
@@ -226,7 +229,8 @@ def _networks(run: RunDirectory, space: WidthSpace) -> dict[str, Network]:
         if file.exists():
             _, state = read_tensors(file, run.identity(label))
             widths = tuple(state["widths"])
-            networks[key] = Network(label, widths, space.cost(widths), 100 * state["top1"], state["count"])
+            cost = dataclasses.replace(space.cost(widths), others=state.get("others", {}))
+            networks[key] = Network(label, widths, cost, 100 * state["top1"], state["count"])
     return networks
 
 

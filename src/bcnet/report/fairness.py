@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from bcnet.costs import IntArray
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, Markup, Section, figure, not_yet, paragraph, table
 from bcnet.report.look import SEARCHED, colour, spec
-from bcnet.space.cost import IntArray
 
 _TITLE = "Training of every channel"
 

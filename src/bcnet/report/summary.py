@@ -83,12 +83,14 @@ def results(evidence: Evidence) -> Section:
             _share(n.cost.macs, full.macs),
             f"{n.cost.params:,}",
             _share(n.cost.params, full.params),
+            *(part for name, value in n.cost.others.items() for part in (f"{value:,}", _share(value, full[name]))),
             f"{n.top1:.2f}",
             "{:.2f} to {:.2f}".format(*interval(n)),
         )
         for n in networks
     ]
-    head = ("network", "MACs", "of original", "parameters", "of original", "test top-1 (%)", "95 % interval")
+    costs = ("MACs", "parameters", *networks[0].cost.others)
+    head = ("network", *(part for name in costs for part in (name, "of original")), "test top-1 (%)", "95 % interval")
     strong = [number for number, n in enumerate(networks) if n.label == NETWORKS["searched"]]
     body = table(head, rows, f"Networks {evidence.training} by the same recipe", strong=strong)
     return Section("results", "Result", body + _reading(evidence.networks, networks[0].images) + _selection(evidence))

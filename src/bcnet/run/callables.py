@@ -6,17 +6,18 @@ told apart by name: `module.qualname`, or a tag of the user's where a function h
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from torch import nn
 
 from bcnet.errors import RecipeError
 from bcnet.run.digests import digest_of
-from bcnet.searchers import PerImage
+from bcnet.searchers import PerImage, Searcher
 from bcnet.space import Widths
 from bcnet.train import Loss
 
@@ -33,29 +34,58 @@ class Own:
     per_image: PerImage | None = None
     of_widths: OfWidths | None = None
     score_name: str | None = None
+    searcher: Searcher | None = None
+
+
+def takes_prior(searcher: Searcher) -> bool:
+    """Whether a searcher has a field `prior` that is left open: the run's own prior is put there."""
+    return any(field.name == "prior" for field in dataclasses.fields(searcher)) and searcher.prior is None  # type: ignore[arg-type,attr-defined]
+
+
+def own_searcher(searcher: str | Searcher) -> tuple[Searcher | None, str]:
+    """A searcher of the user's own, if it is one, and its name in the settings: its class and its settings.
+
+    Raises:
+        RecipeError: neither a name nor a searcher that is a dataclass.
+    """
+    if isinstance(searcher, str):
+        return None, searcher
+    if not isinstance(searcher, Searcher) or not dataclasses.is_dataclass(searcher):
+        raise RecipeError(
+            f"a searcher is a name or a value of a subclass of bcnet.Searcher that is a dataclass; got {searcher!r}: "
+            "see docs/extending.md"
+        )
+    shown = {field.name: getattr(searcher, field.name) for field in dataclasses.fields(searcher) if field.repr}
+    if takes_prior(searcher):
+        shown["prior"] = "learnt"
+    return searcher, f"{_qualified(type(searcher))} {json.dumps(shown, sort_keys=True, default=repr)}"
 
 
 def own_functions(
-    loss: Loss | None, score: str | PerImage | OfWidths, tags: Mapping[str, str]
-) -> tuple[Own, str | None]:
-    """The functions with their names, and the library's own score where `score` names one.
+    loss: Loss | None, score: str | PerImage, score_of_widths: OfWidths | None, tags: Mapping[str, str]
+) -> tuple[Own, str]:
+    """The functions with their names, and the library's own score, where `score` names one.
 
     Raises:
-        RecipeError: something that cannot be called, that takes other arguments, or that needs a tag.
+        RecipeError: something that cannot be called, that takes other arguments, or that needs a tag; two scores.
     """
     unknown = set(tags) - {"loss", "score"}
     if unknown:
         raise RecipeError(f"tags are for loss and score; got {sorted(unknown)}")
-    loss_name = None
+    if score_of_widths is not None and score != "accuracy":
+        raise RecipeError("widths are judged by score or by score_of_widths; got both: leave one of them out")
+    own = Own()
     if loss is not None:
-        _arity("loss", loss, "(outputs, targets)", (2,))
-        loss_name = name_of("loss", loss, tags.get("loss"))
+        _check_arguments("loss", loss, "(outputs, targets)", 2)
+        own = dataclasses.replace(own, loss=loss, loss_name=name_of("loss", loss, tags.get("loss")))
+    if score_of_widths is not None:
+        _check_arguments("score_of_widths", score_of_widths, "(widths)", 1)
+        name = name_of("score", score_of_widths, tags.get("score"))
+        return dataclasses.replace(own, of_widths=score_of_widths, score_name=name), "accuracy"
     if isinstance(score, str):
-        return Own(loss, loss_name), score
-    arity = _arity("score", score, "(outputs, targets) or (widths)", (2, 1))
-    kind: Literal["per_image", "of_widths"] = "per_image" if arity == 2 else "of_widths"
-    functions: dict[str, Any] = {kind: score}
-    return Own(loss, loss_name, score_name=name_of("score", score, tags.get("score")), **functions), None
+        return own, score
+    _check_arguments("score", score, "(outputs, targets)", 2)
+    return dataclasses.replace(own, per_image=score, score_name=name_of("score", score, tags.get("score"))), "accuracy"
 
 
 def name_of(role: str, function: Any, tag: str | None) -> str:
@@ -90,18 +120,15 @@ def _digest(module: nn.Module) -> str:
     return digest_of(module.state_dict(), json.dumps(plain, sort_keys=True))
 
 
-def _arity(role: str, function: Any, wanted: str, arities: tuple[int, ...]) -> int:
+def _check_arguments(role: str, function: Any, wanted: str, count: int) -> None:
     rule = f"{role} is a function of {wanted}"
     if not callable(function):
         raise RecipeError(f"{rule}; got {type(function).__name__}")
     try:
         signature = inspect.signature(function.forward if isinstance(function, nn.Module) else function)
     except (TypeError, ValueError):  # some built-in callables have none
-        return arities[0]
-    for arity in arities:
-        try:
-            signature.bind(*range(arity))
-        except TypeError:
-            continue
-        return arity
-    raise RecipeError(f"{rule}; got one of {signature}")
+        return
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        raise RecipeError(f"{rule}; got one of {signature}") from None

@@ -190,7 +190,7 @@ def _taken(path: Path, settings: Settings) -> Iterator[None]:
         if stored is not None:
             _check_same(path, settings, stored)
         if stored != settings:
-            write_document(path / "settings.json", settings.model_dump(mode="json"))
+            write_document(path / "settings.json", settings.to_document())
         yield
 
 
@@ -222,7 +222,7 @@ def read_settings(path: Path) -> Settings:
         raise RunError(f"{path} is no run directory: it has no settings.json; give the --out of a `bcnet search`")
     check_contained(path)
     try:
-        return Settings.stored(read_document(file))
+        return Settings.from_document(read_document(file))
     except ValidationError as error:
         raise RunError(f"{file} are no settings of this version: {describe(error)}: start a new run") from None
 

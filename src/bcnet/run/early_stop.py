@@ -37,7 +37,7 @@ def race_of(settings: Settings, batches: int) -> Race | None:
     if few:
         raise RecipeError(
             f"early_stop=on needs at least {LEAST_BATCHES} batches of validation images; got {batches} of "
-            f"{settings.score_batch_size:,} images or fewer: lower score_batch_size (--score-batch), or leave "
+            f"{settings.score_batch_size:,} images or fewer: lower score_batch_size (--score-batch-size), or leave "
             "early_stop at auto"
         )
     return Race(level=settings.early_stop_level)

@@ -6,6 +6,7 @@ import json
 import shutil
 import sqlite3
 import tempfile
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +15,8 @@ from bcnet.errors import RunError
 from bcnet.files.evaluation_tables import has_tables, names_another_file
 
 _PATIENCE = 3.0  # seconds to wait for a writer, who needs milliseconds
-_BEST = (
-    "SELECT widths, score, macs, params FROM evaluations WHERE macs <= ? AND params <= ? AND upper IS NULL "
-    "ORDER BY score DESC, macs ASC LIMIT 1"
-)
-_NO_LIMIT = 2**62
-_FAULTS = (sqlite3.Error, ValueError, TypeError, OverflowError, RecursionError)
+_BEST = "SELECT widths, score, macs, params, others FROM evaluations WHERE upper IS NULL ORDER BY score DESC, macs ASC"
+_FAULTS = (sqlite3.Error, KeyError, ValueError, TypeError, OverflowError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -32,7 +29,10 @@ class Best:
     params: int
 
 
-def look(path: Path, *, macs: int | None, params: int | None) -> tuple[int, Best | None]:
+Limits = Mapping[str, float]  # most, by the name of the measure
+
+
+def look(path: Path, limits: Limits) -> tuple[int, Best | None]:
     """How many evaluations there are, and the best within the limits.
 
     The file is opened for reading only. A run killed in the middle of a write leaves a journal, which only a writer may
@@ -41,7 +41,6 @@ def look(path: Path, *, macs: int | None, params: int | None) -> tuple[int, Best
     Raises:
         RunError: the file is damaged, or no such store.
     """
-    limits = (_NO_LIMIT if macs is None else macs, _NO_LIMIT if params is None else params)
     try:
         return _read(path, limits, writable=False)
     except sqlite3.OperationalError:
@@ -58,7 +57,7 @@ def _unreadable(path: Path, error: Exception) -> RunError:
     return RunError(f"{path} is damaged: {reason}; restore it, or start a new run directory")
 
 
-def _read_copy(path: Path, journal: Path, limits: tuple[int, int]) -> tuple[int, Best | None]:
+def _read_copy(path: Path, journal: Path, limits: Limits) -> tuple[int, Best | None]:
     try:
         if names_another_file(path):
             raise ValueError(f"{journal.name} names another file")
@@ -70,14 +69,14 @@ def _read_copy(path: Path, journal: Path, limits: tuple[int, int]) -> tuple[int,
         raise _unreadable(path, error) from None
 
 
-def _read(path: Path, limits: tuple[int, int], *, writable: bool) -> tuple[int, Best | None]:
+def _read(path: Path, limits: Limits, *, writable: bool) -> tuple[int, Best | None]:
     address = f"{path.absolute().as_uri()}?mode={'rw' if writable else 'ro'}"
     with closing(sqlite3.connect(address, uri=True, timeout=_PATIENCE)) as connection:
         if not has_tables(connection):
             raise ValueError("it has other tables than ours")
         (count,) = connection.execute("SELECT COUNT(*) FROM evaluations").fetchone()
-        row = connection.execute(_BEST, limits).fetchone()
-    if row is None:
-        return int(count), None
-    widths, score, macs, params = row
-    return int(count), Best(tuple(json.loads(widths)), float(score), int(macs), int(params))
+        for widths, score, macs, params, others in connection.execute(_BEST):
+            cost = {"macs": macs, "params": params, **json.loads(others)}
+            if all(cost[name] <= most for name, most in limits.items()):
+                return int(count), Best(tuple(json.loads(widths)), float(score), int(macs), int(params))
+    return int(count), None

@@ -21,6 +21,7 @@ class _Network(BaseModel):
     test_top1: FiniteFloat
     test_top5: FiniteFloat
     test_images: Count
+    others: dict[str, FiniteFloat] = {}
 
 
 class _Networks(BaseModel):

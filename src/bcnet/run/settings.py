@@ -1,120 +1,287 @@
-"""Settings of a run: everything that its result depends on, stored in `settings.json` when it starts."""
+"""Settings of a run: everything that its result depends on, stored in `settings.json` when it starts.
+
+Every setting is said once, here: a field of the section it belongs to, with its unit and its default. The arguments of
+`bcnet.search`, the options of the commands, the file `settings.json`, YAML files for `bcnet search FILE` and the page
+of the documentation are all made from these fields. Names are unique over all sections, so that Python and the command
+line leave the section out; files have it.
+"""
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, ValidationError, field_validator
 
-from bcnet.errors import RecipeError
+from bcnet.costs import MEASURES, Budget, Recorded
+from bcnet.errors import BudgetError, RecipeError
 from bcnet.machine.defaults import Layout, layout_of, precision_of, score_batch, usual_threads
 from bcnet.machine.devices import best_device, check_device
 from bcnet.machine.memory import free_bytes
-from bcnet.progress.record import FROM_PRIOR
+from bcnet.prior.prior import DEFAULT_EFFECTIVE_WIDTHS
+from bcnet.prior.records import DEFAULT_SINCE
 from bcnet.searchers import Metric
 from bcnet.searchers.racing import DEFAULT_LEVEL
-from bcnet.space import Budget
 from bcnet.train import Recipe
 from bcnet.train.recipe import HEALTH, Count, describe
 
 FinalFrom = Literal["scratch", "supernet", "pretrained"]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 StrategyName = Literal["complementary", "bilateral", "unilateral", "unilateral-complementary"]
-SearcherName = Literal["evolution", "evolution-without-prior", "greedy", "greedy-evolution", "prior-only", "random"]
 BaselineName = Literal["uniform", "random", "magnitude", "fastnas"]
-AUTOSLIM: tuple[StrategyName, SearcherName] = ("unilateral", "greedy")
-# Unknown to runs of earlier versions:
-_LATER = ("supernet_width", "searcher", "baseline", "random_networks", "random_epochs", "tune_steps", "finalist_steps")
-_BEFORE = {"tune_lr_share": 0.2}  # what runs did that fine-tuned candidates and stored no such setting
+FROM_PRIOR = ("evolution", "greedy-evolution", "prior-only")
+"""Searchers that start from the prior."""
+TAKES_PRIOR = '"prior": "learnt"'  # in the description of a searcher of the user's own
+SEARCHERS = (*FROM_PRIOR, "evolution-without-prior", "greedy", "random")
+AUTOSLIM = {"strategy": "unilateral", "searcher": "greedy"}
 _USUAL_RANDOM_EPOCHS = 50  # of the paper
 
 
-class Settings(BaseModel):
-    """What a run is made of.
+class Section(BaseModel):
+    """Settings that belong together."""
 
-    `model` and `data` are names, or descriptions of objects passed in. `budget_macs` and `budget_params` are as in
-    `Budget`. `supernet` and `final` are the recipes of the supernet and of every final network.
-    `validation_fraction` of the training images scores candidates, another `fresh_fraction` scores the `rescored` best
-    again; neither takes part in training the supernet. `tune_steps` is how many steps a candidate is fine-tuned by
-    itself, from the supernet's weights, before it is scored (`bcnet.stages.tuning`), `finalist_steps` the same for
-    the `rescored` best before their second score, if more; `tune_lr_share` is the highest learning rate of both as a
-    share of the supernet's. `score` is what is made of those images, as in
-    `SupernetEvaluator`; `own_score` and `loss` name functions of the user's own in place of it and of cross-entropy.
-    `pretrained` is a digest of the weights that the model was given; `final_from` is what the final
-    networks start from. `pairs` says whether the supernet's complementary paths share a pass
-    (`bcnet.supernet.pairs`): auto, where that should be faster. `search_seed` and `final_seed` are those of the search
-    and of the networks trained from scratch where they are not `seed`. `widths`, where given, are trained instead of
-    searched.
-    `supernet_width` is how many times as wide as the network its supernet is, so that widths beyond the network's own
-    can be found; budgets stay ratios of the network itself. `searcher` chooses the candidates that a supernet scores,
-    `population` times `generations` of them. A `baseline` finds the widths without a supernet
-    (`bcnet.api.baseline`): "random" trains `random_networks` for `random_epochs` each, by default for 50 but no
-    longer than final networks.
-    `layout` is the memory format of the supernet's weights. `threads`, `device`, `layout` and `score_batch_size`, where
-    left open, are what the run started with (`bcnet.machine.defaults`); they are those of each of the `processes`,
-    which share every batch. `early_stop` says whether candidates that by a bound of `early_stop_level` will not be
-    retained are stopped on a part of the batches (`bcnet.searchers.racing`): auto, where the score is accuracy or loss
-    on enough batches. What the recipes say about steps that go wrong (`bcnet.train.recipe.HEALTH`) may change
-    from one start of a run to the next; all other settings are its identity.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+    section: ClassVar[str] = ""
+    """The key in files; the settings without one are at the top."""
+    title: ClassVar[str] = ""
+    """For people."""
+
+
+class SubjectSettings(Section):
+    """What is searched, and under which budget. Where a value is the user's own object, a description of it."""
+
+    title: ClassVar[str] = "Model and data"
+
+    model: str
+    """The network: a name, or what describes the object that was passed in."""
+    data: str
+    """The data set: a name, or what describes the object that was passed in."""
+    image_size: Count | None = None
+    """Height and width of the images in pixels, where not the model's usual ones."""
+    limits: dict[str, StrictInt | StrictFloat] = Field(default_factory=dict)
+    """The budget: the most of each measure, a ratio of the original (float) or a count (int)."""
+    seed: Seed = 0
+    """Seed of every random draw."""
+    loss: str | None = None
+    """Name of the user's own loss, in place of cross-entropy."""
+    pretrained: str | None = None
+    """Digest of the weights that the model was given to start from."""
+    own_stages: tuple[str, ...] = ()
+    """Names of the user's own stages, which come with the library's."""
+
+
+class SpaceSettings(Section):
+    """Which widths may be chosen."""
+
+    section: ClassVar[str] = "space"
+    title: ClassVar[str] = "Width space"
+
+    num_choices: Count = 20
+    """Widths each group may take, K of floor(l * k / K)."""
+    min_ratio: float = Field(default=0.0, ge=0, le=1)
+    """Smallest width of a group over its full width."""
+    multiple_of: Count = 1
+    """Make widths multiples of this, 8 for instance."""
+    ignore: tuple[str, ...] = ()
+    """Layers pinned at full width, by pattern (layer4.*)."""
+    only: tuple[str, ...] = ()
+    """Search only these layers, by pattern."""
+    supernet_width: float = Field(default=1.0, ge=1, le=4)
+    """Widest widths over the model's own; 1.5 to search at 1.0 of its MACs."""
+
+
+class SupernetSettings(Section):
+    """How the supernet is trained, and which training images it never sees."""
+
+    section: ClassVar[str] = "supernet"
+    title: ClassVar[str] = "Supernet"
+
+    supernet: Recipe
+    """The recipe of the supernet."""
+    strategy: StrategyName = "complementary"
+    """Paths of a step: complementary (BCNet, four), bilateral (two), unilateral or unilateral-complementary."""
+    pairs: Literal["auto", "on", "off"] = "auto"
+    """Whether two complementary paths share a pass; auto, where that should be faster."""
+    layout: Layout = "auto"
+    """Memory format of the supernet's weights: auto, contiguous or channels_last."""
+    validation_fraction: float = Field(default=0.1, gt=0, lt=0.5)
+    """Share of the training images that scores candidates."""
+    fresh_fraction: float = Field(default=0.1, gt=0, lt=0.5)
+    """Share of the training images that scores the best candidates again."""
+
+
+class PriorSettings(Section):
+    """Which training records the prior believes, and how it is softened."""
+
+    section: ClassVar[str] = "prior"
+    title: ClassVar[str] = "Prior"
+
+    keep_records: Count | None = None
+    """How many records of smallest loss to believe; all where left out (100 in the paper)."""
+    records_since: float = Field(default=DEFAULT_SINCE, ge=0, lt=1)
+    """Share of the training before which records are left out (0 in the paper)."""
+    effective_widths: float = Field(default=DEFAULT_EFFECTIVE_WIDTHS, ge=1)
+    """Widths per group that the prior weighs, exp of its entropy; 1 is the certified optimum itself."""
+
+
+class ScoringSettings(Section):
+    """What scores a candidate."""
+
+    section: ClassVar[str] = "scoring"
+    title: ClassVar[str] = "Scores"
+
+    score: Metric = "accuracy"
+    """What ranks candidates: accuracy (top-1, percent) or loss (negative cross-entropy, nats)."""
+    own_score: str | None = None
+    """Name of the user's own score, in place of it."""
+    score_batch_size: Count | None = None
+    """Images scored at once, whose statistics batch norm uses (2,048, raced 128, or what fits)."""
+    early_stop: Literal["auto", "on", "off"] = "off"
+    """Score hopeless candidates on a part of the images: auto, on or off."""
+    early_stop_level: float = Field(default=DEFAULT_LEVEL, gt=0, le=0.5)
+    """Chance at which one look stops the better of two candidates."""
+    tune_steps: int = Field(default=0, ge=0, lt=2**31)
+    """Steps of fine-tuning for every candidate before its score."""
+    tune_lr_share: float = Field(default=1.0, gt=0, le=1)
+    """Highest learning rate of fine-tuning, as a share of the supernet's."""
+
+
+class SearchSettings(Section):
+    """Which candidates are scored."""
+
+    section: ClassVar[str] = "search"
+    title: ClassVar[str] = "Search"
+
+    searcher: str = "evolution"
+    """evolution, evolution-without-prior, greedy-evolution, greedy, prior-only, random, or one of your own."""
+    population: Count = 40
+    """Candidates per generation."""
+    generations: Count = 50
+    """Generations; population times generations candidates are scored at most."""
+    parents: Count = 10
+    """Candidates that a generation of evolution keeps."""
+    search_seed: Seed | None = None
+    """Seed of the search, where not that of the run."""
+
+    @field_validator("searcher")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in SEARCHERS and " " not in name:
+            raise ValueError(f"one of {', '.join(SEARCHERS)}, or a bcnet.Searcher of your own")
+        return name
+
+
+class FinalistSettings(Section):
+    """How the best candidates are told apart."""
+
+    section: ClassVar[str] = "finalists"
+    title: ClassVar[str] = "Finalists"
+
+    rescored: Count = 10
+    """The best candidates that are scored again, on images that took no part in the search."""
+    finalist_steps: int = Field(default=0, ge=0, lt=2**31)
+    """Steps of fine-tuning for these before their second score, if more than for all."""
+
+
+class BaselineSettings(Section):
+    """Other ways to find widths, without a supernet."""
+
+    section: ClassVar[str] = "baseline"
+    title: ClassVar[str] = "Baselines"
+
+    baseline: BaselineName | None = None
+    """uniform, random, magnitude or fastnas (`bcnet.baseline`)."""
+    random_networks: Count = 20
+    """Networks that the baseline random compares."""
+    random_epochs: Count | None = None
+    """Epochs of each of them (50, but no more than the final networks')."""
+
+
+class FinalSettings(Section):
+    """How the final networks are trained."""
+
+    section: ClassVar[str] = "final"
+    title: ClassVar[str] = "Final networks"
+
+    final: Recipe
+    """The recipe of all final networks."""
+    final_from: FinalFrom = "scratch"
+    """What they start from: scratch, or supernet or pretrained for fine-tuning."""
+    final_seed: Seed | None = None
+    """Seed of their training, where not that of the run."""
+    widths: tuple[Count, ...] | None = None
+    """Widths to train instead of searching for some."""
+
+
+class MachineSettings(Section):
+    """What the run computes on; where left open, what is best here when it starts."""
+
+    section: ClassVar[str] = "machine"
+    title: ClassVar[str] = "Machine"
+
+    threads: int | None = Field(default=None, gt=0, le=4096)
+    """CPU threads (torch's own number, or a container's quota)."""
+    device: str | None = None
+    """cpu or cuda (the best there is)."""
+    processes: Count = 1
+    """Processes that share every batch, as torchrun started them."""
+
+
+SECTIONS: tuple[type[Section], ...] = (
+    SubjectSettings,
+    SpaceSettings,
+    SupernetSettings,
+    PriorSettings,
+    ScoringSettings,
+    SearchSettings,
+    FinalistSettings,
+    BaselineSettings,
+    FinalSettings,
+    MachineSettings,
+)
+SECTION_OF = {name: part for part in SECTIONS for name in part.model_fields}
+
+
+def in_sections(*names: str) -> frozenset[str]:
+    """The names of all settings in these sections, by their keys in files.
+
+    Example: `in_sections("finalists") == {"rescored", "finalist_steps"}`.
+    """
+    return frozenset(name for name, part in SECTION_OF.items() if part.section in names)
+
+
+_RECIPES = {"supernet": "recipe", "final": "recipe"}  # setting -> key within its section, which has the same name
+
+
+class Settings(
+    MachineSettings,
+    FinalSettings,
+    BaselineSettings,
+    FinalistSettings,
+    SearchSettings,
+    ScoringSettings,
+    PriorSettings,
+    SupernetSettings,
+    SpaceSettings,
+    SubjectSettings,
+):
+    """All settings of a run: those of the `SECTIONS`.
+
+    What the recipes say about steps that go wrong (`bcnet.train.recipe.HEALTH`) may change from one start of a run to
+    the next; all other settings are its identity.
 
     Raises:
         RecipeError: made by `make_settings` from values out of range.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    model: str
-    data: str
-    image_size: Count | None = None
-    budget_macs: StrictInt | StrictFloat | None = None
-    budget_params: StrictInt | StrictFloat | None = None
-    seed: Seed = 0
-    num_choices: Count = 20
-    min_ratio: float = Field(default=0.0, ge=0, le=1)
-    multiple_of: Count = 1
-    ignore: tuple[str, ...] = ()
-    only: tuple[str, ...] = ()
-    strategy: StrategyName = "complementary"
-    score: Metric = "accuracy"
-    early_stop: Literal["auto", "on", "off"] = "off"
-    early_stop_level: float = Field(default=DEFAULT_LEVEL, gt=0, le=0.5)
-    pairs: Literal["auto", "on", "off"] = "auto"
-    own_score: str | None = None
-    loss: str | None = None
-    pretrained: str | None = None
-    final_from: FinalFrom = "scratch"
-    supernet: Recipe
-    final: Recipe
-    population: Count = 40
-    generations: Count = 50
-    parents: Count = 10
-    validation_fraction: float = Field(default=0.1, gt=0, lt=0.5)
-    fresh_fraction: float = Field(default=0.1, gt=0, lt=0.5)
-    score_batch_size: Count | None = None
-    rescored: Count = 10
-    tune_steps: int = Field(default=0, ge=0, lt=2**31)
-    finalist_steps: int = Field(default=0, ge=0, lt=2**31)
-    tune_lr_share: float = Field(default=1.0, gt=0, le=1)
-    search_seed: Seed | None = None
-    final_seed: Seed | None = None
-    widths: tuple[Count, ...] | None = None
-    supernet_width: float = Field(default=1.0, ge=1, le=4)
-    searcher: SearcherName = "evolution"
-    baseline: BaselineName | None = None
-    random_networks: Count = 20
-    random_epochs: Count | None = None
-    threads: int | None = Field(default=None, gt=0, le=4096)
-    device: str | None = None
-    layout: Layout = "auto"
-    processes: Count = 1
-
     @property
     def budget(self) -> Budget:
-        """The budget, as given."""
-        return Budget(macs=self.budget_macs, params=self.budget_params)
+        """The budget, as given; measures of the user's own are known by name only."""
+        return Budget({MEASURES.get(name) or Recorded(name): limit for name, limit in self.limits.items()})
 
     @property
     def metric(self) -> str:
@@ -138,12 +305,12 @@ class Settings(BaseModel):
             return "given"
         if self.baseline is not None:
             return self.baseline
-        return "autoslim" if (self.strategy, self.searcher) == AUTOSLIM else "search"
+        return "autoslim" if {"strategy": self.strategy, "searcher": self.searcher} == AUTOSLIM else "search"
 
     @property
     def needs_prior(self) -> bool:
         """Whether the search starts from the prior."""
-        return self.has_supernet and self.searcher in FROM_PRIOR
+        return self.has_supernet and (self.searcher in FROM_PRIOR or TAKES_PRIOR in self.searcher)
 
     @property
     def scores_candidates(self) -> bool:
@@ -161,15 +328,23 @@ class Settings(BaseModel):
         epochs = self.random_epochs or min(_USUAL_RANDOM_EPOCHS, self.final.epochs)
         return self.final.model_copy(update={"epochs": epochs, "distillation": None})
 
+    def to_document(self) -> dict[str, Any]:
+        """Plain data by section, for files."""
+        flat = self.model_dump(mode="json")
+        document: dict[str, Any] = {}
+        for part in SECTIONS:
+            values = {_RECIPES.get(name, name): flat[name] for name in part.model_fields}
+            document |= {part.section: values} if part.section else values
+        return document
+
     @classmethod
-    def stored(cls, document: Mapping[str, Any]) -> Settings:
-        """The settings of a run on disk, which an earlier version may have stored.
+    def from_document(cls, document: Mapping[str, Any]) -> Settings:
+        """The settings that `to_document` wrote.
 
         Raises:
             ValidationError: they are none of this version.
         """
-        before = _BEFORE if document.get("tune_steps") or document.get("finalist_steps") else {}
-        return cls.model_validate({**before, **document})
+        return cls.model_validate(flattened(document))
 
     def fingerprint(self) -> str:
         """A hash of the run's identity: it ties the files of a run to each other."""
@@ -177,15 +352,8 @@ class Settings(BaseModel):
         return hashlib.sha256(document.encode()).hexdigest()[:16]
 
     def identity(self) -> dict[str, Any]:
-        """All settings, as JSON takes them, but for those that may change.
-
-        What an earlier version did not know is left out where it is as it was, so that its runs go on.
-        """
-        document = self.model_dump(mode="json", exclude={"supernet": set(HEALTH), "final": set(HEALTH)})
-        usual = {name: Settings.model_fields[name].default for name in _LATER} | _BEFORE
-        if not self.tunes:
-            del document["tune_lr_share"]
-        return {key: value for key, value in document.items() if key not in usual or value != usual[key]}
+        """All settings, as JSON takes them, but for those that may change."""
+        return self.model_dump(mode="json", exclude={"supernet": set(HEALTH), "final": set(HEALTH)})
 
     def settled(self, stored: Settings | None = None, *, largest_activation: int = 0) -> Settings:
         """The settings with what was left open taken from `stored`, else by the rules of `machine` for this one.
@@ -229,6 +397,29 @@ class Settings(BaseModel):
         return None
 
 
+def limits_of(budget: Budget) -> dict[str, int | float]:
+    """The settings' `limits` of a budget.
+
+    Raises:
+        BudgetError: it is none.
+    """
+    if not isinstance(budget, Budget):
+        raise BudgetError(f"a budget is a bcnet.Budget; got {budget!r}: write Budget(macs=0.5), for instance")
+    return {measure.description: limit for measure, limit in budget.limits.items()}
+
+
+def flattened(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by name, of a document that has them by section; what is none of a section is kept as it is."""
+    flat: dict[str, Any] = {}
+    sections = {part.section for part in SECTIONS if part.section}
+    for key, value in document.items():
+        if key in sections and isinstance(value, Mapping):
+            flat |= {key if name == "recipe" else name: inner for name, inner in value.items()}
+        else:
+            flat[key] = value
+    return flat
+
+
 def make_settings(**values: Any) -> Settings:
     """Checked settings.
 
@@ -238,7 +429,10 @@ def make_settings(**values: Any) -> Settings:
     try:
         settings = Settings(**values)
     except ValidationError as error:
-        raise RecipeError(f"settings: {describe(error, tuple(Settings.model_fields))}") from None
+        unknown = next((str(f["loc"][0]) for f in error.errors() if f["type"] == "extra_forbidden"), None)
+        near = difflib.get_close_matches(unknown, SECTION_OF, n=1) if unknown is not None else []
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise RecipeError(f"settings: {describe(error, tuple(SECTION_OF))}{hint}") from None
     for recipe in (settings.supernet, settings.final):
         if recipe.batch_size < settings.processes:
             raise RecipeError(

@@ -16,11 +16,11 @@ from typing import Any, Literal
 from bcnet.errors import RunError
 from bcnet.files.documents import read_document
 from bcnet.files.untrusted import check_contained
-from bcnet.progress.record import STAGE_FILES, Record, StageRecord, read_record, stage_names
+from bcnet.progress.record import Record, StageRecord, read_record
 from bcnet.run.evaluations import Best, look
 
 State = Literal["running", "finished", "stopped", "failed", "damaged", "empty"]
-_SETTINGS = ("model", "data", "budget_macs", "budget_params", "score", "seed")
+_SETTINGS = ("model", "data", "limits", "score", "seed")
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class _Reader:
         self.path = path
         self.problems: list[str] = []
         self.record = read_record(path)
-        self.settings = self._document("settings.json") or {}
+        self.settings = _by_name(self._document("settings.json") or {})
         self.result = self._document("result.json")
 
     def status(self) -> Status:
@@ -125,14 +125,10 @@ class _Reader:
         return "failed" if self.record is not None and self.record.state == "failed" else "stopped"
 
     def _stages(self, record: Record, running: bool) -> tuple[StageStatus, ...]:
-        names = stage_names(self.settings)
-        known = {stage.name: stage for stage in record.stages}
         stages = []
-        for name in (*known, *(n for n in names if n not in known)):
-            stage = known.get(name, StageRecord(name, 0, ""))
-            file = STAGE_FILES.get(name)
-            done = (self.path / file).exists() if file else stage.done >= stage.total
-            here = running and name == record.stage
+        for stage in record.stages:
+            done = (self.path / stage.file).exists() if stage.file else stage.done >= stage.total
+            here = running and stage.name == record.stage
             stages.append(StageStatus(stage, "at hand" if here else "finished" if done else "ahead"))
         return tuple(stages)
 
@@ -141,9 +137,11 @@ class _Reader:
         if not file.exists():
             return None, None, None
         space = self._document("space.json") or {}
-        limits = {what: _limit(self.settings.get(f"budget_{what}"), space.get(what)) for what in ("macs", "params")}
+        reference = {"macs": space.get("macs"), "params": space.get("params"), **space.get("others", {})}
+        given = {name.partition(" ")[0]: limit for name, limit in self.settings.get("limits", {}).items()}
+        limits = {name: _limit(limit, reference.get(name)) for name, limit in given.items()}
         try:
-            count, best = look(file, **limits)
+            count, best = look(file, {name: limit for name, limit in limits.items() if limit is not None})
         except RunError as error:
             self.problems.append(str(error))
             return None, None, None
@@ -161,7 +159,7 @@ class _Reader:
             return None
 
 
-def _limit(given: int | float | None, reference: int | None) -> int | None:
+def _limit(given: int | float | None, reference: float | None) -> float | None:
     """The limit as a count, as `Budget.resolve` makes it."""
     if isinstance(given, float):
         return None if reference is None else max(1, math.floor(given * reference))
@@ -198,3 +196,10 @@ def as_document(status: Status) -> dict[str, Any]:
     document = dataclasses.asdict(status)
     document["stages"] = [{**dataclasses.asdict(stage.record), "state": stage.state} for stage in status.stages]
     return {"format": 1, "read": time.time(), **document}
+
+
+def _by_name(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings by name, out of their sections; a recipe and the limits of the budget stay together."""
+    sections = {key: value for key, value in settings.items() if isinstance(value, dict) and key != "limits"}
+    inner = {name: value for section in sections.values() for name, value in section.items() if name != "recipe"}
+    return {**{key: value for key, value in settings.items() if key not in sections}, **inner}

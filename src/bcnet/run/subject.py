@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
+from bcnet.costs import Budget
 from bcnet.data import Batch, DataSet, Loaders, load, loaders_of
 from bcnet.errors import DataError, ModelError
 from bcnet.machine.defaults import memory_format
@@ -77,6 +78,7 @@ class Source:
 class Subject:
     """A source with its width space and the parts of its data, on the run's device.
 
+    `budget` is as given, and `space` tells costs in all of its measures.
     `model` is as wide as the space, `original` the network that was given; they are one unless the space is widened.
     """
 
@@ -84,6 +86,7 @@ class Subject:
     model: nn.Module
     original: nn.Module
     space: WidthSpace
+    budget: Budget
     parts: Parts
 
     @property
@@ -173,8 +176,10 @@ def open_source(
     return Source(name, data_name, digest, loaded, network, factory, weights, notes, own or Own())
 
 
-def prepare(source: Source, settings: Settings) -> Subject:
+def prepare(source: Source, settings: Settings, budget: Budget | None = None) -> Subject:
     """Trace the width space and cut the data, failing early where something cannot work.
+
+    `budget` is that of the settings, with the measures themselves; needed where one is the user's own.
 
     Raises:
         TraceError: the model does not run on the images, or has nothing to search.
@@ -185,15 +190,17 @@ def prepare(source: Source, settings: Settings) -> Subject:
     example = source.example()
     space = trace(source.model, example, settings)
     _check_logits(source, example)
-    space.feasible(settings.budget)
-    space.uniform(macs=settings.budget_macs, params=settings.budget_params)
+    limits = settings.budget if budget is None else budget
+    space = space.measuring(limits)
+    space.feasible(limits)
+    space.uniform(limits)
     original = _placed(copy.deepcopy(source.model), settings)
     model = original
     if settings.supernet_width > 1:
         model = _placed(widened_model(source.model, source.factory, space, settings), settings)
     parts = cut_data(source.data, settings)
     race_of(settings, len(parts.validation))
-    return Subject(source, model, original, space, parts)
+    return Subject(source, model, original, space, limits, parts)
 
 
 def widened_model(model: nn.Module, factory: Factory | None, space: WidthSpace, settings: Settings) -> nn.Module:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from bcnet.display import table
 from bcnet.errors import BudgetError
 from bcnet.space import Budget, Cost, Widths
-from bcnet.space.display import table
 from bcnet.space.problem import Problem
 
 

@@ -137,7 +137,7 @@ class Oracle:
                 f"a searcher proposes candidates within {self._problem.budget} only; got {wrong}: draw feasible "
                 "widths, or set over_budget on the searcher"
             )
-        return [Cost(m, p) for m, p in zip(costs.macs.tolist(), costs.params.tolist(), strict=True)]
+        return list(costs.each())
 
     def _add(self, candidate: Candidate, *, new: bool) -> None:
         if new and self._store is not None:

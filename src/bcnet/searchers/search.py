@@ -54,6 +54,7 @@ def search_widths(
 
     searcher = searcher if searcher is not None else Evolution()
     problem = Problem.of(space, budget, seed)
+    space = problem.space
     if problem.budget.admits(space.cost(space.full)):
         problem.notes.append(f"the budget {budget} limits nothing: the widest network of the space holds it")
     if store is not None:

@@ -21,9 +21,9 @@ from bcnet.files.evaluation_tables import TABLES, has_tables, names_another_file
 from bcnet.searchers.result import Candidate
 from bcnet.space import Cost, WidthSpace
 
-_FORMAT = 3
-_COLUMNS = "position, widths, score, macs, params, batches, upper"
-_INSERT = f"INSERT INTO evaluations ({_COLUMNS}, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_FORMAT = 4
+_COLUMNS = "position, widths, score, macs, params, others, batches, upper"
+_INSERT = f"INSERT INTO evaluations ({_COLUMNS}, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _MAKE_ROOM = "make room or give write access, then run the same command again"
 
 
@@ -120,16 +120,29 @@ class EvaluationStore:
             self._last_checksum = checksum
 
     def _candidate(
-        self, number: int, text: str, score: float, macs: int, params: int, batches: str, upper: float | None
+        self,
+        number: int,
+        text: str,
+        score: float,
+        macs: int,
+        params: int,
+        others: str,
+        batches: str,
+        upper: float | None,
     ) -> Candidate:
         """A row as a candidate; a good checksum does not say that we wrote it."""
         try:
-            candidate = Candidate(tuple(json.loads(text)), score, Cost(macs, params), tuple(json.loads(batches)), upper)
+            beside = json.loads(others)
+            if not isinstance(beside, dict):
+                raise TypeError("costs are kept by measure")
+            cost = Cost(macs, params, beside)
+            candidate = Candidate(tuple(json.loads(text)), score, cost, tuple(json.loads(batches)), upper)
             self._space.check(candidate.widths)
-            numbers = (score, *candidate.batches, 0.0 if upper is None else upper)
+            numbers = (score, *cost.others.values(), *candidate.batches, 0.0 if upper is None else upper)
             good = all(map(math.isfinite, numbers)) and (candidate.complete or len(candidate.batches) > 0)
-            good = good and self._space.cost(candidate.widths) == candidate.cost
-        except (ValueError, TypeError, RecursionError):
+            here = self._space.cost(candidate.widths)  # a space read from files counts no measures of others' code
+            good = good and all(cost[name] == here[name] for name in ("macs", "params", *here.others))
+        except (ValueError, TypeError, KeyError, RecursionError):
             good = False
         if not good:
             raise RunError(f"{self.path} holds no candidate of this space at evaluation {number}: use a new file")
@@ -154,8 +167,17 @@ class EvaluationStore:
         Raises:
             RunError: the file cannot be written.
         """
-        widths, batches = json.dumps(list(candidate.widths)), json.dumps(list(candidate.batches))
-        row = (len(self._evaluations), widths, candidate.score, *candidate.cost, batches, candidate.upper)
+        cost = candidate.cost
+        row = (
+            len(self._evaluations),
+            json.dumps(list(candidate.widths)),
+            candidate.score,
+            cost.macs,
+            cost.params,
+            json.dumps(dict(cost.others)),
+            json.dumps(list(candidate.batches)),
+            candidate.upper,
+        )
         checksum = self._sealed([self._last_checksum, *row])
         try:
             with self._connection:

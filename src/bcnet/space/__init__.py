@@ -1,6 +1,6 @@
 """Width spaces: what can be searched in a network, and what any widths cost."""
 
-from bcnet.space.cost import Budget, Cost, Polynomial
+from bcnet.costs import Budget, Cost, Polynomial
 from bcnet.space.groups import FixedDimension, WidthGroup, floor_choices
 from bcnet.space.layers import LayerTerms
 from bcnet.space.layout import Segment, Side

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bcnet.space.cost import Polynomial
+from bcnet.costs import Polynomial
 from bcnet.space.layout import Layout, Segment, length
 
 

@@ -68,7 +68,7 @@ class Problem:
         """
         if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
             raise SearchError(f"the seed of a search is an int of at least 0; got {seed!r}")
-        return cls(space, space.feasible(budget), seed)
+        return cls(space.measuring(budget), space.feasible(budget), seed)
 
     @cached_property
     def sizes(self) -> IntArray:
@@ -99,11 +99,10 @@ class Problem:
     def _widths_array(self, indices: IntArray) -> IntArray:
         return self._choices[np.arange(len(self.sizes)), indices]
 
-    def _costs(self, indices: IntArray) -> list[tuple[IntArray, int]]:
+    def _costs(self, indices: IntArray) -> list[tuple[IntArray, float]]:
         """What is limited, `(candidates,)`, and its limit, without the checks that widths from outside need."""
         widths = self._widths_array(indices)
-        pairs = ((self.space.macs_terms, self.budget.macs), (self.space.params_terms, self.budget.params))
-        return [(terms(widths), limit) for terms, limit in pairs if isinstance(limit, int)]
+        return [(measure.values(self.space, widths), limit) for measure, limit in self.budget.limits.items()]
 
     def feasible(self, indices: IntArray) -> BoolArray:
         """Which candidates hold the budget exactly, shape `(candidates,)`."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
+from bcnet.costs import Polynomial
 from bcnet.errors import TraceError
-from bcnet.space.cost import sum_of_products
 from bcnet.space.groups import FixedDimension, WidthGroup, floor_choices
 from bcnet.space.labels import MacsEntry, Propagation, owner_of
 from bcnet.space.layers import LayerTerms
@@ -181,3 +181,33 @@ class Solution:
 
 def _varies(layout: ParameterLayout) -> bool:
     return any(segment.group is not None for dim in layout for segment in dim)
+
+
+def sum_of_products(products: Iterable[tuple[int, Sequence[Layout]]]) -> Polynomial:
+    """The polynomial `sum coef * prod size(layout)` over `(coef, layouts)` pairs."""
+    terms: dict[tuple[int, ...], int] = defaultdict(int)
+    for coefficient, layouts in products:
+        partial: dict[tuple[int, ...], int] = {(): coefficient}
+        for layout in layouts:
+            partial = _times(partial, _linear_form(layout))
+        for groups, value in partial.items():
+            terms[groups] += value
+    return Polynomial(dict(sorted(terms.items())))
+
+
+def _linear_form(layout: Layout) -> dict[tuple[int, ...], int]:
+    form: dict[tuple[int, ...], int] = defaultdict(int)
+    for segment in layout:
+        if segment.group is None:
+            form[()] += segment.size
+        else:
+            form[(segment.group,)] += segment.per_channel
+    return form
+
+
+def _times(left: Mapping[tuple[int, ...], int], right: Mapping[tuple[int, ...], int]) -> dict[tuple[int, ...], int]:
+    product: dict[tuple[int, ...], int] = defaultdict(int)
+    for a, x in left.items():
+        for b, y in right.items():
+            product[tuple(sorted(a + b))] += x * y
+    return product

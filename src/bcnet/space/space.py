@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from bcnet.costs import MACS, PARAMS, Budget, Cost, IntArray, Measure, Polynomial
+from bcnet.display import table
 from bcnet.errors import BudgetError, WidthError
-from bcnet.space.cost import Budget, Cost, IntArray, Polynomial
-from bcnet.space.display import table
 from bcnet.space.groups import FixedDimension, WidthGroup, complement, with_choices
 from bcnet.space.layers import LayerTerms
 from bcnet.space.layout import ParameterLayout
@@ -44,6 +44,7 @@ class WidthSpace:
     layers: tuple[LayerTerms, ...] = field(default=(), repr=False)
     original: Cost | None = None  # these two are set where the space is that of a widened copy of the original
     own_widths: Widths | None = None
+    measures: tuple[Measure, ...] = field(default=(), compare=False)  # that costs tell beside MACs and parameters
 
     @classmethod
     def trace(
@@ -119,7 +120,13 @@ class WidthSpace:
     @property
     def reference(self) -> Cost:
         """Cost of the original network, of which budget ratios are taken."""
-        return self.original if self.original is not None else self.cost(self.full)
+        return self.cost(self.full) if self.original is None else self._of_original(self.original)
+
+    def _of_original(self, original: Cost) -> Cost:
+        """The cost of the original, in a widened space that of its own widths."""
+        if not self.measures:
+            return original
+        return dataclasses.replace(original, others=self.cost(self.original_widths).others)
 
     def cost(self, widths: Sequence[int] | IntArray) -> Cost:
         """Exact cost of `widths`: ints for one tuple, int64 arrays for an array `(candidates, groups)`.
@@ -135,8 +142,14 @@ class WidthSpace:
         else:
             self._check_array(array)
         array = array.astype(np.int64, copy=False)
-        macs, params = self.macs_terms(array), self.params_terms(array)
-        return Cost(macs, params) if many else Cost(int(macs[0]), int(params[0]))
+        others = {measure.name: measure.values(self, array) for measure in self.measures}
+        costs = Cost(MACS.values(self, array), PARAMS.values(self, array), others)
+        return costs if many else next(costs.each())
+
+    def measuring(self, budget: Budget) -> WidthSpace:
+        """The same space, whose costs tell what `budget` limits as well."""
+        measures = tuple(budget.others)
+        return self if set(measures) <= set(self.measures) else dataclasses.replace(self, measures=measures)
 
     def check(self, widths: Sequence[int]) -> None:
         """Raise WidthError unless every width is a multiple of its group's unit in `[unit, max_width]`."""
@@ -196,27 +209,36 @@ class WidthSpace:
             for g, own in zip(self.groups, self.original_widths, strict=True)
         )
 
-    def uniform(self, *, macs: int | float | None = None, params: int | float | None = None) -> Widths:
+    def uniform(
+        self,
+        budget: Budget | None = None,
+        *,
+        macs: int | float | None = None,
+        params: int | float | None = None,
+    ) -> Widths:
         """The Uniform baseline: one ratio for all groups, any integers, as large as the budget allows.
+
+        Either `budget`, or its limits on MACs and parameters.
 
         Raises:
             BudgetError: even the smallest ratio costs more.
         """
-        budget = Budget(macs=macs, params=params).resolve(self.reference)
+        given = Budget(macs=macs, params=params) if budget is None else budget
+        space = self.measuring(given)
+        limits = given.resolve(space.reference)
         pairs = zip(self.groups, self.original_widths, strict=True)
         ratios = sorted({width / own for g, own in pairs for width in range(g.unit, g.max_width + 1, g.unit)})
         low, high = 0, len(ratios)  # ratios[:low] are affordable: cost grows with the ratio
         while low < high:
             middle = (low + high) // 2
-            if budget.admits(self.cost(self.scaled(ratios[middle]))):
+            if limits.admits(space.cost(self.scaled(ratios[middle]))):
                 low = middle + 1
             else:
                 high = middle
         if low == 0:
-            smallest = self.cost(self.scaled(ratios[0]))
             raise BudgetError(
-                f"a budget must admit the narrowest uniform network, {smallest.macs:,} MACs and "
-                f"{smallest.params:,} parameters; got {budget}"
+                f"a budget must admit the narrowest uniform network, {space.cost_text(self.scaled(ratios[0]))}; got "
+                f"{limits}"
             )
         return self.scaled(ratios[low - 1])
 
@@ -226,16 +248,22 @@ class WidthSpace:
         Raises:
             BudgetError: the narrowest network of the space costs more; the message names its cost.
         """
-        limits = budget.resolve(self.reference)
-        cheapest = self.cost(self.narrowest)
+        space = self.measuring(budget)
+        reference, cheapest = space.reference, space.cost(self.narrowest)
+        limits = budget.resolve(reference)
         if not limits.admits(cheapest):
+            names = ("macs", "params", *(measure.name for measure in budget.others))
+            ratios = " and ".join(f"{cheapest[name] / reference[name]:.4g}x" for name in names)
             raise BudgetError(
-                f"a budget must admit the narrowest network of the space, {cheapest.macs:,} MACs and "
-                f"{cheapest.params:,} parameters ({cheapest.macs / self.reference.macs:.4g}x and "
-                f"{cheapest.params / self.reference.params:.4g}x of the original); got {limits}: raise the budget, "
-                "or lower min_ratio"
+                f"a budget must admit the narrowest network of the space, {space.cost_text(self.narrowest)} "
+                f"({ratios} of the original); got {limits}: raise the budget, or lower min_ratio"
             )
         return limits
+
+    def cost_text(self, widths: Sequence[int]) -> str:
+        """What widths cost, for people."""
+        cost = self.cost(widths)
+        return " and ".join(measure.text(cost[measure.name]) for measure in (MACS, PARAMS, *self.measures))
 
     def with_choices(self, choices: Mapping[str, Sequence[int]]) -> WidthSpace:
         """The same space with other choices for the groups named.

@@ -1,46 +1,39 @@
-"""The stages of a run. Each reads its output from the run directory where it is finished, and else makes it."""
+"""What a stage is, and what all stages share.
+
+A stage has a name, says which settings its outcome depends on and which stages it needs, how much work it is, and what
+files it leaves: `run` makes them, `load` reads them. What is finished is never run again, whatever happened meanwhile.
+A stage of your own is a subclass, given as `bcnet.search(..., stages=[Mine()])`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-import torch
-from torch import nn
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from bcnet.distributed import World
 from bcnet.errors import RunError
-from bcnet.files.tensors import load_module
-from bcnet.prior import Prior, learn_prior
+from bcnet.files.tensors import read_tensors, write_tensors
 from bcnet.progress.base import Advance, Reporter
+from bcnet.progress.forecast import Planned
 from bcnet.run.directory import RunDirectory
-from bcnet.run.settings import Settings
+from bcnet.run.settings import SECTION_OF, Settings
 from bcnet.run.subject import Subject
-from bcnet.space import Cost, Widths
-from bcnet.stages.passes import supernet_trainee
-from bcnet.stages.room import training_bytes
-from bcnet.stages.start import starting_network
-from bcnet.supernet import Supernet
-from bcnet.train import (
-    CHECKPOINT_SECONDS,
-    Accuracy,
-    Checkpoints,
-    LossRecords,
-    NetworkTrainee,
-    Progress,
-    accuracy,
-    train,
-)
+from bcnet.space import Widths
+from bcnet.train import CHECKPOINT_SECONDS, Checkpoints, Progress
+
+TRAINING_PASS = 3  # forward passes: a backward pass is two of them
 
 
 @dataclass(frozen=True)
 class Context:
     """What every stage needs. All processes of `world` go through all stages; `reporter` is silent on all but one.
 
-    Training is saved every `checkpoint_seconds`, for the result it makes no difference.
+    `stages` are those of the run, in order. Training is saved every `checkpoint_seconds`, for the result it makes no
+    difference.
     """
 
     settings: Settings
@@ -49,6 +42,22 @@ class Context:
     reporter: Reporter
     world: World
     checkpoint_seconds: float = CHECKPOINT_SECONDS
+    stages: tuple[Stage, ...] = ()
+    _outputs: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def output(self, name: str) -> Any:
+        """What the stage of this name came to: run now, unless it has been."""
+        if name not in self._outputs:
+            stage = next((stage for stage in self.stages if stage.name == name), None)
+            if stage is None:
+                raise RunError(f"a run of these settings has no stage {name}; it has {', '.join(self.names)}")
+            self._outputs[name] = stage.output(self)
+        return self._outputs[name]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the run's stages, in order."""
+        return tuple(stage.name for stage in self.stages)
 
     def checkpoints(self, stage: str, widths: Widths = ()) -> Checkpoints:
         """How a training stage saves its state; no widths for the supernet."""
@@ -63,139 +72,117 @@ class Context:
                 f"the rounding of sums depend on it; got {self.world.size}: start as many with torchrun"
             )
 
+    @contextmanager
+    def working(self, stage: str, total: int, unit: str, *, timed_as: str = "") -> Iterator[Advance]:
+        """Time and tell of a stage's work; the value is called with the units done and a few words."""
+        with self.directory.timed(timed_as or stage), self.reporter.stage(stage, total, unit) as advance:
+            yield advance
 
-@dataclass(frozen=True)
-class Trained:
-    """A final network, with its one look at the test set; `skipped` steps were bad and left out."""
+    def step_reporter(self, stage: str, advance: Advance) -> Callable[[Progress], None]:
+        """Tells of the steps of a training."""
 
-    name: str
-    widths: Widths
-    cost: Cost
-    network: nn.Module
-    test: Accuracy
-    skipped: int
+        def report(progress: Progress) -> None:
+            self.reporter.figures(stage, progress.step, {"loss": progress.loss, "learning rate": progress.lr})
+            skipped = f", {progress.skipped} bad steps left out" if progress.skipped else ""
+            advance(progress.step, f"epoch {progress.epoch}/{progress.epochs}, loss {progress.loss:.3f}{skipped}")
 
-
-def train_supernet(context: Context) -> tuple[Supernet, LossRecords]:
-    """The trained supernet and the losses of its steps (spec, section 3)."""
-    subject, directory, recipe = context.subject, context.directory, context.settings.supernet
-    supernet = Supernet(subject.model, subject.space)
-    file = directory.file("supernet.safetensors")
-    if not directory.has(file.name):
-        context.check_processes("supernet")
-        trainee = supernet_trainee(supernet, context.settings, subject.data.image_shape)
-        trainee.loss = subject.source.own.loss
-        total = len(subject.training) * recipe.epochs
-        losses_ahead = total * len(trainee.plan(torch.Generator()))
-        directory.check_room("supernet", training_bytes(supernet, recipe, losses_ahead, trainee.num_groups))
-        with directory.timed("supernet"), context.reporter.stage("supernet", total, "steps") as advance:
-            records = train(
-                trainee,
-                subject.training,
-                recipe,
-                seed=context.settings.seed,
-                stage="supernet",
-                checkpoints=context.checkpoints("supernet"),
-                on_step=_step_reporter(context, "supernet", advance),
-                world=context.world,
-            )
-        directory.write_tensors("records.safetensors", "records", records.tensors())
-        directory.write_tensors("counts.safetensors", "counts", trainee.counts.tensors())
-        directory.write_tensors(file.name, "supernet", supernet.state_dict())
-    directory.drop_checkpoints("supernet")
-    load_module(supernet, directory.read_tensors(file.name, "supernet")[0], file)
-    return supernet.eval(), LossRecords.from_tensors(directory.read_tensors("records.safetensors", "records")[0])
+        return report
 
 
-def find_prior(context: Context, records: LossRecords) -> Prior:
-    """The prior over widths (spec, section 4)."""
-    directory, space, settings = context.directory, context.subject.space, context.settings
+class Stage(ABC):
+    """One stage of a run. Subclass it, set the class attributes, and implement `run` and `load`.
 
-    def learnt() -> dict[str, Any]:
-        columns = (records.steps, records.widths, records.losses)
-        return learn_prior(space, *columns, settings.budget, seed=settings.seed).to_dict()
+    `name` is the word for it in progress, times and files, `file` the one that is there once it is finished: written
+    last. `needs` names stages that come before it. `kind` groups stages that work at one speed.
 
-    if not directory.has("prior.json"):
-        with directory.timed("prior"), context.reporter.stage("prior", 1, "problem") as advance:
-            document = context.world.on_lead(learnt)
-            directory.write("prior.json", document)
-            advance(1, f"{Prior.from_dict(document, space).effective_widths:.1f} effective widths per group")
-    return Prior.from_dict(directory.read("prior.json"), space)
+    Example: the accuracy of the searched network on the validation images,
 
+        class Checked(bcnet.Stage):
+            name, file, needs = "checked", "checked.json", ("searched",)
 
-def train_final(
-    context: Context,
-    name: str,
-    file_name: str,
-    widths: Widths,
-    supernet: Supernet | None,
-    teacher: nn.Module | None = None,
-) -> Trained:
-    """A network of the given widths, trained and tested once (spec, section 6)."""
-    subject, directory, settings = context.subject, context.directory, context.settings
-    network = starting_network(settings, subject, supernet, widths)
-    file = directory.file(f"{file_name}.safetensors")
-    if not directory.has(file.name):
-        context.check_processes(name)
-        total = len(subject.all_training) * settings.final.epochs
-        directory.check_room(name, training_bytes(network, settings.final, total))
-        with directory.timed(name), context.reporter.stage(name, total, "steps") as advance:
-            records = train(
-                NetworkTrainee(network, subject.source.own.loss),
-                subject.all_training,
-                settings.final,
-                seed=settings.seed_of_networks,
-                stage="final",
-                checkpoints=context.checkpoints(name, widths),
-                teacher=teacher,
-                on_step=_step_reporter(context, name, advance),
-                world=context.world,
-            )
-        directory.write_tensors(f"{file_name}_losses.safetensors", f"{name} losses", records.tensors())
-        test = context.world.on_lead(lambda: dataclasses.asdict(_test(context, network)))
-        outcome = {"widths": list(widths), "skipped": len(records.skipped), **test}
-        directory.write_tensors(file.name, name, network.state_dict(), outcome)
-    directory.drop_checkpoints(name)
-    tensors, state = directory.read_tensors(file.name, name)
-    if state.get("widths") != list(widths):
-        raise RunError(f"{file} holds widths {state.get('widths')}; expected {list(widths)}: start a new run")
-    load_module(network, tensors, file)
-    tested, skipped = _outcome(file, state)
-    return Trained(name, widths, subject.space.cost(widths), network.eval(), tested, skipped)
+            def run(self, context):
+                network = context.output("searched").network
+                context.directory.write(self.file, {"score": score_of(network, context.subject.validation)})
 
+            def load(self, context):
+                return context.directory.read(self.file)["score"]
+    """
 
-def train_original(context: Context, supernet: Supernet | None) -> Trained:
-    """The original network, trained and tested as the others are."""
-    return train_final(context, "original", "original", context.subject.space.original_widths, supernet)
+    name: ClassVar[str]
+    file: ClassVar[str]
+    needs: ClassVar[tuple[str, ...]] = ()
+    kind: ClassVar[str] = "other"
 
+    @abstractmethod
+    def run(self, context: Context) -> None:
+        """Do the work, and leave the stage's files in `context.directory`, `file` last."""
 
-def same_again(context: Context, twin: Trained, twin_file: str, name: str, file_name: str) -> Trained:
-    """A final network of the widths of its `twin`: training it would repeat the other training, byte by byte."""
-    directory = context.directory
-    if not directory.has(f"{file_name}.safetensors"):
-        for end, mark in (("_losses", " losses"), ("", "")):
-            tensors, state = directory.read_tensors(f"{twin_file}{end}.safetensors", f"{twin.name}{mark}")
-            directory.write_tensors(f"{file_name}{end}.safetensors", f"{name}{mark}", tensors, state)
-    return dataclasses.replace(twin, name=name)
+    @abstractmethod
+    def load(self, context: Context) -> Any:
+        """What the stage came to, read from its files."""
 
+    def output(self, context: Context) -> Any:
+        """What the stage came to; it is run where it is not finished."""
+        if not context.directory.has(self.file):
+            for needed in self.needs:
+                if needed in context.names:  # other settings, other stages before it
+                    context.output(needed)
+            self.run(context)
+        return self.load(context)
 
-def _outcome(file: Path, state: Mapping[str, Any]) -> tuple[Accuracy, int]:
-    """What a network did on the test images, and how many steps of its training were left out."""
-    try:
-        accuracy = Accuracy(float(state["top1"]), float(state["top5"]), int(state["count"]))
-        return accuracy, int(state["skipped"])
-    except (KeyError, TypeError, ValueError, OverflowError):
-        raise RunError(f"{file} does not say how its network did on the test images: start a new run") from None
+    def applies(self, settings: Settings) -> bool:
+        """Whether a run of these settings has the stage."""
+        return True
+
+    def reads(self, settings: Settings) -> frozenset[str]:
+        """The settings that the outcome depends on, by name, beside those that all stages depend on.
+
+        A stage of another run that agrees in these is this run's, bit for bit (`bcnet.stages.takeover`): model, data,
+        seed, space and machine it has to agree in as well. By default they are all settings.
+        """
+        return frozenset(SECTION_OF)
+
+    def plan(self, settings: Settings, subject: Subject) -> Planned | None:
+        """How much work it is; None for a stage that people need not hear of."""
+        return Planned(self.name, 1, "stage", kind=self.kind, file=self.file)
+
+    @property
+    def timed_as(self) -> tuple[str, ...]:
+        """The names under which its time is kept."""
+        return (self.name,)
+
+    def is_in(self, directory: RunDirectory) -> bool:
+        """Whether there is anything of it in a directory to take over, or taken over already."""
+        return directory.file(self.file).exists()
+
+    def take_over(self, theirs: RunDirectory, context: Context) -> None:
+        """Copy the stage's files from another run, written anew with the marks of this one."""
+        context.directory.write(self.file, theirs.read(self.file))
 
 
-def _test(context: Context, network: nn.Module) -> Accuracy:
-    return accuracy(network, context.subject.parts.test(), precision=context.settings.final.precision)
+def copy_tensors(theirs: RunDirectory, ours: RunDirectory, files: Mapping[str, str]) -> None:
+    """Copy tensor files, name -> what they are marked with, in this order."""
+    for name, mark in files.items():
+        tensors, state = read_tensors(theirs.file(f"{name}.safetensors"), theirs.identity(mark))
+        write_tensors(ours.file(f"{name}.safetensors"), tensors, ours.identity(mark), state)
 
 
-def _step_reporter(context: Context, stage: str, advance: Advance) -> Callable[[Progress], None]:
-    def report(progress: Progress) -> None:
-        context.reporter.figures(stage, progress.step, {"loss": progress.loss, "learning rate": progress.lr})
-        skipped = f", {progress.skipped} bad steps left out" if progress.skipped else ""
-        advance(progress.step, f"epoch {progress.epoch}/{progress.epochs}, loss {progress.loss:.3f}{skipped}")
+def in_order(stages: Sequence[Stage]) -> tuple[Stage, ...]:
+    """The stages, each after all that it needs, else as they are listed.
 
-    return report
+    Raises:
+        RunError: two of one name, or stages that need each other.
+    """
+    names = [stage.name for stage in stages]
+    for name in names:
+        if names.count(name) > 1:
+            raise RunError(f"stages of a run have different names; got two of the name {name!r}: rename yours")
+    waiting, ordered = list(stages), list[Stage]()
+    while waiting:
+        done = {stage.name for stage in ordered}
+        ready = next((s for s in waiting if all(n in done or n not in names for n in s.needs)), None)
+        if ready is None:
+            raise RunError(f"stages need each other in a circle: {', '.join(stage.name for stage in waiting)}")
+        waiting.remove(ready)
+        ordered.append(ready)
+    return tuple(ordered)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -13,13 +14,14 @@ from bcnet.machine.allocator import keeps_memory
 from bcnet.machine.defaults import kept_primitives, threads
 from bcnet.machine.devices import check_device
 from bcnet.progress.base import Reporter, Together
+from bcnet.progress.forecast import Planned
 from bcnet.progress.run_record import RunRecord
 from bcnet.run.directory import RunDirectory, read_settings
 from bcnet.run.settings import Settings
 from bcnet.run.subject import Source, Subject
-from bcnet.stages.base import Context
+from bcnet.stages.base import Context, Stage
+from bcnet.stages.course import begin, stages_of
 from bcnet.stages.estimate import estimate
-from bcnet.stages.plan import stages_ahead
 from bcnet.stages.result import versions
 from bcnet.stages.takeover import take_over
 from bcnet.train import Recipe
@@ -36,35 +38,51 @@ def conduct(
     *,
     reporter: Reporter | None,
     checkpoint_seconds: float,
-    stages: Collection[str] | None = None,
+    until: Collection[str] = (),
     take_from: Sequence[Path] = (),
+    own: Sequence[Stage] = (),
 ) -> _T:
     """Follow a course in the run directory `path`; finished stages that the runs `take_from` share are taken over.
 
-    `stages` are those of the course, None where it has all. All processes of `world` follow it; the first one tells of
-    it.
+    `until` names the stages of the course, where it does not go to the end; `own` are stages of the user's. All
+    processes of `world` follow it; the first one tells of it.
     """
+    stages = stages_of(settings, own)
     with RunDirectory.open(path, settings, world) as directory, threads(settings.threads):
         if take_from:
-            alone = Context(settings, subject, directory.alone(), reporter or Reporter(), World())
+            alone = Context(settings, subject, directory.alone(), reporter or Reporter(), World(), stages=stages)
             world.on_lead(lambda: _taken_over(take_from, alone))
         if not world.leads:
-            return course(Context(settings, subject, directory, Reporter(), world, checkpoint_seconds))
+            return _followed(
+                course, Context(settings, subject, directory, Reporter(), world, checkpoint_seconds, stages)
+            )
         with RunRecord(path) as record:
             both = Together(reporter or Reporter(), record)
-            planned = stages_ahead(settings, subject, {file.name for file in path.iterdir()})
-            ahead = [stage for stage in planned if stages is None or stage.name in stages]
+            ahead = planned(stages, settings, subject, {file.name for file in path.iterdir()}, until)
             both.plan(ahead)
             both.note(_machine(settings))
             if any(stage.unit == "steps" and not stage.finished for stage in ahead):
                 both.note(f"Training: {_training(settings.supernet, settings.final)}.")
             space = subject.space
-            if settings.budget.resolve(space.reference).admits(space.cost(space.full)):
-                both.note(f"The budget, {settings.budget}, limits nothing: the widest network of the space holds it.")
+            if subject.budget.resolve(space.reference).admits(space.cost(space.full)):
+                both.note(f"The budget, {subject.budget}, limits nothing: the widest network of the space holds it.")
             expected = estimate(settings, subject, ahead)
             for line in expected.lines() if expected is not None else ():
                 both.note(line)
-            return course(Context(settings, subject, directory, both, world, checkpoint_seconds))
+            return _followed(course, Context(settings, subject, directory, both, world, checkpoint_seconds, stages))
+
+
+def _followed(course: Callable[[Context], _T], context: Context) -> _T:
+    begin(context)
+    return course(context)
+
+
+def planned(
+    stages: Sequence[Stage], settings: Settings, subject: Subject, files: Collection[str], until: Collection[str] = ()
+) -> list[Planned]:
+    """The stages ahead in their order, those of `until` if any; those whose file is among `files` are finished."""
+    plans = (stage.plan(settings, subject) for stage in stages if not until or stage.name in until)
+    return [dataclasses.replace(plan, finished=plan.file in files) for plan in plans if plan is not None]
 
 
 def agreed(request: Settings, source: Source, path: Path, world: World, *, largest_activation: int = 0) -> Settings:

@@ -1,28 +1,58 @@
-"""How far a run goes: to the prior, to the widths, or to the end. Each course takes up what is finished already."""
+"""The stages of a run in their order, and how far a run goes: to the prior, to the widths, or to the end."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from bcnet.errors import RunError
+from bcnet.display import table
+from bcnet.errors import RecipeError, RunError
 from bcnet.files.documents import write_plain
 from bcnet.prior import Prior
+from bcnet.run.settings import Settings
 from bcnet.searchers import SearchResult
 from bcnet.space import Widths, WidthSpace
-from bcnet.space.display import table
-from bcnet.stages.base import Context, find_prior, same_again, train_final, train_original, train_supernet
-from bcnet.stages.narrowing import find_widths
-from bcnet.stages.result import Networks, result_document, table_rows
+from bcnet.stages.base import Context, Stage, in_order
+from bcnet.stages.final import OriginalStage, SearchedStage, UniformStage
+from bcnet.stages.finalists import FinalistsStage
+from bcnet.stages.prior import PriorStage
+from bcnet.stages.pruning import PruningStage
+from bcnet.stages.result import result_document, table_rows
+from bcnet.stages.search import EvolutionStage, found_by
+from bcnet.stages.supernet import SupernetStage
+from bcnet.stages.trials import TrialsStage
 from bcnet.supernet import Supernet, describe
 
-TO_THE_PRIOR = ("supernet", "prior")
-TO_THE_WIDTHS = (*TO_THE_PRIOR, "evolution", "finalists")
+STAGES: tuple[Stage, ...] = (
+    SupernetStage(),
+    PriorStage(),
+    EvolutionStage(),
+    TrialsStage(),
+    FinalistsStage(),
+    PruningStage(),
+    OriginalStage(),
+    UniformStage(),
+    SearchedStage(),
+)
+"""All stages of ours, as they come where nothing they need comes later."""
+
+
+def stages_of(settings: Settings, own: Sequence[Stage] = ()) -> tuple[Stage, ...]:
+    """The stages of a run of these settings in their order, with those of the user's `own`.
+
+    Raises:
+        RecipeError: something that is no stage.
+        RunError: two stages of one name, or stages that need each other.
+    """
+    for stage in own:
+        if not isinstance(stage, Stage):
+            raise RecipeError(f"stages are values of subclasses of bcnet.Stage; got {stage!r}: give Mine(), not Mine")
+    return in_order([stage for stage in (*STAGES, *own) if stage.applies(settings)])
 
 
 @dataclass(frozen=True)
@@ -72,54 +102,43 @@ class FoundWidths:
     run_dir: Path
 
 
+TO_THE_PRIOR = ("supernet", "prior")
+TO_THE_WIDTHS = (*TO_THE_PRIOR, "evolution", "finalists")
+
+
 def to_the_prior(context: Context) -> TrainedSupernet:
     """Train the supernet and learn the prior."""
-    _begin(context)
-    supernet, records = train_supernet(context)
-    return TrainedSupernet(supernet, find_prior(context, records), context.subject.space, context.directory.path)
+    supernet = context.output("supernet")[0]
+    prior = context.output("prior") if "prior" in context.names else PriorStage().output(context)
+    return TrainedSupernet(supernet, prior, context.subject.space, context.directory.path)
 
 
 def to_the_widths(context: Context) -> FoundWidths:
     """Search as well."""
-    _begin(context)
-    narrowed = find_widths(context)
-    assert narrowed.found is not None
-    return FoundWidths(narrowed.choice.widths, narrowed.found, context.subject.space, context.directory.path)
+    found = found_by(context)
+    assert found is not None, "candidates were scored"
+    return FoundWidths(context.output("finalists").widths, found, context.subject.space, context.directory.path)
 
 
 def to_the_end(context: Context) -> SearchOutcome:
-    """Train the original, the Uniform and the searched network too, and compare them.
-
-    Where the settings give the widths, or name a baseline, there is no supernet.
-    """
-    _begin(context)
-    narrowed = find_widths(context)
-    choice, found = narrowed.choice, narrowed.found
-    networks = _train_all(context, choice.widths, narrowed.supernet)
-    document = result_document(context, networks, choice, found, supernet_skipped=narrowed.skipped)
-    directory, searched = context.directory, networks.searched
+    """Go through all stages, and compare the original, the Uniform and the searched network."""
+    for name in context.names:
+        context.output(name)
+    document = result_document(context)
+    directory, searched = context.directory, context.output("searched")
     subject = context.subject
-    described = describe(subject.original, subject.space, choice.widths, reference=context.settings.model)
+    described = describe(subject.original, subject.space, searched.widths, reference=context.settings.model)
     context.world.on_lead(lambda: write_plain(directory.file("architecture.json"), described))
     directory.write("result.json", document)
-    return SearchOutcome(searched.network, searched.widths, found, directory.path, directory.read("result.json"))
+    result = directory.read("result.json")
+    return SearchOutcome(searched.network, searched.widths, found_by(context), directory.path, result)
 
 
-def _begin(context: Context) -> None:
+def begin(context: Context) -> None:
+    """Tell what a person should know of model and data, and write down what the run works on."""
     for note in (*context.subject.data.notes, *context.subject.source.notes):
         context.reporter.note(note)
     _record_subject(context)
-
-
-def _train_all(context: Context, widths: Widths, supernet: Supernet | None) -> Networks:
-    space, budget = context.subject.space, context.settings.budget
-    original = train_original(context, supernet)
-    teacher = original.network if context.settings.final.distillation is not None else None
-    uniform_widths = space.uniform(macs=budget.macs, params=budget.params)
-    uniform = train_final(context, "Uniform", "uniform", uniform_widths, supernet, teacher)
-    if context.settings.baseline == "uniform":
-        return Networks(original, uniform, same_again(context, uniform, "uniform", "searched", "final"))
-    return Networks(original, uniform, train_final(context, "searched", "final", widths, supernet, teacher))
 
 
 def _record_subject(context: Context) -> None:
@@ -150,6 +169,7 @@ def _space_summary(context: Context) -> dict[str, Any]:
         "input": context.subject.source.input.to_dict(),
         "macs": space.reference.macs,
         "params": space.reference.params,
+        **({"others": dict(space.reference.others)} if space.reference.others else {}),
         "original_widths": list(space.original_widths),
         "groups": [
             {

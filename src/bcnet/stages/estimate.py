@@ -22,7 +22,7 @@ from bcnet.progress.forecast import Planned
 from bcnet.run.settings import Settings
 from bcnet.run.subject import Subject
 from bcnet.space import Side, Widths
-from bcnet.stages.passes import supernet_trainee
+from bcnet.stages.supernet import supernet_trainee
 from bcnet.supernet import Supernet
 from bcnet.train import Path, Recipe, accumulate_gradients, derived_generator
 from bcnet.train.objective import Objective
@@ -136,7 +136,7 @@ class _Measure:
 
     def _scoring(self) -> float:
         images, precision = self._subject.validation[0][0], self._settings.supernet.precision
-        widths = self._subject.space.uniform(macs=self._settings.budget_macs, params=self._settings.budget_params)
+        widths = self._subject.space.uniform(self._subject.budget)
 
         def score(count: int) -> None:
             with torch.inference_mode(), autocast(precision, self._device):

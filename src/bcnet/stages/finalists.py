@@ -1,58 +1,161 @@
-"""The best candidates of a search scored again, and one of them chosen.
+"""The stage of the finalists: the best candidates scored again, and one chosen, given that their scores are noisy.
 
-Fine-tuned finalists take a while, so they are a stage of their own, and each is kept as it is scored.
+Notation: `a` the score of a candidate on `n` validation images, `b` that on `m` fresh ones, `s` the standard error of
+`b`. The pooled score `(n a + m b) / (n + m)` has a standard error of about `s * sqrt(m / (n + m))`. Candidates within
+one standard error of the best pooled score cannot be told apart; of these the one with the most MACs is trained, since
+a budget is there to be used and weights of its own serve a wider network better than shared ones.
+
+Where finalists were fine-tuned for longer before `b` than before `a`, `b` is the better measure, and the widths have
+had weights of their own: the best by `b` is trained. It is spent on finalists that differ from each other, since a
+search ends among many near copies of its best, which no measure tells apart. Each is kept as it is scored.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
 
 from bcnet.errors import RunError
+from bcnet.progress.forecast import Planned
 from bcnet.run.score import score_text
-from bcnet.searchers import Candidate, Rescored, SearchResult, rescore
-from bcnet.stages.base import Context
-from bcnet.stages.choice import Choice, apart, best_again, choice, finalists
-from bcnet.stages.search import Judge
+from bcnet.run.settings import Settings, in_sections
+from bcnet.run.subject import Subject
+from bcnet.searchers import Candidate, Rescored, rescore
+from bcnet.space import Widths, WidthSpace
+from bcnet.stages.base import Context, Stage
+from bcnet.stages.scores import Scorer
+from bcnet.stages.search import EVALUATIONS, RESCORED, Searched, scoring_passes, search_of, usual_macs
 
 _BEGUN = "finalists.json"  # while they are scored; then rescored.json has them all
+_INTERVAL = 2 * 1.96  # standard errors across a 95 % interval
 
 
-def choose(context: Context, judge: Judge, found: SearchResult) -> Choice:
-    """Score the best candidates again where the judge can, and choose one of them (see `bcnet.stages.choice`)."""
-    file = context.directory.file("rescored.json")
-    fresh = sum(len(labels) for _, labels in context.subject.fresh) if judge.again is not None else 0
-    inside = {c.widths: c for c in found.evaluations if found.budget.admits(c.cost)}
-    if not context.directory.has("rescored.json"):
+@dataclass(frozen=True)
+class Choice:
+    """The widths to train, and the second scores of all finalists, best first.
+
+    The second scores alone carry an interval: the first ones were selected for being high.
+    """
+
+    widths: Widths
+    rescored: tuple[Rescored, ...]
+    fresh_images: int
+
+
+def finalists(candidates: Sequence[Candidate], count: int) -> list[Candidate]:
+    """The `count` best by score, of equals those with more MACs; none that was stopped early."""
+    return sorted((c for c in candidates if c.complete), key=lambda c: (-c.score, -c.cost.macs))[:count]
+
+
+def apart(candidates: Sequence[Candidate], count: int, space: WidthSpace, distance: float) -> list[Candidate]:
+    """The `count` best of which each differs from all better ones by `distance`: the groups' mean in width ratio."""
+    best = finalists(candidates, len(candidates))
+    ratios = np.array([c.widths for c in best]).reshape(len(best), len(space.full)) / space.full
+    kept: list[int] = []
+    for number, ratio in enumerate(ratios):
+        if len(kept) < count and np.all(np.abs(ratios[kept] - ratio).mean(axis=1) >= distance):
+            kept.append(number)
+    return [best[number] for number in kept]
+
+
+def choice(rescored: Sequence[Rescored], validation_images: int, fresh_images: int) -> Choice:
+    """The finalist with the most MACs among those that cannot be told from the best."""
+    total = validation_images + fresh_images
+
+    def pooled(r: Rescored) -> float:
+        return (r.candidate.score * validation_images + r.score * fresh_images) / total
+
+    best = max(rescored, key=lambda r: (pooled(r), r.candidate.cost.macs))
+    error = (best.high - best.low) / _INTERVAL * math.sqrt(fresh_images / total)
+    equal = [r for r in rescored if pooled(r) >= pooled(best) - error]
+    chosen = max(equal, key=lambda r: (r.candidate.cost.macs, pooled(r)))
+    return Choice(chosen.candidate.widths, tuple(rescored), fresh_images)
+
+
+def best_again(rescored: Sequence[Rescored], fresh_images: int) -> Choice:
+    """The finalist with the best second score; of equals that with the most MACs."""
+    best = max(rescored, key=lambda r: (r.score, r.candidate.cost.macs))
+    return Choice(best.candidate.widths, tuple(rescored), fresh_images)
+
+
+class FinalistsStage(Stage):
+    """Comes to the choice of one of the best candidates."""
+
+    name: ClassVar[str] = "finalists"
+    file: ClassVar[str] = RESCORED
+    needs: ClassVar[tuple[str, ...]] = ("evolution", "trials")
+    kind: ClassVar[str] = "training"
+
+    def applies(self, settings: Settings) -> bool:
+        """Where candidates are scored."""
+        return settings.scores_candidates
+
+    def reads(self, settings: Settings) -> frozenset[str]:
+        """All that the search depends on, and how the best are told apart."""
+        return in_sections("supernet", "prior", "scoring", "search", "baseline", "finalists") | {"limits"}
+
+    def plan(self, settings: Settings, subject: Subject) -> Planned | None:
+        """Worth telling of where the best are fine-tuned first."""
+        if not settings.finalist_steps:
+            return None
+        work = scoring_passes(settings, subject, settings.finalist_steps) * usual_macs(subject)
+        return Planned(self.name, settings.rescored, "networks", work, kind=self.kind, file=self.file)
+
+    @property
+    def timed_as(self) -> tuple[str, ...]:
+        """An older word."""
+        return ("rescore",)
+
+    def run(self, context: Context) -> None:
+        """Score the best candidates again where the scorer can."""
+        searched: Searched = context.output(search_of(context) or "evolution")
+        inside = _inside(searched)
         with context.directory.timed("rescore"):
-            best = _finalists(context, judge, list(inside.values()))
-            rows = [_row(r) for r in _scored_again(context, judge, best)]
-            context.directory.write("rescored.json", {"rescored": rows})
-    context.directory.drop(_BEGUN)
-    try:
-        rescored = _read(context, "rescored.json", inside)
-    except (KeyError, TypeError, ValueError, OverflowError):
-        rescored = []
-    if not rescored:
-        raise RunError(f"{file} names widths that evaluations.sqlite lacks: restore the two files, or start a new run")
-    if judge.longer:
-        return best_again(rescored, fresh)
-    return choice(rescored, sum(len(labels) for _, labels in context.subject.validation), fresh)
+            best = _finalists(context, searched.scorer, list(inside.values()))
+            rows = [_row(r) for r in _scored_again(context, searched.scorer, best)]
+            context.directory.write(self.file, {"rescored": rows})
+
+    def load(self, context: Context) -> Choice:
+        """The choice of one of them."""
+        context.directory.drop(_BEGUN)
+        searched: Searched = context.output(search_of(context) or "evolution")
+        fresh = sum(len(y) for _, y in context.subject.fresh) if searched.scorer.again is not None else 0
+        try:
+            rescored = _read(context, self.file, _inside(searched))
+        except (KeyError, TypeError, ValueError, OverflowError):
+            rescored = []
+        if not rescored:
+            raise RunError(
+                f"{context.directory.file(self.file)} names widths that {EVALUATIONS} lacks: restore the two files, or "
+                "start a new run"
+            )
+        if searched.scorer.longer:
+            return best_again(rescored, fresh)
+        return choice(rescored, sum(len(y) for _, y in context.subject.validation), fresh)
 
 
-def _finalists(context: Context, judge: Judge, inside: list[Candidate]) -> list[Candidate]:
+def _inside(searched: Searched) -> dict[Widths, Candidate]:
+    found = searched.found
+    return {c.widths: c for c in found.evaluations if found.budget.admits(c.cost)}
+
+
+def _finalists(context: Context, scorer: Scorer, inside: list[Candidate]) -> list[Candidate]:
     """The best; where they are fine-tuned for longer, those that are a choice of width apart in the mean."""
     settings = context.settings
-    if judge.longer:
+    if scorer.longer:
         return apart(inside, settings.rescored, context.subject.space, 1 / settings.num_choices)
     return finalists(inside, settings.rescored)
 
 
-def _scored_again(context: Context, judge: Judge, best: Sequence[Candidate]) -> tuple[Rescored, ...]:
-    if judge.again is None:
+def _scored_again(context: Context, scorer: Scorer, best: Sequence[Candidate]) -> tuple[Rescored, ...]:
+    if scorer.again is None:
         return tuple(Rescored(c, c.score, c.score, c.score) for c in best)
-    if not judge.longer:
-        return rescore(best, judge.again, len(best), mapper=context.world.map)
+    if not scorer.longer:
+        return rescore(best, scorer.again, len(best), mapper=context.world.map)
     done = _read(context, _BEGUN, {c.widths: c for c in best}) if context.directory.has(_BEGUN) else []
     scored = {r.candidate.widths for r in done}
     with context.reporter.stage("finalists", len(best), "networks") as advance:
@@ -64,7 +167,7 @@ def _scored_again(context: Context, judge: Judge, best: Sequence[Candidate]) -> 
             advance(len(done), f"best score {score_text(top, context.settings.metric)}")
 
         waiting = [c for c in best if c.widths not in scored]
-        rescore(waiting, judge.again, len(waiting), mapper=context.world.map, callback=kept)
+        rescore(waiting, scorer.again, len(waiting), mapper=context.world.map, callback=kept)
     return tuple(sorted(done, key=lambda r: -r.score))
 
 

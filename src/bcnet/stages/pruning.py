@@ -8,46 +8,69 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
+from typing import ClassVar
 
 import torch
 from torch import nn
 
 from bcnet.errors import RunError
 from bcnet.progress.base import Advance
+from bcnet.progress.forecast import Planned
 from bcnet.pruners import fastnas_widths, magnitude_widths
+from bcnet.run.settings import Settings
+from bcnet.run.subject import Subject
 from bcnet.space import Widths
-from bcnet.stages.base import Context, Trained
-from bcnet.stages.search import network_score
+from bcnet.stages.base import Context, Stage
+from bcnet.stages.scores import network_score
 from bcnet.train import derived_generator
 
-_FILE, _SCORES = "pruned.json", "pruning_scores.json"
+_SCORES = "pruning_scores.json"
 _CALIBRATION = 20  # batches for the statistics of batch norm
 
 
-def prune(context: Context, original: Trained) -> Widths:
-    """The widths that the run's pruner leaves in the trained original.
+class PruningStage(Stage):
+    """Comes to the widths that the run's pruner leaves in the trained original.
 
     Raises:
         RecipeError: its package is not installed.
         BudgetError: it cannot reach the budget.
         ModelError: it cannot prune the network, or leaves widths that the space does not have.
     """
-    directory, space = context.directory, context.subject.space
-    if not directory.has(_FILE):
-        with directory.timed("pruning"), context.reporter.stage("pruning", 1, "network") as advance:
-            found = context.world.on_lead(lambda: list(_pruned(context, original.network, advance)))
+
+    name: ClassVar[str] = "pruning"
+    file: ClassVar[str] = "pruned.json"
+    needs: ClassVar[tuple[str, ...]] = ("original",)
+    kind: ClassVar[str] = "pruning"
+
+    def applies(self, settings: Settings) -> bool:
+        """For the baselines that prune."""
+        return settings.widths is None and settings.baseline in ("magnitude", "fastnas")
+
+    def plan(self, settings: Settings, subject: Subject) -> Planned:
+        """One network; how long that takes is the pruner's business."""
+        return Planned(self.name, 1, "network", kind=self.kind, file=self.file)
+
+    def run(self, context: Context) -> None:
+        """Prune a copy of the original."""
+        space, network = context.subject.space, context.output("original").network
+        with context.working(self.name, 1, "network") as advance:
+            found = context.world.on_lead(lambda: list(_pruned(context, network, advance)))
             advance(1, f"{space.cost(found).macs:,} MACs left")
-        directory.write(_FILE, {"widths": found})
-    try:
-        widths = tuple(int(width) for width in directory.read(_FILE)["widths"])
-        space.check(widths)
-    except (KeyError, TypeError, ValueError, OverflowError):
-        raise RunError(f"{directory.file(_FILE)} holds no widths of this network: start a new run") from None
-    return widths
+        context.directory.write(self.file, {"widths": found})
+
+    def load(self, context: Context) -> Widths:
+        """The widths."""
+        directory = context.directory
+        try:
+            widths = tuple(int(width) for width in directory.read(self.file)["widths"])
+            context.subject.space.check(widths)
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise RunError(f"{directory.file(self.file)} holds no widths of this network: start a new run") from None
+        return widths
 
 
 def _pruned(context: Context, network: nn.Module, advance: Advance) -> Widths:
-    subject, budget = context.subject, context.settings.budget
+    subject, budget = context.subject, context.subject.budget
     device = next(network.parameters()).device
     example = subject.source.example().to(device)
     if context.settings.baseline == "magnitude":

@@ -13,7 +13,7 @@ from bcnet.run.directory import RunDirectory, check_usable, read_settings
 from bcnet.run.settings import Settings
 from bcnet.run.subject import ModelLike, make_model, refuse_to_import, trace, widened_model
 from bcnet.space import WidthSpace
-from bcnet.stages.passes import supernet_trainee
+from bcnet.stages.supernet import supernet_trainee
 from bcnet.supernet import Supernet, build
 from bcnet.train import Incident, Loss, NetworkTrainee, Replay, SupernetTrainee, Trainee, load_incident
 from bcnet.train import replay as replay_step

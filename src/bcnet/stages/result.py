@@ -4,66 +4,59 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
 import numpy as np
 import torch
 
+from bcnet.costs import Cost
 from bcnet.run.settings import Settings
 from bcnet.searchers import SearchResult
-from bcnet.stages.base import Context, Trained
-from bcnet.stages.choice import Choice
+from bcnet.stages.base import Context
+from bcnet.stages.final import Trained
+from bcnet.stages.finalists import Choice
+from bcnet.stages.search import found_by
 
 
-@dataclass(frozen=True)
-class Networks:
-    """The three networks that a run compares."""
-
-    original: Trained
-    uniform: Trained
-    searched: Trained
-
-
-def result_document(
-    context: Context, networks: Networks, choice: Choice, found: SearchResult | None, *, supernet_skipped: int = 0
-) -> dict[str, Any]:
+def result_document(context: Context) -> dict[str, Any]:
     """The content of `result.json`. Equal runs give equal documents, but for what is under `seconds`.
 
-    `search` is null where the widths were given and not `found`. `supernet_skipped` counts the bad steps that were left
-    out of the supernet's training.
+    `search` is null where no candidates were scored.
     """
     space, settings = context.subject.space, context.settings
-    limits = settings.budget.resolve(space.reference)
+    original, uniform, searched = (context.output(name) for name in ("original", "Uniform", "searched"))
+    search = found_by(context)
+    supernet_skipped = len(context.output("supernet")[1].skipped) if "supernet" in context.names else 0
+    budget = context.subject.budget
+    limits = budget.resolve(space.reference)
     return {
         "format": 1,
         "model": settings.model,
         "data": settings.data,
         "method": settings.method,
-        "budget": {"macs": limits.macs, "params": limits.params, "given": str(settings.budget)},
-        "widths": {g.name: w for g, w in zip(space.groups, choice.widths, strict=True)},
+        "budget": {"macs": limits.macs, "params": limits.params, "given": str(budget)}
+        | _if_any({measure.name: limit for measure, limit in limits.others.items()}),
+        "widths": {g.name: w for g, w in zip(space.groups, searched.widths, strict=True)},
         "networks": {
-            name: _network(trained, space.reference.macs)
+            name: _network(trained, space.reference)
             for name, trained in (
-                ("original", networks.original),
-                ("uniform", networks.uniform),
-                ("searched", networks.searched),
+                ("original", original),
+                ("uniform", uniform),
+                ("searched", searched),
             )
         },
-        "search": None if found is None else _search(settings, choice, found),
+        "search": None if search is None else _search(settings, context.output("finalists"), search),
         "groups": [
             {"name": g.name, "max_width": full, "uniform": u, "searched": w}
-            for g, full, u, w in zip(
-                space.groups, space.original_widths, networks.uniform.widths, choice.widths, strict=True
-            )
+            for g, full, u, w in zip(space.groups, space.original_widths, uniform.widths, searched.widths, strict=True)
         ],
         "epochs": {"supernet": settings.supernet.epochs, "final": settings.final.epochs},
         "skipped_steps": {
             "supernet": supernet_skipped,
-            "original": networks.original.skipped,
-            "uniform": networks.uniform.skipped,
-            "searched": networks.searched.skipped,
+            "original": original.skipped,
+            "uniform": uniform.skipped,
+            "searched": searched.skipped,
         },
         "final_from": settings.final_from,
         "own": {"loss": settings.loss, "score": settings.own_score},
@@ -117,16 +110,20 @@ def skipped_note(document: Mapping[str, Any]) -> str:
     return f"Bad training steps left out: {', '.join(skipped)}." if skipped else ""
 
 
-def _network(trained: Trained, reference_macs: int) -> dict[str, Any]:
+def _if_any(others: Mapping[str, Any]) -> dict[str, Any]:
+    return {"others": dict(others)} if others else {}
+
+
+def _network(trained: Trained, reference: Cost) -> dict[str, Any]:
     return {
         "widths": list(trained.widths),
         "macs": trained.cost.macs,
-        "macs_ratio": trained.cost.macs / reference_macs,
+        "macs_ratio": trained.cost.macs / reference.macs,
         "params": trained.cost.params,
         "test_top1": 100 * trained.test.top1,
         "test_top5": 100 * trained.test.top5,
         "test_images": trained.test.count,
-    }
+    } | _if_any(trained.cost.others)
 
 
 def _device_name(device: str) -> str:

@@ -1,101 +1,64 @@
-"""The search of a run: what scores candidates, which are scored, and each stored as it is."""
+"""The stage of the search: which candidates are scored, by what, and each stored as it is (spec, section 5)."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-import torch
-from torch import nn
-
-from bcnet.data import Batch
-from bcnet.machine.precision import Precision, autocast
+from bcnet.costs import Cost
 from bcnet.prior import Prior
 from bcnet.progress.base import Advance
+from bcnet.progress.forecast import Planned
+from bcnet.run.callables import takes_prior
 from bcnet.run.directory import RunDirectory
 from bcnet.run.early_stop import race_of
 from bcnet.run.score import score_text
-from bcnet.run.settings import Settings
+from bcnet.run.settings import Settings, in_sections
+from bcnet.run.subject import Subject
 from bcnet.searchers import (
     Candidate,
     EvaluationStore,
     Evolution,
     Greedy,
     GreedyEvolution,
-    ImageScores,
-    Metric,
-    PerImage,
     PriorOnly,
     Random,
     Searcher,
     SearchResult,
-    SupernetEvaluator,
     search_widths,
 )
-from bcnet.searchers.scoring import Score
-from bcnet.space import Cost, Side, Widths
-from bcnet.stages.base import Context
+from bcnet.stages.base import TRAINING_PASS, Context, Stage
 from bcnet.stages.room import search_bytes
-from bcnet.supernet import Supernet
+from bcnet.stages.scores import Scorer
+from bcnet.stages.tuning import scorer_of
 from bcnet.train import STRATEGIES
 
+EVALUATIONS = "evaluations.sqlite"
+RESCORED = "rescored.json"
 _NEAR_BUDGET = 0.9  # share of the budget from which "greedy-evolution" counts MACs
 
 
 @dataclass(frozen=True)
-class Judge:
-    """What scores candidates, and what scores the best again on fresh images; None where a score is final.
+class Searched:
+    """All that was evaluated, and what scored it."""
 
-    `longer` says that the second score follows on more training than the first, and so decides alone.
+    found: SearchResult
+    scorer: Scorer
+
+
+def searcher_of(context: Context) -> Searcher:
+    """What chooses the candidates for a supernet to score: the user's own searcher, or the one of that name.
+
+    One with a field `prior` that is open gets the run's.
     """
-
-    score: Score
-    again: ImageScores | None = None
-    longer: bool = False
-
-
-def supernet_judge(context: Context, supernet: Supernet) -> Judge:
-    """Scores by the supernet, or by the user's own function of widths."""
-    of_widths = context.subject.source.own.of_widths
-    if of_widths is not None:
-        return Judge(of_widths)
-    subject = context.subject
-    return Judge(
-        supernet_evaluator(context, supernet, subject.validation), supernet_evaluator(context, supernet, subject.fresh)
-    )
-
-
-def network_score(context: Context, network: nn.Module) -> float:
-    """The score of a plain network in eval mode on the validation images, in the units of the run's metric."""
-    precision = context.settings.final.precision
-    return network_evaluator(context, network, context.subject.validation, precision).on_side((), Side.LEFT)
-
-
-def network_evaluator(
-    context: Context, network: nn.Module, batches: Sequence[Batch], precision: Precision
-) -> SupernetEvaluator:
-    """What scores a plain network in eval mode on `batches`: of no widths, and of one side."""
-    device = next(network.parameters()).device
-
-    def logits(images: torch.Tensor, _: Widths, __: Side) -> torch.Tensor:
-        with autocast(precision, device):
-            output: torch.Tensor = network(images)
-        return output
-
-    return SupernetEvaluator(logits, batches, metric_of(context), (Side.LEFT,))
-
-
-def metric_of(context: Context) -> Metric | PerImage:
-    """What a run makes of the logits of images: its own score, or the user's."""
-    return context.subject.source.own.per_image or context.settings.score
-
-
-def searcher_of(settings: Settings, prior: Prior | None) -> Searcher:
-    """What chooses the candidates for a supernet to score; `prior` where the settings need one."""
+    settings, own = context.settings, context.subject.source.own.searcher
+    prior: Prior | None = context.output("prior") if settings.needs_prior else None
+    if own is not None:
+        return dataclasses.replace(own, prior=prior) if takes_prior(own) else own  # type: ignore[type-var]
     candidates = settings.population * settings.generations
     if settings.searcher == "greedy":
         return Greedy(candidates)
@@ -110,27 +73,109 @@ def searcher_of(settings: Settings, prior: Prior | None) -> Searcher:
     return evolution
 
 
-def evolve(context: Context, searcher: Searcher, judge: Judge, stage: str = "evolution") -> SearchResult:
-    """The search (spec, section 5), replayed from its stored evaluations as far as they go."""
+def scored(context: Context, searcher: Searcher, scorer: Scorer, stage: str) -> SearchResult:
+    """The search, replayed from its stored evaluations as far as they go."""
     settings, subject, directory = context.settings, context.subject, context.directory
-    if not directory.has("rescored.json"):
+    if not directory.has(RESCORED):
         directory.check_room(stage, search_bytes(searcher.limit, len(subject.space.groups), len(subject.validation)))
     with (
         _evaluations(context) as store,
         _timed_unless(len(store.evaluations) >= searcher.limit, directory, stage),
         context.reporter.stage(stage, searcher.limit, "candidates") as advance,
     ):
-        return search_widths(
+        found = search_widths(
             subject.space,
-            judge.score,
-            settings.budget,
+            scorer.score,
+            subject.budget,
             searcher=searcher,
             seed=settings.seed if settings.search_seed is None else settings.search_seed,
             store=store,
             callback=_Told(context, stage, advance, len(store.evaluations)),
             mapper=context.world.map,
-            early_stop=None if judge.again is None else race_of(settings, len(subject.validation)),
+            early_stop=None if scorer.again is None else race_of(settings, len(subject.validation)),
         )
+    for note in found.notes:
+        context.reporter.note(note)
+    return found
+
+
+class EvolutionStage(Stage):
+    """Comes to all that was evaluated, and to what scored it."""
+
+    name: ClassVar[str] = "evolution"
+    file: ClassVar[str] = EVALUATIONS
+    needs: ClassVar[tuple[str, ...]] = ("supernet", "prior")
+    kind: ClassVar[str] = "scoring"
+
+    def applies(self, settings: Settings) -> bool:
+        """Where there is a supernet to search on."""
+        return settings.has_supernet
+
+    def reads(self, settings: Settings) -> frozenset[str]:
+        """All but how the best are told apart, and trained."""
+        tuning = frozenset[str]() if settings.tune_steps else frozenset({"tune_lr_share"})
+        return in_sections("supernet", "prior", "scoring", "search", "baseline") - tuning | {"limits"}
+
+    def plan(self, settings: Settings, subject: Subject) -> Planned:
+        """All candidates, at most."""
+        work = scoring_passes(settings, subject, settings.tune_steps) * usual_macs(subject)
+        total = candidates_of(subject.source.own.searcher, settings)
+        return Planned(self.name, total, "candidates", work, kind=self.kind, file=RESCORED)
+
+    def run(self, context: Context) -> None:
+        """Score candidates; each is kept as it is scored."""
+        self.output(context)
+
+    def load(self, context: Context) -> Searched:
+        """The same, from what is kept."""
+        return self.output(context)
+
+    def output(self, context: Context) -> Searched:
+        """A search replays what is kept of it, so that running and reading it are one."""
+        scorer = scorer_of(context, context.output("supernet")[0])
+        return Searched(scored(context, searcher_of(context), scorer, self.name), scorer)
+
+    def take_over(self, theirs: RunDirectory, context: Context) -> None:
+        """Candidates that are not here yet."""
+        space, ours = context.subject.space, context.directory
+        with (
+            EvaluationStore(theirs.file(self.file), space, theirs.settings.fingerprint()) as source,
+            EvaluationStore(ours.file(self.file), space, ours.settings.fingerprint()) as target,
+        ):
+            for candidate in source.evaluations[len(target.evaluations) :]:
+                target.add(candidate)
+
+
+def search_of(context: Context) -> str | None:
+    """The name of the stage that scores candidates, None where none does."""
+    return next((name for name in ("evolution", "trials") if name in context.names), None)
+
+
+def found_by(context: Context) -> SearchResult | None:
+    """All that a run evaluated, None where it scores no candidates."""
+    name = search_of(context)
+    found: SearchResult | None = None if name is None else context.output(name).found
+    return found
+
+
+def candidates_of(own: Searcher | None, settings: Settings) -> int:
+    """The most candidates that are scored."""
+    return settings.population * settings.generations if own is None else own.limit
+
+
+def usual_macs(subject: Subject) -> int:
+    """What candidates within the budget cost: those that are found use it up."""
+    reference = subject.space.reference
+    limit, most = subject.budget.resolve(reference).macs, int(reference.macs)
+    return most if limit is None else min(int(limit), most)
+
+
+def scoring_passes(settings: Settings, subject: Subject, steps: int) -> int:
+    """Forward passes, or what is as much work, of one image to score a candidate after `steps` of fine-tuning."""
+    images = sum(len(labels) for _, labels in subject.validation)
+    if not steps:
+        return len(STRATEGIES[settings.strategy]().sides) * images
+    return TRAINING_PASS * steps * settings.supernet.batch_size + images
 
 
 class _Told:
@@ -142,7 +187,7 @@ class _Told:
     def __init__(self, context: Context, stage: str, advance: Advance, stored: int) -> None:
         self._reporter, self._stage, self._advance, self._stored = context.reporter, stage, advance, stored
         self._metric = context.settings.metric
-        self._budget = context.subject.space.feasible(context.settings.budget)
+        self._budget = context.subject.space.feasible(context.subject.budget)
         self._best: float | None = None  # greedy search starts over the budget
 
     def __call__(self, candidate: Candidate, done: int, limit: int) -> None:
@@ -162,33 +207,21 @@ class _Told:
 @contextmanager
 def _evaluations(context: Context) -> Iterator[EvaluationStore]:
     """The evaluations on disk; on all processes but the first a copy in memory, from which they replay the same."""
-    space, settings, file = context.subject.space, context.settings, context.directory.file("evaluations.sqlite")
+    space, settings, file = context.subject.space, context.settings, context.directory.file(EVALUATIONS)
     with contextlib.ExitStack() as held:
         opened: list[EvaluationStore] = []
 
         def known() -> list[Any]:
             opened.append(held.enter_context(EvaluationStore(file, space, settings.fingerprint())))
-            return [dataclasses.astuple(c) for c in opened[0].evaluations]
+            return [vars(c) | {"cost": _plain(c.cost)} for c in opened[0].evaluations]
 
         rows = context.world.on_lead(known)
         if not opened:
             opened.append(held.enter_context(EvaluationStore(":memory:", space, settings.fingerprint())))
-            for widths, score, cost, batches, upper in rows:
-                opened[0].add(Candidate(tuple(widths), score, Cost(*cost), tuple(batches), upper))
+            for row in rows:
+                widths, batches = tuple(row["widths"]), tuple(row["batches"])
+                opened[0].add(Candidate(widths, row["score"], Cost(**row["cost"]), batches, row["upper"]))
         yield opened[0]
-
-
-def supernet_evaluator(context: Context, supernet: Supernet, batches: Sequence[Batch]) -> SupernetEvaluator:
-    """What scores widths on `batches` by the paths of a supernet, from the sides that it was trained by."""
-    assert context.settings.device is not None
-    precision, device = context.settings.supernet.precision, torch.device(context.settings.device)
-
-    def logits(images: torch.Tensor, widths: Widths, side: Side) -> torch.Tensor:
-        with autocast(precision, device):
-            output: torch.Tensor = supernet(images, widths, side)
-        return output
-
-    return SupernetEvaluator(logits, batches, metric_of(context), STRATEGIES[context.settings.strategy]().sides)
 
 
 @contextmanager
@@ -198,3 +231,7 @@ def _timed_unless(finished: bool, directory: RunDirectory, stage: str) -> Iterat
     else:
         with directory.timed(stage):
             yield
+
+
+def _plain(cost: Cost) -> dict[str, Any]:
+    return {"macs": cost.macs, "params": cost.params, "others": dict(cost.others)}

@@ -1,4 +1,4 @@
-"""Scores of the baseline "random": what a network does on held-out images after a short training of its own.
+"""The stage of the baseline "random": random networks, each scored after a short training of its own.
 
 A trial is trained as a final network would be, by the same recipe and seed, but for fewer epochs and without the images
 that score it. It is trained by one process, so that candidates can be shared out among several. The test images take no
@@ -10,23 +10,56 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from dataclasses import dataclass
+from typing import ClassVar
 
+from bcnet.progress.forecast import Planned
+from bcnet.run.settings import Settings
+from bcnet.run.subject import Subject
+from bcnet.searchers import Random
 from bcnet.space import Widths
-from bcnet.stages.base import Context
+from bcnet.stages.base import TRAINING_PASS, Context
+from bcnet.stages.final import starting_network
 from bcnet.stages.room import training_bytes
-from bcnet.stages.search import Judge, network_score
-from bcnet.stages.start import starting_network
+from bcnet.stages.scores import Scorer, network_score
+from bcnet.stages.search import RESCORED, EvolutionStage, Searched, scored, usual_macs
 from bcnet.train import NetworkTrainee, train
 
 
-def trial_judge(context: Context) -> Judge:
+class TrialsStage(EvolutionStage):
+    """Comes to all that was trained for a short while, and to what scored it."""
+
+    name: ClassVar[str] = "trials"
+    needs: ClassVar[tuple[str, ...]] = ()
+    kind: ClassVar[str] = "training"
+
+    def applies(self, settings: Settings) -> bool:
+        """For the baseline."""
+        return settings.widths is None and settings.baseline == "random"
+
+    def reads(self, settings: Settings) -> frozenset[str]:
+        """How the trials are trained as well."""
+        return super().reads(settings) | frozenset({"final", "final_from", "final_seed"})
+
+    def plan(self, settings: Settings, subject: Subject) -> Planned:
+        """A short training for each."""
+        recipe = settings.trial
+        work = len(subject.training) * recipe.epochs * recipe.batch_size * TRAINING_PASS * usual_macs(subject)
+        return Planned(self.name, settings.random_networks, "networks", work, kind=self.kind, file=RESCORED)
+
+    def output(self, context: Context) -> Searched:
+        """Replayed from what is kept, as every search."""
+        scorer = trial_scorer(context)
+        return Searched(scored(context, Random(context.settings.random_networks), scorer, self.name), scorer)
+
+
+def trial_scorer(context: Context) -> Scorer:
     """Scores by short trainings, or by the user's own function of widths. The networks are not kept."""
     of_widths = context.subject.source.own.of_widths
     if of_widths is not None:
-        return Judge(of_widths)
+        return Scorer(of_widths)
     context.directory.checkpoint("trial")  # makes the folder, which all processes do together
     context.directory.check_room("trials", training_bytes(context.subject.model, context.settings.trial))
-    return Judge(_Trials(context))
+    return Scorer(_Trials(context))
 
 
 @dataclass(frozen=True)

@@ -29,28 +29,28 @@ from bcnet.run.settings import Settings
 from bcnet.searchers import Metric, PerImage, SupernetEvaluator
 from bcnet.space import Side, Widths
 from bcnet.stages.base import Context
-from bcnet.stages.search import Judge, metric_of, network_evaluator, supernet_judge
-from bcnet.stages.start import calibrated, first_channels
+from bcnet.stages.final import calibrated, first_channels
+from bcnet.stages.scores import Scorer, metric_of, network_evaluator, supernet_scorer
 from bcnet.supernet import Supernet
 from bcnet.train import EpochBatches, NetworkTrainee, Recipe, train
 from bcnet.train.recipe import Cosine
 
 
-def judge_of(context: Context, supernet: Supernet) -> Judge:
+def scorer_of(context: Context, supernet: Supernet) -> Scorer:
     """What scores the candidates of a run and its best again: the supernet, or networks fine-tuned from it."""
     settings, subject = context.settings, context.subject
-    judge = supernet_judge(context, supernet)
+    scorer = supernet_scorer(context, supernet)
     if settings.tune_steps:
-        first = _Tuned(context, supernet, subject.validation, settings.tune_steps)
-        judge = Judge(first.score, replace(first, batches=subject.fresh))
+        first = Tuned(context, supernet, subject.validation, settings.tune_steps)
+        scorer = Scorer(first.score, replace(first, batches=subject.fresh))
     if settings.finalist_steps:
-        again = _Tuned(context, supernet, subject.fresh, settings.finalist_steps)
-        judge = replace(judge, again=again, longer=True)
-    return judge
+        again = Tuned(context, supernet, subject.fresh, settings.finalist_steps)
+        scorer = replace(scorer, again=again, longer=True)
+    return scorer
 
 
 @dataclass(frozen=True)
-class _Tuned:
+class Tuned:
     """Scores of widths on `batches`, after `steps` of fine-tuning."""
 
     context: Context

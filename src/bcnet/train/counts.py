@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from bcnet.costs import IntArray
 from bcnet.errors import RunError
 from bcnet.files.tensors import read_tensors
 from bcnet.space import Side, WidthSpace
-from bcnet.space.cost import IntArray
 from bcnet.train.step import Term
 
 

@@ -52,6 +52,8 @@ class _Relaxation:
 def relaxed_bound(errors: Rows, space: WidthSpace, limits: Budget) -> float:
     """A lower bound on the expected potential error under the absolute budget; minus infinity if the solver fails."""
     relaxation = _relaxation(errors, space, limits)
+    if not relaxation.costs:
+        return -np.inf
     solved = _solve(relaxation)
     if solved is None:
         return -np.inf
@@ -62,8 +64,9 @@ def _relaxation(errors: Rows, space: WidthSpace, limits: Budget) -> _Relaxation:
     choices = [np.array(group.choices, dtype=np.float64) for group in space.groups]
     owner = np.repeat(np.arange(len(choices)), [len(c) for c in choices])
     found: dict[Moment, int] = {}
-    pairs = ((space.macs_terms, limits.macs), (space.params_terms, limits.params))
-    costs = tuple(_products(t, limit, choices, found) for t, limit in pairs if isinstance(limit, int))
+    pairs = [(part, limit) for measure, limit in limits.limits.items() for part in measure.constraints(space)]
+    # A limit that is no polynomial is left out: fewer constraints only lower the bound.
+    costs = tuple(_products(part, limit, choices, found) for part, limit in pairs if isinstance(part, Polynomial))
     moments = np.zeros((len(found), len(owner)))
     for (group, power), row in found.items():
         moments[row, owner == group] = choices[group] ** power
@@ -72,7 +75,7 @@ def _relaxation(errors: Rows, space: WidthSpace, limits: Budget) -> _Relaxation:
     return _Relaxation(np.concatenate(errors), owner, moments, low, high, costs)
 
 
-def _products(polynomial: Polynomial, limit: int, choices: list[FloatArray], found: dict[Moment, int]) -> _Products:
+def _products(polynomial: Polynomial, limit: float, choices: list[FloatArray], found: dict[Moment, int]) -> _Products:
     constant, linear = 0.0, [np.zeros(len(c)) for c in choices]
     products: dict[tuple[int, int], float] = defaultdict(float)
     for groups, coefficient in polynomial.terms.items():

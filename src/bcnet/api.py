@@ -1,0 +1,648 @@
+"""The calls that people make: `search`, `train_supernet`, `evolve`, `retrain` and `baseline`.
+
+A run directory stays what its settings say. `evolve` and `retrain` do one stage of a run again; with other settings
+that is another run, in a directory of its own, which takes over the finished stages that both share.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Unpack
+
+from bcnet.data import DataSet
+from bcnet.distributed import World, joined
+from bcnet.errors import BCNetError, RecipeError, RunError
+from bcnet.machine.defaults import threads
+from bcnet.machine.disk import free_bytes
+from bcnet.progress.base import Reporter, Together
+from bcnet.progress.callbacks import Callbacks
+from bcnet.report import reported
+from bcnet.run.callables import OfWidths, Own, own_functions, own_searcher
+from bcnet.run.directory import check_usable, read_settings
+from bcnet.run.options import Arguments, BaselineArguments, EvolveOptions, Options, RunOptions
+from bcnet.run.pretrained import Weights
+from bcnet.run.recipes import check_request, recipes_for
+from bcnet.run.settings import AUTOSLIM, Settings, limits_of, make_settings
+from bcnet.run.subject import (
+    DataLike,
+    ModelLike,
+    Source,
+    Subject,
+    is_name,
+    open_source,
+    prepare,
+    refuse_to_import,
+    trace,
+)
+from bcnet.run.widths import WidthsLike, resolve_widths
+from bcnet.searchers import Metric, PerImage, Searcher
+from bcnet.space import Budget, Widths, WidthSpace
+from bcnet.stages.base import Stage
+from bcnet.stages.conduct import agreed, check_seconds, conduct, planned
+from bcnet.stages.course import (
+    TO_THE_PRIOR,
+    TO_THE_WIDTHS,
+    FoundWidths,
+    SearchOutcome,
+    TrainedSupernet,
+    stages_of,
+    to_the_end,
+    to_the_prior,
+    to_the_widths,
+)
+from bcnet.stages.estimate import Estimate, estimate
+from bcnet.stages.room import search_bytes, training_bytes
+from bcnet.stages.takeover import others
+from bcnet.train import CHECKPOINT_SECONDS, Loss, Recipe
+
+_DIGEST = re.compile(r" [0-9a-f]{12}$")  # ends the description of a data set that was passed in
+_HOW_FOUND = ("baseline", "tune_steps", "finalist_steps", "tune_lr_share")  # settings that given widths make no use of
+
+BASELINES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "uniform": {"baseline": "uniform"},
+        "random": {"baseline": "random"},
+        "autoslim": AUTOSLIM,
+        "magnitude": {"baseline": "magnitude"},
+        "fastnas": {"baseline": "fastnas"},
+    }
+)
+"""Baseline -> the settings that make a run one of it."""
+
+
+def search(
+    model: ModelLike,
+    data: DataLike,
+    *,
+    budget: Budget,
+    run_dir: str | Path,
+    recipe: Recipe | str | None = None,
+    supernet_epochs: int | None = None,
+    changes: Mapping[str, Any] | None = None,
+    image_size: int | None = None,
+    pretrained: Weights | None = None,
+    loss: Loss | None = None,
+    score: Metric | PerImage = "accuracy",
+    score_of_widths: OfWidths | None = None,
+    tags: Mapping[str, str] | None = None,
+    callbacks: Callbacks | None = None,
+    progress: bool = False,
+    reporter: Reporter | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    take_from: Sequence[str | Path] = (),
+    stages: Sequence[Stage] = (),
+    **settings: Unpack[Options],
+) -> SearchOutcome:
+    """Find, train and compare the best widths of `model` under `budget`: supernet, prior, evolution, final networks.
+
+    Where `run_dir` holds the same run unfinished it goes on, and what is finished is not done again. Started by
+    torchrun, all processes make this call, share the work and get the same result (docs/distributed.md).
+
+    Args:
+        model: an `nn.Module`, a function without arguments that makes one, or a name as `--model` takes it. A module's
+            own weights are where the supernet starts from, so that a run goes on with the same weights only.
+        data: a name as `--data` takes it, a `DataSet`, two torch datasets `(train, test)` of images and labels (see
+            `DataSet.from_datasets`), or three loaders `(train, validation, test)` whose batches and augmentation are
+            used as they come (see `Loaders`, also for what they have to keep for a run to be repeatable).
+        budget: the limit, for instance `Budget(macs=0.5)`.
+        run_dir: a new folder, an empty one, or one of a run with the same settings.
+        recipe: how to train, as a value, a name or a YAML file; by default one that suits model and data.
+        supernet_epochs: epochs of the supernet where they are not the recipe's.
+        changes: other values in the recipe, for instance `{"epochs": 20, "supernet.lr": 0.2}`.
+        image_size: pixels, where not the model's usual ones; for data given by name.
+        pretrained: weights that the model starts from, a state dict or a safetensors file. The supernet starts from
+            them; the final networks do with `final_from="pretrained"`. Tensors of another shape, as of a last layer
+            for other classes, are left out.
+        loss: a function of logits `(batch, classes)` and labels `(batch,)` that gives a scalar, in place of
+            cross-entropy (and label smoothing) in all training.
+        score: how widths are judged, higher being better: "accuracy", "loss", or a function of logits and labels that
+            gives a value for each image `(batch,)`, averaged over validation images and both sides.
+        score_of_widths: a function of widths alone that gives a number, in place of `score`.
+        tags: names for `loss` and `score` where the functions have none that a resumed run could know them by.
+        callbacks: functions of your own that hear of steps, evaluations and stages.
+        progress: show progress bars in a notebook or terminal, and lines elsewhere.
+        reporter: hears about progress.
+        checkpoint_seconds: the most training that is lost when the run is killed; longer where saving takes so long
+            that it would cost more than 2 % of the time.
+        take_from: other runs of the model on the data; what they have finished and share with this one is taken over,
+            never done again. All runs of one seed and recipe share the original, those of one budget Uniform as well.
+        stages: stages of your own (`bcnet.Stage`), which come where they need others, else at the end.
+        **settings: any other field of `Settings`: seed, population, generations, num_choices, threads, ... With
+            `final_from="supernet"` or `"pretrained"` all three final networks are fine-tuned, from the first channels
+            of every group, and not trained from scratch.
+
+    Raises:
+        BCNetError: with one message that says what is wrong, what was got, and what to do. Nothing is written before
+            model, data, space and budget are known to fit.
+
+    Example: `search(resnet, "cifar10", budget=Budget(macs=0.5), run_dir="runs/half").network`
+    """
+    check_seconds(checkpoint_seconds)
+    heard = [r for r in (reporter, callbacks, _shown() if progress else None) if r is not None]
+    with joined(settings.get("device")) as world:
+        subject, settled = settle(
+            model,
+            data,
+            budget=budget,
+            run_dir=run_dir,
+            recipe=recipe,
+            supernet_epochs=supernet_epochs,
+            changes=changes,
+            image_size=image_size,
+            world=world,
+            pretrained=pretrained,
+            loss=loss,
+            score=score,
+            score_of_widths=score_of_widths,
+            tags=tags,
+            stages=stages,
+            **settings,
+        )
+        outcome = conduct(
+            to_the_end,
+            subject,
+            settled,
+            Path(run_dir),
+            world,
+            reporter=Together(*heard),
+            checkpoint_seconds=checkpoint_seconds,
+            take_from=others(take_from, Path(run_dir)),
+            own=stages,
+        )
+    return reported(outcome)
+
+
+def train_supernet(
+    model: ModelLike,
+    data: DataLike,
+    *,
+    run_dir: str | Path,
+    budget: Budget | None = None,
+    reporter: Reporter | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    **options: Unpack[Arguments],
+) -> TrainedSupernet:
+    """The first part of `search` alone: train the supernet and learn the prior for `budget`, by default half the MACs.
+
+    `search` with the same arguments goes on with it; `evolve` searches under this or another budget.
+
+    Args:
+        model, data, run_dir, reporter, checkpoint_seconds: as in `search`.
+        budget: what the prior is for.
+        **options: the other arguments of `search`.
+
+    Raises:
+        BCNetError: as `search`.
+
+    Example: `train_supernet("vgg19", "cifar10", run_dir="runs/vgg")`, then
+    `evolve("runs/vgg", budget=Budget(macs=0.3), run_dir="runs/vgg-0.3")`.
+    """
+    check_seconds(checkpoint_seconds)
+    wanted = budget or Budget(macs=0.5)
+    with joined(options.get("device")) as world:
+        subject, settled = settle(model, data, budget=wanted, run_dir=run_dir, world=world, **options)
+        outcome = conduct(
+            to_the_prior,
+            subject,
+            settled,
+            Path(run_dir),
+            world,
+            reporter=reporter,
+            checkpoint_seconds=checkpoint_seconds,
+            until=TO_THE_PRIOR,
+        )
+    return reported(outcome)
+
+
+def evolve(
+    run: str | Path,
+    *,
+    run_dir: str | Path | None = None,
+    budget: Budget | None = None,
+    seed: int | None = None,
+    model: ModelLike | None = None,
+    data: str | DataSet | None = None,
+    reporter: Reporter | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    **settings: Unpack[EvolveOptions],
+) -> FoundWidths:
+    """Search on the trained supernet of `run`: as its settings say, or with others in a run of their own.
+
+    The supernet is not trained again; the prior is learnt again where the budget is another. `retrain` goes on with it.
+
+    Args:
+        run: a run directory, of `train_supernet` or `search`.
+        run_dir: the directory of the new run; needed where a setting is another.
+        budget: another limit.
+        seed: of the search, where not the run's.
+        model, data: as in `search`; needed where the run was given objects and not names, and where the model's name
+            imports code.
+        reporter, checkpoint_seconds: as in `search`.
+        **settings: `searcher`, `population`, `generations`, `parents`, `score`, `early_stop`, `score_batch_size`,
+            `rescored`, `tune_steps`, `finalist_steps` or `tune_lr_share`.
+
+    Raises:
+        RunError: no such run, one without a trained supernet, or other settings without a `run_dir`.
+        BCNetError: as `search`.
+
+    Example: `evolve("runs/vgg", budget=Budget(macs=0.3), run_dir="runs/vgg-0.3").widths`
+    """
+    check_seconds(checkpoint_seconds)
+    changes: dict[str, Any] = dict(settings)
+    if budget is not None:
+        changes["limits"] = limits_of(budget)
+    if seed is not None:
+        changes["search_seed"] = seed
+    searcher = None
+    if "searcher" in changes:
+        searcher, changes["searcher"] = own_searcher(changes["searcher"])
+    origin = Path(run)
+    stored, target = read_settings(origin), Path(run_dir or run)
+    if changes.get("early_stop", stored.early_stop) != stored.early_stop:
+        changes.setdefault("score_batch_size", None)  # chosen anew: races want smaller batches
+    with joined(stored.device) as world:
+        request = _changed(stored, changes)
+        _check_target(origin, target, stored, request)
+        if not stored.has_supernet or (target != origin and not (origin / "supernet.safetensors").exists()):
+            raise RunError(f"a search needs a trained supernet; run {origin} has none: run `bcnet train` there first")
+        source = _source(origin, request, model, data, searcher)
+        settled = agreed(request, source, target, world)
+        outcome = conduct(
+            to_the_widths,
+            prepare(source, settled, budget),
+            settled,
+            target,
+            world,
+            reporter=reporter,
+            checkpoint_seconds=checkpoint_seconds,
+            until=TO_THE_WIDTHS,
+            take_from=others([origin], target),
+        )
+    return reported(outcome)
+
+
+def retrain(
+    run: str | Path | None = None,
+    *,
+    run_dir: str | Path | None = None,
+    widths: WidthsLike | None = None,
+    seed: int | None = None,
+    recipe: Recipe | str | None = None,
+    changes: Mapping[str, Any] | None = None,
+    model: ModelLike | None = None,
+    data: str | DataSet | None = None,
+    image_size: int | None = None,
+    final_from: str | None = None,
+    take_from: Sequence[str | Path] = (),
+    reporter: Reporter | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    **settings: Unpack[RunOptions],
+) -> SearchOutcome:
+    """Train networks from scratch: those of `run`, again with other settings, or of given widths without any search.
+
+    The original and the Uniform network of the same cost are trained alike, to compare with.
+
+    Args:
+        run: a run directory; without, `model`, `data`, `widths` and `run_dir` say what to train.
+        run_dir: the directory of the new run; needed where a setting is another.
+        widths: to train instead of those found, as `resolve_widths` takes them: a sequence, a mapping by group, a JSON
+            file, a run directory, or "published:VARIANT".
+        seed: of the training, where not the run's.
+        recipe: how to train, where not as the run does.
+        changes: other values in the recipe, for instance `{"epochs": 20}`.
+        model, data, image_size: as in `search`; for a run only where it was given objects and not names.
+        final_from: what all final networks start from, where not as the run's: "scratch", or "supernet".
+        take_from, reporter, checkpoint_seconds: as in `search`; from `run` is taken over in any case.
+        **settings: without a run, other fields of `Settings`.
+
+    Raises:
+        RunError: no such run, or other settings without a `run_dir`.
+        WidthError: widths that are none, or belong to another network.
+        BCNetError: as `search`.
+
+    Example: `retrain(model="vgg19", data="cifar10", widths="published:0.5x", run_dir="runs/published")`
+    """
+    check_seconds(checkpoint_seconds)
+    stored = None if run is None else read_settings(Path(run))
+    with joined(settings.get("device") if stored is None else stored.device) as world:
+        if run is None:
+            started = {**settings, "seed": seed or 0, "processes": world.size}
+            asked = check_request(recipe, changes or {}, started)
+            source = _fresh_source(model, data, widths, run_dir, image_size, seed)
+            request = _request(source, asked, changes or {}, image_size, started)
+        else:
+            if settings or image_size is not None:
+                given = ", ".join((*settings, *(("image_size",) if image_size is not None else ())))
+                raise RunError(f"what a run is of stays as it is; got {given}: leave it out, or leave out the run")
+            assert stored is not None
+            asked = check_request(recipe or stored.final, changes or {}, {"processes": stored.processes})
+            source = _source(Path(run), stored, model, data)
+            request = _with_final(stored, source, asked if recipe else None, changes or {}, seed)
+        if final_from is not None:
+            request = _changed(request, {"final_from": final_from})
+        if widths is not None:
+            request = _with_widths(request, source, widths)
+        target = Path(run_dir or run or "")
+        if stored is not None and run is not None:
+            _check_target(Path(run), target, stored, request)
+        settled = agreed(request, source, target, world)
+        outcome = conduct(
+            to_the_end,
+            prepare(source, settled),
+            settled,
+            target,
+            world,
+            reporter=reporter,
+            checkpoint_seconds=checkpoint_seconds,
+            take_from=others((*(() if run is None else (run,)), *take_from), target),
+        )
+    return reported(outcome)
+
+
+def baseline(
+    name: str,
+    model: ModelLike,
+    data: DataLike,
+    *,
+    budget: Budget,
+    run_dir: str | Path,
+    **options: Unpack[BaselineArguments],
+) -> SearchOutcome:
+    """Find widths of `model` under `budget` by another method than `search`, then train and compare them as it does.
+
+    Recipe, seeds and order of the images of the final training are those of `search` with the same options, so that the
+    networks compare at equal cost; no method sees test images. It resumes as `search` does.
+
+    - "uniform": one ratio for all layers, as large as the budget allows.
+    - "random": `random_networks` (20) widths near the budget, each trained for `random_epochs` on what a supernet
+      learns from, the best on the validation images then trained by the full schedule on all training images.
+    - "autoslim": greedy slimming on a unilateral supernet (Yu and Huang, 2019).
+    - "magnitude": what global magnitude pruning of the trained original leaves; `pip install 'bcnet[magnitude]'`.
+    - "fastnas": what FastNAS of NVIDIA's Model Optimizer leaves of it; `pip install 'bcnet[fastnas]'`.
+
+    Args:
+        name: one of these.
+        model, data, budget, run_dir: as in `search`.
+        **options: the other arguments of `search`; with `take_from` the original is not trained again.
+
+    Raises:
+        RecipeError: no such baseline, or one whose package is not installed.
+        ModelError: a pruner of others cut layers differently that must keep the same channels.
+        BCNetError: as `search`.
+
+    Example: `baseline("random", "resnet20", "cifar10", budget=Budget(macs=0.5), run_dir="runs/random")`
+    """
+    if name not in BASELINES:
+        raise RecipeError(f"a baseline is one of {', '.join(BASELINES)}; got {name!r}")
+    fixed = BASELINES[name]
+    clash = sorted(set(fixed) & set(options))
+    if clash:
+        raise RecipeError(f"the baseline {name!r} settles {', '.join(clash)}: leave it out, or call bcnet.search")
+    return search(model, data, budget=budget, run_dir=run_dir, **fixed, **options)
+
+
+@dataclass(frozen=True)
+class Preview:
+    """Settings as they would be stored, the width space, and what the run would take.
+
+    `estimate` is None where the run is finished. `disk` is what the run holds on disk at most, `disk_free` what there
+    is, in bytes.
+    """
+
+    settings: Settings
+    space: WidthSpace
+    estimate: Estimate | None
+    disk: int
+    disk_free: int
+
+
+def preview(model: Any, data: Any, *, run_dir: str | Path, **arguments: Any) -> Preview:
+    """What `search` would do with the same arguments. Nothing is written.
+
+    Raises:
+        BCNetError: something that `search` would refuse.
+    """
+    path = Path(run_dir)
+    with joined(arguments.get("device")) as world:
+        subject, settings = settle(model, data, run_dir=path, world=world, **arguments)
+    there = {file.name for file in path.iterdir()} if path.exists() else set()
+    with threads(settings.threads):
+        expected = estimate(settings, subject, planned(stages_of(settings), settings, subject, there))
+    return Preview(settings, subject.space, expected, _disk(settings, subject), free_bytes(path))
+
+
+def _disk(settings: Settings, subject: Subject) -> int:
+    groups = len(subject.space.groups)
+    steps = len(subject.training) * settings.supernet.epochs
+    trainings = (
+        training_bytes(subject.model, settings.supernet, 2 * steps, groups),
+        training_bytes(subject.model, settings.final),
+    )
+    return sum(trainings) + search_bytes(settings.population * settings.generations, groups)
+
+
+def settle(
+    model: ModelLike,
+    data: DataLike,
+    *,
+    budget: Budget,
+    run_dir: str | Path,
+    recipe: Recipe | str | None = None,
+    supernet_epochs: int | None = None,
+    changes: Mapping[str, Any] | None = None,
+    image_size: int | None = None,
+    world: World | None = None,
+    pretrained: Weights | None = None,
+    loss: Loss | None = None,
+    score: Metric | PerImage = "accuracy",
+    score_of_widths: OfWidths | None = None,
+    tags: Mapping[str, str] | None = None,
+    stages: Sequence[Stage] = (),
+    **settings: Unpack[Options],
+) -> tuple[Subject, Settings]:
+    """What a run with these arguments of `search` works on, and all its settings; nothing is written.
+
+    `world` are the processes that will share the run, by default this one alone.
+
+    Raises:
+        BCNetError: something that `search` would refuse.
+    """
+    limits = limits_of(budget)
+    path = Path(run_dir)
+    world = world or World()
+    world.on_lead(lambda: check_usable(path))
+    own, named_score = own_functions(loss, score, score_of_widths, tags or {})
+    searcher, searcher_name = own_searcher(settings.get("searcher", "evolution"))
+    own = dataclasses.replace(own, searcher=searcher)
+    wanted = dict(changes or {}) | ({} if supernet_epochs is None else {"supernet.epochs": supernet_epochs})
+    named: dict[str, Any] = {"score": named_score, "processes": world.size, **settings}
+    named |= {"searcher": searcher_name, "own_stages": tuple(stage.name for stage in stages)}
+    recipe = check_request(recipe, wanted, named)
+    seed = settings.get("seed", 0)
+    source = open_source(model, data, image_size=image_size, seed=seed, pretrained=pretrained, own=own)
+    supernet, final = recipes_for(source, recipe, wanted)
+    request = make_settings(
+        model=source.model_name,
+        data=source.data_name,
+        image_size=image_size,
+        limits=limits,
+        supernet=supernet,
+        final=final,
+        own_score=own.score_name,
+        loss=own.loss_name,
+        pretrained=source.pretrained,
+        **named,
+    )
+    _check_start(source, request)
+    settled = agreed(request, source, path, world, largest_activation=source.largest_activation())
+    return prepare(source, settled, budget), settled
+
+
+def _check_start(source: Source, settings: Settings) -> None:
+    """Raise RecipeError where final networks are to start from weights that there are not."""
+    if settings.supernet_width > 1 and (settings.pretrained is not None or settings.final_from == "pretrained"):
+        raise RecipeError(
+            f"a supernet that is wider than the network starts from fresh weights; got supernet_width "
+            f"{settings.supernet_width:g} with pretrained ones: leave one of them out"
+        )
+    tuned = [name for name in ("tune_steps", "finalist_steps") if getattr(settings, name)]
+    if tuned and (source.own.of_widths is not None or not settings.has_supernet):
+        what = "the baseline " + repr(settings.baseline) if settings.baseline else "a score of widths alone"
+        raise RecipeError(
+            f"{tuned[0]} fine-tunes candidates from the supernet's weights before they are scored, of which {what} "
+            f"makes no use; got {getattr(settings, tuned[0])}: leave it out"
+        )
+    if settings.tune_lr_share < 1 and not tuned:
+        raise RecipeError(
+            f"tune_lr_share is of candidates that are fine-tuned; got {settings.tune_lr_share:g} and none that are: "
+            "give tune_steps or finalist_steps as well, or leave it out"
+        )
+    if settings.final_from == "supernet" and not settings.has_supernet:
+        raise RecipeError(
+            f'final_from="supernet" needs a supernet, which the baseline {settings.baseline!r} has none of: take '
+            '"scratch"'
+        )
+    if settings.final_from == "pretrained" and source.pretrained is None and source.factory is not None:
+        raise RecipeError(
+            'final_from="pretrained" needs weights to start from; there are none: give pretrained= (--pretrained), or '
+            "the model as a module with its weights"
+        )
+
+
+def _shown() -> Reporter:
+    from bcnet.progress.terminal import console_reporter
+
+    return console_reporter()
+
+
+def _changed(stored: Settings, changes: Mapping[str, Any]) -> Settings:
+    values = {name: getattr(stored, name) for name in Settings.model_fields}
+    return make_settings(**(values | dict(changes)))
+
+
+def _check_target(origin: Path, target: Path, stored: Settings, request: Settings) -> None:
+    """Other settings need another directory, and one that can take a run."""
+    if target.resolve() != origin.resolve():
+        check_usable(target)
+        return
+    difference = request.first_difference(stored)
+    if difference is not None:
+        key, here, there = difference
+        raise RunError(
+            f"run {origin} is one of {key} {there!r} and stays so; {here!r} makes another run: give it a directory of "
+            "its own (--out), which takes over what both share"
+        )
+
+
+def _source(
+    run: Path,
+    stored: Settings,
+    model: ModelLike | None,
+    data: str | DataSet | None,
+    searcher: Searcher | None = None,
+) -> Source:
+    """The model and the data of a run, which must still be what they were."""
+    for what in ("loss", "own_score", "pretrained"):
+        if getattr(stored, what) is not None:
+            raise RunError(
+                f"run {run} was given something of your own ({what} {getattr(stored, what)}), which only your code "
+                "has: repeat bcnet.search with it, in a run directory of its own"
+            )
+    if stored.own_stages or (" " in stored.searcher and searcher is None):
+        what = "stages" if stored.own_stages else "a searcher"
+        raise RunError(
+            f"run {run} was given {what} of your own, which only your code has: give searcher=... as for the run, or "
+            "repeat bcnet.search with it"
+        )
+    objects = (("model", not is_name(stored.model), model), ("data", bool(_DIGEST.search(stored.data)), data))
+    for what, is_object, given in objects:
+        if given is None and is_object:
+            name = getattr(stored, what)
+            raise RunError(f"run {run} is of {name!r}, which only your code can make: give {what}=... as for the run")
+    if model is None:
+        refuse_to_import(stored.model, run)
+    source = open_source(
+        stored.model if model is None else model,
+        stored.data if data is None else data,
+        image_size=stored.image_size,
+        seed=stored.seed,
+    )
+    source = dataclasses.replace(source, own=Own(searcher=searcher))
+    for what, name, now in (("model", stored.model, source.model_name), ("data", stored.data, source.data_name)):
+        if name != now:
+            raise RunError(f"run {run} is of the {what} {name!r}; got {now!r}: give the same, or start a new search")
+    return source
+
+
+def _fresh_source(
+    model: ModelLike | None,
+    data: str | DataSet | None,
+    widths: WidthsLike | None,
+    run_dir: str | Path | None,
+    image_size: int | None,
+    seed: int | None,
+) -> Source:
+    wanted = {"model": model, "data": data, "widths": widths, "out": run_dir}
+    missing = [f"--{name}" for name, value in wanted.items() if value is None]
+    if model is None or data is None or run_dir is None or missing:
+        raise BCNetError(
+            f"retraining without a run needs --model, --data, --widths and --out; missing: {', '.join(missing)}"
+        )
+    check_usable(Path(run_dir))
+    return open_source(model, data, image_size=image_size, seed=seed or 0)
+
+
+def _request(
+    source: Source,
+    recipe: Recipe | None,
+    changes: Mapping[str, Any],
+    image_size: int | None,
+    settings: Mapping[str, Any],
+) -> Settings:
+    supernet, final = recipes_for(source, recipe, changes)
+    fixed = {"model": source.model_name, "data": source.data_name, "image_size": image_size, "limits": {"macs": 1.0}}
+    return make_settings(**fixed, supernet=supernet, final=final, **settings)
+
+
+def _with_final(
+    stored: Settings, source: Source, recipe: Recipe | None, changes: Mapping[str, Any], seed: int | None
+) -> Settings:
+    base = stored.final if recipe is None else recipes_for(source, recipe, {})[1]
+    values: dict[str, Any] = {"final": base.changed(changes) if changes else base}
+    if seed is not None:
+        values["final_seed"] = seed
+    return _changed(stored, values)
+
+
+def _with_widths(request: Settings, source: Source, widths: WidthsLike) -> Settings:
+    """The settings for given widths; their own cost is the budget that the Uniform network keeps to."""
+    space = trace(source.model, source.example(), request)
+    found: Widths = resolve_widths(widths, space, source.model, request.model)
+    how_found = {name: Settings.model_fields[name].default for name in _HOW_FOUND}
+    limit = {"limits": {"macs": space.cost(found).macs}}
+    return _changed(request, {"widths": found, **limit, **how_found})

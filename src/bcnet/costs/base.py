@@ -1,0 +1,144 @@
+"""What a cost is: a measure of widths, with a name, a unit, and values for arrays of candidates.
+
+A search needs two views of a measure. `values` is what a budget is held against, exact and for many candidates at once.
+`constraints` is what the prior's programme (Eq. 14) sees: sums of tables over the choices of a few groups each, whose
+expectation under independent rows is again such a sum.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from bcnet.costs.polynomial import IntArray, Polynomial
+from bcnet.display import table
+
+Tables = Mapping[tuple[int, ...], npt.NDArray[np.float64]]
+Constraint = Polynomial | Tables
+
+
+class _Group(Protocol):
+    @property
+    def choices(self) -> tuple[int, ...]: ...
+
+
+class _Layer(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def macs(self) -> Polynomial: ...
+
+    @property
+    def params(self) -> Polynomial: ...
+
+
+class Measured(Protocol):
+    """What a measure is given: the width space, with the polynomials that its network was traced to."""
+
+    @property
+    def groups(self) -> Sequence[_Group]:
+        """The width groups, in order; widths have one entry for each."""
+
+    @property
+    def layers(self) -> Sequence[_Layer]:
+        """The layers' own shares of MACs and parameters, in network order."""
+
+    @property
+    def macs_terms(self) -> Polynomial:
+        """Multiply-adds for one input."""
+
+    @property
+    def params_terms(self) -> Polynomial:
+        """Parameters."""
+
+
+class Measure(ABC):
+    """A cost of widths. Settings are fields of a frozen dataclass, so that equal measures are equal.
+
+    Class attributes: `name` is the word for it in budgets, files and on the command line, `unit` what people read
+    behind a value.
+
+    A measure never falls as a width grows: searchers narrow a candidate to bring it under a limit.
+
+    Example: multiply-adds of which those of the first layer count double,
+
+        @dataclass(frozen=True)
+        class Weighted(bcnet.Measure):
+            name, unit = "weighted", "weighted MACs"
+
+            def values(self, space, widths):
+                return space.macs_terms(widths) + space.layers[0].macs(widths)
+
+            def constraints(self, space):
+                return (space.macs_terms + space.layers[0].macs,)
+    """
+
+    name: ClassVar[str]
+    unit: ClassVar[str]
+
+    @abstractmethod
+    def values(self, space: Measured, widths: IntArray) -> Any:
+        """Values of candidates, `(candidates, groups)` -> `(candidates,)`, int64 or float64."""
+
+    @abstractmethod
+    def constraints(self, space: Measured) -> Sequence[Constraint]:
+        """Sums that are all at most the limit where `values` is; the prior keeps their expectations under it.
+
+        A `Polynomial` in the widths, or tables `{groups: table}` over the choices of distinct ascending groups, one
+        axis for each; the empty tuple of groups is a constant.
+        """
+
+    def text(self, value: float) -> str:
+        """A value for people, with its unit.
+
+        Example: `MACS.text(1_500) == "1,500 MACs"`.
+        """
+        return f"{value:,} {self.unit}" if isinstance(value, int) else f"{value:,.4g} {self.unit}"
+
+    @property
+    def description(self) -> str:
+        """What tells this measure from others of other settings, in a run's files."""
+        fields: dict[str, Any] = dataclasses.asdict(self) if dataclasses.is_dataclass(self) else {}
+        return f"{self.name} {json.dumps(fields, sort_keys=True, default=str)}" if fields else self.name
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a network takes: `macs` multiply-adds for one input (the paper's FLOPs) and `params` parameters.
+
+    Numbers for one network, arrays of shape `(candidates,)` for many. `others` are the values of other measures, by
+    their names, where a budget limits them.
+    """
+
+    macs: Any
+    params: Any
+    others: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __getitem__(self, measure: str) -> Any:
+        return {"macs": self.macs, "params": self.params, **self.others}[measure]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.macs, self.params, *self.others.values()))
+
+    def each(self) -> Iterator[Cost]:
+        """The costs of single candidates, where these are arrays."""
+        names = list(self.others)
+        columns = (np.asarray(column).tolist() for column in (self.macs, self.params, *self.others.values()))
+        for macs, params, *others in zip(*columns, strict=True):
+            yield Cost(macs, params, dict(zip(names, others, strict=True)))
+
+    def _repr_html_(self) -> str:
+        headings = ("MACs", "parameters", *self.others)
+        if np.ndim(self.macs) == 0:
+            return table("Cost for one input", headings, [(int(self.macs), int(self.params), *self.others.values())])
+        rows = [(cost.macs, cost.params, *cost.others.values()) for cost in self.each()]
+        return table("Cost for one input", headings, rows)

@@ -1,0 +1,131 @@
+"""Budgets: upper limits on measures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from bcnet.costs.base import Cost, Measure
+from bcnet.costs.macs import MACS
+from bcnet.costs.params import PARAMS
+from bcnet.display import table
+from bcnet.errors import BudgetError
+
+MEASURES: Mapping[str, Measure] = MappingProxyType({measure.name: measure for measure in (MACS, PARAMS)})
+"""The measures that a budget knows by name."""
+
+Limit = int | float
+
+
+class Budget:
+    """Upper limits on what a network takes: multiply-adds, parameters, any other measure, or several at once.
+
+    A float in (0, 1.5] is a ratio of the original network's cost, an int an absolute count. `others` are limits on
+    measures of your own.
+
+    Example: `Budget(macs=0.5)` is half the multiply-adds; `Budget(macs=150_000_000, params=0.4)` sets both limits;
+    `Budget({Weighted(): 0.5})` limits a measure of your own.
+
+    Raises:
+        BudgetError: no limit given, or a value that is neither such a float nor a positive int.
+    """
+
+    __slots__ = ("limits",)
+    limits: Mapping[Measure, Limit]
+
+    def __init__(
+        self,
+        others: Mapping[Measure, Limit] | None = None,
+        /,
+        *,
+        macs: Limit | None = None,
+        params: Limit | None = None,
+    ) -> None:
+        named: dict[Measure, Limit | None] = {MACS: macs, PARAMS: params, **_checked_measures(others or {})}
+        limits = {measure: limit for measure, limit in named.items() if limit is not None}
+        if not limits:
+            raise BudgetError(
+                "a budget needs at least one limit; got none: give macs=0.5 or macs=150_000_000, for instance"
+            )
+        for measure, limit in limits.items():
+            _check_limit(measure.name, limit)
+        object.__setattr__(self, "limits", MappingProxyType(limits))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a budget does not change; make another one to set {name}")
+
+    def __reduce__(self) -> tuple[type[Budget], tuple[dict[Measure, Limit]]]:
+        return Budget, (dict(self.limits),)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Budget) and dict(self.limits) == dict(other.limits)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.limits.items()))
+
+    def __repr__(self) -> str:
+        named = [f"{m.name}={v!r}" for m, v in self.limits.items() if MEASURES.get(m.name) == m]
+        own = {m: v for m, v in self.limits.items() if MEASURES.get(m.name) != m}
+        return f"Budget({', '.join([repr(own)] * bool(own) + named)})"
+
+    @property
+    def macs(self) -> Limit | None:
+        """The limit on multiply-adds, if there is one."""
+        return self.limits.get(MACS)
+
+    @property
+    def params(self) -> Limit | None:
+        """The limit on parameters, if there is one."""
+        return self.limits.get(PARAMS)
+
+    @property
+    def others(self) -> dict[Measure, Limit]:
+        """The limits on other measures."""
+        return {measure: limit for measure, limit in self.limits.items() if measure not in (MACS, PARAMS)}
+
+    def resolve(self, reference: Cost) -> Budget:
+        """The same budget in absolute counts, ratios taken of `reference`."""
+        return Budget({m: _absolute(limit, reference[m.name]) for m, limit in self.limits.items()})
+
+    def admits(self, cost: Cost) -> Any:
+        """Whether `cost` satisfies every limit: a bool, or a bool array for a cost of arrays. Needs absolute limits."""
+        verdict: Any = True
+        for measure, limit in self.limits.items():
+            assert not (isinstance(limit, float) and measure in (MACS, PARAMS)), "resolve() the budget first"
+            verdict = verdict & (cost[measure.name] <= limit)
+        return verdict
+
+    def _repr_html_(self) -> str:
+        return table("Budget", ("at most",), [(part,) for part in str(self).split(" and ")])
+
+    def __str__(self) -> str:
+        parts = self.limits.items()
+        return " and ".join(f"{v:g}x {m.unit}" if isinstance(v, float) else f"{v:,} {m.unit}" for m, v in parts)
+
+
+def _checked_measures(others: Mapping[Measure, Limit]) -> Mapping[Measure, Limit]:
+    if not isinstance(others, Mapping) or not all(isinstance(measure, Measure) for measure in others):
+        raise BudgetError(
+            f"limits on other measures are a mapping of bcnet.Measure to limit; got {others!r}: write "
+            "Budget({mine: 0.5}), or Budget(macs=0.5) for multiply-adds"
+        )
+    names = [measure.name for measure in others]
+    if len(set(names)) < len(names):
+        raise BudgetError(f"a budget limits each measure once; got {', '.join(names)}: give the measures other names")
+    return others
+
+
+def _check_limit(name: str, value: object) -> None:
+    rule = f"budget {name} is a ratio (float) in (0, 1.5] of the original network, or a positive count (int)"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise BudgetError(f"{rule}; got {value!r}: write 0.5 or 150_000_000, for instance")
+    if isinstance(value, float) and not (math.isfinite(value) and 0 < value <= 1.5):
+        raise BudgetError(f"{rule}; got {value!r}: a count is written as an int")
+    if isinstance(value, int) and value < 1:
+        raise BudgetError(f"{rule}; got {value!r}: give at least 1")
+
+
+def _absolute(limit: Limit, reference: float) -> int:
+    return max(1, math.floor(limit * reference)) if isinstance(limit, float) else limit

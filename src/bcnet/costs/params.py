@@ -1,0 +1,28 @@
+"""Parameters: how many numbers a network has learnt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from bcnet.costs.base import Measure, Measured
+from bcnet.costs.polynomial import IntArray, Polynomial
+
+
+@dataclass(frozen=True)
+class Params(Measure):
+    """Parameters, without buffers, exact."""
+
+    name: ClassVar[str] = "params"
+    unit: ClassVar[str] = "parameters"
+
+    def values(self, space: Measured, widths: IntArray) -> IntArray:
+        """See `Measure`."""
+        return space.params_terms(widths)
+
+    def constraints(self, space: Measured) -> tuple[Polynomial]:
+        """See `Measure`."""
+        return (space.params_terms,)
+
+
+PARAMS = Params()

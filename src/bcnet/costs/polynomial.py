@@ -1,0 +1,68 @@
+"""Polynomials in the widths: what a traced network costs.
+
+MACs and parameters of a network are polynomials in its widths, `sum coef * prod width[g]`, since every
+convolution multiplies one output width with one input width. They are read off the trace once; from then on
+costing a candidate never runs a network.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int64]
+_CHUNK = 8192  # candidates costed at once: the columns of a chunk stay in the cache
+
+
+@dataclass(frozen=True)
+class Polynomial:
+    """`sum coef * prod width[g]` with exact integer coefficients.
+
+    `terms` maps a sorted tuple of group indices to its coefficient: `()` is the constant, `(2,)` linear in group 2,
+    `(2, 5)` a product, `(2, 2)` a square.
+
+    Example: a 3x3 convolution from group 0 to group 1 on 8x8 outputs is `Polynomial({(0, 1): 576})`.
+    """
+
+    terms: Mapping[tuple[int, ...], int]
+
+    def __call__(self, widths: IntArray) -> IntArray:
+        """Values at `widths`, shape `(candidates, groups)` -> `(candidates,)`."""
+        values = np.empty(len(widths), dtype=np.int64)
+        for start in range(0, len(widths), _CHUNK):
+            columns = np.ascontiguousarray(widths[start : start + _CHUNK].T)  # (groups, chunk)
+            values[start : start + _CHUNK] = self._of_columns(columns)
+        return values
+
+    def __add__(self, other: Polynomial) -> Polynomial:
+        terms = dict(self.terms)
+        for groups, coefficient in other.terms.items():
+            terms[groups] = terms.get(groups, 0) + coefficient
+        return Polynomial(dict(sorted(terms.items())))
+
+    def _of_columns(self, columns: IntArray) -> IntArray:
+        total = np.full(columns.shape[1], self.terms.get((), 0), dtype=np.int64)
+        for first, rest in self._by_first_group.items():
+            inner = np.zeros(columns.shape[1], dtype=np.int64)
+            for others, coefficient in rest:
+                factor: Any = coefficient
+                for group in others:
+                    factor = columns[group] * factor
+                inner += factor
+            total += columns[first] * inner
+        return total
+
+    @cached_property
+    def _by_first_group(self) -> dict[int, list[tuple[tuple[int, ...], int]]]:
+        """The non-constant terms, factored: first group -> (other groups, coefficient)."""
+        factored: dict[int, list[tuple[tuple[int, ...], int]]] = defaultdict(list)
+        for groups, coefficient in self.terms.items():
+            if groups:
+                factored[groups[0]].append((groups[1:], coefficient))
+        return factored

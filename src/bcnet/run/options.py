@@ -1,0 +1,95 @@
+"""The settings as keyword arguments, for type checkers: names and types are those of `Settings`, and a test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+from bcnet.machine.defaults import Layout
+from bcnet.progress.base import Reporter
+from bcnet.progress.callbacks import Callbacks
+from bcnet.run.callables import OfWidths
+from bcnet.run.pretrained import Weights
+from bcnet.run.settings import BaselineName, FinalFrom, StrategyName
+from bcnet.searchers import Metric, PerImage, Searcher
+from bcnet.train import Loss, Recipe
+
+
+class SearchOptions(TypedDict, total=False):
+    """Settings of prior, scores, search and finalists."""
+
+    keep_records: int | None
+    records_since: float
+    effective_widths: float
+    score_batch_size: int | None
+    early_stop: Literal["auto", "on", "off"]
+    early_stop_level: float
+    tune_steps: int
+    tune_lr_share: float
+    searcher: str | Searcher
+    population: int
+    generations: int
+    parents: int
+    rescored: int
+    finalist_steps: int
+
+
+class EvolveOptions(SearchOptions, total=False):
+    """What `evolve` may change."""
+
+    score: Metric
+
+
+class RunOptions(SearchOptions, total=False):
+    """What a run is made of, beside the named arguments of every call."""
+
+    num_choices: int
+    min_ratio: float
+    multiple_of: int
+    ignore: Sequence[str]
+    only: Sequence[str]
+    supernet_width: float
+    strategy: StrategyName
+    pairs: Literal["auto", "on", "off"]
+    layout: Layout
+    validation_fraction: float
+    fresh_fraction: float
+    search_seed: int | None
+    baseline: BaselineName | None
+    random_networks: int
+    random_epochs: int | None
+    final_seed: int | None
+    threads: int | None
+    device: str | None
+
+
+class Options(RunOptions, total=False):
+    """Settings that `search` takes."""
+
+    seed: int
+    final_from: FinalFrom
+
+
+class Arguments(Options, total=False):
+    """What `train_supernet` and `baseline` hand on to `search`: its settings, and its other arguments."""
+
+    recipe: Recipe | str | None
+    supernet_epochs: int | None
+    changes: Mapping[str, Any] | None
+    image_size: int | None
+    pretrained: Weights | None
+    loss: Loss | None
+    score: Metric | PerImage
+    score_of_widths: OfWidths | None
+    tags: Mapping[str, str] | None
+
+
+class BaselineArguments(Arguments, total=False):
+    """What `baseline` hands on as well."""
+
+    callbacks: Callbacks | None
+    progress: bool
+    reporter: Reporter | None
+    checkpoint_seconds: float
+    take_from: Sequence[str | Path]

@@ -1,0 +1,265 @@
+"""The stages of the final networks: original, Uniform and searched, trained alike and tested once (spec, section 6).
+
+A network starts from fresh weights, from the supernet's, or from the model's own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from bcnet.costs import Cost
+from bcnet.errors import RecipeError, RunError
+from bcnet.files.tensors import load_module
+from bcnet.progress.forecast import Planned
+from bcnet.run.directory import RunDirectory
+from bcnet.run.settings import Settings, in_sections
+from bcnet.run.subject import Subject
+from bcnet.space import Side, Widths
+from bcnet.stages.base import TRAINING_PASS, Context, Stage, copy_tensors
+from bcnet.stages.room import training_bytes
+from bcnet.supernet import Supernet, build, recalibrate
+from bcnet.train import Accuracy, EpochBatches, NetworkTrainee, accuracy, derived_generator, train
+
+_TRAINING = frozenset({"final", "final_from", "final_seed"})
+_CALIBRATION = 20  # batches for the statistics of batch norm
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A final network, with its one look at the test set; `skipped` steps were bad and left out."""
+
+    name: str
+    widths: Widths
+    cost: Cost
+    network: nn.Module
+    test: Accuracy
+    skipped: int
+
+
+class FinalStage(Stage):
+    """Comes to a final network, trained."""
+
+    kind: ClassVar[str] = "training"
+
+    @abstractmethod
+    def widths(self, context: Context) -> Widths:
+        """What is trained."""
+
+    def reads(self, settings: Settings) -> frozenset[str]:
+        """How final networks are trained, and the supernet where they start from it."""
+        return _TRAINING | (in_sections("supernet") if settings.final_from == "supernet" else frozenset())
+
+    def macs(self, settings: Settings, subject: Subject) -> float:
+        """What the network costs, about."""
+        reference = subject.space.reference
+        limit, most = subject.budget.resolve(reference).macs, int(reference.macs)
+        return most if limit is None else min(int(limit), most)
+
+    def teacher(self, context: Context) -> nn.Module | None:
+        """What it learns from, beside the labels: the original, where the recipe distils."""
+        if context.settings.final.distillation is None:
+            return None
+        teacher: nn.Module = context.output("original").network
+        return teacher
+
+    def plan(self, settings: Settings, subject: Subject) -> Planned:
+        """All steps of the training."""
+        recipe = settings.final
+        distilled = recipe.distillation is not None and self.name != OriginalStage.name
+        taught = subject.space.reference.macs if distilled else 0
+        work = recipe.batch_size * (TRAINING_PASS * self.macs(settings, subject) + taught)
+        total = len(subject.all_training) * recipe.epochs
+        return Planned(self.name, total, "steps", work, kind=self.kind, file=self.file)
+
+    def run(self, context: Context) -> None:
+        """Train it and test it; leave its losses, and its weights with what it did on the test images."""
+        subject, directory, settings = context.subject, context.directory, context.settings
+        widths, teacher = self.widths(context), self.teacher(context)
+        network = self._start(context, widths)
+        context.check_processes(self.name)
+        total = len(subject.all_training) * settings.final.epochs
+        directory.check_room(self.name, training_bytes(network, settings.final, total))
+        with context.working(self.name, total, "steps") as advance:
+            records = train(
+                NetworkTrainee(network, subject.source.own.loss),
+                subject.all_training,
+                settings.final,
+                seed=settings.seed_of_networks,
+                stage="final",
+                checkpoints=context.checkpoints(self.name, widths),
+                teacher=teacher,
+                on_step=context.step_reporter(self.name, advance),
+                world=context.world,
+            )
+        directory.write_tensors(f"{self._stem}_losses.safetensors", f"{self.name} losses", records.tensors())
+        test = context.world.on_lead(lambda: dataclasses.asdict(_test(context, network)))
+        outcome = {"widths": list(widths), "skipped": len(records.skipped), **test}
+        others = subject.space.cost(widths).others
+        if others:
+            outcome["others"] = dict(others)
+        directory.write_tensors(self.file, self.name, network.state_dict(), outcome)
+
+    def load(self, context: Context) -> Trained:
+        """The network in eval mode, and what it did on the test images."""
+        directory, widths = context.directory, self.widths(context)
+        file = directory.file(self.file)
+        network = self._start(context, widths)
+        directory.drop_checkpoints(self.name)
+        tensors, state = directory.read_tensors(self.file, self.name)
+        if state.get("widths") != list(widths):
+            raise RunError(f"{file} holds widths {state.get('widths')}; expected {list(widths)}: start a new run")
+        load_module(network, tensors, file)
+        tested, skipped = _outcome(file, state)
+        return Trained(self.name, widths, context.subject.space.cost(widths), network.eval(), tested, skipped)
+
+    def take_over(self, theirs: RunDirectory, context: Context) -> None:
+        """Losses and weights."""
+        marks = {f"{self._stem}_losses": f"{self.name} losses", self._stem: self.name}
+        copy_tensors(theirs, context.directory, marks)
+
+    @property
+    def _stem(self) -> str:
+        return self.file.removesuffix(".safetensors")
+
+    def _start(self, context: Context, widths: Widths) -> nn.Module:
+        from_supernet = context.settings.final_from == "supernet" and "supernet" in context.names
+        supernet = context.output("supernet")[0] if from_supernet else None
+        return starting_network(context.settings, context.subject, supernet, widths)
+
+
+class OriginalStage(FinalStage):
+    """Comes to the original network, trained and tested as the others are."""
+
+    name: ClassVar[str] = "original"
+    file: ClassVar[str] = "original.safetensors"
+
+    def widths(self, context: Context) -> Widths:
+        """Its own."""
+        return context.subject.space.original_widths
+
+    def macs(self, settings: Settings, subject: Subject) -> float:
+        """Exact."""
+        return float(subject.space.reference.macs)
+
+    def teacher(self, context: Context) -> nn.Module | None:
+        """It has none: it is the teacher."""
+        return None
+
+
+class UniformStage(FinalStage):
+    """Comes to the Uniform baseline under the run's budget."""
+
+    name: ClassVar[str] = "Uniform"
+    file: ClassVar[str] = "uniform.safetensors"
+
+    def widths(self, context: Context) -> Widths:
+        """One ratio for all groups."""
+        return context.subject.space.uniform(context.subject.budget)
+
+    def reads(self, settings: Settings) -> frozenset[str]:
+        """The budget as well."""
+        return super().reads(settings) | frozenset({"limits"})
+
+
+class SearchedStage(FinalStage):
+    """Comes to the network of the widths that the run found, or was given."""
+
+    name: ClassVar[str] = "searched"
+    file: ClassVar[str] = "final.safetensors"
+    needs: ClassVar[tuple[str, ...]] = ("original", "Uniform")
+
+    def widths(self, context: Context) -> Widths:
+        """Given, found by a search or a baseline."""
+        settings = context.settings
+        if settings.widths is not None:
+            return settings.widths
+        if settings.baseline == "uniform":
+            return context.subject.space.uniform(context.subject.budget)
+        if settings.scores_candidates:
+            widths: Widths = context.output("finalists").widths
+            return widths
+        pruned: Widths = context.output("pruning")
+        return pruned
+
+    def reads(self, settings: Settings) -> frozenset[str]:
+        """Everything."""
+        return Stage.reads(self, settings)
+
+    def macs(self, settings: Settings, subject: Subject) -> float:
+        """Nothing where it is the Uniform network once more."""
+        return 0 if settings.baseline == "uniform" else super().macs(settings, subject)
+
+    def plan(self, settings: Settings, subject: Subject) -> Planned:
+        """No work where it is the Uniform network once more."""
+        planned = super().plan(settings, subject)
+        return dataclasses.replace(planned, work=0.0) if settings.baseline == "uniform" else planned
+
+    def run(self, context: Context) -> None:
+        """Train it; training the Uniform network again would repeat that training, byte by byte."""
+        if context.settings.baseline != "uniform":
+            super().run(context)
+            return
+        directory = context.directory
+        for end, mark in (("_losses", " losses"), ("", "")):
+            tensors, state = directory.read_tensors(f"uniform{end}.safetensors", f"Uniform{mark}")
+            directory.write_tensors(f"{self._stem}{end}.safetensors", f"{self.name}{mark}", tensors, state)
+
+
+def starting_network(settings: Settings, subject: Subject, supernet: Supernet | None, widths: Widths) -> nn.Module:
+    """The network of the given widths before its training, on the run's device.
+
+    From "scratch" it is freshly initialised as the original would be. From "supernet" or "pretrained" it holds the
+    first channels of every group of the supernet, or of the model as it was given, with batch-norm statistics of some
+    training batches: training then is fine-tuning.
+
+    Raises:
+        RecipeError: it is to start from a supernet, and the run has none since its widths were given.
+    """
+    if settings.final_from == "scratch":
+        generator = derived_generator(settings.seed_of_networks, "initial weights")
+        network = build(subject.original, subject.space, widths, factory=subject.source.factory, generator=generator)
+        return _placed(network, settings)
+    owner = supernet if settings.final_from == "supernet" else Supernet(subject.model, subject.space)
+    if owner is None:
+        raise RecipeError(
+            'final_from="supernet" needs a supernet, which a run of given widths has none of: take "scratch"'
+        )
+    network = first_channels(settings, subject, owner, widths)
+    return calibrated(network, subject.all_training, settings.seed_of_networks)
+
+
+def first_channels(settings: Settings, subject: Subject, owner: Supernet, widths: Widths) -> nn.Module:
+    """A network of the given widths with the first channels of every group, on the run's device."""
+    return _placed(build(subject.model, subject.space, widths, weights=(owner, Side.LEFT)), settings)
+
+
+def calibrated(network: nn.Module, batches: EpochBatches, seed: int) -> nn.Module:
+    """`network` with the batch-norm statistics of some training `batches`, drawn by `seed`."""
+    device, order = next(network.parameters()).device, derived_generator(seed, "calibration")
+    return recalibrate(network, (x.to(device) for x, _ in islice(batches.epoch(order), _CALIBRATION)))
+
+
+def _placed(network: nn.Module, settings: Settings) -> nn.Module:
+    return network.to(settings.device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+
+def _outcome(file: Path, state: Mapping[str, Any]) -> tuple[Accuracy, int]:
+    """What a network did on the test images, and how many steps of its training were left out."""
+    try:
+        accuracy = Accuracy(float(state["top1"]), float(state["top5"]), int(state["count"]))
+        return accuracy, int(state["skipped"])
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise RunError(f"{file} does not say how its network did on the test images: start a new run") from None
+
+
+def _test(context: Context, network: nn.Module) -> Accuracy:
+    return accuracy(network, context.subject.parts.test(), precision=context.settings.final.precision)

@@ -1,0 +1,79 @@
+"""What scores candidates: the paths of a supernet, plain networks, or the user's own function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from bcnet.data import Batch
+from bcnet.machine.precision import Precision, autocast
+from bcnet.searchers import ImageScores, Metric, PerImage, SupernetEvaluator
+from bcnet.searchers.scoring import Score
+from bcnet.space import Side, Widths
+from bcnet.stages.base import Context
+from bcnet.supernet import Supernet
+from bcnet.train import STRATEGIES
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """What scores candidates, and what scores the best again on fresh images; None where a score is final.
+
+    `longer` says that the second score follows on more training than the first, and so decides alone.
+    """
+
+    score: Score
+    again: ImageScores | None = None
+    longer: bool = False
+
+
+def supernet_scorer(context: Context, supernet: Supernet) -> Scorer:
+    """Scores by the supernet, or by the user's own function of widths."""
+    of_widths = context.subject.source.own.of_widths
+    if of_widths is not None:
+        return Scorer(of_widths)
+    subject = context.subject
+    return Scorer(
+        supernet_evaluator(context, supernet, subject.validation), supernet_evaluator(context, supernet, subject.fresh)
+    )
+
+
+def network_score(context: Context, network: nn.Module) -> float:
+    """The score of a plain network in eval mode on the validation images, in the units of the run's metric."""
+    precision = context.settings.final.precision
+    return network_evaluator(context, network, context.subject.validation, precision).on_side((), Side.LEFT)
+
+
+def network_evaluator(
+    context: Context, network: nn.Module, batches: Sequence[Batch], precision: Precision
+) -> SupernetEvaluator:
+    """What scores a plain network in eval mode on `batches`: of no widths, and of one side."""
+    device = next(network.parameters()).device
+
+    def logits(images: torch.Tensor, _: Widths, __: Side) -> torch.Tensor:
+        with autocast(precision, device):
+            output: torch.Tensor = network(images)
+        return output
+
+    return SupernetEvaluator(logits, batches, metric_of(context), (Side.LEFT,))
+
+
+def metric_of(context: Context) -> Metric | PerImage:
+    """What a run makes of the logits of images: its own score, or the user's."""
+    return context.subject.source.own.per_image or context.settings.score
+
+
+def supernet_evaluator(context: Context, supernet: Supernet, batches: Sequence[Batch]) -> SupernetEvaluator:
+    """What scores widths on `batches` by the paths of a supernet, from the sides that it was trained by."""
+    assert context.settings.device is not None
+    precision, device = context.settings.supernet.precision, torch.device(context.settings.device)
+
+    def logits(images: torch.Tensor, widths: Widths, side: Side) -> torch.Tensor:
+        with autocast(precision, device):
+            output: torch.Tensor = supernet(images, widths, side)
+        return output
+
+    return SupernetEvaluator(logits, batches, metric_of(context), STRATEGIES[context.settings.strategy]().sides)

@@ -1,0 +1,201 @@
+"""A stage and a searcher from outside the package: run, stored, resumed, refused where they changed, taken over."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from tiny_job import Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
+
+import bcnet
+from bcnet.errors import RecipeError, RunError
+from bcnet.files.documents import read_document
+from bcnet.stages.base import in_order
+from bcnet.stages.course import stages_of
+
+
+class Checked(bcnet.Stage):
+    """The share of validation images that the searched network gets right."""
+
+    name: ClassVar[str] = "checked"
+    file: ClassVar[str] = "checked.json"
+    needs: ClassVar[tuple[str, ...]] = ("searched",)
+    runs = 0
+
+    def reads(self, settings):
+        return frozenset({"score"})
+
+    def run(self, context):
+        type(self).runs += 1
+        network = context.output("searched").network
+        with context.working(self.name, len(context.subject.validation), "batches") as advance, torch.no_grad():
+            right = []
+            for done, (x, y) in enumerate(context.subject.validation, 1):
+                right += (network(x).argmax(dim=1) == y).tolist()
+                advance(done, f"{np.mean(right):.2f} right")
+        context.directory.write(self.file, {"right": float(np.mean(right)), "images": len(right)})
+
+    def load(self, context):
+        return context.directory.read(self.file)["right"]
+
+
+class First(Checked):
+    """Comes before the prior, and is not told of."""
+
+    name: ClassVar[str] = "first"
+    file: ClassVar[str] = "first.json"
+    needs: ClassVar[tuple[str, ...]] = ("supernet",)
+
+    def plan(self, settings, subject):
+        return None
+
+    def run(self, context):
+        assert not context.directory.has("original.safetensors")
+        context.directory.write(self.file, {"right": 1.0})
+
+
+def test_a_stage_of_ones_own_is_run_once_and_told_of(tmp_path):
+    Checked.runs = 0
+    recorder = Recorder()
+    tiny_search(tmp_path, stages=[Checked()], reporter=recorder)
+    assert recorder.stages[-1] == "checked"
+    found = read_document(tmp_path / "checked.json")
+    assert 0 <= found["right"] <= 1
+    assert found["images"] > 0
+    assert bcnet.read_status(tmp_path).stages[-1].record.name == "checked"
+    assert bcnet.read_status(tmp_path).stages[-1].state == "finished"
+    assert "checked" in read_document(tmp_path / "result.json")["seconds"]
+    tiny_search(tmp_path, stages=[Checked()])
+    assert Checked.runs == 1
+
+
+def test_a_run_with_a_stage_goes_on_with_it_and_is_refused_without(tmp_path):
+    with pytest.raises(StoppedError):
+        tiny_search(tmp_path, stages=[Checked()], reporter=Recorder(("original", 3)))
+    with pytest.raises(RunError, match=r"of another configuration: own_stages is \['checked'\] there and \[\] here"):
+        tiny_search(tmp_path)
+    tiny_search(tmp_path, stages=[Checked()])
+    assert (tmp_path / "checked.json").exists()
+    with pytest.raises(RunError, match="was given stages of your own, which only your code has"):
+        bcnet.retrain(tmp_path, seed=3, model=TinyNetwork, data=tiny_data(), run_dir=tmp_path.with_name("again"))
+
+
+def test_a_stage_is_taken_over_where_what_it_reads_is_the_same(tmp_path):
+    tiny_search(tmp_path / "one", stages=[Checked()])
+    Checked.runs = 0
+    tiny_search(tmp_path / "two", stages=[Checked()], take_from=[tmp_path / "one"], generations=3)
+    assert Checked.runs == 0, "it says that it depends on the score alone"
+    tiny_search(tmp_path / "three", stages=[Checked()], take_from=[tmp_path / "one"], score="loss")
+    assert Checked.runs == 1
+
+
+def test_stages_come_after_what_they_need(tmp_path):
+    order = in_order([Checked(), First(), *stages_of(settings := tiny_settings(tmp_path))])
+    names = [stage.name for stage in order]
+    assert names.index("first") > names.index("supernet")
+    assert names.index("checked") > names.index("searched")
+    assert [n for n in names if n not in ("first", "checked")] == [stage.name for stage in stages_of(settings)]
+
+
+def tiny_settings(folder):
+    from bcnet.api import settle
+
+    return settle(TinyNetwork, tiny_data(), budget=bcnet.Budget(macs=0.5), run_dir=folder / "none", threads=1)[1]
+
+
+def test_what_is_no_stage_is_refused(tmp_path):
+    class Uniform(Checked):
+        name = "Uniform"
+
+    class Circle(Checked):
+        name, needs = "circle", ("checked",)
+
+    class Back(Checked):
+        name, needs = "checked", ("circle",)
+
+    with pytest.raises(RecipeError, match=r"subclasses of bcnet.Stage; got <class .*: give Mine\(\), not Mine"):
+        tiny_search(tmp_path / "run", stages=[Checked])
+    with pytest.raises(RunError, match="got two of the name 'Uniform': rename yours"):
+        tiny_search(tmp_path / "run", stages=[Uniform()])
+    with pytest.raises(RunError, match="need each other in a circle: circle, checked"):
+        tiny_search(tmp_path / "run", stages=[Circle(), Back()])
+    assert not (tmp_path / "run").exists()
+
+
+@dataclass(frozen=True)
+class Blind(bcnet.Searcher):
+    """Random widths near the budget."""
+
+    evaluations: int = 6
+    batch: int = 3
+
+    @property
+    def limit(self):
+        return self.evaluations
+
+    def proposals(self, problem):
+        rng = np.random.default_rng(problem.seed)
+        known = set()
+        while batch := problem.fill(self.batch, known, rng):
+            known.update(batch)
+            yield batch
+
+
+@dataclass(frozen=True)
+class Likely(bcnet.Searcher):
+    """The most probable widths of the prior that the run learns."""
+
+    prior: bcnet.Prior | None = None
+
+    @property
+    def limit(self):
+        return 4
+
+    def proposals(self, problem):
+        yield list(self.prior.sample(4, problem.budget, np.random.default_rng(0)).widths)
+
+
+def test_a_searcher_of_ones_own_is_the_same_object_everywhere(tmp_path):
+    outcome = tiny_search(tmp_path, searcher=Blind(5))
+    assert len(outcome.found.evaluations) == 5
+    stored = read_document(tmp_path / "settings.json")["search"]["searcher"]
+    assert stored == 'test_stages_own.Blind {"batch": 3, "evaluations": 5}'
+    assert "prior" not in [stage.record.name for stage in bcnet.read_status(tmp_path).stages]
+    assert (tmp_path / "report.html").exists()
+
+
+def test_one_with_an_open_prior_gets_the_runs(tmp_path):
+    outcome = tiny_search(tmp_path, searcher=Likely())
+    assert (tmp_path / "prior.json").exists()
+    assert 0 < len(outcome.found.evaluations) <= 4
+
+
+def test_a_searcher_resumes_and_is_refused_where_it_changed(tmp_path):
+    with pytest.raises(StoppedError):
+        tiny_search(tmp_path / "killed", searcher=Blind(), reporter=Recorder(("evolution", 4)))
+    with pytest.raises(RunError, match=r"configuration: searcher is 'test_stages_own.Blind .*\"evaluations\": 6"):
+        tiny_search(tmp_path / "killed", searcher=Blind(7))
+    with pytest.raises(RunError, match="another configuration: searcher is"):
+        tiny_search(tmp_path / "killed")
+    resumed = tiny_search(tmp_path / "killed", searcher=Blind())
+    assert resumed.found == tiny_search(tmp_path / "whole", searcher=Blind()).found
+
+
+def test_evolve_takes_one_too_and_asks_for_it_again(tmp_path):
+    options = {"model": TinyNetwork, "data": tiny_data()}
+    tiny_search(tmp_path / "run", searcher=Blind())
+    again = bcnet.evolve(tmp_path / "run", searcher=Blind(4), run_dir=tmp_path / "new", **options)
+    assert len(again.found.evaluations) == 4
+    with pytest.raises(RunError, match="was given a searcher of your own, which only your code has: give searcher="):
+        bcnet.evolve(tmp_path / "run", budget=bcnet.Budget(macs=0.4), run_dir=tmp_path / "other", **options)
+
+
+@pytest.mark.parametrize("wrong", [Blind, 3, object()])
+def test_what_is_no_searcher_is_refused(tmp_path, wrong):
+    with pytest.raises(RecipeError, match=r"a searcher is a name or a value of a subclass of bcnet.Searcher"):
+        tiny_search(tmp_path / "run", searcher=wrong)
+    with pytest.raises(
+        RecipeError, match=r"'searcher' must be one of evolution, .* a bcnet.Searcher of your own; got 'x'"
+    ):
+        tiny_search(tmp_path / "run", searcher="x")
