@@ -38,7 +38,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def _commands() -> str:
-    words = ["-m", "typer", "bcnet.cli.app", "utils", "docs", "--name", "bcnet", "--title", "Commands"]
+    words = ["-m", "typer", "--app", "app", "bcnet.cli.app", "utils", "docs", "--name", "bcnet", "--title", "Commands"]
     run = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
     if run.returncode:
         raise PluginError(f"the commands cannot be written down: {run.stderr}")

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from bcnet.stages.course import FoundWidths, SearchOutcome, TrainedSupernet
     from bcnet.stages.replay import replay
     from bcnet.supernet import Supernet, build, describe, rebuild, recalibrate
+    from bcnet.tasks import Metric, Task
     from bcnet.train import Recipe, load_recipe
 
 _HOMES = {
@@ -76,6 +77,7 @@ _HOMES = {
     "bcnet.costs": ["Budget", "Cost", "Measure"],
     "bcnet.space": ["Side", "WidthGroup", "WidthSpace"],
     "bcnet.supernet": ["Supernet", "build", "describe", "rebuild", "recalibrate"],
+    "bcnet.tasks": ["Metric", "Task"],
     "bcnet.train": ["Recipe", "load_recipe"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -96,6 +98,7 @@ __all__ = [
     "Latency",
     "Loaders",
     "Measure",
+    "Metric",
     "Prior",
     "PriorOnly",
     "Random",
@@ -109,6 +112,7 @@ __all__ = [
     "Status",
     "Supernet",
     "SupernetEvaluator",
+    "Task",
     "TensorBoard",
     "Together",
     "TrainedSupernet",

@@ -58,7 +58,8 @@ from bcnet.stages.course import (
 from bcnet.stages.estimate import Estimate, estimate
 from bcnet.stages.room import search_bytes, training_bytes
 from bcnet.stages.takeover import others
-from bcnet.train import CHECKPOINT_SECONDS, Loss, Recipe
+from bcnet.tasks import Classification, Loss, Task
+from bcnet.train import CHECKPOINT_SECONDS, Recipe
 
 _DIGEST = re.compile(r" [0-9a-f]{12}$")  # ends the description of a data set that was passed in
 _HOW_FOUND = ("baseline", "tune_steps", "finalist_steps", "tune_lr_share")  # settings that given widths make no use of
@@ -95,6 +96,7 @@ def search(
     reporter: Reporter | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     take_from: Sequence[str | Path] = (),
+    task: Task | None = None,
     stages: Sequence[Stage] = (),
     **settings: Unpack[Options],
 ) -> SearchOutcome:
@@ -131,6 +133,7 @@ def search(
             that it would cost more than 2 % of the time.
         take_from: other runs of the model on the data; what they have finished and share with this one is taken over,
             never done again. All runs of one seed and recipe share the original, those of one budget Uniform as well.
+        task: what the network is trained for, where that is not classification (`bcnet.Task`).
         stages: stages of your own (`bcnet.Stage`), which come where they need others, else at the end.
         **settings: any other field of `Settings`: seed, population, generations, num_choices, threads, ... With
             `final_from="supernet"` or `"pretrained"` all three final networks are fine-tuned, from the first channels
@@ -160,6 +163,7 @@ def search(
             score=score,
             score_of_widths=score_of_widths,
             tags=tags,
+            task=task,
             stages=stages,
             **settings,
         )
@@ -462,6 +466,7 @@ def settle(
     score: Metric | PerImage = "accuracy",
     score_of_widths: OfWidths | None = None,
     tags: Mapping[str, str] | None = None,
+    task: Task | None = None,
     stages: Sequence[Stage] = (),
     **settings: Unpack[Options],
 ) -> tuple[Subject, Settings]:
@@ -481,10 +486,15 @@ def settle(
     own = dataclasses.replace(own, searcher=searcher)
     wanted = dict(changes or {}) | ({} if supernet_epochs is None else {"supernet.epochs": supernet_epochs})
     named: dict[str, Any] = {"score": named_score, "processes": world.size, **settings}
+    if task is not None and not isinstance(task, Task):
+        raise RecipeError(f"a task is a value of a subclass of bcnet.Task; got {task!r}: give Mine(), not Mine")
+    if task is not None and loss is not None:
+        raise RecipeError("a task has its own loss; got loss= beside it: leave one of them out")
+    named["task"] = Classification.name if task is None else task.description
     named |= {"searcher": searcher_name, "own_stages": tuple(stage.name for stage in stages)}
     recipe = check_request(recipe, wanted, named)
     seed = settings.get("seed", 0)
-    source = open_source(model, data, image_size=image_size, seed=seed, pretrained=pretrained, own=own)
+    source = open_source(model, data, image_size=image_size, seed=seed, pretrained=pretrained, own=own, task=task)
     supernet, final = recipes_for(source, recipe, wanted)
     request = make_settings(
         model=source.model_name,
@@ -504,7 +514,14 @@ def settle(
 
 
 def _check_start(source: Source, settings: Settings) -> None:
-    """Raise RecipeError where final networks are to start from weights that there are not."""
+    """Raise RecipeError where a recipe does not suit the task, or networks are to start from weights there are not."""
+    if not isinstance(source.task, Classification):
+        for recipe in (settings.supernet, settings.final):
+            if recipe.label_smoothing or recipe.distillation is not None:
+                raise RecipeError(
+                    f"label smoothing and distillation are for classification; got the task {source.task.name!r}: "
+                    "leave them out of the recipe (--set label_smoothing=0 --set distillation=null)"
+                )
     if settings.supernet_width > 1 and (settings.pretrained is not None or settings.final_from == "pretrained"):
         raise RecipeError(
             f"a supernet that is wider than the network starts from fresh weights; got supernet_width "
@@ -573,8 +590,8 @@ def _source(
                 f"run {run} was given something of your own ({what} {getattr(stored, what)}), which only your code "
                 "has: repeat bcnet.search with it, in a run directory of its own"
             )
-    if stored.own_stages or (" " in stored.searcher and searcher is None):
-        what = "stages" if stored.own_stages else "a searcher"
+    if stored.own_stages or stored.task != Classification.name or (" " in stored.searcher and searcher is None):
+        what = "stages" if stored.own_stages else "a searcher" if stored.task == Classification.name else "a task"
         raise RunError(
             f"run {run} was given {what} of your own, which only your code has: give searcher=... as for the run, or "
             "repeat bcnet.search with it"

@@ -58,7 +58,7 @@ def test_commands_in_blocks_can_be_typed(words):
     given = command.make_context(words[0], words[1:]).params
     if "budget" in given:
         limits = given["budget"], given.get("params_budget")
-        assert any(limits) or command.name != "search"
+        assert any(limits) or command.name != "search" or given["file"] is not None
         if any(limits):
             parse.budget(*limits)
     if given.get("set_"):

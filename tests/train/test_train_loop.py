@@ -5,6 +5,7 @@ from torch import nn
 from bcnet.errors import RecipeError, RunError, TrainingError
 from bcnet.files.tensors import read_tensors
 from bcnet.machine.precision import resolve_precision
+from bcnet.tasks import distillation_loss
 from bcnet.train import (
     Checkpoints,
     Complementary,
@@ -13,7 +14,6 @@ from bcnet.train import (
     Recipe,
     SupernetTrainee,
     accuracy,
-    distillation_loss,
     train,
 )
 

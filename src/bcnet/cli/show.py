@@ -21,13 +21,15 @@ _BAR = 20
 
 def show_result(console: Console, document: Mapping[str, Any], folder: str) -> None:
     """The comparison of the three networks, the kept widths, and where everything is."""
+    from bcnet.run.score import headline_of, headline_value
     from bcnet.stages.result import table_rows
 
+    metric = headline_of(document)
     title = f"{document['model']} on {document['data']}, budget {document['budget']['given']}"
     table = Table(title=plain(title))
     table.add_column("network")
     others = list(document["networks"]["original"].get("others", {}))
-    for heading in ("MACs", "ratio", "parameters", *others, "test top-1 (%)"):
+    for heading in ("MACs", "ratio", "parameters", *others, metric.heading):
         table.add_column(plain(heading), justify="right")
     for name, label, figures in table_rows(document):
         table.add_row(
@@ -36,7 +38,7 @@ def show_result(console: Console, document: Mapping[str, Any], folder: str) -> N
             f"{figures['macs_ratio']:.3f}",
             f"{figures['params']:,}",
             *(f"{figures['others'][name]:,}" for name in others),
-            f"{figures['test_top1']:.2f}",
+            f"{headline_value(figures, metric):.{metric.digits}f}",
             style="bold" if name == "searched" else None,
         )
     console.print(table)

@@ -7,6 +7,7 @@ from typing import Any
 
 from bcnet.run.early_stop import candidates_text
 from bcnet.run.finished import FinishedRun
+from bcnet.run.score import headline_of, headline_value
 from bcnet.stages.result import origin_note
 
 _SHOWN = 20  # class names
@@ -53,17 +54,20 @@ def _front_matter() -> str:
 
 def _summary(document: Mapping[str, Any]) -> str:
     searched, original = (document["networks"][name] for name in ("searched", "original"))
+    metric = headline_of(document)
     return (
         f"{searched['macs_ratio']:.1%} of the multiply-adds and {searched['params'] / original['params']:.1%} of the "
-        f"parameters of the original network, test top-1 {searched['test_top1']:.2f} % against "
-        f"{original['test_top1']:.2f} %. How many channels each layer keeps was searched under a budget of "
-        f"{document['budget']['given']} (BCNet, CVPR 2021)."
+        f"parameters of the original network, {metric.name} {metric.text(headline_value(searched, metric))} against "
+        f"{metric.text(headline_value(original, metric))}. How many channels each layer keeps was searched under a "
+        f"budget of {document['budget']['given']} (BCNet, CVPR 2021)."
     )
 
 
 def _results(document: Mapping[str, Any]) -> str:
+    metric = headline_of(document)
     rows = [
-        f"| {label} | {n['macs']:,} | {n['macs_ratio']:.3f} | {n['params']:,} | {n['test_top1']:.2f} |"
+        f"| {label} | {n['macs']:,} | {n['macs_ratio']:.3f} | {n['params']:,} | "
+        f"{headline_value(n, metric):.{metric.digits}f} |"
         for name, label in _LABELS.items()
         for n in (document["networks"][name],)
     ]
@@ -72,7 +76,7 @@ def _results(document: Mapping[str, Any]) -> str:
         [
             "## Results",
             "",
-            "| network | MACs | ratio | parameters | test top-1 (%) |",
+            f"| network | MACs | ratio | parameters | {metric.heading} |",
             "|---|---|---|---|---|",
             *rows,
             "",

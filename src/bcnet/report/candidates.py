@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bcnet.report.evidence import Evidence
-from bcnet.report.html import Chart, Markup, Section, figure, not_yet, paragraph
+from bcnet.report.html import Chart, Markup, Section, capitalised, figure, not_yet, paragraph
 from bcnet.report.look import PICKED, SEARCHED, colour, macs_axis, score_axis, spec
 from bcnet.report.profile import profile_chart, profile_figure
 from bcnet.report.trained import budget_layers, networks_chart
@@ -19,7 +19,8 @@ def section(evidence: Evidence) -> Section:
     title, body, charts = "Accuracy against multiply-adds", Markup(""), {}
     if evidence.networks:
         charts["networks"] = networks_chart(evidence)
-        label = "Test top-1 of the trained networks against their multiply-adds, with the budget"
+        name = capitalised(evidence.metric_of_test.name)
+        label = f"{name} of the trained networks against their multiply-adds, with the budget"
         caption = (
             f"Networks {evidence.training}, on the test images; bars are 95 % intervals, the dashed line the budget."
         )

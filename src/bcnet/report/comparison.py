@@ -5,14 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bcnet.report.evidence import NETWORKS, Evidence
-from bcnet.report.html import NONE, Chart, Markup, Section, count, duration, figure, join, not_yet, paragraph, table
+from bcnet.report.evidence import NETWORKS, Evidence, Network
+from bcnet.report.html import (
+    NONE,
+    Chart,
+    Markup,
+    Section,
+    capitalised,
+    count,
+    duration,
+    figure,
+    join,
+    not_yet,
+    paragraph,
+    table,
+)
 from bcnet.report.look import (
     SERIES,
     SHAPES,
     macs_axis,
+    metric_axis,
     names_axis,
-    percent_axis,
     ratio_axis,
     scale_of,
     score_axis,
@@ -48,14 +61,23 @@ def _headline(runs: Runs) -> str:
     trained = [(name, e.networks["searched"]) for name, e in runs if "searched" in e.networks]
     if not trained:
         return "None of the runs has trained the network it searched yet."
-    name, best = max(trained, key=lambda pair: pair[1].top1)
+    name, best = max(trained, key=lambda pair: pair[1].value * (1 if pair[1].metric.higher else -1))
     lean, least = min(trained, key=lambda pair: pair[1].cost.macs)
     if name == lean:
-        return f"The most accurate and the cheapest is {name}: {best.top1:.2f} % test top-1, {best.cost.macs:,} MACs."
+        return f"The most accurate and the cheapest is {name}: {_test(best)}, {best.cost.macs:,} MACs."
     return (
-        f"The most accurate is {name} with {best.top1:.2f} % test top-1 at {best.cost.macs:,} MACs; the cheapest is "
-        f"{lean} with {least.top1:.2f} % at {least.cost.macs:,} MACs."
+        f"The most accurate is {name} with {_test(best)} at {best.cost.macs:,} MACs; the cheapest is "
+        f"{lean} with {least.metric.text(least.value)} at {least.cost.macs:,} MACs."
     )
+
+
+def _test(network: Network) -> str:
+    return f"{network.metric.text(network.value)} {network.metric.name}"
+
+
+def _heading(runs: Runs) -> str:
+    """What is measured, in the words of all tasks that there are."""
+    return " or ".join(dict.fromkeys(e.metric_of_test.heading for _, e in runs if e.networks))
 
 
 def _unfinished(runs: Runs) -> Markup:
@@ -70,36 +92,37 @@ def _unfinished(runs: Runs) -> Markup:
 def _results(runs: Runs) -> Section:
     rows = [
         (name, n.label, f"{n.cost.macs:,}", f"{100 * n.cost.macs / e.space.reference.macs:.1f} %", f"{n.cost.params:,}",
-         f"{n.top1:.2f}", f"{n.images:,}")
+         f"{n.value:.{n.metric.digits}f}", f"{n.images:,}")
         for name, e in runs if e.space is not None
         for n in (e.networks[key] for key in NETWORKS if key in e.networks)
     ]  # fmt: skip
     if not rows:
         return Section("results", "Results", not_yet("No network has been trained to its end yet."))
-    head = ("run", "network", "MACs", "of original", "parameters", "test top-1 (%)", "test images")
+    head = ("run", "network", "MACs", "of original", "parameters", _heading(runs), "test images")
     strong = [number for number, row in enumerate(rows) if row[1] == NETWORKS["searched"]]
     return Section("results", "Results", table(head, rows, "Networks of every run", texts=2, strong=strong))
 
 
 def _trained(runs: Runs) -> Section:
     rows = [
-        {"run": name, "network": n.label, "macs": n.cost.macs, "params": n.cost.params, "top1": n.top1}
+        {"run": name, "network": n.label, "macs": n.cost.macs, "params": n.cost.params, "value": n.value}
         for name, e in runs
         for n in e.networks.values()
     ]
     title = "Trained networks"
     if not rows:
         return Section("trained", title, not_yet("No network has been trained to its end yet."))
+    metric = next(e.metric_of_test for _, e in runs if e.networks)
     limits = [e.budget.macs for _, e in runs if e.budget is not None and e.budget.macs is not None]
     shapes = scale_of(list(NETWORKS.values()), (), ("square", "triangle-up", "circle"))
     chart = spec(
-        "Test top-1 against multiply-adds of the networks of every run",
+        f"{capitalised(metric.name)} against multiply-adds of the networks of every run",
         height=260,
         data={"values": rows},
         mark={"type": "point", "filled": True, "size": 110, "opacity": 0.9},
         encoding={
             "x": {"field": "macs", **macs_axis([*(row["macs"] for row in rows), *limits], zero=True)},
-            "y": {"field": "top1", **percent_axis("test top-1 (%)", [row["top1"] for row in rows])},
+            "y": {"field": "value", **metric_axis(metric, [row["value"] for row in rows])},
             "color": {"field": "run", "scale": _colours(runs), "legend": {"columns": 2}},
             "shape": {"field": "network", "scale": shapes, "legend": {}},
             "tooltip": [
@@ -107,11 +130,11 @@ def _trained(runs: Runs) -> Section:
                 {"field": "network"},
                 {"field": "macs", "format": ",", "title": "MACs"},
                 {"field": "params", "format": ",", "title": "parameters"},
-                {"field": "top1", "format": ".2f", "title": "test top-1 (%)"},
+                {"field": "value", "format": f".{metric.digits}f", "title": _heading(runs)},
             ],
         },
     )
-    label = "Test top-1 of the trained networks of every run against their multiply-adds"
+    label = f"{capitalised(metric.name)} of the trained networks of every run against their multiply-adds"
     return Section(
         "trained",
         title,

@@ -21,10 +21,12 @@ from bcnet.prior import Prior
 from bcnet.report.curves import Curve
 from bcnet.run.directory import RunDirectory, read_settings
 from bcnet.run.result_file import read_result
+from bcnet.run.score import headline_of
 from bcnet.run.settings import Settings
-from bcnet.searchers import Candidate, EvaluationStore
+from bcnet.searchers import Candidate, EvaluationStore, accuracy_interval
 from bcnet.searchers.result import effort, pareto_front
 from bcnet.space import Budget, Cost, FixedDimension, LayerTerms, Polynomial, WidthGroup, Widths, WidthSpace
+from bcnet.tasks import Classification, Metric
 from bcnet.train import ChannelCounts, LossRecords
 
 NETWORKS = {"original": "original", "uniform": "Uniform", "searched": "searched"}  # key in result.json: stage
@@ -41,13 +43,19 @@ _FILES = {"original": "original", "uniform": "uniform", "searched": "final"}
 
 @dataclass(frozen=True)
 class Network:
-    """A final network, with its one look at the test set. `top1` is percent of `images`."""
+    """A final network, with its one look at the test set.
+
+    `value` is what the `metric` of the run's task came to on so many `images`, `low` and `high` its 95 % interval.
+    """
 
     label: str
     widths: Widths
     cost: Cost
-    top1: float
+    value: float
     images: int
+    metric: Metric
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -90,6 +98,11 @@ class Evidence:
         if method == "given":
             return "narrowed to given widths"
         return f"{_METHODS[method]} under a budget of {budget}"
+
+    @property
+    def metric_of_test(self) -> Metric:
+        """What is measured on the test images."""
+        return next((network.metric for network in self.networks.values()), Classification.headline)
 
     @property
     def metric(self) -> str:
@@ -224,14 +237,27 @@ def _evaluations(run: RunDirectory, space: WidthSpace) -> tuple[Candidate, ...]:
 
 def _networks(run: RunDirectory, space: WidthSpace) -> dict[str, Network]:
     networks = {}
+    metric = headline_of(run.read("space.json"))
     for key, label in NETWORKS.items():
         file = run.file(f"{_FILES[key]}.safetensors")
         if file.exists():
             _, state = read_tensors(file, run.identity(label))
             widths = tuple(state["widths"])
             cost = dataclasses.replace(space.cost(widths), others=state.get("others", {}))
-            networks[key] = Network(label, widths, cost, 100 * state["top1"], state["count"])
+            value, low, high = _measured(state, metric)
+            networks[key] = Network(label, widths, cost, value, state["count"], metric, low, high)
     return networks
+
+
+def _measured(state: Mapping[str, Any], metric: Metric) -> tuple[float, float, float]:
+    """A network's value of the metric with its 95 % interval: what the number of test images leaves to chance."""
+    if "top1" in state:
+        count = state["count"]
+        value = 100 * state["top1"]
+        right = round(value / 100 * count)
+        return value, *accuracy_interval(np.repeat([100.0, 0.0], [right, count - right]))
+    value, error = state["figures"][metric.key], state["errors"][metric.key]
+    return value, value - 1.96 * error, value + 1.96 * error
 
 
 def _curves(run: RunDirectory) -> dict[str, Curve]:

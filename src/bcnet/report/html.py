@@ -97,9 +97,14 @@ def count(number: float) -> str:
     return f"{number:.3g}"
 
 
-def points(difference: float) -> str:
-    """A difference in percentage points, with its sign."""
-    return f"{difference:+.2f}".replace("-", MINUS)
+def capitalised(text: str) -> str:
+    """The text with a capital at its start, the rest as it is."""
+    return text[:1].upper() + text[1:]
+
+
+def points(difference: float, digits: int = 2) -> str:
+    """A difference, of percentage points for instance, with its sign."""
+    return f"{difference:+.{digits}f}".replace("-", MINUS)
 
 
 def duration(seconds: float) -> str:
@@ -119,6 +124,7 @@ __all__ = [
     "Chart",
     "Markup",
     "Section",
+    "capitalised",
     "count",
     "duration",
     "escape",

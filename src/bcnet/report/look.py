@@ -14,6 +14,7 @@ from typing import Any
 from bcnet.report.html import Chart
 from bcnet.run.score import axis_title
 from bcnet.space import WidthSpace
+from bcnet.tasks import Metric
 
 # Okabe and Ito's palette, darkened or lightened to at least 3:1 against the paper. Shapes and labels say the same.
 LIGHT = {
@@ -88,6 +89,14 @@ def macs_axis(values: Iterable[float], *, zero: bool = False) -> dict[str, Any]:
 def percent_axis(title: str, values: Iterable[float]) -> dict[str, Any]:
     """An axis of percents around all `values`, within 0 and 100."""
     return {"type": "quantitative", "title": title, **around(values, most=100.0)}
+
+
+def metric_axis(metric: Metric, values: Iterable[float]) -> dict[str, Any]:
+    """An axis of a task's metric around all `values`; of percents, within 0 and 100."""
+    if metric.unit == "%":
+        return percent_axis(metric.heading, values)
+    scale = {"zero": False, "nice": True}
+    return {"type": "quantitative", "title": metric.heading, "scale": scale}
 
 
 def ratio_axis(*spaces: WidthSpace) -> dict[str, Any]:

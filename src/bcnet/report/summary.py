@@ -6,10 +6,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from bcnet.report.evidence import NETWORKS, Evidence, Network
-from bcnet.report.html import MINUS, Markup, Section, count, duration, join, listing, paragraph, points, table
-from bcnet.report.trained import chance, interval
+from bcnet.report.html import (
+    MINUS,
+    Markup,
+    Section,
+    capitalised,
+    count,
+    duration,
+    join,
+    listing,
+    paragraph,
+    points,
+    table,
+)
+from bcnet.report.trained import chance
 from bcnet.run.early_stop import candidates_text
 from bcnet.run.score import fresh_score_text, score_text
+from bcnet.tasks import Classification
 
 
 def headline(evidence: Evidence) -> str:
@@ -23,11 +36,24 @@ def headline(evidence: Evidence) -> str:
     searched, original = networks["searched"], networks["original"]
     text = (
         f"{_share(searched.cost.macs, original.cost.macs)} of the multiply-adds and "
-        f"{_share(searched.cost.params, original.cost.params)} of the parameters, at {searched.top1:.2f} % test top-1 "
-        f"against {original.top1:.2f} % of the original"
+        f"{_share(searched.cost.params, original.cost.params)} of the parameters, at {_test(searched)} "
+        f"against {original.metric.text(original.value)} of the original"
     )
     uniform = networks.get("uniform")
-    return start + text + (f" and {uniform.top1:.2f} % of Uniform narrowing." if uniform else ".")
+    return start + text + (f" and {uniform.metric.text(uniform.value)} of Uniform narrowing." if uniform else ".")
+
+
+def _text(network: Network) -> str:
+    return network.metric.text(network.value)
+
+
+def _test(network: Network) -> str:
+    """The value and what it is: "91.52 % test top-1"."""
+    return f"{_text(network)} {network.metric.name}"
+
+
+def _difference(one: Network, other: Network) -> str:
+    return points(one.value - other.value, one.metric.digits)
 
 
 def _so_far(evidence: Evidence) -> str:
@@ -53,13 +79,13 @@ def tiles(evidence: Evidence) -> Markup:
     figures = {
         "multiply-adds": (_change(searched.cost.macs, original.cost.macs), _from_to(original, searched, "macs")),
         "parameters": (_change(searched.cost.params, original.cost.params), _from_to(original, searched, "params")),
-        "test top-1": (points(searched.top1 - original.top1), f"{original.top1:.2f} % → {searched.top1:.2f} %"),
+        searched.metric.name: (_difference(searched, original), f"{_text(original)} → {_text(searched)}"),
     }
     if "uniform" in networks:
         uniform = networks["uniform"]
         figures["against Uniform"] = (
-            points(searched.top1 - uniform.top1),
-            f"{uniform.top1:.2f} % at {count(uniform.cost.macs)}",
+            _difference(searched, uniform),
+            f"{_text(uniform)} at {count(uniform.cost.macs)}",
         )
     return Markup('<ul class="tiles">{}</ul>').format(
         join(
@@ -84,27 +110,39 @@ def results(evidence: Evidence) -> Section:
             f"{n.cost.params:,}",
             _share(n.cost.params, full.params),
             *(part for name, value in n.cost.others.items() for part in (f"{value:,}", _share(value, full[name]))),
-            f"{n.top1:.2f}",
-            "{:.2f} to {:.2f}".format(*interval(n)),
+            f"{n.value:.{n.metric.digits}f}",
+            f"{n.low:.{n.metric.digits}f} to {n.high:.{n.metric.digits}f}",
         )
         for n in networks
     ]
     costs = ("MACs", "parameters", *networks[0].cost.others)
-    head = ("network", *(part for name in costs for part in (name, "of original")), "test top-1 (%)", "95 % interval")
+    head = (
+        "network",
+        *(part for name in costs for part in (name, "of original")),
+        networks[0].metric.heading,
+        "95 % interval",
+    )
     strong = [number for number, n in enumerate(networks) if n.label == NETWORKS["searched"]]
     body = table(head, rows, f"Networks {evidence.training} by the same recipe", strong=strong)
     return Section("results", "Result", body + _reading(evidence.networks, networks[0].images) + _selection(evidence))
 
 
 def _reading(networks: Mapping[str, Network], images: int) -> Markup:
+    metric = next(iter(networks.values())).metric
     text = f"Top-1 is the share of the {images:,} test images that were classified right, looked at once. "
+    if metric != Classification.headline:
+        better = "higher" if metric.higher else "lower"
+        text = (
+            f"{capitalised(metric.name)} is the mean over {images:,} test images, looked at once; {better} is better. "
+        )
     if {"searched", "uniform"} <= set(networks):
         searched, uniform = networks["searched"], networks["uniform"]
         left = chance(searched, uniform)
-        verdict = "more" if abs(searched.top1 - uniform.top1) > left else "no more"
+        verdict = "more" if abs(searched.value - uniform.value) > left else "no more"
+        unit = "points" if metric.unit == "%" else metric.unit
         text += (
-            f"The searched network differs from Uniform by {points(searched.top1 - uniform.top1)} points: {verdict} "
-            f"than the {left:.2f} points that this many images leave to chance. One seed cannot say more."
+            f"The searched network differs from Uniform by {_difference(searched, uniform)} {unit}: {verdict} "
+            f"than the {left:.{metric.digits}f} {unit} that this many images leave to chance. One seed cannot say more."
         )
     return paragraph(text)
 

@@ -1,24 +1,15 @@
-"""The final networks: test top-1 against multiply-adds, beside the budget."""
+"""The final networks: what they did on the test images against multiply-adds, beside the budget."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-import numpy as np
-
 from bcnet.report.evidence import NETWORKS, Evidence, Network
-from bcnet.report.html import Chart
-from bcnet.report.look import ORIGINAL, SEARCHED, UNIFORM, colour, macs_axis, percent_axis, scale_of, spec
-from bcnet.searchers import accuracy_interval
+from bcnet.report.html import Chart, capitalised
+from bcnet.report.look import ORIGINAL, SEARCHED, UNIFORM, colour, macs_axis, metric_axis, scale_of, spec
 
 _COLOURS, _SHAPES = (ORIGINAL, UNIFORM, SEARCHED), ("square", "triangle-up", "circle")
-
-
-def interval(network: Network) -> tuple[float, float]:
-    """95 % interval of the test top-1 in percent: what the number of test images leaves to chance."""
-    right = round(network.top1 / 100 * network.images)
-    return accuracy_interval(np.repeat([100.0, 0.0], [right, network.images - right]))
 
 
 def chance(one: Network, two: Network) -> float:
@@ -27,34 +18,34 @@ def chance(one: Network, two: Network) -> float:
     Newcombe's interval from those of both networks ("Interval estimation for the difference", 1998, method 10). Both
     see the same images, so that it is rather too wide.
     """
-    better, worse = sorted((one, two), key=lambda network: -network.top1)
-    return math.hypot(better.top1 - interval(better)[0], interval(worse)[1] - worse.top1)
+    better, worse = sorted((one, two), key=lambda network: -network.value)
+    return math.hypot(better.value - better.low, worse.high - worse.value)
 
 
 def networks_chart(evidence: Evidence) -> Chart:
-    """Test top-1 of the trained networks with 95 % intervals."""
+    """The test figure of the trained networks with 95 % intervals."""
     rows = []
     for n in evidence.networks.values():
-        low, high = interval(n)
-        facts = {"network": n.label, "macs": n.cost.macs, "params": n.cost.params, "top1": n.top1}
-        rows.append(facts | {"low": low, "high": high})
+        facts = {"network": n.label, "macs": n.cost.macs, "params": n.cost.params, "value": n.value}
+        rows.append(facts | {"low": n.low, "high": n.high})
+    metric = evidence.metric_of_test
     labels = [NETWORKS[key] for key in NETWORKS if key in evidence.networks]
     limit = [evidence.budget.macs] if evidence.budget is not None and evidence.budget.macs is not None else []
     x = {"field": "macs", **macs_axis([*(row["macs"] for row in rows), *limit], zero=True)}
     colours = {"field": "network", "scale": scale_of(labels, _COLOURS[: len(labels)])}
-    y = percent_axis("test top-1 (%)", [row[end] for row in rows for end in ("low", "high")])
+    y = metric_axis(metric, [row[end] for row in rows for end in ("low", "high")])
     legend = {"symbolSize": 110}
     tooltip = [
         {"field": "network"},
         {"field": "macs", "format": ",", "title": "MACs"},
         {"field": "params", "format": ",", "title": "parameters"},
-        {"field": "top1", "format": ".2f", "title": "test top-1 (%)"},
+        {"field": "value", "format": f".{metric.digits}f", "title": metric.heading},
     ]
     points = {
         "mark": {"type": "point", "filled": True, "size": 110, "opacity": 1},
         "encoding": {
             "x": x,
-            "y": {"field": "top1", **y},
+            "y": {"field": "value", **y},
             "color": {**colours, "legend": legend},
             "shape": {"field": "network", "scale": scale_of(labels, (), _SHAPES[: len(labels)]), "legend": legend},
             "tooltip": tooltip,
@@ -65,7 +56,7 @@ def networks_chart(evidence: Evidence) -> Chart:
         "encoding": {"x": x, "y": {"field": "low", **y}, "y2": {"field": "high"}, "color": colours},
     }
     layers = [*budget_layers(evidence, x), intervals, points]
-    return spec("Test top-1 against multiply-adds", height=190, data={"values": rows}, layer=layers)
+    return spec(f"{capitalised(metric.name)} against multiply-adds", height=190, data={"values": rows}, layer=layers)
 
 
 def budget_layers(evidence: Evidence, x: dict[str, Any]) -> list[dict[str, Any]]:

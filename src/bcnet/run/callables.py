@@ -19,7 +19,7 @@ from bcnet.errors import RecipeError
 from bcnet.run.digests import digest_of
 from bcnet.searchers import PerImage, Searcher
 from bcnet.space import Widths
-from bcnet.train import Loss
+from bcnet.tasks import Loss
 
 OfWidths = Callable[[Widths], float]
 _LOCAL = ("<lambda>", "<locals>")

@@ -21,7 +21,7 @@ def race_of(settings: Settings, batches: int) -> Race | None:
     """
     if settings.early_stop == "off" or settings.widths is not None:
         return None
-    own, few = settings.own_score is not None, batches < LEAST_BATCHES
+    own, few = settings.metric == "own", batches < LEAST_BATCHES
     if settings.early_stop == "auto" and (own or few or settings.tune_steps):
         return None
     if settings.tune_steps:
@@ -31,8 +31,8 @@ def race_of(settings: Settings, batches: int) -> Race | None:
         )
     if own:
         raise RecipeError(
-            f"early_stop=on is for the scores accuracy and loss; got {settings.own_score}, a score of your own, which "
-            "is always asked for everything: leave early_stop at auto"
+            f"early_stop=on is for the scores accuracy and loss; got {settings.own_score or settings.task}, a score of "
+            "your own, which is always asked for everything: leave early_stop at auto"
         )
     if few:
         raise RecipeError(

@@ -13,7 +13,8 @@ from bcnet.run.callables import OfWidths
 from bcnet.run.pretrained import Weights
 from bcnet.run.settings import BaselineName, FinalFrom, StrategyName
 from bcnet.searchers import Metric, PerImage, Searcher
-from bcnet.train import Loss, Recipe
+from bcnet.tasks import Loss
+from bcnet.train import Recipe
 
 
 class SearchOptions(TypedDict, total=False):

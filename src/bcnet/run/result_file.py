@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, FiniteFloat, NonNegativeInt, ValidationError
+from pydantic import BaseModel, FiniteFloat, NonNegativeInt, ValidationError, model_validator
 
 from bcnet.errors import RunError
 from bcnet.run.directory import RunDirectory, read_settings
@@ -18,10 +18,25 @@ class _Network(BaseModel):
     macs: NonNegativeInt
     macs_ratio: FiniteFloat
     params: NonNegativeInt
-    test_top1: FiniteFloat
-    test_top5: FiniteFloat
+    test_top1: FiniteFloat | None = None
+    test_top5: FiniteFloat | None = None
+    test: dict[str, FiniteFloat] | None = None
+    test_errors: dict[str, FiniteFloat] | None = None
     test_images: Count
     others: dict[str, FiniteFloat] = {}
+
+
+class _Headline(BaseModel):
+    key: str
+    name: str
+    unit: str
+    digits: NonNegativeInt
+    higher: bool
+
+
+class _Task(BaseModel):
+    name: str
+    headline: _Headline
 
 
 class _Networks(BaseModel):
@@ -62,6 +77,7 @@ class _Result(BaseModel):
     model: str
     data: str
     method: str = "given"
+    task: _Task | None = None
     budget: _Budget
     widths: dict[str, Count]
     networks: _Networks
@@ -73,6 +89,16 @@ class _Result(BaseModel):
     device: _Device
     versions: dict[str, str]
     seconds: dict[str, FiniteFloat]
+
+    @model_validator(mode="after")
+    def _measured(self) -> _Result:
+        """Every network says what its task measures."""
+        for network in (self.networks.original, self.networks.uniform, self.networks.searched):
+            if self.task is None and (network.test_top1 is None or network.test_top5 is None):
+                raise ValueError("'test_top1' and 'test_top5' are required of every network")
+            if self.task is not None and self.task.headline.key not in (network.test or {}):
+                raise ValueError(f"'test' has the headline {self.task.headline.key!r} for every network")
+        return self
 
 
 def read_result(run: Path) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from bcnet.tasks import Classification, Metric
+
 _FORMATS = {"accuracy": (".2f", " %"), "loss": (".4f", " nats"), "own": (".4g", "")}
 _TITLES = {"accuracy": "score (%)", "loss": "score (negative loss, nats)", "own": "score"}
 
@@ -33,3 +35,15 @@ def fresh_score_text(found: Mapping[str, Any]) -> str:
     steps = found.get("finalist_steps", 0)
     longer = f" after {steps:,} steps of fine-tuning" if steps else ""
     return f"{score_text(found['fresh_score'], metric)} (95 % interval {low} to {high}){longer}"
+
+
+def headline_of(document: Mapping[str, Any]) -> Metric:
+    """The metric that people read first, of `result.json` or `space.json`."""
+    task = document.get("task")
+    return Classification.headline if task is None else Metric(**task["headline"])
+
+
+def headline_value(network: Mapping[str, Any], metric: Metric) -> float:
+    """Its value, of a network of `result.json`."""
+    value: float = network["test"][metric.key] if "test" in network else network[f"test_{metric.key}"]
+    return value

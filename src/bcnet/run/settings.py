@@ -70,6 +70,8 @@ class SubjectSettings(Section):
     """Name of the user's own loss, in place of cross-entropy."""
     pretrained: str | None = None
     """Digest of the weights that the model was given to start from."""
+    task: str = "classification"
+    """What the network is trained for: classification, or what describes a task of the user's own."""
     own_stages: tuple[str, ...] = ()
     """Names of the user's own stages, which come with the library's."""
 
@@ -286,7 +288,7 @@ class Settings(
     @property
     def metric(self) -> str:
         """What scores are: "accuracy" or "loss", or "own"."""
-        return self.score if self.own_score is None else "own"
+        return self.score if self.own_score is None and self.task == "classification" else "own"
 
     @property
     def seed_of_networks(self) -> int:

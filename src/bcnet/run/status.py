@@ -168,7 +168,7 @@ def _limit(given: int | float | None, reference: float | None) -> float | None:
 
 def _headline(result: dict[str, Any] | None) -> dict[str, Any]:
     networks = (result or {}).get("networks", {})
-    keys = ("macs", "macs_ratio", "params", "test_top1")
+    keys = ("macs", "macs_ratio", "params", "test_top1", "test")
     return {name: {key: figures.get(key) for key in keys} for name, figures in networks.items()}
 
 

@@ -28,6 +28,7 @@ from bcnet.run.pretrained import Weights, load_pretrained
 from bcnet.run.settings import Settings
 from bcnet.space import WidthSpace
 from bcnet.supernet import build
+from bcnet.tasks import Classification, Task
 from bcnet.train import EpochBatches, derived_generator, derived_seed
 
 ModelLike = nn.Module | Callable[[], nn.Module] | str
@@ -40,7 +41,8 @@ class Source:
     """A model and a data set that fit each other, with the names under which the settings know them.
 
     `data_digest` tells images and labels from any others, `pretrained` the weights that the model was given.
-    `notes` say what a person should know, `own` are functions of the user's.
+    `notes` say what a person should know, `own` are functions of the user's, `task` is what the
+    model is trained for.
     """
 
     model_name: str
@@ -52,6 +54,7 @@ class Source:
     pretrained: str | None = None
     notes: tuple[str, ...] = ()
     own: Own = field(default_factory=Own)
+    task: Task = field(default_factory=Classification)
 
     @property
     def input(self) -> InputFacts:
@@ -137,6 +140,7 @@ def open_source(
     seed: int,
     pretrained: Weights | None = None,
     own: Own | None = None,
+    task: Task | None = None,
 ) -> Source:
     """Load data and make the model for it, with the `pretrained` weights where there are any.
 
@@ -168,12 +172,14 @@ def open_source(
         torch.manual_seed(derived_seed(seed, "model"))
         channels, height = (*loaded.image_shape, 1)[:2]
         name, network, factory = make_model(model, loaded.num_classes, channels, height)
+    given = own or Own()
+    aim = task or Classification(given.loss)
     if pretrained is None:
-        return Source(name, data_name, digest, loaded, network, factory, own=own or Own())
+        return Source(name, data_name, digest, loaded, network, factory, own=given, task=aim)
     network = copy.deepcopy(network)
     weights, note = load_pretrained(network, pretrained)
     notes = () if note is None else (note,)
-    return Source(name, data_name, digest, loaded, network, factory, weights, notes, own or Own())
+    return Source(name, data_name, digest, loaded, network, factory, weights, notes, given, aim)
 
 
 def prepare(source: Source, settings: Settings, budget: Budget | None = None) -> Subject:
@@ -189,7 +195,7 @@ def prepare(source: Source, settings: Settings, budget: Budget | None = None) ->
     """
     example = source.example()
     space = trace(source.model, example, settings)
-    _check_logits(source, example)
+    _check_outputs(source, example)
     limits = settings.budget if budget is None else budget
     space = space.measuring(limits)
     space.feasible(limits)
@@ -272,17 +278,11 @@ def make_model(model: ModelLike, classes: int, channels: int, image_size: int) -
     return f"{type(made).__qualname__} from a factory", made, model
 
 
-def _check_logits(source: Source, example: torch.Tensor) -> None:
+def _check_outputs(source: Source, example: torch.Tensor) -> None:
     network = copy.deepcopy(source.model).eval()
     with torch.no_grad():
-        logits = network(example)
-    classes = source.data.num_classes
-    shape = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
-    if not isinstance(logits, torch.Tensor) or logits.ndim != 2 or logits.shape[1] < classes:
-        raise ModelError(
-            f"the model must return logits (batch, classes), at least {classes} classes for {source.data.name!r}; "
-            f"got {shape}: change its last layer"
-        )
+        outputs = network(example)
+    source.task.check(outputs, source.data.num_classes)
 
 
 def _digest_of_images(data: DataSet | Loaders) -> str:

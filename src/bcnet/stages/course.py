@@ -14,6 +14,7 @@ from bcnet.display import table
 from bcnet.errors import RecipeError, RunError
 from bcnet.files.documents import write_plain
 from bcnet.prior import Prior
+from bcnet.run.score import headline_of, headline_value
 from bcnet.run.settings import Settings
 from bcnet.searchers import SearchResult
 from bcnet.space import Widths, WidthSpace
@@ -22,7 +23,7 @@ from bcnet.stages.final import OriginalStage, SearchedStage, UniformStage
 from bcnet.stages.finalists import FinalistsStage
 from bcnet.stages.prior import PriorStage
 from bcnet.stages.pruning import PruningStage
-from bcnet.stages.result import result_document, table_rows
+from bcnet.stages.result import result_document, table_rows, task_document
 from bcnet.stages.search import EvolutionStage, found_by
 from bcnet.stages.supernet import SupernetStage
 from bcnet.stages.trials import TrialsStage
@@ -71,11 +72,13 @@ class SearchOutcome:
     result: Mapping[str, Any]
 
     def _repr_html_(self) -> str:
+        metric = headline_of(self.result)
         rows = [
-            (label, n["macs"], n["macs_ratio"], n["params"], n["test_top1"]) for _, label, n in table_rows(self.result)
+            (label, n["macs"], n["macs_ratio"], n["params"], headline_value(n, metric))
+            for _, label, n in table_rows(self.result)
         ]
         title = f"{self.result['model']} on {self.result['data']}, budget {self.result['budget']['given']}"
-        headings = ("network", "MACs", "ratio", "parameters", "test top-1 (%)")
+        headings = ("network", "MACs", "ratio", "parameters", metric.heading)
         widths = [(g["name"], g["max_width"], g["uniform"], g["searched"]) for g in self.result["groups"]]
         return table(title, headings, rows, [f"Run directory: {self.run_dir}"]) + table(
             "Widths", ("group", "original", "Uniform", "searched"), widths
@@ -167,6 +170,7 @@ def _space_summary(context: Context) -> dict[str, Any]:
         "fingerprint": space.fingerprint(),
         "images": context.subject.source.data_digest,
         "input": context.subject.source.input.to_dict(),
+        **task_document(context.subject.source.task),
         "macs": space.reference.macs,
         "params": space.reference.params,
         **({"others": dict(space.reference.others)} if space.reference.others else {}),

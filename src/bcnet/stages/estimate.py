@@ -101,6 +101,7 @@ class _Measure:
         self._settings, self._subject, self._device = settings, subject, device
         self._supernet = Supernet(subject.model, subject.space)
         self._trainee = supernet_trainee(self._supernet, settings, subject.data.image_shape)
+        self._trainee.task = subject.source.task
         self._speeds: dict[str, float] = {}
         self.score_batch = len(subject.validation[0][1])
 

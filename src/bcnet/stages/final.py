@@ -27,7 +27,8 @@ from bcnet.space import Side, Widths
 from bcnet.stages.base import TRAINING_PASS, Context, Stage, copy_tensors
 from bcnet.stages.room import training_bytes
 from bcnet.supernet import Supernet, build, recalibrate
-from bcnet.train import Accuracy, EpochBatches, NetworkTrainee, accuracy, derived_generator, train
+from bcnet.tasks import Classification, Measurement
+from bcnet.train import EpochBatches, NetworkTrainee, accuracy, derived_generator, train
 
 _TRAINING = frozenset({"final", "final_from", "final_seed"})
 _CALIBRATION = 20  # batches for the statistics of batch norm
@@ -41,7 +42,7 @@ class Trained:
     widths: Widths
     cost: Cost
     network: nn.Module
-    test: Accuracy
+    test: Measurement
     skipped: int
 
 
@@ -90,7 +91,7 @@ class FinalStage(Stage):
         directory.check_room(self.name, training_bytes(network, settings.final, total))
         with context.working(self.name, total, "steps") as advance:
             records = train(
-                NetworkTrainee(network, subject.source.own.loss),
+                NetworkTrainee(network, subject.source.task),
                 subject.all_training,
                 settings.final,
                 seed=settings.seed_of_networks,
@@ -101,7 +102,7 @@ class FinalStage(Stage):
                 world=context.world,
             )
         directory.write_tensors(f"{self._stem}_losses.safetensors", f"{self.name} losses", records.tensors())
-        test = context.world.on_lead(lambda: dataclasses.asdict(_test(context, network)))
+        test = context.world.on_lead(lambda: _test(context, network))
         outcome = {"widths": list(widths), "skipped": len(records.skipped), **test}
         others = subject.space.cost(widths).others
         if others:
@@ -252,14 +253,22 @@ def _placed(network: nn.Module, settings: Settings) -> nn.Module:
     return network.to(settings.device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
-def _outcome(file: Path, state: Mapping[str, Any]) -> tuple[Accuracy, int]:
+def _outcome(file: Path, state: Mapping[str, Any]) -> tuple[Measurement, int]:
     """What a network did on the test images, and how many steps of its training were left out."""
     try:
-        accuracy = Accuracy(float(state["top1"]), float(state["top5"]), int(state["count"]))
-        return accuracy, int(state["skipped"])
-    except (KeyError, TypeError, ValueError, OverflowError):
+        count, skipped = int(state["count"]), int(state["skipped"])
+        if "top1" in state:
+            shares = {key: 100 * float(state[key]) for key in ("top1", "top5")}
+            return Measurement(shares, {}, count), skipped
+        figures, errors = ({key: float(v) for key, v in state[part].items()} for part in ("figures", "errors"))
+        return Measurement(figures, errors, count), skipped
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         raise RunError(f"{file} does not say how its network did on the test images: start a new run") from None
 
 
-def _test(context: Context, network: nn.Module) -> Accuracy:
-    return accuracy(network, context.subject.parts.test(), precision=context.settings.final.precision)
+def _test(context: Context, network: nn.Module) -> dict[str, Any]:
+    """Plain data on what the network does on the test images."""
+    task, precision = context.subject.source.task, context.settings.final.precision
+    if isinstance(task, Classification):
+        return dataclasses.asdict(accuracy(network, context.subject.parts.test(), precision=precision))
+    return dataclasses.asdict(task.test(network, context.subject.parts.test(), precision=precision))

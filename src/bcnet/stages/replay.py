@@ -15,11 +15,14 @@ from bcnet.run.subject import ModelLike, make_model, refuse_to_import, trace, wi
 from bcnet.space import WidthSpace
 from bcnet.stages.supernet import supernet_trainee
 from bcnet.supernet import Supernet, build
-from bcnet.train import Incident, Loss, NetworkTrainee, Replay, SupernetTrainee, Trainee, load_incident
+from bcnet.tasks import Classification, Loss, Task
+from bcnet.train import Incident, NetworkTrainee, Replay, SupernetTrainee, Trainee, load_incident
 from bcnet.train import replay as replay_step
 
 
-def replay(run_dir: str | Path, model: ModelLike | None = None, *, loss: Loss | None = None) -> Replay:
+def replay(
+    run_dir: str | Path, model: ModelLike | None = None, *, loss: Loss | None = None, task: Task | None = None
+) -> Replay:
     """Run the newest step that ended a training in `run_dir` again, and find out what went wrong in it.
 
     The data are not needed: the batch was saved. On the run's kind of device and with its number of threads the losses
@@ -28,7 +31,7 @@ def replay(run_dir: str | Path, model: ModelLike | None = None, *, loss: Loss | 
     Args:
         run_dir: the run directory.
         model: what `bcnet.search` was given, where that was no name.
-        loss: the loss that `bcnet.search` was given, where it was.
+        loss, task: what `bcnet.search` was given, where it was.
 
     Raises:
         RunError: no step was saved, a file is damaged or of another run, or the run's own loss is needed.
@@ -41,6 +44,8 @@ def replay(run_dir: str | Path, model: ModelLike | None = None, *, loss: Loss | 
     settings = read_settings(path)
     if (settings.loss is None) != (loss is None):
         raise RunError(f"a replay needs the loss of the run, {settings.loss or 'none'}: call bcnet.replay(..., loss=)")
+    if settings.task != (Classification.name if task is None else task.description):
+        raise RunError(f"a replay needs the task of the run, {settings.task}: call bcnet.replay(..., task=)")
     directory = RunDirectory(path, settings)
     incident = _newest(directory)
     network = _network(path, settings, model, incident)
@@ -50,7 +55,7 @@ def replay(run_dir: str | Path, model: ModelLike | None = None, *, loss: Loss | 
     if settings.supernet_width > 1 and not incident.about["widths"]:
         network = widened_model(network, None, space, settings)
     trainee = _trainee(network, space, settings, incident)
-    trainee.loss = loss
+    trainee.task = Classification(loss) if task is None else task
     layout = settings.layout if isinstance(trainee, SupernetTrainee) else "channels_last"
     trainee.module.to(_device(settings), memory_format=memory_format(layout))  # type: ignore[call-overload]
     with threads(settings.threads):

@@ -15,6 +15,7 @@ from bcnet.searchers.scoring import Score
 from bcnet.space import Side, Widths
 from bcnet.stages.base import Context
 from bcnet.supernet import Supernet
+from bcnet.tasks import Classification
 from bcnet.train import STRATEGIES
 
 
@@ -63,7 +64,9 @@ def network_evaluator(
 
 def metric_of(context: Context) -> Metric | PerImage:
     """What a run makes of the logits of images: its own score, or the user's."""
-    return context.subject.source.own.per_image or context.settings.score
+    source = context.subject.source
+    usual = context.settings.score if isinstance(source.task, Classification) else source.task.score
+    return source.own.per_image or usual
 
 
 def supernet_evaluator(context: Context, supernet: Supernet, batches: Sequence[Batch]) -> SupernetEvaluator:

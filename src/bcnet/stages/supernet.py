@@ -56,7 +56,7 @@ class SupernetStage(Stage):
         supernet = Supernet(subject.model, subject.space)
         context.check_processes(self.name)
         trainee = supernet_trainee(supernet, context.settings, subject.data.image_shape)
-        trainee.loss = subject.source.own.loss
+        trainee.task = subject.source.task
         total = len(subject.training) * recipe.epochs
         losses_ahead = total * len(trainee.plan(torch.Generator()))
         directory.check_room(self.name, training_bytes(supernet, recipe, losses_ahead, trainee.num_groups))

@@ -75,7 +75,7 @@ class _Trials:
         about = {"classes": subject.data.num_classes, "widths": list(widths)}
         checkpoints = directory.checkpoints(name, about)
         train(
-            NetworkTrainee(network, subject.source.own.loss),
+            NetworkTrainee(network, subject.source.task),
             subject.training,
             settings.trial,
             seed=settings.seed_of_networks,

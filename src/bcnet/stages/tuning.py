@@ -79,7 +79,7 @@ class Tuned:
         settings, subject = self.context.settings, self.context.subject
         network = first_channels(settings, subject, self.supernet, widths)
         train(
-            NetworkTrainee(network, subject.source.own.loss),
+            NetworkTrainee(network, subject.source.task),
             _Steps(subject.training, self.steps),
             _recipe(settings),
             seed=settings.seed,

@@ -2,7 +2,6 @@
 
 from bcnet.train.batches import EpochBatches
 from bcnet.train.counts import ChannelCounts
-from bcnet.train.distill import Loss, classification_loss, distillation_loss
 from bcnet.train.evaluate import Accuracy, accuracy
 from bcnet.train.incident import Incident, load_incident
 from bcnet.train.loop import Progress, train
@@ -39,7 +38,6 @@ __all__ = [
     "EpochBatches",
     "Exponential",
     "Incident",
-    "Loss",
     "LossRecords",
     "NetworkTrainee",
     "Path",
@@ -57,10 +55,8 @@ __all__ = [
     "UnilateralComplementary",
     "accumulate_gradients",
     "accuracy",
-    "classification_loss",
     "derived_generator",
     "derived_seed",
-    "distillation_loss",
     "learning_rate",
     "load_incident",
     "load_recipe",

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch
 
 from bcnet.machine.precision import Precision, autocast
-from bcnet.train.distill import classification_loss
 from bcnet.train.recipe import Recipe
 from bcnet.train.step import Pass
 from bcnet.train.trainee import Trainee
@@ -34,6 +33,16 @@ class Objective:
         """The losses, with their graph."""
         with autocast(self.precision, self.x.device):
             outputs = self.trainee.forward(self.x, paths)
-        self.classes = outputs[0].shape[1]
-        own = self.trainee.loss
-        return [classification_loss(logits, self.y, self.recipe, self.taught, own) for logits in outputs]
+        first = outputs[0]
+        matrix = isinstance(first, torch.Tensor) and first.ndim > 1
+        self.classes = first.shape[1] if matrix else 1
+        return [
+            self.trainee.task.training_loss(
+                output,
+                self.y,
+                label_smoothing=self.recipe.label_smoothing,
+                taught=self.taught,
+                distilling=self.recipe.distillation,
+            )
+            for output in outputs
+        ]

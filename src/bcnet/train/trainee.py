@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from bcnet.space import Side
+from bcnet.tasks import Classification, Task
 from bcnet.train.counts import ChannelCounts
-from bcnet.train.distill import Loss
 from bcnet.train.step import Pass, Path, Strategy, Term, alone
 
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 class Trainee(ABC):
     """A module, the paths a step takes through it, and how to run one.
 
-    `loss` is one of the user's own, in place of the recipe's cross-entropy.
+    `task` says what its outputs are worth.
     """
 
     module: nn.Module
     num_groups: int
-    loss: Loss | None = None
+    task: Task = Classification()
 
     @abstractmethod
     def plan(self, generator: torch.Generator) -> tuple[Term, ...]:
@@ -109,9 +109,9 @@ class SupernetTrainee(Trainee):
 class NetworkTrainee(Trainee):
     """A plain network: one path, no widths."""
 
-    def __init__(self, network: nn.Module, loss: Loss | None = None) -> None:
+    def __init__(self, network: nn.Module, task: Task | None = None) -> None:
         self.module = network
-        self.loss = loss
+        self.task = task or Classification()
         self.num_groups = 0
 
     def plan(self, generator: torch.Generator) -> tuple[Term, ...]:

@@ -1,0 +1,193 @@
+"""What a network is trained for: its loss, its score, and what is measured on the test images.
+
+A task is told what the network gave for a batch and what was wanted, and nothing else: supernet, search and final
+training are the same for all. One of your own is a subclass, given as `bcnet.search(..., task=Mine())`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from bcnet.data.transfer import moved
+from bcnet.errors import TrainingError
+from bcnet.machine.precision import Precision, autocast, resolve_precision
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What is measured on the test images, and how it is written.
+
+    `key` names it in files, `name` and `unit` are for people; `higher` says which way is better.
+
+    Example: `Metric("mae", "mean absolute error", "years", digits=1, higher=False)`.
+    """
+
+    key: str
+    name: str
+    unit: str = ""
+    digits: int = 2
+    higher: bool = True
+
+    @property
+    def heading(self) -> str:
+        """For the head of a column: "top-1 (%)"."""
+        return f"{self.name} ({self.unit})" if self.unit else self.name
+
+    def text(self, value: float) -> str:
+        """A value with its unit: "91.52 %"."""
+        return f"{value:.{self.digits}f} {self.unit}".rstrip()
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a network did on `count` test images: means of the task's figures, by key, and their standard errors."""
+
+    figures: Mapping[str, float]
+    errors: Mapping[str, float]
+    count: int
+
+
+class Distilling(Protocol):
+    """How a teacher's outputs enter the loss."""
+
+    @property
+    def temperature(self) -> float:
+        """Of the softened outputs."""
+
+    @property
+    def weight(self) -> float:
+        """The teacher's share of the loss, 0 to 1."""
+
+
+class Task(ABC):
+    """Loss, score and test metric of what a network is trained for. Settings are fields of a frozen dataclass.
+
+    `name` is the word for it in files, `headline` the metric that people read first.
+
+    Example: a number for each image,
+
+        @dataclass(frozen=True)
+        class Counting(bcnet.Task):
+            name = "counting"
+            headline = bcnet.Metric("mae", "mean absolute error", higher=False)
+
+            def loss(self, outputs, targets):
+                return (outputs[:, 0] - targets).square().mean()
+
+            def score(self, outputs, targets):
+                return -(outputs[:, 0] - targets).abs()
+
+            def figures(self, outputs, targets):
+                return {"mae": (outputs[:, 0] - targets).abs()}
+    """
+
+    name: ClassVar[str]
+    headline: ClassVar[Metric]
+
+    @abstractmethod
+    def loss(self, outputs: Any, targets: Tensor) -> Tensor:
+        """What training minimises: a scalar, the mean over the batch."""
+
+    @abstractmethod
+    def score(self, outputs: Any, targets: Tensor) -> Tensor:
+        """What ranks widths, higher being better: one value for each image, `(batch,)`."""
+
+    @abstractmethod
+    def figures(self, outputs: Any, targets: Tensor) -> Mapping[str, Tensor]:
+        """What is measured on test images, by key: one value for each image, `(batch,)`; `headline` is among them."""
+
+    def check(self, outputs: Any, classes: int) -> None:  # noqa: B027 - most take what comes
+        """Raise ModelError where a network's outputs for two images cannot be of this task.
+
+        `classes` is the number of different labels of the data.
+        """
+
+    def training_loss(
+        self,
+        outputs: Any,
+        targets: Tensor,
+        *,
+        label_smoothing: float = 0.0,
+        taught: Any = None,
+        distilling: Distilling | None = None,
+    ) -> Tensor:
+        """The loss with what a recipe adds to it: of most tasks nothing.
+
+        Raises:
+            TrainingError: label smoothing or distillation, which only some tasks know, or a loss that is no scalar.
+        """
+        if label_smoothing or distilling is not None:
+            raise TrainingError(
+                f"label smoothing and distillation are for classification; got the task {self.name!r}: leave them out "
+                "of the recipe (--set label_smoothing=0)"
+            )
+        return scalar(self.loss(outputs, targets))
+
+    @property
+    def description(self) -> str:
+        """What tells this task from others, in a run's files."""
+        fields: dict[str, Any] = dataclasses.asdict(self) if dataclasses.is_dataclass(self) else {}
+        return f"{self.name} {json.dumps(fields, sort_keys=True, default=repr)}" if fields else self.name
+
+    @torch.inference_mode()
+    def test(self, network: nn.Module, batches: Any, *, precision: Precision = "fp32") -> Measurement:
+        """The figures of a network in eval mode, whose mode is given back as it was.
+
+        Raises:
+            TrainingError: no images, figures of another form, or none that is a number.
+        """
+        was_training = network.training
+        network.eval()
+        device = next(network.parameters()).device
+        resolved = resolve_precision(precision, device)
+        parts: dict[str, list[Tensor]] = {}
+        for x, y in batches:
+            with autocast(resolved, device):
+                outputs = network(moved(x, device))
+            for key, values in self.figures(outputs, moved(y, device)).items():
+                parts.setdefault(key, []).append(one_for_each(values, len(y), f"the figure {key!r}").cpu())
+        network.train(was_training)
+        if self.headline.key not in parts:
+            raise TrainingError(
+                f"the figures of the task {self.name!r} have its headline {self.headline.key!r}, for at least one test "
+                f"image; got {', '.join(parts) or 'none'}"
+            )
+        columns = {key: torch.cat(rows) for key, rows in parts.items()}
+        broken = [key for key, row in columns.items() if not row.isfinite().all()]
+        if broken:
+            raise TrainingError(f"figures are finite numbers; got others for {broken[0]!r}: the weights are broken")
+        count = len(columns[self.headline.key])
+        errors = {key: float(row.std()) / count**0.5 if count > 1 else 0.0 for key, row in columns.items()}
+        return Measurement({key: float(row.mean()) for key, row in columns.items()}, errors, count)
+
+
+def scalar(loss: object) -> Tensor:
+    """A loss of somebody's own, if it is one number.
+
+    Raises:
+        TrainingError: it is none.
+    """
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+        raise TrainingError(f"a loss of your own gives a tensor of one number; got {got}: take the mean over the batch")
+    return loss.reshape(())
+
+
+def one_for_each(values: object, count: int, what: str) -> Tensor:
+    """Values in float64, if there is one for each of `count` images.
+
+    Raises:
+        TrainingError: there are others.
+    """
+    if not isinstance(values, Tensor) or values.shape != (count,):
+        got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+        raise TrainingError(f"{what} is a tensor of one value for each image, ({count},); got {got}")
+    return values.detach().double()

@@ -1,0 +1,94 @@
+"""Classification: one label for each image, cross-entropy, top-1.
+
+Notation: `z`, `v` logits of student and teacher, `y` labels, `tau` temperature, `a` the teacher's share:
+
+    (1 - a) * CE(z, y) + a * tau^2 * KL(softmax(v / tau) || softmax(z / tau))      (Hinton et al., 2015)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from torch import Tensor
+from torch.nn import functional
+
+from bcnet.errors import ModelError, TrainingError
+from bcnet.tasks.base import Distilling, Metric, Task, scalar
+
+Loss = Callable[[Tensor, Tensor], Tensor]  # logits (batch, classes), labels (batch,) -> ()
+
+
+@dataclass(frozen=True)
+class Classification(Task):
+    """Integer labels `(batch,)`, logits `(batch, classes)`; a loss of the user's `own` in place of cross-entropy."""
+
+    name: ClassVar[str] = "classification"
+    headline: ClassVar[Metric] = Metric("top1", "test top-1", "%")
+
+    own: Loss | None = field(default=None, repr=False)
+
+    @property
+    def description(self) -> str:
+        """The name: a loss of the user's own is a setting by itself."""
+        return self.name
+
+    def loss(self, outputs: Any, targets: Tensor) -> Tensor:
+        """Cross-entropy, or the user's own."""
+        return self.training_loss(outputs, targets)
+
+    def score(self, outputs: Any, targets: Tensor) -> Tensor:
+        """100 for an image that is classified right, 0 for others."""
+        right: Tensor = outputs.argmax(dim=1) == targets
+        return 100.0 * right.double()
+
+    def figures(self, outputs: Any, targets: Tensor) -> Mapping[str, Tensor]:
+        """Whether the label is the best guess, in percent."""
+        return {"top1": self.score(outputs, targets)}
+
+    def check(self, outputs: Any, classes: int) -> None:
+        """Raise ModelError unless there are logits for all classes."""
+        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        if not isinstance(outputs, Tensor) or outputs.ndim != 2 or outputs.shape[1] < classes:
+            raise ModelError(
+                f"the model must return logits (batch, classes), at least {classes} classes for these data; got "
+                f"{shape}: change its last layer"
+            )
+
+    def training_loss(
+        self,
+        outputs: Any,
+        targets: Tensor,
+        *,
+        label_smoothing: float = 0.0,
+        taught: Any = None,
+        distilling: Distilling | None = None,
+    ) -> Tensor:
+        """Cross-entropy with label smoothing, with a teacher mixed with distillation.
+
+        A loss of the user's own takes the place of cross-entropy and label smoothing.
+
+        Raises:
+            TrainingError: outputs that are no matrix of logits with a row per label, or an own loss that is no scalar.
+        """
+        if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != len(targets):
+            got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+            raise TrainingError(f"the network must return logits (batch, classes), {len(targets)} rows here; got {got}")
+        if self.own is None:
+            loss = functional.cross_entropy(outputs.float(), targets, label_smoothing=label_smoothing)
+        else:
+            loss = scalar(self.own(outputs.float(), targets))
+        if distilling is None or taught is None:
+            return loss
+        return (1 - distilling.weight) * loss + distilling.weight * distillation_loss(
+            outputs, taught, distilling.temperature
+        )
+
+
+def distillation_loss(logits: Tensor, teacher_logits: Tensor, temperature: float) -> Tensor:
+    """`tau^2 * KL(teacher || student)` at temperature `tau`, mean over the batch; both `(batch, classes)`."""
+    student = functional.log_softmax(logits.float() / temperature, dim=1)
+    teacher = functional.log_softmax(teacher_logits.float() / temperature, dim=1)
+    # The gradient of softened logits shrinks with 1 / tau^2, which the factor takes back.
+    return functional.kl_div(student, teacher, reduction="batchmean", log_target=True) * temperature**2

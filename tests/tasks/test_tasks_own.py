@@ -1,0 +1,192 @@
+"""A task from outside the package, through a whole run; and what classification is."""
+
+import json
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+import torch
+from tiny_job import Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
+from torch import nn
+from torch.nn import functional
+
+import bcnet
+from bcnet.errors import ModelError, RecipeError, RunError, TrainingError
+from bcnet.report.evidence import read_evidence
+from bcnet.tasks import Classification, Measurement, distillation_loss
+from bcnet.train import Distillation
+
+
+@dataclass(frozen=True)
+class Counting(bcnet.Task):
+    """The label as a number, by least squares: the mean absolute error is measured."""
+
+    name: ClassVar[str] = "counting"
+    headline: ClassVar[bcnet.Metric] = bcnet.Metric("mae", "mean absolute error", "stripes", digits=3, higher=False)
+    power: int = 2
+
+    def loss(self, outputs, targets):
+        return (outputs[:, 0] - targets).abs().pow(self.power).mean()
+
+    def score(self, outputs, targets):
+        return -(outputs[:, 0] - targets).abs()
+
+    def figures(self, outputs, targets):
+        error = (outputs[:, 0] - targets).abs().float()
+        return {"mae": error, "within half": (error < 0.5).float()}
+
+    def check(self, outputs, classes):
+        if outputs.shape[1:] != (1,):
+            raise ModelError(f"counting needs one number for each image; got {tuple(outputs.shape[1:])}")
+
+
+class Counter(TinyNetwork):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(12, 1)
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("counted")
+    return tiny_search(folder, model=Counter, task=Counting())
+
+
+def test_a_run_is_of_its_own_loss_score_and_metric(counted):
+    networks = counted.result["networks"]
+    assert counted.result["task"]["headline"]["key"] == "mae"
+    assert all(set(network["test"]) == {"mae", "within half"} for network in networks.values())
+    assert "test_top1" not in networks["searched"]
+    assert counted.network(torch.zeros(2, 1, 8, 8)).shape == (2, 1)
+    assert counted.result["search"]["metric"] == "own"
+    assert all(candidate.score <= 0 for candidate in counted.found.evaluations)
+
+
+def test_the_measured_error_is_that_of_the_network(counted):
+    data = tiny_data()
+    images, labels = data.normaliser(data.test.pixels), data.test.labels
+    with torch.no_grad():
+        error = (counted.network(images)[:, 0] - labels).abs()
+    searched = counted.result["networks"]["searched"]
+    assert searched["test"]["mae"] == pytest.approx(float(error.mean()), rel=1e-4)
+    assert searched["test_errors"]["mae"] == pytest.approx(float(error.std()) / len(error) ** 0.5, rel=1e-4)
+
+
+def test_what_people_read_says_what_was_measured(counted):
+    page = (counted.run_dir / "report.html").read_text()
+    value = counted.result["networks"]["searched"]["test"]["mae"]
+    assert "mean absolute error (stripes)" in page
+    assert f"{value:.3f}" in page
+    assert "lower is better" in page
+    for text in (page, counted._repr_html_()):
+        assert "top-1" not in text.lower()
+    network = read_evidence(counted.run_dir).networks["searched"]
+    assert network.low < network.value == value < network.high
+    status = bcnet.read_status(counted.run_dir)
+    assert status.result["searched"]["test"]["mae"] == value
+
+
+def test_a_run_goes_on_with_its_task_and_is_refused_with_another(tmp_path):
+    with pytest.raises(StoppedError):
+        tiny_search(tmp_path / "killed", model=Counter, task=Counting(), reporter=Recorder(("original", 2)))
+    with pytest.raises(RunError, match=r'configuration: task is \'counting \{"power": 2\}\' there'):
+        tiny_search(tmp_path / "killed", model=Counter, task=Counting(power=1))
+    resumed = tiny_search(tmp_path / "killed", model=Counter, task=Counting())
+    whole = tiny_search(tmp_path / "whole", model=Counter, task=Counting())
+    assert resumed.result["networks"] == whole.result["networks"]
+    with pytest.raises(RunError, match="was given a task of your own, which only your code has"):
+        bcnet.evolve(tmp_path / "whole", model=Counter, data=tiny_data(), seed=3, run_dir=tmp_path / "new")
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_trained(tmp_path):
+    recipe = bcnet.Recipe(lr=0.05, batch_size=16, epochs=2, label_smoothing=0.1)
+    for options, message in (
+        ({"task": Counting}, r"a task is a value of a subclass of bcnet.Task; got <class .*: give Mine\(\), not Mine"),
+        ({"task": Counting(), "model": TinyNetwork}, r"one number for each image; got \(3,\)"),
+        ({"task": Counting(), "loss": functional.l1_loss}, "a task has its own loss; got loss= beside it"),
+        (
+            {"task": Counting(), "recipe": recipe},
+            "label smoothing and distillation are for classification; got the task",
+        ),
+        ({"task": Counting(), "early_stop": "on"}, r"early_stop=on is for the scores accuracy and loss; got counting"),
+    ):
+        with pytest.raises((RecipeError, ModelError), match=message):
+            tiny_search(tmp_path / "run", **({"model": Counter} | options))
+        assert not (tmp_path / "run").exists()
+
+
+class Broken(Counting):
+    def figures(self, outputs, targets):
+        return {"mae": outputs}
+
+
+class Nameless(Counting):
+    def figures(self, outputs, targets):
+        return {"error": outputs[:, 0]}
+
+
+class Infinite(Counting):
+    def figures(self, outputs, targets):
+        return {"mae": outputs[:, 0] / 0}
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        (Broken(), r"the figure 'mae' is a tensor of one value for each image, \(4,\); got \(4, 1\)"),
+        (Nameless(), "have its headline 'mae', for at least one test image; got error"),
+        (Infinite(), "figures are finite numbers; got others for 'mae'"),
+    ],
+)
+def test_figures_that_cannot_be_are_named(task, message):
+    with pytest.raises(TrainingError, match=message):
+        task.test(nn.Linear(2, 1), [(torch.ones(4, 2), torch.ones(4))])
+
+
+def test_a_test_gives_the_mean_over_all_images_whatever_the_batches():
+    network = nn.Linear(2, 1)
+    x, y = torch.randn(10, 2, generator=torch.Generator().manual_seed(0)), torch.arange(10.0)
+    whole = Counting().test(network, [(x, y)])
+    assert isinstance(whole, Measurement)
+    parts = Counting().test(network, [(x[:3], y[:3]), (x[3:], y[3:])])
+    assert parts.figures == pytest.approx(whole.figures)
+    assert parts.count == whole.count == 10
+    assert network.training
+
+
+def test_classification_trains_by_smoothed_cross_entropy_mixed_with_a_teacher():
+    generator = torch.Generator().manual_seed(0)
+    logits, teacher = (torch.randn(6, 4, generator=generator) for _ in range(2))
+    labels = torch.arange(6) % 4
+    task = Classification()
+    assert task.loss(logits, labels) == functional.cross_entropy(logits, labels)
+    smoothed = functional.cross_entropy(logits, labels, label_smoothing=0.2)
+    assert task.training_loss(logits, labels, label_smoothing=0.2) == smoothed
+    assert smoothed != task.loss(logits, labels)
+    taught = task.training_loss(logits, labels, taught=teacher, distilling=Distillation(temperature=3.0, weight=0.25))
+    assert taught == pytest.approx(0.75 * float(task.loss(logits, labels)) + 0.25 * float(soft(logits, teacher, 3.0)))
+
+
+def soft(logits, teacher, temperature):
+    """Hinton's loss by its definition: the factor tau^2 keeps the gradient's size."""
+    p = functional.softmax(teacher / temperature, dim=1)
+    q = functional.softmax(logits / temperature, dim=1)
+    return temperature**2 * (p * (p / q).log()).sum(dim=1).mean()
+
+
+@pytest.mark.parametrize("temperature", [1.0, 4.0, 20.0])
+def test_a_teacher_pulls_as_hard_at_any_temperature(temperature):
+    generator = torch.Generator().manual_seed(1)
+    logits, teacher = (torch.randn(8, 5, generator=generator) for _ in range(2))
+    assert float(distillation_loss(logits, teacher, temperature)) == pytest.approx(
+        float(soft(logits, teacher, temperature)), rel=1e-4
+    )
+    logits.requires_grad_()
+    distillation_loss(logits, teacher, temperature).backward()
+    assert 0.02 < float(logits.grad.norm()) < 1.0, "without the factor it is 0.0005 at temperature 20"
+
+
+def test_a_task_says_nothing_of_itself_where_it_is_the_usual_one(tmp_path):
+    outcome = tiny_search(tmp_path)
+    assert "task" not in outcome.result
+    assert json.loads((tmp_path / "settings.json").read_text())["task"] == "classification"
