@@ -160,7 +160,7 @@ def _figures(job: Job, workshop: Workshop) -> dict[str, object]:
     }
     if job.trained:
         test = workshop.train(network, found.widths, job.seed, distilled=method.distilled).test
-        columns |= {"top1": round(100 * test.top1, 3), "top5": round(100 * test.top5, 3)}
+        columns |= {name: round(test.figures[name], 3) for name in ("top1", "top5")}
     paper = (job.paper or {}) if workshop.scale.stand_in is None else {}
     columns |= {f"paper_{name}": paper.get(name, "") for name in ("params", "top1", "top5")}
     threads = workshop.threads or torch.get_num_threads()

@@ -39,6 +39,15 @@ def test_what_is_open_is_settled_once():
     assert settings(threads=3).settled(stored).threads == 3
 
 
+def test_random_networks_are_tried_for_fifty_epochs_as_in_the_paper():
+    long = settings(final=RECIPE.changed({"epochs": 120, "distillation": {"weight": 0.5}}))
+    assert long.trial.epochs == 50
+    assert long.trial.distillation is None
+    assert long.trial.lr == long.final.lr
+    assert settings(final=RECIPE.changed({"epochs": 30})).trial.epochs == 30
+    assert settings(final=RECIPE.changed({"epochs": 120}), random_epochs=7).trial.epochs == 7
+
+
 def test_the_first_difference_is_named():
     assert settings().first_difference(settings()) is None
     other = settings(final=RECIPE.changed({"schedule.final_lr": 0.01}))

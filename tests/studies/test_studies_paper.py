@@ -1,11 +1,13 @@
 """The paper's experiments: their cells are those of the paper, and every study runs in its quick form."""
 
 import dataclasses
+import json
 
 import paper
 import pytest
+import torch
 import typer
-from paper_jobs import Job, _searched, budget_of
+from paper_jobs import Job, _figures, _searched, budget_of
 from paper_networks import (
     MOBILENETV2,
     RESNET50,
@@ -22,7 +24,8 @@ from paper_studies import STUDIES, cells_of, jobs_at
 from provenance import ROOT, rows
 from workshop import Workshop
 
-from bcnet.searchers import Random, search_widths
+from bcnet.searchers import Candidate, Random, search_widths
+from bcnet.tasks import Measurement
 
 WIDE = (WIDE_EFFICIENTNET, WIDE_MOBILENETV2, WIDE_PROXYLESSNAS, WIDE_RESNET20, WIDE_DIGITS)
 
@@ -113,6 +116,38 @@ def test_the_best_of_the_first_candidates_is_taken(tmp_path, monkeypatch):
     assert half.score == max(c.score for c in found.evaluations[:4])
     assert len(half.evaluations) == 4
     assert chosen.widths == found.evaluations[7].widths
+
+
+def test_a_distilled_network_learns_from_a_teacher(tmp_path):
+    workshop = Workshop(SCALES["quick"], tmp_path, {"digits": "digits"}, threads=1)
+    network = SCALES["quick"].network(RESNET50)
+    widths = workshop.space(network).scaled(0.5)
+    alone = workshop.train(network, widths, 0)
+    taught = workshop.train(network, widths, 0, distilled=True)
+    assert alone.widths == taught.widths
+    pairs = zip(alone.network.parameters(), taught.network.parameters(), strict=True)
+    assert any(not torch.equal(a, b) for a, b in pairs)
+    recipes = [json.loads(file.read_text())["final"]["recipe"] for file in tmp_path.glob("*/settings.json")]
+    assert sorted(recipe["distillation"] is not None for recipe in recipes) == [False, False, True]  # and the teacher
+
+
+@pytest.mark.parametrize("method", ["bcnet", "bcnet-distilled"])
+def test_only_what_is_called_so_is_distilled(method, tmp_path, monkeypatch):
+    asked = []
+
+    def trained(self, network, widths, seed, *, distilled=False):
+        asked.append(distilled)
+        return type("Trained", (), {"test": Measurement({"top1": 61.5, "top5": 90.0}, {}, 200)})
+
+    workshop = Workshop(SCALES["quick"], tmp_path, {})
+    space = workshop.space(SCALES["quick"].network(RESNET50))
+    candidate = Candidate(space.full, 1.0, space.cost(space.full))
+    found = type("FoundWidths", (), {"found": type("F", (), {"evaluations": (candidate,)}), "widths": space.full})
+    monkeypatch.setattr(Workshop, "search", lambda *_: found)
+    monkeypatch.setattr(Workshop, "train", trained)
+    figures = _figures(Job(RESNET50, method, 2 * 10**9), workshop)
+    assert asked == [method == "bcnet-distilled"]
+    assert (figures["top1"], figures["top5"]) == (61.5, 90.0)
 
 
 @pytest.mark.slow

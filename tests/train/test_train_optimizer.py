@@ -1,0 +1,93 @@
+"""What a step does to the weights, by hand, and the learning rate between its ends."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from bcnet.space import Side
+from bcnet.tasks import Classification
+from bcnet.train import Cosine, Distillation, NetworkTrainee, Recipe, learning_rate
+from bcnet.train.objective import Objective
+from bcnet.train.optimizer import make_optimizer
+from bcnet.train.step import Path
+
+RECIPE = Recipe(lr=0.1, batch_size=4, epochs=5, momentum=0.8, weight_decay=0.05)
+GRADIENTS = (1.0, -0.5, 0.25, 2.0)
+
+
+class OneWeight(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((1, 1), 2.0))
+        self.bias = nn.Parameter(torch.full((1,), 3.0))
+
+
+def weights_after(recipe):
+    """Weight and bias after each step of given gradients."""
+    module = OneWeight()
+    optimizer = make_optimizer(module, recipe)
+    found = []
+    for gradient in GRADIENTS:
+        module.weight.grad = torch.full((1, 1), gradient)
+        module.bias.grad = torch.full((1,), gradient)
+        optimizer.step()
+        found.append((float(module.weight.detach()), float(module.bias.detach())))
+    return found
+
+
+def by_hand(start, recipe, decay):
+    """Nesterov's momentum as Sutskever et al. (2013) have it, with weight decay in the gradient."""
+    weight, velocity, found = start, 0.0, []
+    for gradient in GRADIENTS:
+        whole = gradient + decay * weight
+        velocity = recipe.momentum * velocity + whole
+        weight -= recipe.lr * (whole + recipe.momentum * velocity)
+        found.append(weight)
+    return found
+
+
+def test_sgd_is_nesterovs_with_weight_decay():
+    weights, biases = zip(*weights_after(RECIPE), strict=True)
+    assert weights == pytest.approx(by_hand(2.0, RECIPE, 0.05), rel=1e-5)
+    assert biases == pytest.approx(by_hand(3.0, RECIPE, 0.05), rel=1e-5)
+
+
+def test_weight_decay_spares_vectors_where_it_should():
+    weights, biases = zip(*weights_after(RECIPE.changed({"decay_norm_and_bias": False})), strict=True)
+    assert weights == pytest.approx(by_hand(2.0, RECIPE, 0.05), rel=1e-5)
+    assert biases == pytest.approx(by_hand(3.0, RECIPE, 0.0), rel=1e-5)
+
+
+def test_rmsprop_decays_too():
+    decayed = weights_after(RECIPE.changed({"optimizer": "rmsprop"}))
+    free = weights_after(RECIPE.changed({"optimizer": "rmsprop", "weight_decay": 0.0}))
+    assert all(abs(a[0]) < abs(b[0]) for a, b in zip(decayed, free, strict=True))
+
+
+@pytest.mark.parametrize("share", [0.1, 0.25, 0.5, 0.9])
+def test_a_cosine_is_no_line(share):
+    recipe = Recipe(lr=0.4, batch_size=1, epochs=1, schedule=Cosine(final_lr=0.01))
+    steps = 1001
+    expected = 0.01 + 0.39 * (1 + math.cos(math.pi * share)) / 2
+    assert learning_rate(recipe, round(share * (steps - 1)), steps) == pytest.approx(expected, rel=1e-6)
+
+
+def test_what_a_recipe_says_of_the_loss_reaches_it():
+    """Label smoothing and distillation, as a training step computes them."""
+    generator = torch.Generator().manual_seed(0)
+    x, taught = torch.randn(4, 6, generator=generator), torch.randn(4, 3, generator=generator)
+    y, network = torch.tensor([0, 1, 2, 1]), nn.Linear(6, 3)
+    task, paths = Classification(), (Path((), Side.LEFT),)
+
+    def loss(recipe, teacher=None):
+        return float(Objective(NetworkTrainee(network), recipe, "fp32", x, y, teacher)(paths)[0].detach())
+
+    outputs = network(x)
+    smoothed = float(task.training_loss(outputs, y, label_smoothing=0.3).detach())
+    assert loss(RECIPE.changed({"label_smoothing": 0.3})) == pytest.approx(smoothed)
+    distilling = Distillation(temperature=5.0, weight=0.7)
+    expected = float(task.training_loss(outputs, y, taught=taught, distilling=distilling).detach())
+    assert loss(RECIPE.changed({"distillation": distilling.model_dump()}), taught) == pytest.approx(expected)
+    assert len({round(v, 6) for v in (loss(RECIPE), smoothed, expected)}) == 3
