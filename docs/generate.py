@@ -13,9 +13,10 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from bcnet.run.settings import Settings
+from bcnet.run.settings import SECTIONS, Section
 from bcnet.train import recipe, recipe_names
 
 _ROOT = Path(__file__).parents[1]
@@ -48,13 +49,32 @@ def _commands() -> str:
 
 def _settings() -> str:
     opening = (
-        "# Settings\n\nKeyword arguments of `bcnet.search`, stored in `settings.json` of a run. Those of a recipe are "
-        "given as `--set key=value` or `changes={...}`, with a dot to reach inside: `--set schedule.final_lr=0.001`; "
-        "`supernet.` and `final.` before a key mean one stage.\n"
+        "# Settings\n\nKeyword arguments of `bcnet.search` and, with dashes, options of the commands; in `settings.json` "
+        "of a run and in the files of `bcnet search FILE.yaml` they are in their sections. Those of a recipe are given as "
+        "`--set key=value` or `changes={...}`, with a dot to reach inside: `--set schedule.final_lr=0.001`; `supernet.` "
+        "and `final.` before a key mean one training.\n"
     )
+    sections = [_section(part) for part in SECTIONS]
     kinds = (recipe.Recipe, recipe.Cosine, recipe.Steps, recipe.Exponential, recipe.Distillation, recipe.Crop)
-    tables = [_table("Of a run", Settings), *(_table(kind.__name__, kind) for kind in (*kinds, recipe.AreaCrop))]
-    return "\n".join((opening, *tables))
+    tables = [_table(kind.__name__, kind) for kind in (*kinds, recipe.AreaCrop)]
+    return "\n".join((opening, *sections, *tables))
+
+
+def _section(part: type[Section]) -> str:
+    """A table of settings with their own lines."""
+    where = f"In files under `{part.section}`." if part.section else "In files at the top."
+    rows = [
+        f"| `{name}` | {_usual(field)} | {field.description} |".replace(" | None", " or None")
+        for name, field in part.model_fields.items()
+    ]
+    head = "| setting | default | what it is |\n|---|---|---|\n"
+    return f"## {part.title}\n\n{inspect.getdoc(part)} {where}\n\n{head}" + "\n".join(rows) + "\n"
+
+
+def _usual(field: FieldInfo) -> str:
+    if field.default_factory is not None:
+        return "none"
+    return "required" if field.default is PydanticUndefined else f"`{field.default!r}`"
 
 
 def _table(title: str, model: type[BaseModel]) -> str:
@@ -62,7 +82,7 @@ def _table(title: str, model: type[BaseModel]) -> str:
     for name, field in model.model_fields.items():
         kind = field.annotation.__name__ if isinstance(field.annotation, type) else str(field.annotation)
         bounds = ", ".join(str(limit) for limit in field.metadata if not callable(limit))
-        usual = "required" if field.default is PydanticUndefined else f"`{field.default!r}`"
+        usual = _usual(field)
         shown = re.sub(r"\b(typing|annotated_types|pydantic\.\w+|bcnet[\w.]*)\.", "", f"{kind} {bounds}").strip()
         rows.append(f"| `{name}` | `{shown}` | {usual} |".replace(" | None", " or None").replace("|None", " or None"))
     rows = [row if row.count("|") == 4 else re.sub(r"(?<=\S) \| (?=\w)", " or ", row) for row in rows]

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bcnet.progress.tensorboard import TensorBoard
     from bcnet.report import write_comparison, write_report
     from bcnet.run.finished import FinishedRun, load
+    from bcnet.run.run import Run
     from bcnet.run.status import Status, read_status
     from bcnet.searchers import (
         Candidate,
@@ -56,6 +57,7 @@ _HOMES = {
     "bcnet.progress.base": ["Reporter", "Together"],
     "bcnet.progress.callbacks": ["Callbacks"],
     "bcnet.progress.tensorboard": ["TensorBoard"],
+    "bcnet.run.run": ["Run"],
     "bcnet.run.status": ["Status", "read_status"],
     "bcnet.prior": ["Prior", "learn_prior"],
     "bcnet.api": ["baseline", "evolve", "retrain", "search", "train_supernet"],
@@ -104,6 +106,7 @@ __all__ = [
     "Random",
     "Recipe",
     "Reporter",
+    "Run",
     "SearchOutcome",
     "SearchResult",
     "Searcher",

@@ -12,7 +12,7 @@ import pytest
 import bcnet
 
 SOURCE = Path(bcnet.__file__).parent
-HEAVY = ("torch", "pymoo", "cvxpy", "datasets", "vl_convert", "torchvision", "sklearn", "scipy", "rich", "pydantic")
+HEAVY = ("torch", "pymoo", "datasets", "vl_convert", "torchvision", "sklearn", "scipy", "rich", "pydantic")
 # What every name together may need beyond torch: a tenth of torch's own time. What is heavier waits for its first use.
 LIGHT = {"PIL", "annotated_types", "pydantic", "pydantic_core", "safetensors", "typing_inspection", "yaml"}
 CONTRIBUTING = Path(__file__).parents[2] / "CONTRIBUTING.md"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bcnet.report.evidence import NETWORKS, Evidence, Network
+from bcnet.report.evidence import Evidence
 from bcnet.report.html import (
     NONE,
     Chart,
@@ -32,6 +32,8 @@ from bcnet.report.look import (
     spec,
 )
 from bcnet.report.page import page
+from bcnet.run.finished import NETWORKS
+from bcnet.run.run import Network
 from bcnet.run.score import score_text
 
 Runs = Sequence[tuple[str, Evidence]]  # under names that tell them apart

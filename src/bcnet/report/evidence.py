@@ -5,7 +5,6 @@ A run that was stopped anywhere has some of it; what it has not reached is None 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,22 +13,19 @@ from typing import Any
 import numpy as np
 
 from bcnet.costs import MEASURES, IntArray
-from bcnet.errors import RunError
 from bcnet.export import read_latencies
-from bcnet.files.tensors import read_latest, read_tensors
+from bcnet.files.tensors import read_latest
 from bcnet.prior import Prior
 from bcnet.report.curves import Curve
-from bcnet.run.directory import RunDirectory, read_settings
-from bcnet.run.result_file import read_result
-from bcnet.run.score import headline_of
+from bcnet.run.finished import NETWORK_FILES, NETWORKS
+from bcnet.run.run import Network, Run
 from bcnet.run.settings import Settings
-from bcnet.searchers import Candidate, EvaluationStore, accuracy_interval
+from bcnet.searchers import Candidate
 from bcnet.searchers.result import effort, pareto_front
-from bcnet.space import Budget, Cost, FixedDimension, LayerTerms, Polynomial, WidthGroup, Widths, WidthSpace
+from bcnet.space import Budget, Widths, WidthSpace
 from bcnet.tasks import Classification, Metric
-from bcnet.train import ChannelCounts, LossRecords
+from bcnet.train import LossRecords
 
-NETWORKS = {"original": "original", "uniform": "Uniform", "searched": "searched"}  # key in result.json: stage
 _METHODS = {
     "search": "searched",
     "autoslim": "narrowed by AutoSlim's greedy slimming",
@@ -38,24 +34,6 @@ _METHODS = {
     "magnitude": "narrowed to what magnitude pruning leaves of the original",
     "fastnas": "narrowed to what FastNAS leaves of the original",
 }
-_FILES = {"original": "original", "uniform": "uniform", "searched": "final"}
-
-
-@dataclass(frozen=True)
-class Network:
-    """A final network, with its one look at the test set.
-
-    `value` is what the `metric` of the run's task came to on so many `images`, `low` and `high` its 95 % interval.
-    """
-
-    label: str
-    widths: Widths
-    cost: Cost
-    value: float
-    images: int
-    metric: Metric
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -166,109 +144,31 @@ def read_evidence(path: str | Path) -> Evidence:
     Raises:
         RunError: it is no run directory, or a file in it is damaged.
     """
-    folder = Path(path)
-    settings = read_settings(folder)
-    run = RunDirectory(folder, settings)
-    space = _space(run)
+    run = Run.open(path)
     return Evidence(
-        path=folder,
-        settings=settings,
-        space=space,
-        result=read_result(folder) if (folder / "result.json").exists() else None,
-        prior=None if space is None else _prior(run, space),
-        evaluations=() if space is None else _evaluations(run, space),
-        networks={} if space is None else _networks(run, space),
+        path=run.path,
+        settings=run.settings,
+        space=run.space,
+        result=run.result,
+        prior=run.prior,
+        evaluations=run.evaluations,
+        networks=run.networks,
         curves=_curves(run),
-        counts=_counts(run),
-        seconds=run.seconds(),
-        latencies=tuple(read_latencies(folder)),
+        counts=run.counts,
+        seconds=run.seconds,
+        latencies=tuple(read_latencies(run.path)),
     )
 
 
-def _optional(run: RunDirectory, name: str) -> dict[str, Any] | None:
-    return run.read(name) if run.file(name).exists() else None
-
-
-def _space(run: RunDirectory) -> WidthSpace | None:
-    document = _optional(run, "space.json")
-    if document is None:
-        return None
-    try:
-        layers = tuple(LayerTerms.from_dict(layer) for layer in document["layers"])
-        return WidthSpace(
-            groups=tuple(
-                WidthGroup(g["name"], g["max_width"], g["unit"], tuple(g["choices"]), tuple(g["members"]))
-                for g in document["groups"]
-            ),
-            macs_terms=_total(layer.macs for layer in layers),
-            params_terms=_total(layer.params for layer in layers),
-            fixed=tuple(FixedDimension(**dimension) for dimension in document["fixed"]),
-            layers=layers,
-            original=Cost(document["macs"], document["params"], document.get("others", {})),
-            own_widths=tuple(document["original_widths"]) if "original_widths" in document else None,
-        )
-    except (KeyError, TypeError, ValueError, AttributeError):
-        raise RunError(
-            f"{run.file('space.json')} is not of this version: repeat the run's `bcnet search` command, which brings "
-            "it up to date and repeats nothing that is finished"
-        ) from None
-
-
-def _total(polynomials: Any) -> Polynomial:
-    terms: dict[tuple[int, ...], int] = {}
-    for polynomial in polynomials:
-        for groups, value in polynomial.terms.items():
-            terms[groups] = terms.get(groups, 0) + value
-    return Polynomial(dict(sorted(terms.items())))
-
-
-def _prior(run: RunDirectory, space: WidthSpace) -> Prior | None:
-    document = _optional(run, "prior.json")
-    return None if document is None else Prior.from_dict(document, space)
-
-
-def _evaluations(run: RunDirectory, space: WidthSpace) -> tuple[Candidate, ...]:
-    file = run.file("evaluations.sqlite")
-    if not file.exists() or not file.stat().st_size:
-        return ()
-    with EvaluationStore(file, space, run.settings.fingerprint()) as store:
-        return store.evaluations
-
-
-def _networks(run: RunDirectory, space: WidthSpace) -> dict[str, Network]:
-    networks = {}
-    metric = headline_of(run.read("space.json"))
-    for key, label in NETWORKS.items():
-        file = run.file(f"{_FILES[key]}.safetensors")
-        if file.exists():
-            _, state = read_tensors(file, run.identity(label))
-            widths = tuple(state["widths"])
-            cost = dataclasses.replace(space.cost(widths), others=state.get("others", {}))
-            value, low, high = _measured(state, metric)
-            networks[key] = Network(label, widths, cost, value, state["count"], metric, low, high)
-    return networks
-
-
-def _measured(state: Mapping[str, Any], metric: Metric) -> tuple[float, float, float]:
-    """A network's value of the metric with its 95 % interval: what the number of test images leaves to chance."""
-    if "top1" in state:
-        count = state["count"]
-        value = 100 * state["top1"]
-        right = round(value / 100 * count)
-        return value, *accuracy_interval(np.repeat([100.0, 0.0], [right, count - right]))
-    value, error = state["figures"][metric.key], state["errors"][metric.key]
-    return value, value - 1.96 * error, value + 1.96 * error
-
-
-def _curves(run: RunDirectory) -> dict[str, Curve]:
+def _curves(run: Run) -> dict[str, Curve]:
     files = {"supernet": ("records", "records", run.settings.supernet.epochs)}
     files |= {
-        label: (f"{_FILES[key]}_losses", f"{label} losses", run.settings.final.epochs)
+        label: (f"{NETWORK_FILES[key]}_losses", f"{label} losses", run.settings.final.epochs)
         for key, label in NETWORKS.items()
     }
     curves = {}
     for stage, (name, owner, epochs) in files.items():
-        file = run.file(f"{name}.safetensors")
+        file = run.path / f"{name}.safetensors"
         if file.exists():
             records = LossRecords.load(file, run.identity(owner))
             curves[stage] = Curve.of(records.steps, records.losses, epochs, complete=True)
@@ -277,7 +177,7 @@ def _curves(run: RunDirectory) -> dict[str, Curve]:
     return curves
 
 
-def _unfinished(run: RunDirectory, stage: str, epochs: int) -> Curve | None:
+def _unfinished(run: Run, stage: str, epochs: int) -> Curve | None:
     """The losses in the checkpoint of a stage that goes on, or was stopped."""
     found = read_latest(run.path / "checkpoints" / f"{stage}.safetensors", run.identity(stage))
     if found is None:
@@ -287,11 +187,6 @@ def _unfinished(run: RunDirectory, stage: str, epochs: int) -> Curve | None:
     if len(steps) == 0:
         return None
     return Curve.of(steps, losses, epochs * state["step"] / state["total"], complete=False)
-
-
-def _counts(run: RunDirectory) -> tuple[IntArray, ...]:
-    file = run.file("counts.safetensors")
-    return tuple(ChannelCounts.load(file, run.identity("counts"))) if file.exists() else ()
 
 
 def expected_macs(prior: Prior) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bcnet.report.evidence import NETWORKS, Evidence, Network
+from bcnet.report.evidence import Evidence
 from bcnet.report.html import (
     MINUS,
     Markup,
@@ -21,6 +21,8 @@ from bcnet.report.html import (
 )
 from bcnet.report.trained import chance
 from bcnet.run.early_stop import candidates_text
+from bcnet.run.finished import NETWORKS
+from bcnet.run.run import Network
 from bcnet.run.score import fresh_score_text, score_text
 from bcnet.tasks import Classification
 

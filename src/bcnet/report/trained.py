@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from bcnet.report.evidence import NETWORKS, Evidence, Network
+from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, capitalised
 from bcnet.report.look import ORIGINAL, SEARCHED, UNIFORM, colour, macs_axis, metric_axis, scale_of, spec
+from bcnet.run.finished import NETWORKS
+from bcnet.run.run import Network
 
 _COLOURS, _SHAPES = (ORIGINAL, UNIFORM, SEARCHED), ("square", "triangle-up", "circle")
 

@@ -25,11 +25,10 @@ from bcnet.space import Widths, WidthSpace
 from bcnet.supernet import rebuild
 
 Which = Literal["original", "uniform", "searched"]
-_FILES: Mapping[str, tuple[str, str]] = {  # file and stage of each network
-    "original": ("original.safetensors", "original"),
-    "uniform": ("uniform.safetensors", "Uniform"),
-    "searched": ("final.safetensors", "searched"),
-}
+NETWORKS: Mapping[str, str] = {"original": "original", "uniform": "Uniform", "searched": "searched"}
+"""Key of each network in `result.json`, and the stage that trains it."""
+NETWORK_FILES: Mapping[str, str] = {"original": "original", "uniform": "uniform", "searched": "final"}
+"""The file of each network, without its suffix."""
 
 
 def load(source: str | Path, factory: ModelLike | None = None, *, with_normalisation: bool = False) -> nn.Module:
@@ -80,8 +79,8 @@ class FinishedRun:
         """
         path = Path(run)
         settings, result = read_settings(path), read_result(path)
-        facts = InputFacts.from_dict(RunDirectory(path, settings).read("space.json").get("input"), path)
-        return cls(path, settings, result, facts, _factory(path, settings.model, facts, factory))
+        facts = input_facts(path, settings)
+        return cls(path, settings, result, facts, factory_of(path, settings.model, facts, factory))
 
     def widths(self, which: Which = "searched") -> Widths:
         """The widths of one of the networks."""
@@ -109,10 +108,10 @@ class FinishedRun:
             RunError: its weights are missing or damaged.
             ModelError: the factory makes another network than the one searched.
         """
-        name, stage = _FILES[which]
-        tensors, _ = read_tensors(self.path / name, RunDirectory(self.path, self.settings).identity(stage))
+        file = self.path / f"{NETWORK_FILES[which]}.safetensors"
+        tensors, _ = read_tensors(file, RunDirectory(self.path, self.settings).identity(NETWORKS[which]))
         network = rebuild(self.architecture(which), self.factory)
-        load_module(network, tensors, self.path / name)
+        load_module(network, tensors, file)
         return network.eval()
 
     def space(self) -> WidthSpace:
@@ -146,12 +145,22 @@ def _load_file(path: Path, factory: ModelLike | None) -> tuple[nn.Module, InputF
             f"a file to load is one that `bcnet export --format safetensors` wrote; {path} is none "
             f"({type(error).__name__}: {error}): give such a file, or a run directory"
         ) from None
-    network = rebuild(architecture, _factory(path, model, facts, factory))
+    network = rebuild(architecture, factory_of(path, model, facts, factory))
     load_module(network, tensors, path)
     return network.eval(), facts
 
 
-def _factory(path: Path, searched: str, facts: InputFacts, factory: ModelLike | None) -> Callable[[], nn.Module]:
+def input_facts(path: Path, settings: Settings) -> InputFacts:
+    """What the networks of a run take and give.
+
+    Raises:
+        RunError: the run has not begun, or does not say it.
+    """
+    return InputFacts.from_dict(RunDirectory(path, settings).read("space.json").get("input"), path)
+
+
+def factory_of(path: Path, searched: str, facts: InputFacts, factory: ModelLike | None) -> Callable[[], nn.Module]:
+    """What makes the full network of a run: `factory`, or what the settings name where that imports no code."""
     if isinstance(factory, nn.Module):
         module = factory
         return lambda: copy.deepcopy(module)

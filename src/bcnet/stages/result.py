@@ -148,7 +148,7 @@ def versions() -> dict[str, str]:
         "torch": torch.__version__,
         "numpy": np.__version__,
         "pymoo": metadata.version("pymoo"),
-        "cvxpy": metadata.version("cvxpy"),
+        "scipy": metadata.version("scipy"),
     }
 
 

@@ -1,4 +1,4 @@
-"""A lower bound for dense coupling graphs: the McCormick relaxation of the QCQP, a linear programme for cvxpy.
+"""A lower bound for dense coupling graphs: the McCormick relaxation of the QCQP, a linear programme for HiGHS.
 
 Notation as in `qcqp`. With `m_g = P[g] . c_g` the mean width, a product of means `m_g * m_h` of groups in `[a_g, b_g]`
 and `[a_h, b_h]` is at least
@@ -96,34 +96,54 @@ def _products(polynomial: Polynomial, limit: float, choices: list[FloatArray], f
 
 
 def _solve(r: _Relaxation) -> tuple[FloatArray, list[FloatArray]] | None:
-    """Multipliers of the limits `(limits,)`, and per limit the share of the lower McCormick estimate `(products,)`."""
-    import cvxpy
+    """Multipliers of the limits `(limits,)`, and per limit the share of the lower McCormick estimate `(products,)`.
 
-    cp: Any = cvxpy
-    rows, count = cp.Variable(len(r.owner), nonneg=True), int(r.owner.max()) + 1
-    means = (r.moments / r.high[:, None]) @ rows  # relative to the widest
-    constraints: list[Any] = [(np.arange(count)[:, None] == r.owner).astype(float) @ rows == 1]
-    limits, lower = [], []
+    The variables are the rows `(choices of all groups,)` and then, for each limit, an estimate of each product,
+    relative to the widest.
+    """
+    from scipy import sparse  # takes a while to import, and only dense graphs come here
+    from scipy.optimize import linprog
+
+    choices, count = len(r.owner), int(r.owner.max()) + 1
+    means = sparse.csr_matrix(r.moments / r.high[:, None])  # (moments, choices), relative to the widest
     a = r.low / r.high
-    for cost in r.costs:
+    products = [len(cost.left) for cost in r.costs]
+    total = choices + sum(products)
+    blocks: list[Any] = []  # inequalities A x <= b, those of one limit after the other
+    bounds: list[FloatArray] = []
+    places: list[int] = []  # where the lower estimates of each limit begin
+    start = choices
+    for cost, size in zip(r.costs, products, strict=True):
         i, j = cost.left, cost.right
-        estimate = cp.Variable(len(i))
-        lower.append(estimate >= cp.multiply(a[j], means[i]) + cp.multiply(a[i], means[j]) - a[i] * a[j])
-        scale = cost.coefficients * r.high[i] * r.high[j]
-        limits.append(cost.constant + cost.linear @ rows + scale @ estimate <= 1)
-        constraints += [lower[-1], estimate >= means[i] + means[j] - 1, limits[-1]]
-    program = cp.Problem(cp.Minimize(r.objective @ rows), constraints)
-    try:
-        program.solve(solver=cp.HIGHS)
-    except cp.error.SolverError:
+        estimates = sparse.eye(size, total, k=start, format="csr")
+        of_rows = sparse.hstack([means, sparse.csr_matrix((len(a), total - choices))], format="csr")
+        lower = sparse.diags(a[j]) @ of_rows[i] + sparse.diags(a[i]) @ of_rows[j] - estimates
+        upper = of_rows[i] + of_rows[j] - estimates
+        spent = np.zeros(total)
+        spent[:choices] = cost.linear
+        spent[start : start + size] = cost.coefficients * r.high[i] * r.high[j]
+        places.append(sum(block.shape[0] for block in blocks))
+        blocks += [lower, upper, sparse.csr_matrix(spent)]
+        bounds += [a[i] * a[j], np.ones(size), np.array([1 - cost.constant])]
+        start += size
+    one_each = sparse.csr_matrix((np.ones(choices), (r.owner, np.arange(choices))), shape=(count, total))
+    solution = linprog(
+        np.concatenate([r.objective, np.zeros(total - choices)]),
+        A_ub=sparse.vstack(blocks, format="csr"),
+        b_ub=np.concatenate(bounds),
+        A_eq=one_each,
+        b_eq=np.ones(count),
+        bounds=[(0, None)] * choices + [(None, None)] * (total - choices),
+        method="highs",
+    )
+    if solution.ineqlin is None or solution.ineqlin.marginals is None:
         return None
-    if limits[0].dual_value is None:
-        return None
-    multipliers = np.array([max(float(limit.dual_value), 0.0) for limit in limits])
+    duals = np.maximum(-solution.ineqlin.marginals, 0.0)
+    multipliers = np.array([duals[place + 2 * size] for place, size in zip(places, products, strict=True)])
     shares = []
-    for cost, multiplier, estimate in zip(r.costs, multipliers, lower, strict=True):
-        total = multiplier * cost.coefficients * r.high[cost.left] * r.high[cost.right]
-        shares.append(np.clip(estimate.dual_value / np.maximum(total, 1e-300), 0.0, 1.0))
+    for cost, multiplier, place, size in zip(r.costs, multipliers, places, products, strict=True):
+        whole = multiplier * cost.coefficients * r.high[cost.left] * r.high[cost.right]
+        shares.append(np.clip(duals[place : place + size] / np.maximum(whole, 1e-300), 0.0, 1.0))
     return multipliers, shares
 
 

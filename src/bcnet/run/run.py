@@ -1,0 +1,248 @@
+"""A run: the one reader of a run directory, for reports, exports, studies and people.
+
+A run that was stopped anywhere holds some of it; what it has not reached is None or empty. Everything is read when it
+is asked for, and nothing is changed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from bcnet.costs import Cost, IntArray, Polynomial
+from bcnet.errors import ModelError, RunError
+from bcnet.files.tensors import load_module, read_tensors
+from bcnet.prior import Prior
+from bcnet.run.directory import RunDirectory, read_settings
+from bcnet.run.finished import NETWORK_FILES, NETWORKS, FinishedRun, Which, factory_of, input_facts
+from bcnet.run.result_file import read_result
+from bcnet.run.score import headline_of
+from bcnet.run.settings import Settings
+from bcnet.run.status import Status, read_status
+from bcnet.run.subject import ModelLike, make_model, trace, widened_model
+from bcnet.searchers import Candidate, EvaluationStore, accuracy_interval
+from bcnet.space import FixedDimension, LayerTerms, WidthGroup, Widths, WidthSpace
+from bcnet.supernet import Supernet
+from bcnet.tasks import Metric
+from bcnet.train import ChannelCounts, LossRecords
+
+
+@dataclass(frozen=True)
+class Network:
+    """A final network, with its one look at the test set.
+
+    `value` is what the `metric` of the run's task came to on so many `images`, `low` and `high` its 95 % interval.
+    """
+
+    label: str
+    widths: Widths
+    cost: Cost
+    value: float
+    images: int
+    metric: Metric
+    low: float
+    high: float
+
+
+class Run:
+    """What the run directory `path` holds.
+
+    Example: `bcnet.Run.open("runs/half").networks["searched"].value`.
+    """
+
+    def __init__(self, path: Path, settings: Settings) -> None:
+        self.path = path
+        self.settings = settings
+        self._directory = RunDirectory(path, settings)
+
+    @classmethod
+    def open(cls, path: str | Path) -> Run:
+        """Open a run directory, finished or not.
+
+        Raises:
+            RunError: it is none, or its settings are damaged. Whatever is asked for later raises it where its file is.
+        """
+        folder = Path(path)
+        return cls(folder, read_settings(folder))
+
+    @property
+    def status(self) -> Status:
+        """Where the run is, as of now."""
+        return read_status(self.path)
+
+    @cached_property
+    def space(self) -> WidthSpace | None:
+        """Groups, layers and costs, without layouts; None before the network is traced."""
+        return _space(self._directory)
+
+    @cached_property
+    def result(self) -> Mapping[str, Any] | None:
+        """The content of `result.json`; None before the run is finished."""
+        return read_result(self.path) if (self.path / "result.json").exists() else None
+
+    @cached_property
+    def prior(self) -> Prior | None:
+        """The prior over widths; None where there is none, or not yet."""
+        return None if self.space is None else _prior(self._directory, self.space)
+
+    @cached_property
+    def evaluations(self) -> tuple[Candidate, ...]:
+        """Every candidate scored so far, in order."""
+        return () if self.space is None else _evaluations(self._directory, self.space)
+
+    @cached_property
+    def networks(self) -> Mapping[str, Network]:
+        """What the final networks did: "original", "uniform" and "searched", as far as they are trained."""
+        return {} if self.space is None else _networks(self._directory, self.space)
+
+    @cached_property
+    def counts(self) -> tuple[IntArray, ...]:
+        """How often each channel of each group was trained in the supernet."""
+        return _counts(self._directory)
+
+    @cached_property
+    def records(self) -> LossRecords | None:
+        """Widths and losses of the supernet's steps; None before it is trained."""
+        file = self.path / "records.safetensors"
+        return LossRecords.load(file, self._directory.identity("records")) if file.exists() else None
+
+    @property
+    def seconds(self) -> Mapping[str, float]:
+        """Seconds spent in each stage so far, over all resumes."""
+        return self._directory.seconds()
+
+    def identity(self, stage: str) -> dict[str, str]:
+        """What the tensor files of a stage are marked with."""
+        return self._directory.identity(stage)
+
+    def network(self, which: Which = "searched", factory: ModelLike | None = None) -> nn.Module:
+        """A trained network, in eval mode on the CPU; `factory` as in `bcnet.load`.
+
+        Raises:
+            RunError: the run is not finished, or a file is damaged.
+            ModelError: the factory is needed, or makes another network than the one searched.
+        """
+        return FinishedRun.read(self.path, factory).network(which)
+
+    def supernet(self, model: ModelLike | None = None) -> Supernet:
+        """The trained supernet, in eval mode on the CPU.
+
+        `model` is what the run was given, where that was no name, or a name that imports code.
+
+        Raises:
+            RunError: there is none, or its file is damaged.
+            ModelError: the model is needed, or is another one than the run's.
+        """
+        facts = input_facts(self.path, self.settings)
+        wanted = factory_of(self.path, self.settings.model, facts, model)
+        channels, height = (*facts.shape, 1)[:2]
+        _, network, factory = make_model(wanted, len(facts.class_names), channels, height)
+        space = trace(network, torch.zeros(2, *facts.shape), self.settings)
+        if self.space is None or space.fingerprint() != self.space.fingerprint():
+            raise ModelError(
+                f"a supernet needs the model of the run, {self.settings.model!r}; got one of another space"
+            )
+        if self.settings.supernet_width > 1:
+            network = widened_model(network, factory, space, self.settings)
+        supernet = Supernet(network, space)
+        file = self.path / "supernet.safetensors"
+        if not file.exists():
+            raise RunError(f"run {self.path} has no trained supernet: repeat its command to train it")
+        load_module(supernet, read_tensors(file, self.identity("supernet"))[0], file)
+        return supernet.eval()
+
+    def _repr_html_(self) -> str:
+        from bcnet.display import table
+
+        state = self.status
+        rows = [(s.record.name, s.record.done, s.record.total, s.record.unit, s.state) for s in state.stages]
+        title = f"{self.settings.model} on {self.settings.data}, budget {self.settings.budget}: {state.state}"
+        return table(title, ("stage", "done", "of", "unit", ""), rows, [f"Run directory: {self.path}"])
+
+
+def _optional(directory: RunDirectory, name: str) -> dict[str, Any] | None:
+    return directory.read(name) if directory.file(name).exists() else None
+
+
+def _space(directory: RunDirectory) -> WidthSpace | None:
+    document = _optional(directory, "space.json")
+    if document is None:
+        return None
+    try:
+        layers = tuple(LayerTerms.from_dict(layer) for layer in document["layers"])
+        return WidthSpace(
+            groups=tuple(
+                WidthGroup(g["name"], g["max_width"], g["unit"], tuple(g["choices"]), tuple(g["members"]))
+                for g in document["groups"]
+            ),
+            macs_terms=_total(layer.macs for layer in layers),
+            params_terms=_total(layer.params for layer in layers),
+            fixed=tuple(FixedDimension(**dimension) for dimension in document["fixed"]),
+            layers=layers,
+            original=Cost(document["macs"], document["params"], document.get("others", {})),
+            own_widths=tuple(document["original_widths"]) if "original_widths" in document else None,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise RunError(
+            f"{directory.file('space.json')} is not of this version: repeat the run's `bcnet search` command, which "
+            "brings it up to date and repeats nothing that is finished"
+        ) from None
+
+
+def _total(polynomials: Any) -> Polynomial:
+    terms: dict[tuple[int, ...], int] = {}
+    for polynomial in polynomials:
+        for groups, value in polynomial.terms.items():
+            terms[groups] = terms.get(groups, 0) + value
+    return Polynomial(dict(sorted(terms.items())))
+
+
+def _prior(directory: RunDirectory, space: WidthSpace) -> Prior | None:
+    document = _optional(directory, "prior.json")
+    return None if document is None else Prior.from_dict(document, space)
+
+
+def _evaluations(directory: RunDirectory, space: WidthSpace) -> tuple[Candidate, ...]:
+    file = directory.file("evaluations.sqlite")
+    if not file.exists() or not file.stat().st_size:
+        return ()
+    with EvaluationStore(file, space, directory.settings.fingerprint()) as store:
+        return store.evaluations
+
+
+def _networks(directory: RunDirectory, space: WidthSpace) -> dict[str, Network]:
+    networks = {}
+    metric = headline_of(directory.read("space.json"))
+    for key, label in NETWORKS.items():
+        file = directory.file(f"{NETWORK_FILES[key]}.safetensors")
+        if file.exists():
+            _, state = read_tensors(file, directory.identity(label))
+            widths = tuple(state["widths"])
+            cost = dataclasses.replace(space.cost(widths), others=state.get("others", {}))
+            value, low, high = _measured(state, metric)
+            networks[key] = Network(label, widths, cost, value, state["count"], metric, low, high)
+    return networks
+
+
+def _measured(state: Mapping[str, Any], metric: Metric) -> tuple[float, float, float]:
+    """A network's value of the metric with its 95 % interval: what the number of test images leaves to chance."""
+    if "top1" in state:
+        count = state["count"]
+        value = 100 * state["top1"]
+        right = round(value / 100 * count)
+        return value, *accuracy_interval(np.repeat([100.0, 0.0], [right, count - right]))
+    value, error = state["figures"][metric.key], state["errors"][metric.key]
+    return value, value - 1.96 * error, value + 1.96 * error
+
+
+def _counts(directory: RunDirectory) -> tuple[IntArray, ...]:
+    file = directory.file("counts.safetensors")
+    return tuple(ChannelCounts.load(file, directory.identity("counts"))) if file.exists() else ()
