@@ -21,7 +21,7 @@ from bcnet.machine.defaults import threads
 from bcnet.machine.disk import free_bytes
 from bcnet.progress.base import Reporter, Together
 from bcnet.progress.callbacks import Callbacks
-from bcnet.report import reported
+from bcnet.report import finish, reported
 from bcnet.run.callables import OfWidths, Own, own_functions, own_searcher
 from bcnet.run.directory import check_usable, read_settings
 from bcnet.run.options import Arguments, BaselineArguments, EvolveOptions, Options, RunOptions
@@ -178,7 +178,7 @@ def search(
             take_from=others(take_from, Path(run_dir)),
             own=stages,
         )
-    return reported(outcome)
+    return finish(outcome, model)
 
 
 def train_supernet(
@@ -365,7 +365,7 @@ def retrain(
             checkpoint_seconds=checkpoint_seconds,
             take_from=others((*(() if run is None else (run,)), *take_from), target),
         )
-    return reported(outcome)
+    return finish(outcome, source.model_name if model is None else model)
 
 
 def baseline(

@@ -57,12 +57,11 @@ def carry_out(
 
 
 def carry_to_the_end(course: Callable[[Any], _Outcome], *, out: Path, log: str, tensorboard: bool) -> None:
-    """Run `course(reporter)`, which ends with trained networks; report on them and show how they compare."""
+    """Run `course(reporter)`, which ends with trained networks, and show how they compare."""
     from bcnet.cli.show import show_result
-    from bcnet.report import finish
 
     carry_out(
-        lambda reporter: finish(course(reporter)),
+        course,
         lambda console, outcome: show_result(console, outcome.result, str(out)),
         lambda outcome: dict(outcome.result),
         out=out,

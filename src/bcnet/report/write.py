@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+import torch
+
 from bcnet.distributed import leads
 from bcnet.export import measure_latency, read_latencies
 from bcnet.files.atomic import write_atomic
 from bcnet.run.directory import read_settings
+from bcnet.run.subject import ModelLike
+from bcnet.train.randomness import own_global_randomness
 
 
 class _HasRun(Protocol):
@@ -52,11 +56,10 @@ def write_comparison(runs: Sequence[str | Path], path: str | Path) -> Path:
     return target
 
 
-def finish(outcome: _Outcome) -> _Outcome:
+def finish(outcome: _Outcome, model: ModelLike) -> _Outcome:
     """Time the networks of a finished run against each other, where that was not done yet, and write its report.
 
-    For runs of models given by name, code of one's own among them: what the outcome is of has been named by its user.
-    Of several processes the first one does it.
+    `model` is what the run was given: a name, a module, or what makes one. Of several processes the first one does it.
 
     Raises:
         BCNetError: see `write_report` and `bcnet.export.measure_latency`.
@@ -65,8 +68,8 @@ def finish(outcome: _Outcome) -> _Outcome:
         settings = read_settings(outcome.run_dir)
         if not read_latencies(outcome.run_dir):
             device, threads = settings.device or "cpu", settings.threads or 1
-            model = settings.model
-            measure_latency(outcome.run_dir, model, threads=threads, device=device, rounds=_ROUNDS, warmup=_WARMUP)
+            with own_global_randomness(torch.device(device)):  # the user's own, which making a network draws from
+                measure_latency(outcome.run_dir, model, threads=threads, device=device, rounds=_ROUNDS, warmup=_WARMUP)
         write_report(outcome.run_dir)
     return outcome
 
