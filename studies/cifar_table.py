@@ -63,7 +63,7 @@ class Variant:
 
     longer: float = 1.0
     options: tuple[str, ...] = ()
-    strategy: str = "complementary"
+    strategy: str = "complementary-bounded"  # of the supernets that the rows were found on; see `BoundedComplementary`
     population: int = 40
 
 

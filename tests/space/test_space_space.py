@@ -19,7 +19,7 @@ def chain(*channels: int, unit: int = 1, min_ratio: float = 0.0) -> WidthSpace:
     )
     terms = {(0,): 3, (len(channels) - 1,): 10} if len(channels) > 1 else {(0,): 13}
     pairs = {(i, i + 1): 1 for i in range(len(channels) - 1)}
-    return WidthSpace(groups, Polynomial(terms | pairs), Polynomial(terms | pairs), min_ratio=min_ratio)
+    return WidthSpace(groups, Polynomial(terms | pairs), Polynomial(terms | pairs))
 
 
 @given(st.integers(1, 2048), st.integers(1, 40))
@@ -53,11 +53,12 @@ def test_the_complement_is_an_involution_but_for_full_widths(channels: list[int]
 
 
 @given(st.lists(st.integers(4, 300), min_size=1, max_size=8), st.integers(0, 2**31))
-def test_with_a_smallest_ratio_the_complement_stays_above_it(channels: list[int], seed: int) -> None:
+def test_a_bounded_complement_stays_above_the_smallest_ratio(channels: list[int], seed: int) -> None:
     space = chain(*channels, min_ratio=0.3)
     generator = torch.Generator().manual_seed(seed)
     widths = space.sample(generator)
-    complement = space.complement(widths)
+    assert space.complement(widths) == tuple(f - w or f for f, w in zip(space.full, widths, strict=True))
+    complement = space.complement(widths, bounded=True)
     smallest = space.narrowest
     assert all(c + w == f + s for c, w, f, s in zip(complement, widths, space.full, smallest, strict=True))
     assert all(c >= s for c, s in zip(complement, smallest, strict=True))

@@ -42,14 +42,14 @@ def test_a_pair_is_its_two_paths_in_output_and_gradient(name: str) -> None:
 @pytest.mark.parametrize("name", PAIRABLE)
 def test_so_is_a_pair_that_overlaps(name: str) -> None:
     model, _, x = known(name)
-    check_against_paths(model, WidthSpace.trace(model, x, min_ratio=0.25), x)
+    check_against_paths(model, WidthSpace.trace(model, x, min_ratio=0.25), x, bounded=True)
 
 
-def check_against_paths(model: nn.Module, space: WidthSpace, x: torch.Tensor) -> None:
+def check_against_paths(model: nn.Module, space: WidthSpace, x: torch.Tensor, *, bounded: bool = False) -> None:
     together, apart = Supernet(model, space), Supernet(model, space)
     pairs = Pairs.verified(together.network, space, x)
     for left in (space.sample(torch.Generator().manual_seed(1)), some_full(space, 2)):
-        right = space.complement(left)
+        right = space.complement(left, bounded=bounded)
         got = pairs.forward(x, left, right)
         expected = apart(x, left, Side.LEFT), apart(x, right, Side.RIGHT)
         for a, b in zip(tensors(got), tensors(expected), strict=True):
@@ -103,7 +103,8 @@ def test_a_pair_is_two_paths_that_are_complements() -> None:
     assert pairs.complementary(widths, space.complement(widths))
     assert pairs.complementary(space.full, space.full)
     assert not pairs.complementary(space.narrowest, space.narrowest)
-    assert not pairs.complementary(space.full, space.narrowest)
+    assert pairs.complementary(widths, space.complement(widths, bounded=True))
+    assert not pairs.complementary(space.full, space.nearest([c // 2 for c in space.full]))
     bounded = WidthSpace.trace(model, x, min_ratio=0.25)
     assert Pairs(Supernet(model, bounded).network, bounded).complementary(bounded.full, bounded.narrowest)
 

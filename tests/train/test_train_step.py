@@ -10,6 +10,7 @@ from bcnet.errors import TrainingError
 from bcnet.space import Side
 from bcnet.train import (
     Bilateral,
+    BoundedComplementary,
     ChannelCounts,
     Complementary,
     Path,
@@ -78,11 +79,35 @@ def test_both_sides_over_all_widths_count_l_plus_one():
     assert counts.of[0].tolist() == [21] * 20
 
 
-def test_with_a_smallest_width_the_spread_is_what_the_overlap_gives():
+def test_with_a_smallest_width_the_bounded_spread_is_what_the_overlap_gives():
     space = make_space(20, min_ratio=0.2)  # c_min = 4: the two paths overlap in 4 channels
     counts = ChannelCounts(space)
-    counts.add(Complementary().terms(space, (10,)))
+    counts.add(BoundedComplementary().terms(space, (10,)))
     assert counts.of[0].tolist() == [2] * 6 + [3] * 4 + [3] * 4 + [2] * 6
+
+
+@given(st.integers(2, 200), st.floats(0, 1), st.integers(0, 2**31))
+@settings(max_examples=60, deadline=None)
+def test_with_a_smallest_width_every_channel_is_still_trained_equally_often(width, ratio, seed):
+    space = make_space(width, max(2, width // 3), min_ratio=ratio)
+    counts, generator = ChannelCounts(space), torch.Generator().manual_seed(seed)
+    for _ in range(7):
+        terms = Complementary().plan(space, generator)
+        assert all(w >= c for w, c in zip(terms[0].recorded, space.narrowest, strict=True))
+        counts.add(terms)
+    for of_group in counts.of:
+        assert len(set(of_group.tolist())) == 1
+
+
+def test_the_bounded_complement_is_as_unfair_as_none():
+    space = make_space(100, min_ratio=0.2)
+    shares = []
+    for strategy in (BoundedComplementary(), Bilateral()):
+        counts = ChannelCounts(space)
+        for width in space.groups[0].choices:
+            counts.add(strategy.terms(space, (width,)))
+        shares.append(float(counts.of[0].min() / counts.of[0].max()))
+    assert all(0.7 < share < 0.9 for share in shares)
 
 
 def test_the_complement_runs_exactly_and_is_recorded_at_the_nearest_choice():

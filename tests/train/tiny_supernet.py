@@ -17,7 +17,7 @@ def make_space(*widths: int, num_choices: int = 20, min_ratio: float = 0.0) -> W
         for i, width in enumerate(widths)
     )
     terms = Polynomial({(i,): 1 for i in range(len(widths))})
-    return WidthSpace(groups, terms, terms, min_ratio=min_ratio)
+    return WidthSpace(groups, terms, terms)
 
 
 class TinySupernet(nn.Module):

@@ -30,7 +30,7 @@ from bcnet.train.recipe import HEALTH, Count, describe
 
 FinalFrom = Literal["scratch", "supernet", "pretrained"]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
-StrategyName = Literal["complementary", "bilateral", "unilateral", "unilateral-complementary"]
+StrategyName = Literal["complementary", "complementary-bounded", "bilateral", "unilateral", "unilateral-complementary"]
 BaselineName = Literal["uniform", "random", "magnitude", "fastnas"]
 FROM_PRIOR = ("evolution", "greedy-evolution", "prior-only")
 """Searchers that start from the prior."""
@@ -85,7 +85,7 @@ class SpaceSettings(Section):
     num_choices: Count = 20
     """Widths each group may take, K of floor(l * k / K)."""
     min_ratio: float = Field(default=0.0, ge=0, le=1)
-    """Smallest width of a group over its full width."""
+    """Smallest width that the search may choose, over the full width of its group; training stays fair."""
     multiple_of: Count = 1
     """Make widths multiples of this, 8 for instance."""
     ignore: tuple[str, ...] = ()
@@ -105,7 +105,8 @@ class SupernetSettings(Section):
     supernet: Recipe
     """The recipe of the supernet."""
     strategy: StrategyName = "complementary"
-    """Paths of a step: complementary (BCNet, four), bilateral (two), unilateral or unilateral-complementary."""
+    """Paths of a step: complementary (BCNet, fair), complementary-bounded (BCNetV2: with a smallest width the middle
+    channels are trained more often), bilateral, unilateral or unilateral-complementary."""
     pairs: Literal["auto", "on", "off"] = "auto"
     """Whether two complementary paths share a pass; auto, where that should be faster."""
     layout: Layout = "auto"

@@ -59,7 +59,7 @@ def floor_choices(
     return tuple(sorted(kept | {max_width}))
 
 
-def complement(group: WidthGroup, width: int, *, bounded: bool) -> int:
+def complement(group: WidthGroup, width: int, *, bounded: bool = False) -> int:
     """What the group leaves over: `l - c`, or `l + c_min - c` where it is bounded below (spec, section 3)."""
     if bounded:
         return group.max_width + group.choices[0] - width

@@ -57,7 +57,6 @@ class Solution:
             params_terms=sum_of_products((1, layouts[name]) for name in sorted(parameters)),
             layouts={name: layout for name, layout in layouts.items() if _varies(layout)},
             fixed=fixed,
-            min_ratio=self._options.min_ratio,
             layers=self._layers({name: layouts[name] for name in layouts if name in parameters}, batch),
         )
 

@@ -40,7 +40,6 @@ class WidthSpace:
     params_terms: Polynomial
     layouts: Mapping[str, ParameterLayout] = field(default_factory=dict, repr=False)
     fixed: tuple[FixedDimension, ...] = ()
-    min_ratio: float = 0.0
     layers: tuple[LayerTerms, ...] = field(default=(), repr=False)
     original: Cost | None = None  # these two are set where the space is that of a widened copy of the original
     own_widths: Widths | None = None
@@ -185,15 +184,13 @@ class WidthSpace:
             group.choices[int(torch.randint(len(group.choices), (), generator=generator))] for group in self.groups
         )
 
-    def complement(self, widths: Sequence[int]) -> Widths:
+    def complement(self, widths: Sequence[int], *, bounded: bool = False) -> Widths:
         """What every group leaves over: `l - c`, the full width its own complement (spec, section 3).
 
-        With `min_ratio > 0` and `c_min` the smallest choice it is `l + c_min - c`, which stays in the space.
+        It may be narrower than the smallest choice `c_min`: what a search may choose is one thing, that every channel
+        is trained equally often another. `bounded` gives `l + c_min - c` instead, which no choice leaves the space by.
         """
-        return tuple(
-            complement(group, width, bounded=self.min_ratio > 0)
-            for group, width in zip(self.groups, widths, strict=True)
-        )
+        return tuple(complement(g, width, bounded=bounded) for g, width in zip(self.groups, widths, strict=True))
 
     def nearest(self, widths: Sequence[int]) -> Widths:
         """The nearest choice of every group (the wider one of two equally near)."""

@@ -66,6 +66,8 @@ def conduct(
             space = subject.space
             if subject.budget.resolve(space.reference).admits(space.cost(space.full)):
                 both.note(f"The budget, {subject.budget}, limits nothing: the widest network of the space holds it.")
+            if settings.has_supernet and settings.strategy != "complementary":
+                both.note(f"Strategy {settings.strategy} trains some channels more often than others.")
             expected = estimate(settings, subject, ahead)
             for line in expected.lines() if expected is not None else ():
                 both.note(line)

@@ -97,7 +97,7 @@ class Pairs:
 
     def complementary(self, left: Widths, right: Widths) -> bool:
         """Whether LEFT at `left` and RIGHT at `right` are a pair: complements of each other."""
-        return self._space.complement(left) == right
+        return right in (self._space.complement(left), self._space.complement(left, bounded=True))
 
     def forward(self, x: Any, left: Widths, right: Widths) -> tuple[Any, Any]:
         """The model's outputs for `x` on LEFT at `left` and on RIGHT at `right`, as two separate passes give them.

@@ -15,6 +15,7 @@ from bcnet.train.schedule import learning_rate
 from bcnet.train.step import (
     STRATEGIES,
     Bilateral,
+    BoundedComplementary,
     Complementary,
     Path,
     Strategy,
@@ -30,6 +31,7 @@ __all__ = [
     "STRATEGIES",
     "Accuracy",
     "Bilateral",
+    "BoundedComplementary",
     "ChannelCounts",
     "Checkpoints",
     "Complementary",
