@@ -78,7 +78,7 @@ def test_status_of_a_finished_run(finished):
     assert outcome.exit_code == 0
     assert "finished since" in outcome.output
     assert "Found so far: 4 candidates, the best" in outcome.output
-    assert "Test top-1: original" in outcome.output
+    assert "Test: original" in outcome.output
     assert run("status", finished[0] / "no such").exit_code == 2
 
 

@@ -18,8 +18,8 @@ from bcnet.errors import BudgetError, RecipeError
 from bcnet.run.options import Options, SearchOptions
 from bcnet.run.settings import SECTION_OF, SECTIONS, Settings, flattened, make_settings
 
-NOT_OPTIONS = {"model", "data", "image_size", "limits", "loss", "pretrained", "own_stages", "own_score", "widths"}
-OTHERWISE = {"supernet", "final", "score", "processes"}  # recipes are given by recipe= and changes=
+NOT_OPTIONS = {"model", "data", "task", "image_size", "limits", "loss", "pretrained", "own_stages", "own_score"}
+OTHERWISE = {"supernet", "final", "score", "processes", "widths"}  # recipes are given by recipe= and changes=
 SEARCH = ["search", "--model", "resnet_digits", "--data", "digits", "--budget", "0.5", "--threads", "1"]
 
 

@@ -83,7 +83,7 @@ def test_every_chart_is_drawn_and_fits(browser, finished, size, scheme):
     show(browser, finished.run_dir / "report.html", size, scheme)
     assert complaints(browser) == []
     places = browser.execute_script("return document.querySelectorAll('[data-chart]').length")
-    assert places == browser.execute_script("return document.querySelectorAll('[data-chart] svg').length") == 10
+    assert places == browser.execute_script("return document.querySelectorAll('[data-chart] svg').length") == 11
     assert browser.execute_script("return document.documentElement.scrollWidth") <= size[0]
     widths = browser.execute_script("return [...document.querySelectorAll('.chart svg')].map((s) => s.clientWidth)")
     assert all(0.75 * size[0] < width <= size[0] for width in widths)

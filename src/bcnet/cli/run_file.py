@@ -11,7 +11,7 @@ from typing import Any
 
 from bcnet.errors import RecipeError
 
-_NOT_SAID = ("loss", "pretrained", "own_score", "own_stages", "processes", "widths")
+_NOT_SAID = ("task", "loss", "pretrained", "own_score", "own_stages", "processes", "widths")
 _RECIPES = ("supernet", "final")
 _MOST = 100_000  # characters
 

@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import nn
 
+from bcnet.costs import Budget, Cost
 from bcnet.errors import ExportError
 from bcnet.export.formats import Onnx, needed, without_gradients
 from bcnet.export.rounding import rounded
@@ -143,10 +144,21 @@ def _networks(finished: FinishedRun) -> tuple[dict[str, nn.Module], dict[str, Wi
     networks: dict[str, nn.Module] = {which: finished.network(which) for which in _NETWORKS}
     widths: dict[str, Widths] = {which: finished.widths(which) for which in _NETWORKS}
     space = finished.space()
-    even = rounded(space, widths["searched"], MULTIPLE, finished.settings.budget)
+    even = rounded(space, widths["searched"], MULTIPLE, _countable(finished, space.cost(widths["searched"])))
     if even != widths["searched"]:
         networks[_ROUNDED], widths[_ROUNDED] = build(finished.factory(), space, even).eval(), even
     return networks, widths
+
+
+def _countable(finished: FinishedRun, searched: Cost) -> Budget:
+    """The run's budget as far as its files can be counted with: limits on a measure of one's own need one's code.
+
+    Where there is no other, the multiply-adds of the searched network are the limit.
+    """
+    budget = finished.settings.budget
+    if budget.macs is None and budget.params is None:
+        return Budget(macs=searched.macs)
+    return Budget(macs=budget.macs, params=budget.params)
 
 
 def _call(

@@ -169,7 +169,7 @@ def _limit(given: int | float | None, reference: float | None) -> float | None:
 def _headline(result: dict[str, Any] | None) -> dict[str, Any]:
     networks = (result or {}).get("networks", {})
     keys = ("macs", "macs_ratio", "params", "test_top1", "test")
-    return {name: {key: figures.get(key) for key in keys} for name, figures in networks.items()}
+    return {name: {key: figures[key] for key in keys if key in figures} for name, figures in networks.items()}
 
 
 def _is_held(path: Path) -> bool:
