@@ -27,7 +27,7 @@ from tempfile import TemporaryDirectory
 import torch
 
 from bcnet.data import Augmentation, DataSet, TrainingBatches, fixed_batches
-from bcnet.distributed import World, joined
+from bcnet.distributed import ProcessGroup, joined
 from bcnet.machine.allocator import keep_memory
 from bcnet.models import create
 from bcnet.searchers import EvaluationStore, Evolution, SupernetEvaluator, search_widths
@@ -102,7 +102,7 @@ class Work:
         scoring = data.train.subset(range(size.batch * size.steps, count))
         self.score = SupernetEvaluator(self.supernet, fixed_batches(scoring, size.images, data.normaliser))
 
-    def train(self, world: World, run: int, share: int = 1) -> Timed:
+    def train(self, world: ProcessGroup, run: int, share: int = 1) -> Timed:
         """Some steps on a `share`-th of the batch with the same widths whatever the world, after one not counted."""
         batch = self.size.batch // share
         images = self.data.train.subset(range(batch * self.size.steps))
@@ -117,13 +117,13 @@ class Work:
         )
         return _timed(world, watches[0], 2 * self.size.steps - 1)
 
-    def search(self, world: World, run: int, share: int = 1) -> Timed:
-        """An evolution at half the multiply-adds, stored by the lead as in a real search.
+    def search(self, world: ProcessGroup, run: int, share: int = 1) -> Timed:
+        """An evolution at half the multiply-adds, stored by rank 0 as in a real search.
 
         Apart from others each process scores all candidates: one takes a `share`-th of the time for the common work.
         """
         with TemporaryDirectory() as folder:
-            path = Path(folder) / "evaluations.sqlite" if world.leads else ":memory:"
+            path = Path(folder) / "evaluations.sqlite" if world.is_rank_zero else ":memory:"
             with EvaluationStore(path, self.space) as store:
                 watch = Stopwatch()
                 found = search_widths(
@@ -138,12 +138,14 @@ class Work:
                 return _timed(world, watch, share * len(found.evaluations))
 
 
-def _timed(world: World, watch: Stopwatch, units: int) -> Timed:
+def _timed(world: ProcessGroup, watch: Stopwatch, units: int) -> Timed:
     wall, delayed = max(world.gathered(watch.read()))
     return Timed(wall / units, delayed / units)
 
 
-def alternated(work: Callable[[World, int, int], Timed], world: World, rounds: int) -> Iterator[tuple[str, Timed]]:
+def alternated(
+    work: Callable[[ProcessGroup, int, int], Timed], world: ProcessGroup, rounds: int
+) -> Iterator[tuple[str, Timed]]:
     """Runs of the three kinds in turns, each round beginning with the next kind."""
     kinds = (ALONE, TOGETHER, APART)
     for run in range(rounds):
@@ -152,14 +154,16 @@ def alternated(work: Callable[[World, int, int], Timed], world: World, rounds: i
             if kind == TOGETHER:
                 yield kind, work(world, run, 1)
             elif kind == ALONE:
-                yield kind, Timed(**world.on_lead(lambda run=run: vars(work(World(), run, 1))))  # type: ignore[misc]
+                yield kind, Timed(**world.on_rank_zero(lambda run=run: vars(work(ProcessGroup(), run, 1))))  # type: ignore[misc]
             else:
                 world.gathered(None)  # all begin at the same time
-                every = world.gathered(vars(work(World(), run, world.size)))
+                every = world.gathered(vars(work(ProcessGroup(), run, world.size)))
                 yield kind, max((Timed(**timed) for timed in every), key=lambda timed: timed.seconds)
 
 
-def rows(name: str, unit: str, world: World, runs: list[tuple[str, Timed]], size: Size) -> Iterator[dict[str, object]]:
+def rows(
+    name: str, unit: str, world: ProcessGroup, runs: list[tuple[str, Timed]], size: Size
+) -> Iterator[dict[str, object]]:
     """The medians of one process and of all together, as rows."""
     median = {
         kind: {
@@ -207,7 +211,7 @@ def main() -> None:
             parser.error("start it with torchrun --nproc-per-node 2: one process alone has nothing to be compared with")
         for name, unit, run in (("training", "step", work.train), ("search", "candidate", work.search)):
             runs = list(alternated(run, world, size.rounds))
-            for row in rows(name, unit, world, runs, size) if world.leads else ():
+            for row in rows(name, unit, world, runs, size) if world.is_rank_zero else ():
                 print(", ".join(f"{key} {row[key]}" for key in ("benchmark", "processes", "seconds", "speedup")))
                 append_row(options.out, row)
 

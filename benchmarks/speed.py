@@ -40,7 +40,7 @@ from speed_workloads import Workload  # noqa: E402
 from torchvision_here import let_torchvision_import  # noqa: E402
 
 from bcnet.machine.allocator import keep_memory  # noqa: E402
-from bcnet.machine.defaults import keep_primitives, usual_threads  # noqa: E402
+from bcnet.machine.defaults import set_primitive_cache_capacity, usual_threads  # noqa: E402
 
 OUTPUT = ROOT / "benchmarks" / "results" / "speed.csv"
 END = "end of cell"
@@ -192,7 +192,7 @@ def main(
     out: Annotated[Path, typer.Option(help="CSV to append to; finished cells are left out.")] = OUTPUT,
 ) -> None:
     """Measure what is not in the file yet."""
-    keep_primitives()  # both as the command line of bcnet does
+    set_primitive_cache_capacity()  # both as the command line of bcnet does
     keep_memory()
     let_torchvision_import()
     torch.set_num_threads(threads or usual_threads())

@@ -1,4 +1,4 @@
-"""Which networks can be searched, how much of them, and what is held at full width and why.
+"""Which networks can be searched, how much of them, and what is pinned at full width and why.
 
 Traces every network of the zoo and writes `docs/coverage.md` and `results/coverage.csv`. Finished networks are rows of
 the CSV and are not traced again; delete a row to do it anew.
@@ -31,7 +31,7 @@ _EXPECTED = ("the network's input", "the network's output", "a single channel")
 _HEAD = """# Coverage
 
 What `WidthSpace.trace` finds in each network: the number of width groups, the share of the multiply-adds that depends
-on at least one of them, and what is held at full width, with the reason. Input channels and class logits are always
+on at least one of them, and what is pinned at full width, with the reason. Input channels and class logits are always
 held and not listed. Written by `python studies/coverage.py`; `make test-all` checks on every CNN of the table that
 paths equal built networks, gradients included, and that costs equal an independent counter's.
 
@@ -79,7 +79,7 @@ def write_page(networks: list[dict[str, str]], page: Path) -> None:
         f"all of them in {sum(share == 1 for share in shares)} networks, at least 95 % in "
         f"{sum(share >= 0.95 for share in shares)}.\n"
     )
-    lines = ["| network | input | groups | searchable MACs | held at full width |", "|---|---|---|---|---|"]
+    lines = ["| network | input | groups | searchable MACs | pinned at full width |", "|---|---|---|---|---|"]
     for row in sorted(networks, key=lambda row: (row["network"] in transformers, row["network"])):
         held = row["held"].replace("|", "\\|")
         lines.append(

@@ -27,7 +27,7 @@ from bcnet.run.settings import Settings, make_settings
 from bcnet.run.status import as_document, read_status
 from bcnet.space import Budget, Side
 from bcnet.testing import toy_space
-from bcnet.train import Checkpoints, Incident, NetworkTrainee, Path, Recipe, Term, load_incident, train
+from bcnet.train import Checkpoints, FailedStep, NetworkTrainee, Path, Recipe, Term, load_failed_step, train
 
 IDENTITY = {"run": "fuzz", "stage": "supernet"}
 RECIPE = Recipe(lr=0.1, batch_size=4, epochs=2)
@@ -122,7 +122,7 @@ class BadStep(Target):
     def prepare(self) -> None:
         paths = (Path((3, 4), Side.LEFT), Path((3, 4), Side.RIGHT))
         tensors = {"module:w": torch.ones(3), "batch:x": torch.ones(2, 1, 4, 4), "batch:y": torch.zeros(2).long()}
-        Incident(
+        FailedStep(
             stage="supernet",
             step=3,
             fault="a loss must be a finite number; got nan",
@@ -140,7 +140,7 @@ class BadStep(Target):
         self.tensors, self.state = read_tensors(self.folder / self.file, IDENTITY)
 
     def read(self) -> Any:
-        return repr(load_incident(self.folder / self.file, IDENTITY))
+        return repr(load_failed_step(self.folder / self.file, IDENTITY))
 
 
 class SealedBadStep(BadStep):

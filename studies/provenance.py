@@ -7,17 +7,18 @@ import fcntl
 import functools
 import io
 import os
-import platform
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+
+from bcnet.machine.devices import device_name
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def provenance() -> dict[str, str]:
     """Commit and hardware, as columns of every row."""
-    return {"commit": _commit(), "cpu": _cpu(), "cores": str(os.cpu_count())}
+    return {"commit": _commit(), "cpu": device_name("cpu"), "cores": str(os.cpu_count())}
 
 
 @functools.cache
@@ -28,13 +29,6 @@ def _commit() -> str:
 
 
 _commit()  # before anything can change
-
-
-def _cpu() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def rows(path: Path) -> list[dict[str, str]]:

@@ -27,7 +27,7 @@ from ranking_statistics import Array
 from safetensors.torch import load_file
 from scipy.stats import kendalltau
 
-from bcnet.distributed import World
+from bcnet.distributed import ProcessGroup
 from bcnet.progress.base import Reporter
 from bcnet.run.directory import RunDirectory, read_settings
 from bcnet.run.settings import Settings
@@ -87,7 +87,7 @@ class Scorer:
     def context(self, **changes: object) -> Context:
         """What scores are made in: the run, with other settings."""
         settings = self.settings.model_copy(update=changes)
-        return Context(settings, self.subject, RunDirectory(self.run, settings), Reporter(), World())
+        return Context(settings, self.subject, RunDirectory(self.run, settings), Reporter(), ProcessGroup())
 
 
 def agreement(scores: Array) -> float:

@@ -20,9 +20,9 @@ from paper_networks import Network, Scale
 from torch import nn
 
 import bcnet
-from bcnet.api import settle
+from bcnet.api import resolve
 from bcnet.data import DataSet, load
-from bcnet.distributed import World
+from bcnet.distributed import ProcessGroup
 from bcnet.progress.terminal import console_reporter
 from bcnet.run.settings import Settings
 from bcnet.run.subject import Subject
@@ -114,7 +114,7 @@ class Workshop:
         scale, epochs = self.scale, self.scale.final_epochs(network)
         wanted = {"random_networks": scale.random_widths, "random_epochs": min(scale.random_epochs, epochs)}
         run = self._folder("random", network, {"budget": str(budget), "epochs": epochs, "seed": seed, **wanted})
-        subject, settings = settle(
+        subject, settings = resolve(
             network.model,
             self._data(network),
             budget=budget,
@@ -136,7 +136,7 @@ class Workshop:
         run = self._folder("network", network, wanted)
         taught = load_recipe(network.recipe).distillation or Distillation()
         space = self.space(network)
-        subject, settings = settle(
+        subject, settings = resolve(
             network.model,
             self._data(network),
             budget=Budget(macs=max(space.cost(w).macs for w in (widths, space.narrowest))),  # which a run has to have
@@ -161,7 +161,7 @@ class Workshop:
             subject,
             settings,
             run,
-            World(),
+            ProcessGroup(),
             reporter=console_reporter(),
             checkpoint_seconds=CHECKPOINT_SECONDS,
             until=stages,

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Unpack
 
 from bcnet.data import DataSet
-from bcnet.distributed import World, joined
+from bcnet.distributed import ProcessGroup, joined
 from bcnet.errors import BCNetError, RecipeError, RunError
 from bcnet.machine.defaults import threads
 from bcnet.machine.disk import free_bytes
@@ -43,7 +43,7 @@ from bcnet.run.widths import WidthsLike, resolve_widths
 from bcnet.searchers import Metric, PerImage, Searcher
 from bcnet.space import Budget, Widths, WidthSpace
 from bcnet.stages.base import Stage
-from bcnet.stages.conduct import agreed, check_seconds, conduct, planned
+from bcnet.stages.conduct import check_seconds, conduct, planned, resolved_settings
 from bcnet.stages.course import (
     TO_THE_PRIOR,
     TO_THE_WIDTHS,
@@ -148,7 +148,7 @@ def search(
     check_seconds(checkpoint_seconds)
     heard = [r for r in (reporter, callbacks, _shown() if progress else None) if r is not None]
     with joined(settings.get("device")) as world:
-        subject, settled = settle(
+        subject, resolved = resolve(
             model,
             data,
             budget=budget,
@@ -170,7 +170,7 @@ def search(
         outcome = conduct(
             to_the_end,
             subject,
-            settled,
+            resolved,
             Path(run_dir),
             world,
             reporter=Together(*heard),
@@ -209,11 +209,11 @@ def train_supernet(
     check_seconds(checkpoint_seconds)
     wanted = budget or Budget(macs=0.5)
     with joined(options.get("device")) as world:
-        subject, settled = settle(model, data, budget=wanted, run_dir=run_dir, world=world, **options)
+        subject, resolved = resolve(model, data, budget=wanted, run_dir=run_dir, world=world, **options)
         outcome = conduct(
             to_the_prior,
             subject,
-            settled,
+            resolved,
             Path(run_dir),
             world,
             reporter=reporter,
@@ -275,11 +275,11 @@ def evolve(
         if not stored.has_supernet or (target != origin and not (origin / "supernet.safetensors").exists()):
             raise RunError(f"a search needs a trained supernet; run {origin} has none: run `bcnet train` there first")
         source = _source(origin, request, model, data, searcher)
-        settled = agreed(request, source, target, world)
+        resolved = resolved_settings(request, source, target, world)
         outcome = conduct(
             to_the_widths,
-            prepare(source, settled, budget),
-            settled,
+            prepare(source, resolved, budget),
+            resolved,
             target,
             world,
             reporter=reporter,
@@ -354,11 +354,11 @@ def retrain(
         target = Path(run_dir or run or "")
         if stored is not None and run is not None:
             _check_target(Path(run), target, stored, request)
-        settled = agreed(request, source, target, world)
+        resolved = resolved_settings(request, source, target, world)
         outcome = conduct(
             to_the_end,
-            prepare(source, settled),
-            settled,
+            prepare(source, resolved),
+            resolved,
             target,
             world,
             reporter=reporter,
@@ -433,7 +433,7 @@ def preview(model: Any, data: Any, *, run_dir: str | Path, **arguments: Any) -> 
     """
     path = Path(run_dir)
     with joined(arguments.get("device")) as world:
-        subject, settings = settle(model, data, run_dir=path, world=world, **arguments)
+        subject, settings = resolve(model, data, run_dir=path, world=world, **arguments)
     there = {file.name for file in path.iterdir()} if path.exists() else set()
     with threads(settings.threads):
         expected = estimate(settings, subject, planned(stages_of(settings), settings, subject, there))
@@ -450,7 +450,7 @@ def _disk(settings: Settings, subject: Subject) -> int:
     return sum(trainings) + search_bytes(settings.population * settings.generations, groups)
 
 
-def settle(
+def resolve(
     model: ModelLike,
     data: DataLike,
     *,
@@ -460,7 +460,7 @@ def settle(
     supernet_epochs: int | None = None,
     changes: Mapping[str, Any] | None = None,
     image_size: int | None = None,
-    world: World | None = None,
+    world: ProcessGroup | None = None,
     pretrained: Weights | None = None,
     loss: Loss | None = None,
     score: Metric | PerImage = "accuracy",
@@ -479,8 +479,8 @@ def settle(
     """
     limits = limits_of(budget)
     path = Path(run_dir)
-    world = world or World()
-    world.on_lead(lambda: check_usable(path))
+    world = world or ProcessGroup()
+    world.on_rank_zero(lambda: check_usable(path))
     own, named_score = own_functions(loss, score, score_of_widths, tags or {})
     searcher, searcher_name = own_searcher(settings.get("searcher", "evolution"))
     own = dataclasses.replace(own, searcher=searcher)
@@ -509,8 +509,8 @@ def settle(
         **named,
     )
     _check_start(source, request)
-    settled = agreed(request, source, path, world, largest_activation=source.largest_activation())
-    return prepare(source, settled, budget), settled
+    resolved = resolved_settings(request, source, path, world, largest_activation=source.largest_activation())
+    return prepare(source, resolved, budget), resolved
 
 
 def _check_start(source: Source, settings: Settings) -> None:

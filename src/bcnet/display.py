@@ -1,4 +1,4 @@
-"""Small HTML tables, for notebooks."""
+"""Durations and sizes for people, and small HTML tables for notebooks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,34 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 _MOST = 60  # rows
+
+
+def duration(seconds: float) -> str:
+    """A time for people.
+
+    Example: `duration(0.02) == "0.02 s"`, `duration(563) == "9 min 23 s"`, `duration(4800) == "1 h 20 min"`.
+    """
+    if seconds < 1:
+        return f"{seconds:.2g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours >= 24:
+        return f"{hours // 24} d {hours % 24} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def size(count: float) -> str:
+    """Bytes for people.
+
+    Example: `size(2_254_857_830) == "2.1 GiB"`.
+    """
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit in ("bytes", "KiB") or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
 
 
 def table(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]], notes: Iterable[str] = ()) -> str:

@@ -208,7 +208,7 @@ def prepared(model=TinyNetwork, **options):
     source = open_source(model, tiny_data(), image_size=None, seed=0, pretrained=options.pop("pretrained", None))
     recipe = bcnet.Recipe(lr=0.05, batch_size=16, epochs=2, precision="fp32")
     values = {"model": source.model_name, "data": "d", "limits": {"macs": 0.5}, "supernet": recipe, "final": recipe}
-    settings = make_settings(**values, **options).settled()
+    settings = make_settings(**values, **options).resolved()
     return settings, prepare(source, settings)
 
 

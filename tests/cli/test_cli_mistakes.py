@@ -93,7 +93,7 @@ MISTAKES = {
     "ratio above one": (search(min_ratio=2), "'min_ratio' must be less than or equal to 1; got 2"),
     "no multiple": (search(multiple_of=0), "'multiple_of' must be greater than 0; got 0"),
     "negative seed": (search(seed=-1), "'seed' must be greater than or equal to 0; got -1"),
-    "unknown strategy": (search(strategy="x"), "'strategy' must be 'complementary', 'bilateral'"),
+    "unknown strategy": (search(strategy="x"), "'strategy' must be 'complementary', 'complementary-bounded'"),
     "unknown score": (search(score="f1"), "'score' must be 'accuracy' or 'loss'; got 'f1'"),
     "unknown precision": (search(precision="fp8"), "'precision' must be 'auto', 'fp32'"),
     "fp16 on a CPU": (search(precision="fp16", device="cpu"), "precision fp16 needs a GPU"),

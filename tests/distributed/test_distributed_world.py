@@ -1,4 +1,4 @@
-"""What processes share: parts, sums, decisions of the lead, and calls that are spread over them."""
+"""What processes share: parts, sums, decisions of rank 0, and calls that are spread over them."""
 
 import itertools
 
@@ -7,11 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bcnet.distributed import World, joined
+from bcnet.distributed import ProcessGroup, joined
 from bcnet.errors import ProcessError, RunError, SearchError
 
 
-class OfSize(World):
+class OfSize(ProcessGroup):
     def __init__(self, rank, size):
         self.rank, self.size = rank, size
 
@@ -28,14 +28,14 @@ def test_parts_are_the_whole_in_order_and_as_equal_as_can_be(count, size):
 def test_without_torchrun_there_is_one_process(monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
     with joined() as world:
-        assert (world.rank, world.size, world.leads) == (0, 1, True)
+        assert (world.rank, world.size, world.is_rank_zero) == (0, 1, True)
         tensor = torch.arange(3.0)
         world.add_up(tensor)
         assert tensor.tolist() == [0, 1, 2]
-        assert world.on_lead(lambda: 3) == 3
+        assert world.on_rank_zero(lambda: 3) == 3
         assert world.gathered("a") == ["a"]
         assert list(world.map(str, [1, 2])) == ["1", "2"]
-        assert world.tensors_from_lead(lambda: None) is None
+        assert world.tensors_from_rank_zero(lambda: None) is None
         world.check_same({"thing": "a"})
     assert not torch.distributed.is_initialized()
 
@@ -50,9 +50,9 @@ def test_half_an_environment_is_no_torchrun(monkeypatch):
 def everything(world):
     tensor = torch.full((2,), float(world.rank + 1))
     world.add_up(tensor)
-    seen = world.on_lead(lambda: {"rank": world.rank, "float": 0.1 + 0.2, "text": "ü", "none": None})
+    seen = world.on_rank_zero(lambda: {"rank": world.rank, "float": 0.1 + 0.2, "text": "ü", "none": None})
     given = {"a": torch.full((2, 3), float(world.rank)), "b": torch.tensor(world.rank, dtype=torch.int32)}
-    loaded, state = world.tensors_from_lead(lambda: (given, {"step": world.rank}))
+    loaded, state = world.tensors_from_rank_zero(lambda: (given, {"step": world.rank}))
     return {
         "rank": world.rank,
         "sum": tensor.tolist(),
@@ -61,7 +61,7 @@ def everything(world):
         "tensors": {name: tensor.tolist() for name, tensor in loaded.items()},
         "types": {name: str(tensor.dtype) for name, tensor in loaded.items()},
         "state": state,
-        "nothing": world.tensors_from_lead(lambda: None),
+        "nothing": world.tensors_from_rank_zero(lambda: None),
     }
 
 
@@ -86,19 +86,19 @@ def test_all_get_what_the_lead_has(processes, size):
     )
 
 
-def failing_lead(world, kind):
+def failing_rank_zero(world, kind):
     def fail():
         raise {"ours": RunError, "bug": ZeroDivisionError}[kind]("the disk is full")
 
-    world.on_lead(fail)
+    world.on_rank_zero(fail)
 
 
 def test_what_the_lead_raises_is_raised_everywhere(processes):
-    lead, *others = processes.run(3, failing_lead, "ours")
+    lead, *others = processes.run(3, failing_rank_zero, "ours")
     assert [type(error) for error in (lead, *others)] == [RunError] * 3
     assert {str(error) for error in (lead, *others)} == {"the disk is full"}
     assert sorted(error.repeated for error in (lead, *others)) == [False, True, True]  # one is to be shown
-    lead, other = processes.run(2, failing_lead, "bug")
+    lead, other = processes.run(2, failing_rank_zero, "bug")
     assert type(lead) is ZeroDivisionError
     assert type(other) is ProcessError
     assert "failed with ZeroDivisionError: the disk is full" in str(other)

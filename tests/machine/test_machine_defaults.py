@@ -85,10 +85,10 @@ def test_the_largest_activation_is_found_and_the_hooks_are_gone():
 
 def test_the_environment_decides_how_many_operators_are_kept(monkeypatch):
     monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)
-    assert machine.keep_primitives() == machine.PRIMITIVES
+    assert machine.set_primitive_cache_capacity() == machine.PRIMITIVES
     assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == str(machine.PRIMITIVES)
-    assert machine.keep_primitives(5) == 5
-    assert machine.keep_primitives() == 5
+    assert machine.set_primitive_cache_capacity(5) == 5
+    assert machine.set_primitive_cache_capacity() == 5
 
 
 # ---------------------------------------------------------------- allocator

@@ -8,15 +8,15 @@ from torch import nn
 from typer.testing import CliRunner
 
 from bcnet import Budget
-from bcnet.api import preview, settle
+from bcnet.api import preview, resolve
 from bcnet.cli.app import app
 from bcnet.errors import RunError
 from bcnet.machine import memory
-from bcnet.machine.disk import free_bytes, size
+from bcnet.machine.disk import free_bytes
 from bcnet.machine.memory import activations
 from bcnet.stages.conduct import planned
 from bcnet.stages.course import stages_of
-from bcnet.stages.estimate import Estimate, duration, estimate
+from bcnet.stages.estimate import Estimate, estimate
 from bcnet.stages.room import search_bytes, training_bytes
 
 Usage = namedtuple("Usage", "total used free")
@@ -32,8 +32,8 @@ class Notes(Recorder):
         self.notes.append(text)
 
 
-def settled(folder, **changes):
-    return settle(TinyNetwork, tiny_data(), run_dir=folder, **ARGUMENTS | changes)
+def resolved(folder, **changes):
+    return resolve(TinyNetwork, tiny_data(), run_dir=folder, **ARGUMENTS | changes)
 
 
 # ---------------------------------------------------------------- disk
@@ -62,7 +62,7 @@ def test_a_training_writes_no_more_than_it_says(tmp_path, optimizer):
     with pytest.raises(StoppedError):
         tiny_search(tmp_path, reporter=Recorder(("prior", 1)), checkpoint_seconds=0, changes=changes)
     files = [tmp_path / "supernet.safetensors", tmp_path / "records.safetensors"]
-    subject, settings = settled(tmp_path / "other", changes={"optimizer": optimizer})
+    subject, settings = resolved(tmp_path / "other", changes={"optimizer": optimizer})
     expected = training_bytes(subject.model, settings.supernet, 2 * 2 * len(subject.training), 2)
     headers = 4096 * len(files)
     assert sum(file.stat().st_size for file in files) < expected + headers
@@ -78,22 +78,6 @@ def test_a_search_stores_no_more_than_it_says(tmp_path):
 
 def test_a_disk_is_found_above_a_folder_to_come(tmp_path):
     assert free_bytes(tmp_path / "a" / "b") == pytest.approx(shutil.disk_usage(tmp_path).free, rel=0.2)
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(100, "100 bytes"), (2048, "2 KiB"), (5.5 * 2**20, "5.5 MiB"), (2_254_857_830, "2.1 GiB"), (2**41, "2.0 TiB")],
-)
-def test_sizes_for_people(count, text):
-    assert size(count) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.1, "1 s"), (80, "80 s"), (300, "5 min"), (4800, "1 h 20 min"), (200_000, "2 days 7 h")],
-)
-def test_durations_for_people(seconds, text):
-    assert duration(seconds) == text
 
 
 # ---------------------------------------------------------------- memory
@@ -128,7 +112,7 @@ def test_free_memory_is_the_least_that_is_known(monkeypatch):
 
 
 def test_an_estimate_touches_nothing(tmp_path):
-    subject, settings = settled(tmp_path / "run")
+    subject, settings = resolved(tmp_path / "run")
     before = {name: tensor.clone() for name, tensor in subject.model.state_dict().items()}
     torch.manual_seed(3)
     expected = torch.rand(1)
@@ -147,7 +131,7 @@ def test_larger_batches_take_more_memory(tmp_path, monkeypatch):
     monkeypatch.setattr("bcnet.stages.estimate.used_bytes", lambda device: 0)
 
     def peak(batch_size):
-        subject, settings = settled(tmp_path, changes={"batch_size": batch_size})
+        subject, settings = resolved(tmp_path, changes={"batch_size": batch_size})
         return estimate(settings, subject, planned(stages_of(settings), settings, subject, set())).peak
 
     assert peak(70) > peak(8)
@@ -156,7 +140,7 @@ def test_larger_batches_take_more_memory(tmp_path, monkeypatch):
 def test_a_machine_too_small_is_warned_of():
     lines = Estimate({"supernet": 60.0}, 2 * 2**30, 2**30).lines()
     assert lines[0] == "Estimate: supernet 60 s; peak memory about 2.0 GiB of 1.0 GiB."
-    assert "Memory may not do: lower batch_size" in lines[1]
+    assert "Insufficient memory: lower batch_size" in lines[1]
     assert len(Estimate({"supernet": 60.0}, 2**30, 2 * 2**30).lines()) == 1
     assert len(Estimate({"supernet": 60.0}, 2**30, None).lines()) == 1
 

@@ -1,4 +1,4 @@
-"""The certificate: a lower bound below every feasible distribution, and rows that hold the budget."""
+"""The certificate: a lower bound below every feasible distribution, and rows that satisfy the budget."""
 
 from itertools import product
 

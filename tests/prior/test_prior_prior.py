@@ -85,7 +85,7 @@ def test_a_sample_of_a_handful_says_how_many_there_are():
     prior = learn_prior(space, *records(space, rng), Budget(macs=0.5))
     sample = prior.sample(40, Budget(macs=space.cost(space.narrowest).macs), rng)
     assert sample.widths == (space.narrowest,)
-    assert "only 1 candidates hold the budget" in sample.note
+    assert "only 1 candidates satisfy the budget" in sample.note
 
 
 def test_the_prior_survives_json_and_refuses_another_space():

@@ -11,7 +11,7 @@ from bcnet.report.evidence import expected_macs, read_evidence
 from bcnet.report.fairness import runs_of
 from bcnet.report.generations import generation_rows
 from bcnet.report.heat import cells
-from bcnet.report.html import count, duration, table
+from bcnet.report.html import count, table
 from bcnet.report.losses import section as losses_section
 from bcnet.report.profile import profile_rows
 from bcnet.report.ratios import layer_rows
@@ -152,13 +152,6 @@ def test_every_series_has_a_colour_of_its_own():
 )
 def test_counts_are_short(number, text):
     assert count(number) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.017, "0.017 s"), (41.4, "41 s"), (563, "9 min 23 s"), (7500, "2 h 5 min")]
-)
-def test_durations_are_for_people(seconds, text):
-    assert duration(seconds) == text
 
 
 def test_a_table_takes_texts_as_texts():

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bcnet import Budget, DataSet, retrain
-from bcnet.api import settle
+from bcnet.api import resolve
 from bcnet.errors import RecipeError, RunError
 from bcnet.files.documents import read_document, write_document
 from bcnet.run.directory import check_usable, read_settings
@@ -30,13 +30,13 @@ def test_settings_survive_a_file_with_the_type_of_the_budget(tmp_path):
 
 
 def test_what_is_open_is_settled_once():
-    first = settings().settled()
+    first = settings().resolved()
     assert first.device
     assert first.threads
     assert first.supernet.precision != "auto"
     stored = first.model_copy(update={"threads": 77})
-    assert settings().settled(stored).threads == 77
-    assert settings(threads=3).settled(stored).threads == 3
+    assert settings().resolved(stored).threads == 77
+    assert settings(threads=3).resolved(stored).threads == 3
 
 
 def test_random_networks_are_tried_for_fifty_epochs_as_in_the_paper():
@@ -90,7 +90,7 @@ def test_few_images_get_small_batches_at_a_rate_in_proportion(images, batch):
 def test_a_batch_that_the_user_chose_stays(tmp_path):
     def batches(**choices):
         budget = Budget(macs=0.5)
-        _, settings = settle("resnet_digits", few, budget=budget, run_dir=tmp_path, **choices)
+        _, settings = resolve("resnet_digits", few, budget=budget, run_dir=tmp_path, **choices)
         return settings.supernet.batch_size, settings.final.batch_size
 
     generator = torch.Generator().manual_seed(0)
@@ -157,7 +157,7 @@ WRONG_SEARCH = {
 @pytest.mark.parametrize(("wrong", "message"), {**WRONG_ALWAYS, **WRONG_SEARCH}.values())
 def test_what_no_data_make_right_is_said_before_a_search_fetches_any(wrong, message, tmp_path):
     with pytest.raises(RecipeError, match=message):
-        settle("resnet_digits", TO_FETCH, budget=Budget(macs=0.5), run_dir=tmp_path / "run", **wrong)
+        resolve("resnet_digits", TO_FETCH, budget=Budget(macs=0.5), run_dir=tmp_path / "run", **wrong)
 
 
 @pytest.mark.parametrize(("wrong", "message"), WRONG_ALWAYS.values())
@@ -207,4 +207,4 @@ def test_a_change_of_a_recipe_is_refused_exactly_where_it_cannot_be_made(name, c
 def test_a_package_that_is_missing_is_said_before_data_are_fetched(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch_pruning", None)
     with pytest.raises(RecipeError, match="bcnet\\[magnitude\\]"):
-        settle("resnet_digits", TO_FETCH, budget=Budget(macs=0.5), run_dir=tmp_path / "run", baseline="magnitude")
+        resolve("resnet_digits", TO_FETCH, budget=Budget(macs=0.5), run_dir=tmp_path / "run", baseline="magnitude")

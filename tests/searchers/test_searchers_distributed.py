@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from bcnet.distributed import World
+from bcnet.distributed import ProcessGroup
 from bcnet.errors import SearchError
 from bcnet.searchers import (
     EvaluationStore,
@@ -41,7 +41,7 @@ def searched(world, name, path=None):
         calls.append(widths)
         return smooth_score(widths)
 
-    store = EvaluationStore(path, space) if path is not None and world.leads else None
+    store = EvaluationStore(path, space) if path is not None and world.is_rank_zero else None
     result = search_widths(space, score, HALF, searcher=SEARCHERS[name], seed=2, mapper=world.map, store=store)
     if store is not None:
         store.close()
@@ -82,7 +82,7 @@ def raced(world):
 
 
 def test_who_is_stopped_early_does_not_depend_on_the_number_of_processes(processes):
-    alone, calls = raced(World())
+    alone, calls = raced(ProcessGroup())
     assert alone.stopped > 0
     for size in (2, 3):
         found = processes.run(size, raced)

@@ -75,9 +75,9 @@ def test_auto_races_where_it_can():
 
 
 def test_a_race_that_is_asked_for_has_smaller_batches_unless_they_are_given():
-    assert settings(early_stop="on").settled().score_batch_size == 128
-    assert settings(early_stop="on", score_batch_size=500).settled().score_batch_size == 500
-    assert settings(early_stop="auto").settled().score_batch_size > 128
+    assert settings(early_stop="on").resolved().score_batch_size == 128
+    assert settings(early_stop="on", score_batch_size=500).resolved().score_batch_size == 500
+    assert settings(early_stop="auto").resolved().score_batch_size > 128
 
 
 def test_another_search_of_a_run_can_be_raced(tmp_path, monkeypatch):

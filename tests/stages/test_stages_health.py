@@ -50,7 +50,7 @@ def test_the_saved_step_is_replayed_from_the_run_directory(stopped):
     assert {path.broken for path in found.paths} == {"network.first.0"}
     assert "first.0 was given it" in finding(found)
     page = json.loads(next((stopped / "bad_steps").glob("*.json")).read_text())
-    assert page["step"] == found.incident.step
+    assert page["step"] == found.failed_step.step
     assert page["terms"][0]["paths"][0]["side"] == "LEFT"
 
 

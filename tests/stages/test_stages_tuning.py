@@ -8,7 +8,7 @@ from tiny_job import RECIPE, SMALL, Recorder, StoppedError, TinyNetwork, tiny_da
 
 from bcnet import DataSet, evolve
 from bcnet.cli.show import show_result
-from bcnet.distributed import World
+from bcnet.distributed import ProcessGroup
 from bcnet.errors import RecipeError
 from bcnet.files.documents import read_document
 from bcnet.progress.base import Reporter
@@ -50,8 +50,8 @@ def context(tmp_path, **changes):
     }
     source = open_source(TinyNetwork, changes.pop("data", None) or tiny_data(), image_size=None, seed=0)
     named = {"model": source.model_name, "data": source.data_name}
-    settings = make_settings(**named, **(values | {"tune_steps": STEPS} | changes)).settled()
-    return Context(settings, prepare(source, settings), RunDirectory(tmp_path, settings), Reporter(), World())
+    settings = make_settings(**named, **(values | {"tune_steps": STEPS} | changes)).resolved()
+    return Context(settings, prepare(source, settings), RunDirectory(tmp_path, settings), Reporter(), ProcessGroup())
 
 
 def test_a_candidate_is_scored_by_the_network_that_so_many_steps_make_of_its_first_channels(tmp_path):

@@ -1,5 +1,7 @@
 """A path through the supernet is the built network, in output and in gradient."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from networks import PAPER, PAPER_CASES, TRICKY, batch_statistics, paper_network, tricky_network
@@ -101,3 +103,17 @@ def test_bad_widths_sides_and_models_say_so() -> None:
         net(x, space.full, "left")
     with pytest.raises(WidthError, match=r"'stem.weight' has shape \(8, 3, 3, 3\) in the space; got \(8, 3, 1, 1\)"):
         Supernet(TRICKY["Depthwise"](), space)
+
+
+def test_threads_take_turns_on_one_supernet() -> None:
+    """A mapper of threads scores candidates of one set of weights: each output is that of its own widths."""
+    model, space, x = paper_network("resnet20")
+    net = Supernet(model, space)
+    generator = torch.Generator().manual_seed(5)
+    paths = [(space.sample(generator), side) for side in Side for _ in range(8)]
+    with torch.no_grad():
+        expected = [net(x, widths, side) for widths, side in paths]
+        with ThreadPoolExecutor(4) as threads:
+            got = list(threads.map(lambda path: net(x, *path), paths))
+    for a, b in zip(got, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)

@@ -11,7 +11,7 @@ from tiny_supernet import TinyBatches, TinySupernet
 from torch import nn
 
 from bcnet.data import Augmentation, Images, Normaliser, TrainingBatches
-from bcnet.distributed import World
+from bcnet.distributed import ProcessGroup
 from bcnet.errors import RunError, TrainingError
 from bcnet.train import (
     STRATEGIES,
@@ -77,7 +77,7 @@ def gradients_of_a_step(world, seed, images, strategy):
 @settings(max_examples=15)
 @given(st.integers(0, 10_000), st.integers(1, 13), st.sampled_from(sorted(STRATEGIES)), st.integers(2, 3))
 def test_the_step_of_many_processes_is_that_of_one_on_the_whole_batch(processes, seed, images, strategy, size):
-    expected_losses, expected = gradients_of_a_step(World(), seed, images, strategy)
+    expected_losses, expected = gradients_of_a_step(ProcessGroup(), seed, images, strategy)
     for losses, gradients in processes.run(size, gradients_of_a_step, seed, images, strategy):
         assert losses == pytest.approx(expected_losses, rel=1e-5)
         for name, reference in expected.items():
@@ -107,7 +107,7 @@ def trained(world, kind, recipe, folder=None, stop_at=None):
         "batch norm": lambda: NetworkTrainee(with_batch_norm()),
     }[kind]()
     if world.rank:
-        for parameter in trainee.module.parameters():  # the lead's weights count
+        for parameter in trainee.module.parameters():  # rank 0's weights count
             nn.init.ones_(parameter)
     heard = []
 
@@ -144,7 +144,7 @@ def trained(world, kind, recipe, folder=None, stop_at=None):
 )
 def test_many_processes_train_what_one_trains(processes, changes):
     recipe = RECIPE.changed(changes)
-    alone = trained(World(), "supernet", recipe)
+    alone = trained(ProcessGroup(), "supernet", recipe)
     together = processes.run(3, trained, "supernet", recipe)
     for found in together:
         assert found["widths"] == alone["widths"]

@@ -16,7 +16,7 @@ from bcnet.train import (
     Recipe,
     SupernetTrainee,
     guard,
-    load_incident,
+    load_failed_step,
     replay,
     train,
 )
@@ -283,15 +283,15 @@ def test_a_bad_step_is_saved_and_replayed_to_the_bit(tmp_path, monkeypatch, kind
     where = Checkpoints(tmp_path / "c.safetensors", IDENTITY, bad_steps=tmp_path / "bad", about={"a": 1})
     with pytest.raises(TrainingError, match=r"saved for replay in .*test-step-3.safetensors.*lower lr.*on_bad_step="):
         train(trainee_of(kind), PoisonedBatches(3), RECIPE, seed=5, stage="first", checkpoints=where)
-    incident = load_incident(tmp_path / "bad" / "test-step-3.safetensors", IDENTITY)
-    assert (incident.stage, incident.step, incident.about) == ("first", 3, {"a": 1})
-    assert incident.tensors["batch:x"].isinf().all()
+    failed_step = load_failed_step(tmp_path / "bad" / "test-step-3.safetensors", IDENTITY)
+    assert (failed_step.stage, failed_step.step, failed_step.about) == ("first", 3, {"a": 1})
+    assert failed_step.tensors["batch:x"].isinf().all()
     healthy = trainee_of(kind)
     with pytest.raises(Stopped):
         train(healthy, TinyBatches(), RECIPE, seed=5, stage="first", on_step=stopper(3))
     for name, tensor in healthy.module.state_dict().items():
-        assert torch.equal(tensor, incident.tensors[f"module:{name}"])
-    found = replay(trainee_of(kind), incident)
+        assert torch.equal(tensor, failed_step.tensors[f"module:{name}"])
+    found = replay(trainee_of(kind), failed_step)
     assert found.same
     assert len(found.paths) == (4 if kind == "supernet" else 1)
     assert all(math.isnan(path.loss) for path in found.paths)
@@ -315,7 +315,7 @@ def test_a_finite_step_replays_to_the_bit_too(tmp_path):
     recipe = RECIPE.changed({"clip_norm": 1.0})
     with pytest.raises(TrainingError, match=r"the norm of the gradient must be .*; got nan at loss 1.*lower clip_norm"):
         run(tmp_path, recipe=recipe, trainee=NetworkTrainee(Doubtful()), batches=TinyBatches())
-    found = replay(NetworkTrainee(Doubtful()), load_incident(tmp_path / "bad" / "test-step-0.safetensors", IDENTITY))
+    found = replay(NetworkTrainee(Doubtful()), load_failed_step(tmp_path / "bad" / "test-step-0.safetensors", IDENTITY))
     assert found.same
     assert found.paths[0].broken is None
     assert [name for name, norm in found.gradients.items() if not math.isfinite(norm)] == ["body"]
@@ -327,7 +327,7 @@ def test_broken_weights_are_named(tmp_path):
         trainee.module[6].bias[1] = torch.nan
     with pytest.raises(TrainingError, match="finite number"):
         run(tmp_path, recipe=RECIPE, trainee=trainee, batches=TinyBatches())
-    found = replay(trainee_of("network"), load_incident(tmp_path / "bad" / "test-step-0.safetensors", IDENTITY))
+    found = replay(trainee_of("network"), load_failed_step(tmp_path / "bad" / "test-step-0.safetensors", IDENTITY))
     assert found.weights == ("6.bias",)
     assert found.paths[0].broken == "6"
     assert found.paths[0].share == pytest.approx(1 / 3)
@@ -367,16 +367,16 @@ def test_an_exploding_loss_stops_the_run(tmp_path, monkeypatch, look_every):
     with pytest.raises(TrainingError, match=r"stay above explosion_factor \(20\).*--set explosion_factor=null"):
         run(tmp_path, recipe=recipe, batches=SuddenlyLarge())
     (file,) = (tmp_path / "bad").glob("*.safetensors")
-    incident = load_incident(file, IDENTITY)
-    assert 20 + PATIENCE - 1 <= incident.step < 20 + PATIENCE + look_every
-    assert replay(trainee_of("supernet"), incident).same
+    failed_step = load_failed_step(file, IDENTITY)
+    assert 20 + PATIENCE - 1 <= failed_step.step < 20 + PATIENCE + look_every
+    assert replay(trainee_of("supernet"), failed_step).same
 
 
 def test_a_disk_that_is_full_does_not_hide_what_happened(tmp_path, monkeypatch):
     def full(*args, **kwargs):
         raise RunError("no room")
 
-    monkeypatch.setattr("bcnet.train.incident.write_tensors", full)
+    monkeypatch.setattr("bcnet.train.failed_step.write_tensors", full)
     with pytest.raises(TrainingError, match=r"step 3.*finite number.*could not be saved for replay: no room"):
         run(tmp_path, recipe=RECIPE, batches=PoisonedBatches(3))
 
@@ -389,4 +389,4 @@ def test_a_damaged_step_is_refused(tmp_path):
     content[-1] ^= 1
     file.write_bytes(content)
     with pytest.raises(RunError, match="damaged"):
-        load_incident(file, IDENTITY)
+        load_failed_step(file, IDENTITY)

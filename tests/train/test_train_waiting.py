@@ -6,7 +6,7 @@ from stand_in_device import DEVICE, stand_in
 from tiny_job import TinyNetwork
 
 from bcnet.data import Augmentation, Images, Normaliser, TrainingBatches, all_batches
-from bcnet.distributed import World
+from bcnet.distributed import ProcessGroup
 from bcnet.errors import TrainingError
 from bcnet.space import WidthSpace
 from bcnet.supernet import Supernet, pairs
@@ -58,7 +58,7 @@ def test_a_training_waits_for_the_device_at_looks_only(monkeypatch, space, kind,
 
 
 def test_adding_gradients_up_waits_for_nothing():
-    class Two(World):
+    class Two(ProcessGroup):
         size = 2
 
     network = torch.nn.Linear(4, 3).to(DEVICE)

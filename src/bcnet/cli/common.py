@@ -11,13 +11,13 @@ def prepare_process(allocator: str, primitives: int | None) -> None:
     """
     from bcnet.errors import RecipeError
     from bcnet.machine.allocator import keep_memory
-    from bcnet.machine.defaults import keep_primitives
+    from bcnet.machine.defaults import set_primitive_cache_capacity
 
     if allocator not in ("keep", "system"):
         raise RecipeError(f"--allocator is keep or system; got {allocator!r}")
     if allocator == "keep":
         keep_memory()
-    keep_primitives(primitives)
+    set_primitive_cache_capacity(primitives)
 
 
 def page(text: str) -> str:

@@ -20,7 +20,7 @@ DryRun = Annotated[
 
 def show_preview(console: Console, found: Preview) -> None:
     """Every setting, the space in a line, room on the disk, and the estimate."""
-    from bcnet.machine.disk import size
+    from bcnet.display import size
 
     table = Table(title="Settings")
     table.add_column("setting")

@@ -11,7 +11,7 @@ from bcnet.cli.endings import guarded, refuse
 from bcnet.cli.options import given, with_settings
 
 HELP = """
-Show what can be searched in MODEL: width groups, their choices, costs, and what is held at full width and why.
+Show what can be searched in MODEL: width groups, their choices, costs, and what is pinned at full width and why.
 
 Examples:
 

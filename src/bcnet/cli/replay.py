@@ -45,9 +45,9 @@ def replay(
 
 def show(console: Console, found: Replay) -> None:
     """Tables of the paths and of the gradients, and in a sentence what stands out."""
-    incident = found.incident
+    failed_step = found.failed_step
     sameness = "the same numbers as in the run" if found.same else "OTHER numbers than in the run: another machine?"
-    text = f"Stage {incident.stage}, step {incident.step}: {incident.fault}.\nReplayed with {sameness}."
+    text = f"Stage {failed_step.stage}, step {failed_step.step}: {failed_step.fault}.\nReplayed with {sameness}."
     console.print(text, highlight=False, markup=False, soft_wrap=True)
     console.print(_paths_table(found.paths))
     console.print(_gradients_table(found))

@@ -63,9 +63,9 @@ def run_file(settings: Any, out: Path | None) -> str:
     for section in (document, *(part for part in document.values() if isinstance(part, dict))):
         for name in _NOT_SAID:
             section.pop(name, None)
-    lead = {"model": document.pop("model"), "data": document.pop("data")}
+    head = {"model": document.pop("model"), "data": document.pop("data")}
     place = {} if out is None else {"out": str(out)}
-    text: str = yaml.safe_dump({**lead, **place, "budget": budget, **document}, sort_keys=False)
+    text: str = yaml.safe_dump({**head, **place, "budget": budget, **document}, sort_keys=False)
     return text
 
 

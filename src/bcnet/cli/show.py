@@ -43,10 +43,10 @@ def show_result(console: Console, document: Mapping[str, Any], folder: str) -> N
         )
     console.print(table)
     console.print(_widths_table(document))
-    console.print(_last_words(document, folder), highlight=False, markup=False, soft_wrap=True)
+    console.print(_summary(document, folder), highlight=False, markup=False, soft_wrap=True)
 
 
-def _last_words(document: Mapping[str, Any], folder: str) -> str:
+def _summary(document: Mapping[str, Any], folder: str) -> str:
     from bcnet.run.early_stop import candidates_text
     from bcnet.run.score import fresh_score_text, score_text
     from bcnet.stages.result import origin_note, skipped_note

@@ -11,18 +11,18 @@ from torch import distributed
 from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 from torch.distributed.rendezvous import rendezvous
 
-from bcnet.distributed.group import PATIENCE, Group
 from bcnet.distributed.meeting import meet
-from bcnet.distributed.world import World
+from bcnet.distributed.process_group import ProcessGroup
+from bcnet.distributed.torch_group import PATIENCE, TorchProcessGroup
 from bcnet.errors import ProcessError
 
 _ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
-def leads() -> bool:
+def is_rank_zero() -> bool:
     """Whether this process is the first of those that torchrun started, or of the process group that exists already.
 
-    A process that works alone leads.
+    A process that works alone is.
     """
     if distributed.is_initialized():
         return distributed.get_rank() == 0
@@ -30,7 +30,7 @@ def leads() -> bool:
 
 
 @contextmanager
-def joined(device: str | None = None) -> Iterator[World]:
+def joined(device: str | None = None) -> Iterator[ProcessGroup]:
     """The processes that torchrun started, for as long as the context lasts; without torchrun the world of one.
 
     The process group is founded from torchrun's environment (gloo for CPU tensors, NCCL for those of GPUs) and
@@ -43,7 +43,7 @@ def joined(device: str | None = None) -> Iterator[World]:
     """
     exists = distributed.is_initialized()
     if not exists and not all(os.environ.get(name) for name in _ENVIRONMENT):
-        yield World()
+        yield ProcessGroup()
         return
     with _own_gpu(device):
         if not exists:
@@ -55,17 +55,17 @@ def joined(device: str | None = None) -> Iterator[World]:
                 distributed.destroy_process_group()
 
 
-def _working_together() -> Iterator[World]:
+def _working_together() -> Iterator[ProcessGroup]:
     rank = distributed.get_rank()
     store = _get_default_store()
     use = store.add(f"bcnet/uses/{rank}", 1)  # equal on all processes: keys of an earlier use stay out of the way
-    group = Group(rank, distributed.get_world_size(), PrefixStore(f"bcnet/{use}", store))
+    group = TorchProcessGroup(rank, distributed.get_world_size(), PrefixStore(f"bcnet/{use}", store))
     try:
         yield group
     except BaseException as error:
         error.repeated = not group.fail()  # type: ignore[attr-defined]
         raise
-    group.part_company()
+    group.shutdown_barrier()
 
 
 def _found() -> None:

@@ -7,7 +7,6 @@ device. Times depend on shapes and not on weights: the rounded network has fresh
 from __future__ import annotations
 
 import dataclasses
-import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from bcnet.export.formats import Onnx, needed, without_gradients
 from bcnet.export.rounding import rounded
 from bcnet.export.timing import Timing, alternating, torch_threads
 from bcnet.files.documents import read_document, write_document
-from bcnet.machine.devices import check_device
+from bcnet.machine.devices import check_device, device_name
 from bcnet.run.finished import FinishedRun, Which
 from bcnet.run.subject import ModelLike
 from bcnet.space import Widths
@@ -119,7 +118,7 @@ def measure_latency(
     space = finished.space()
     latency = Latency(
         backend,
-        torch.cuda.get_device_name(place) if place.type == "cuda" else _processor(),
+        device_name(place),
         threads,
         batch,
         times,
@@ -185,16 +184,6 @@ def _check(backend: str, device: str, **counts: Any) -> None:
     for name, value in counts.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ExportError(f"{name} is an int of at least 1; got {value!r}")
-
-
-def _processor() -> str:
-    """The processor's name, where the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else f"{platform.machine()} CPU"
 
 
 def _keep(run: Path, latency: Latency) -> None:

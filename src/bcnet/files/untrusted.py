@@ -33,7 +33,7 @@ def check_contained(folder: Path) -> None:
             )
 
 
-def sweep(folder: Path) -> None:
+def remove_temporary_files(folder: Path) -> None:
     """Remove what was being written when a process was killed; the caller holds the folder's lock."""
     for path in _entries(folder):
         if _HALF_WRITTEN.fullmatch(path.name):

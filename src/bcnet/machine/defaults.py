@@ -81,7 +81,7 @@ def precision_of(wish: Precision, device: torch.device, largest: int) -> Precisi
 
 
 def memory_format(layout: Layout) -> torch.memory_format:
-    """torch's name for a settled layout."""
+    """torch's name for a resolved layout."""
     return torch.contiguous_format if layout == "contiguous" else torch.channels_last
 
 
@@ -112,7 +112,7 @@ def lives_on(device: torch.device, data: int, free: int | None) -> bool:
     return device.type == "cpu" or free is None or data <= free / _DATA_SHARE
 
 
-def keep_primitives(capacity: int | None = None) -> int:
+def set_primitive_cache_capacity(capacity: int | None = None) -> int:
     """Let oneDNN keep `capacity` compiled operators, by default those of the environment or `PRIMITIVES`; how many.
 
     Read when the first operator is compiled: call it before. Where the cache is full oneDNN looks through all of it for

@@ -1,6 +1,9 @@
-"""Which device to compute on."""
+"""Which device to compute on, and its name."""
 
 from __future__ import annotations
+
+import platform
+from pathlib import Path
 
 import torch
 
@@ -25,3 +28,14 @@ def check_device(name: str) -> torch.device:
 def best_device() -> str:
     """A GPU where torch sees one, else the CPU."""
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def device_name(device: str | torch.device) -> str:
+    """The name of a GPU, or of the processor where the system tells it."""
+    place = torch.device(device)
+    if place.type == "cuda":
+        return torch.cuda.get_device_name(place)
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else f"{platform.machine()} CPU"

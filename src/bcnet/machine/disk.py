@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from bcnet.display import size
 from bcnet.errors import RunError
 
 _MARGIN = 2  # others write to the disk as well
@@ -30,15 +31,3 @@ def free_bytes(path: Path) -> int:
     while not place.exists():
         place = place.parent
     return shutil.disk_usage(place).free
-
-
-def size(count: float) -> str:
-    """Bytes for people.
-
-    Example: `size(2_254_857_830) == "2.1 GiB"`.
-    """
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit in ("bytes", "KiB") or count >= 100 else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"

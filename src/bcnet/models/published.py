@@ -71,7 +71,7 @@ def variant_of(model: str, variant: str) -> str:
 def convolution_groups(space: WidthSpace, model: nn.Module) -> dict[str, int | None]:
     """Weight name of every convolution, in the order of `model.modules()` -> the group of its output channels.
 
-    The group is None where the output is held at full width.
+    The group is None where the output is pinned at full width.
     """
     names = [f"{name}.weight" for name, module in model.named_modules() if isinstance(module, nn.Conv2d)]
     return {name: space.layouts[name][0][0].group if name in space.layouts else None for name in names}

@@ -20,7 +20,7 @@ from bcnet.space import WidthSpace
 from bcnet.space.problem import FloatArray, Problem
 
 DEFAULT_EFFECTIVE_WIDTHS = 2.5  # by experiment: the coldest whose populations of 40 have few duplicates in 7 groups
-_WITHIN = 0.45  # so that of a population of 40, 30 % hold the budget at first draw nearly always
+_WITHIN = 0.45  # so that of a population of 40, 30 % satisfy the budget at first draw nearly always
 _SAMPLES = 2000
 _TIGHTENINGS = 4
 
@@ -151,7 +151,7 @@ def prior_of_errors(
 
 
 def _with_samples_within(smoothed: Smoothed, rows: Rows, temperature: float, narrow: Rows, problem: Problem) -> Rows:
-    """Rows nearly half of whose samples hold the budget: those given, or those of a tighter budget.
+    """Rows nearly half of whose samples satisfy the budget: those given, or those of a tighter budget.
 
     Rows whose expected cost uses up the budget may have a long tail of cheap samples and most of them over budget.
     """

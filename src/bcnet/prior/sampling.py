@@ -32,7 +32,7 @@ class PriorSample:
     def note(self) -> str:
         """A sentence for the person who asked, empty where all went well."""
         if len(self.widths) < self.asked:
-            return f"only {len(self.widths)} candidates hold the budget; {self.asked} were asked for"
+            return f"only {len(self.widths)} candidates satisfy the budget; {self.asked} were asked for"
         if self.topped_up:
             return (
                 f"the prior gave {len(self.widths) - self.topped_up} distinct candidates within the budget in "

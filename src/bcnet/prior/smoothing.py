@@ -61,7 +61,7 @@ class Smoothed:
         return tuple(rows)
 
     def at(self, temperature: float, narrow: Rows) -> Rows:
-        """Rows of one temperature that hold the budget; the multiplier is solved so that they use it up."""
+        """Rows of one temperature that satisfy the budget; the multiplier is solved so that they use it up."""
         start = tuple(np.full(len(e), 1 / len(e)) for e in self._errors)
         rows = self._fixed_point(start, 0.0, temperature)
         if self.load(rows) <= 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from bcnet.display import duration
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import (
     NONE,
@@ -13,7 +14,6 @@ from bcnet.report.html import (
     Section,
     capitalised,
     count,
-    duration,
     figure,
     join,
     not_yet,

@@ -50,7 +50,7 @@ def certificate(prior: Prior) -> Any:
         facts["its expected MACs"] += f", {100 * macs / prior.budget.macs:.2f} % of the budget"
     explained = (
         "The certificate: the optimum puts almost all weight on one width per group, and its samples would all be the "
-        "same. The prior above is the optimum softened until its samples differ and enough of them hold the budget; "
+        "same. The prior above is the optimum softened until its samples differ and enough of them satisfy the budget; "
         "that costs the difference of the two expected errors. Errors are mean training losses, against the running "
         "mean."
     )

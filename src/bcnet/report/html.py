@@ -107,17 +107,6 @@ def points(difference: float, digits: int = 2) -> str:
     return f"{difference:+.{digits}f}".replace("-", MINUS)
 
 
-def duration(seconds: float) -> str:
-    """A time for people: 0.02 s, 41 s, 9 min 23 s, 2 h 5 min."""
-    if seconds < 1:
-        return f"{seconds:.2g} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
 __all__ = [
     "MINUS",
     "NONE",
@@ -126,7 +115,6 @@ __all__ = [
     "Section",
     "capitalised",
     "count",
-    "duration",
     "escape",
     "figure",
     "join",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from bcnet.display import duration
 from bcnet.report.evidence import Evidence
-from bcnet.report.html import NONE, Markup, Section, duration, join, listing, not_yet, table
+from bcnet.report.html import NONE, Markup, Section, join, listing, not_yet, table
 
 _STAGES = {
     "supernet": "train the supernet",
@@ -49,7 +50,7 @@ def configuration_section(evidence: Evidence) -> Section:
     body += _folded("Every setting", table(("setting", "value"), rows, "Settings of the run", texts=2))
     fixed = _fixed(evidence)
     if fixed:
-        body += _folded("What was held at full width, and why", fixed)
+        body += _folded("What was pinned at full width, and why", fixed)
     return Section("configuration", "Configuration", body)
 
 
@@ -68,7 +69,7 @@ def _fixed(evidence: Evidence) -> Markup:
         return Markup("")
     rows = [(f.name, f.dim, f.size, f.reason, f.remedy) for f in evidence.space.fixed]
     head = ("parameter", "dimension", "size", "why", "what to do")
-    return table(head, rows, "Dimensions held at full width", texts=5)
+    return table(head, rows, "Dimensions pinned at full width", texts=5)
 
 
 def _plain(value: Any) -> str:

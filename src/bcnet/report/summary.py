@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from bcnet.display import duration
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import (
     MINUS,
@@ -12,7 +13,6 @@ from bcnet.report.html import (
     Section,
     capitalised,
     count,
-    duration,
     join,
     listing,
     paragraph,

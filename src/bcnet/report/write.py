@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 import torch
 
-from bcnet.distributed import leads
+from bcnet.distributed import is_rank_zero
 from bcnet.export import measure_latency, read_latencies
 from bcnet.files.atomic import write_atomic
 from bcnet.run.directory import read_settings
@@ -64,7 +64,7 @@ def finish(outcome: _Outcome, model: ModelLike) -> _Outcome:
     Raises:
         BCNetError: see `write_report` and `bcnet.export.measure_latency`.
     """
-    if leads():
+    if is_rank_zero():
         settings = read_settings(outcome.run_dir)
         if not read_latencies(outcome.run_dir):
             device, threads = settings.device or "cpu", settings.threads or 1
@@ -80,6 +80,6 @@ def reported(outcome: _Outcome) -> _Outcome:
     Raises:
         RunError: see `write_report`.
     """
-    if leads():
+    if is_rank_zero():
         write_report(outcome.run_dir)
     return outcome

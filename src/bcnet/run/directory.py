@@ -18,14 +18,14 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
-from bcnet.distributed import World
+from bcnet.distributed import ProcessGroup
 from bcnet.errors import RunError
 from bcnet.files.atomic import make_folder
 from bcnet.files.documents import read_document as read_document
 from bcnet.files.documents import write_document
 from bcnet.files.lock import LOCK, locked
 from bcnet.files.tensors import read_tensors, write_tensors
-from bcnet.files.untrusted import check_contained, sweep
+from bcnet.files.untrusted import check_contained, remove_temporary_files
 from bcnet.machine.disk import check_room
 from bcnet.run.settings import Settings
 from bcnet.train import Checkpoints
@@ -37,14 +37,14 @@ _OWNER = "belongs_to"
 class RunDirectory:
     """The files of one run, locked for it. Made by `RunDirectory.open`."""
 
-    def __init__(self, path: Path, settings: Settings, world: World | None = None) -> None:
+    def __init__(self, path: Path, settings: Settings, world: ProcessGroup | None = None) -> None:
         self.path = path
         self.settings = settings
-        self._world = world or World()
+        self._world = world or ProcessGroup()
 
     @classmethod
     @contextmanager
-    def open(cls, path: Path, settings: Settings, world: World | None = None) -> Iterator[RunDirectory]:
+    def open(cls, path: Path, settings: Settings, world: ProcessGroup | None = None) -> Iterator[RunDirectory]:
         """Start a run, or go on with one of the same settings; nobody else may use the folder meanwhile.
 
         `world` are the processes that work on it, by default this one alone.
@@ -55,7 +55,7 @@ class RunDirectory:
         """
         directory = cls(path, settings, world)
         with contextlib.ExitStack() as held:
-            directory._world.on_lead(lambda: held.enter_context(_taken(path, settings)))
+            directory._world.on_rank_zero(lambda: held.enter_context(_taken(path, settings)))
             yield directory
 
     def alone(self) -> RunDirectory:
@@ -68,11 +68,11 @@ class RunDirectory:
 
     def has(self, name: str) -> bool:
         """Whether there is a file of this name."""
-        return self._world.on_lead(lambda: self.file(name).exists())
+        return self._world.on_rank_zero(lambda: self.file(name).exists())
 
     def check_room(self, stage: str, needed: int) -> None:
         """Raise RunError unless the disk has room for the `needed` bytes of a stage."""
-        self._world.on_lead(lambda: check_room(self.path, stage, needed))
+        self._world.on_rank_zero(lambda: check_room(self.path, stage, needed))
 
     def identity(self, stage: str) -> dict[str, str]:
         """What the tensor files of a stage are marked with: a file of another run or stage is refused."""
@@ -84,7 +84,7 @@ class RunDirectory:
         Raises:
             RunError: the file system refuses.
         """
-        self._world.on_lead(lambda: self._write(name, document))
+        self._world.on_rank_zero(lambda: self._write(name, document))
 
     def read(self, name: str) -> dict[str, Any]:
         """Read what `write` wrote.
@@ -92,7 +92,7 @@ class RunDirectory:
         Raises:
             RunError: missing, changed since, or of another run or name.
         """
-        return self._world.on_lead(lambda: self._read(name))
+        return self._world.on_rank_zero(lambda: self._read(name))
 
     def write_tensors(
         self, name: str, stage: str, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any] | None = None
@@ -102,7 +102,7 @@ class RunDirectory:
         Raises:
             RunError: the file system refuses.
         """
-        self._world.on_lead(lambda: write_tensors(self.file(name), tensors, self.identity(stage), state))
+        self._world.on_rank_zero(lambda: write_tensors(self.file(name), tensors, self.identity(stage), state))
 
     def read_tensors(self, name: str, stage: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         """Read what `write_tensors` wrote for the same stage.
@@ -110,7 +110,7 @@ class RunDirectory:
         Raises:
             RunError: missing, damaged, or of another run or stage.
         """
-        found = self._world.tensors_from_lead(lambda: read_tensors(self.file(name), self.identity(stage)))
+        found = self._world.tensors_from_rank_zero(lambda: read_tensors(self.file(name), self.identity(stage)))
         assert found is not None
         return found
 
@@ -133,7 +133,7 @@ class RunDirectory:
     def checkpoint(self, stage: str) -> Path:
         """Where a stage keeps its state while it runs."""
         folder = self.path / "checkpoints"
-        self._world.on_lead(lambda: make_folder(folder))
+        self._world.on_rank_zero(lambda: make_folder(folder))
         return folder / f"{stage}.safetensors"
 
     def checkpoints(self, stage: str, about: Mapping[str, Any]) -> Checkpoints:
@@ -149,7 +149,7 @@ class RunDirectory:
         self._remove((self.path / "checkpoints").glob(f"{stage}.*safetensors"))
 
     def _remove(self, files: Iterable[Path]) -> None:
-        if not self._world.leads:
+        if not self._world.is_rank_zero:
             return
         for file in files:
             with contextlib.suppress(OSError):  # what stays is never read again
@@ -168,13 +168,13 @@ class RunDirectory:
         self._add_seconds(stage, time.monotonic() - start)
 
     def _add_seconds(self, stage: str, seconds: float) -> None:
-        if self._world.leads:
+        if self._world.is_rank_zero:
             before = self._seconds()
             self._write("seconds.json", before | {stage: round(before.get(stage, 0.0) + seconds, 3)})
 
     def seconds(self) -> dict[str, float]:
         """Seconds spent in each stage so far, over all resumes."""
-        return self._world.on_lead(self._seconds)
+        return self._world.on_rank_zero(self._seconds)
 
     def _seconds(self) -> dict[str, float]:
         return self._read("seconds.json") if self.file("seconds.json").exists() else {}
@@ -185,7 +185,7 @@ def _taken(path: Path, settings: Settings) -> Iterator[None]:
     check_usable(path)
     make_folder(path)
     with locked(path):
-        sweep(path)
+        remove_temporary_files(path)
         stored = read_settings(path) if (path / "settings.json").exists() else None
         if stored is not None:
             _check_same(path, settings, stored)

@@ -358,7 +358,7 @@ class Settings(
         """All settings, as JSON takes them, but for those that may change."""
         return self.model_dump(mode="json", exclude={"supernet": set(HEALTH), "final": set(HEALTH)})
 
-    def settled(self, stored: Settings | None = None, *, largest_activation: int = 0) -> Settings:
+    def resolved(self, stored: Settings | None = None, *, largest_activation: int = 0) -> Settings:
         """The settings with what was left open taken from `stored`, else by the rules of `machine` for this one.
 
         That are device, threads, precisions, layout and `score_batch_size`; `largest_activation` is in bytes for one
@@ -370,7 +370,7 @@ class Settings(
         device = self.device or (stored.device if stored else None) or best_device()
         place = check_device(device)
         before = stored or self
-        settled: dict[str, Any] = {
+        resolved: dict[str, Any] = {
             "device": device,
             "threads": self.threads or before.threads or usual_threads(),
             "layout": layout_of(self.layout if self.layout != "auto" else before.layout, place),
@@ -384,8 +384,8 @@ class Settings(
             if precision == "auto" and stored is not None:
                 precision = getattr(stored, name).precision
             precision = precision_of(precision, place, largest_activation)
-            settled[name] = recipe.model_copy(update={"precision": precision})
-        return self.model_copy(update=settled)
+            resolved[name] = recipe.model_copy(update={"precision": precision})
+        return self.model_copy(update=resolved)
 
     def flat(self) -> dict[str, Any]:
         """All settings, with a dot between a recipe and its keys."""

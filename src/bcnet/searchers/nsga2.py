@@ -37,7 +37,7 @@ _MATING_ROUNDS = 30  # of pymoo, before a generation is topped up
 
 
 class _NewAndFeasible(DuplicateElimination):  # type: ignore[misc]
-    """Lets through only candidates never scored before that hold the budget."""
+    """Lets through only candidates never scored before that satisfy the budget."""
 
     def __init__(self, problem: Problem, known: Collection[Widths]) -> None:
         super().__init__()

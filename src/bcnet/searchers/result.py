@@ -83,7 +83,7 @@ class SearchResult:
         """The best of all evaluations under another budget: one search answers every budget below its own.
 
         Raises:
-            BudgetError: no evaluated candidate holds the budget.
+            BudgetError: no evaluated candidate satisfies the budget.
         """
         limits = budget.resolve(self.reference)
         inside = [c for c in self.evaluations if c.complete and limits.admits(c.cost)]

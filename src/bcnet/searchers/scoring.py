@@ -25,15 +25,15 @@ Callback = Callable[[Candidate, int, int], None]
 class Mapper(Protocol):
     """The builtin `map`, or what does as it does: calls a function of every item, and gives the results in order.
 
-    What the function raises is raised at its place in the order. `World.map` spreads the calls over processes, the
-    `map` of an executor of `concurrent.futures` over threads.
+    What the function raises is raised at its place in the order. `ProcessGroup.map` spreads the calls over processes,
+    the `map` of an executor of `concurrent.futures` over threads.
     """
 
     def __call__(self, function: Callable[[_T], _R], items: Iterable[_T], /) -> Iterator[_R]:
         """Iterate over the results."""
 
 
-class Oracle:
+class Evaluator:
     """Scores generations of candidates for one search and keeps every evaluation in order."""
 
     def __init__(

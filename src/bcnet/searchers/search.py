@@ -13,7 +13,7 @@ from bcnet.errors import SearchError
 from bcnet.searchers.base import Proposals, Searcher
 from bcnet.searchers.racing import Race
 from bcnet.searchers.result import SearchResult, summarise
-from bcnet.searchers.scoring import Callback, Mapper, Oracle, Score
+from bcnet.searchers.scoring import Callback, Evaluator, Mapper, Score
 from bcnet.searchers.store import EvaluationStore
 from bcnet.space import Budget, Widths, WidthSpace
 from bcnet.space.problem import Problem
@@ -40,7 +40,7 @@ def search_widths(
     `searcher` is `Evolution()` by default. Evaluations already in `store` are not repeated and new ones are added as
     they happen. `callback(candidate, done, limit)` follows each of them. `mapper` asks for the scores of a generation:
     the builtin `map` for one after the other, or what does the same at once (see `Mapper`); the result does not depend
-    on it. With the `map` of a `World` every process makes the same call, and each has a store of its own, or none.
+    on it. With the `map` of a `ProcessGroup` every process makes the same call; each has a store of its own, or none.
     `early_stop` stops candidates that by its bound will not be retained, on a part of the batches of the score
     (`racing`); without it every candidate is scored on all.
 
@@ -63,10 +63,10 @@ def search_widths(
     if not callable(ask):
         raise SearchError(f"a score is a function of widths or a table of them; got {type(score).__name__}")
     limit = _checked_limit(searcher)
-    oracle = Oracle(problem, ask, limit=limit, over_budget=searcher.over_budget, mapper=mapper, race=early_stop)
-    oracle.attach(store, callback)
-    generation_ends = _drive(searcher.proposals(problem), oracle)
-    return summarise(problem, oracle.evaluations, generation_ends)
+    evaluator = Evaluator(problem, ask, limit=limit, over_budget=searcher.over_budget, mapper=mapper, race=early_stop)
+    evaluator.attach(store, callback)
+    generation_ends = _drive(searcher.proposals(problem), evaluator)
+    return summarise(problem, evaluator.evaluations, generation_ends)
 
 
 def _looked_up(table: Mapping[Widths, float]) -> Score:
@@ -87,19 +87,19 @@ def _checked_limit(searcher: Searcher) -> int:
     return searcher.limit
 
 
-def _drive(generations: Proposals, oracle: Oracle) -> list[int]:
+def _drive(generations: Proposals, evaluator: Evaluator) -> list[int]:
     """Run the searcher to its end; the number of evaluations after each generation."""
     ends: list[int] = []
     idle = 0
     try:
         candidates = next(generations)
         while idle < _IDLE_GENERATIONS:
-            before = len(oracle.evaluations)
-            scores = oracle.evaluate(candidates)
-            idle = 0 if len(oracle.evaluations) > before else idle + 1
+            before = len(evaluator.evaluations)
+            scores = evaluator.evaluate(candidates)
+            idle = 0 if len(evaluator.evaluations) > before else idle + 1
             if idle == 0:
-                ends.append(len(oracle.evaluations))
-            if scores is None or oracle.exhausted:
+                ends.append(len(evaluator.evaluations))
+            if scores is None or evaluator.exhausted:
                 break
             candidates = generations.send(scores)
     except StopIteration:

@@ -6,6 +6,7 @@ a layer carries beside its weight (`groups`, `normalized_shape`, ...) with those
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +17,10 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from bcnet.space.layout import ParameterLayout, Side, length, spans
+
+# The swapped parameters are those of everyone who calls the module, and several narrowings may share one module:
+# threads take turns. One lock for all modules, since a lock within a module would forbid copying and pickling it.
+_TURNS = threading.RLock()
 
 Take = Callable[[str, torch.Tensor, "list[list[tuple[int, int]]]"], torch.Tensor]
 
@@ -63,22 +68,26 @@ class Narrowing:
 
     @contextmanager
     def applied(self, widths: Sequence[int], side: Side, slicing: Take | None = None) -> Iterator[None]:
-        """Within the block the module runs at `widths`; `slicing(name, tensor, runs)` may replace `take`."""
+        """Within the block the module runs at `widths`; `slicing(name, tensor, runs)` may replace `take`.
+
+        Other threads that want a module at other widths wait until the block ends.
+        """
         views: dict[int, torch.Tensor] = {}
-        try:
-            for table, key, name, tensor in self._slots:
-                if id(tensor) not in views:
-                    runs = [spans(layout, widths, side) for layout in self.layouts[name]]
-                    views[id(tensor)] = slicing(name, tensor, runs) if slicing else take(tensor, runs)
-                table[key] = views[id(tensor)]
-            for part, full, own in self._numbers:
-                part.__dict__.update(_fitted(part, full, own, widths))
-            yield
-        finally:
-            for table, key, _, tensor in self._slots:
-                table[key] = tensor
-            for part, full, _ in self._numbers:
-                part.__dict__.update(full)
+        with _TURNS:
+            try:
+                for table, key, name, tensor in self._slots:
+                    if id(tensor) not in views:
+                        runs = [spans(layout, widths, side) for layout in self.layouts[name]]
+                        views[id(tensor)] = slicing(name, tensor, runs) if slicing else take(tensor, runs)
+                    table[key] = views[id(tensor)]
+                for part, full, own in self._numbers:
+                    part.__dict__.update(_fitted(part, full, own, widths))
+                yield
+            finally:
+                for table, key, _, tensor in self._slots:
+                    table[key] = tensor
+                for part, full, _ in self._numbers:
+                    part.__dict__.update(full)
 
     def fix_numbers(self, widths: Sequence[int]) -> None:
         """Set the numbers for good, on a module whose tensors have been replaced for good."""

@@ -105,7 +105,7 @@ class Problem:
         return [(measure.values(self.space, widths), limit) for measure, limit in self.budget.limits.items()]
 
     def feasible(self, indices: IntArray) -> BoolArray:
-        """Which candidates hold the budget exactly, shape `(candidates,)`."""
+        """Which candidates satisfy the budget exactly, shape `(candidates,)`."""
         if len(indices) == 0:
             return np.zeros(0, dtype=bool)
         return np.asarray(np.all([values <= limit for values, limit in self._costs(indices)], axis=0))

@@ -162,7 +162,7 @@ class Solution:
         )
 
     def _fixed(self) -> Iterable[FixedDimension]:
-        """What layers read or produce that is held at full width, once for each variable."""
+        """What layers read or produce that is pinned at full width, once for each variable."""
         symbols = self._propagation.symbols
         places: dict[int, tuple[str, int, Piece]] = {}
         for name, d, piece in self._pieces():

@@ -63,7 +63,7 @@ class WidthSpace:
     ) -> WidthSpace:
         """Find the width groups of `model` by exporting its graph on `example_input`, shape `(batch >= 2, ...)`.
 
-        A batch of one is repeated. The model is not changed. What cannot be sliced safely is held at full width and
+        A batch of one is repeated. The model is not changed. What cannot be sliced safely is pinned at full width and
         listed in `fixed` with the reason.
 
         Args:

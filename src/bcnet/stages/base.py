@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from bcnet.distributed import World
+from bcnet.distributed import ProcessGroup
 from bcnet.errors import RunError
 from bcnet.files.tensors import read_tensors, write_tensors
 from bcnet.progress.base import Advance, Reporter
@@ -40,7 +40,7 @@ class Context:
     subject: Subject
     directory: RunDirectory
     reporter: Reporter
-    world: World
+    world: ProcessGroup
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     stages: tuple[Stage, ...] = ()
     _outputs: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bcnet.distributed import World
+from bcnet.distributed import ProcessGroup
 from bcnet.errors import RecipeError
 from bcnet.machine.allocator import keeps_memory
 from bcnet.machine.defaults import kept_primitives, threads
@@ -34,7 +34,7 @@ def conduct(
     subject: Subject,
     settings: Settings,
     path: Path,
-    world: World,
+    world: ProcessGroup,
     *,
     reporter: Reporter | None,
     checkpoint_seconds: float,
@@ -50,9 +50,9 @@ def conduct(
     stages = stages_of(settings, own)
     with RunDirectory.open(path, settings, world) as directory, threads(settings.threads):
         if take_from:
-            alone = Context(settings, subject, directory.alone(), reporter or Reporter(), World(), stages=stages)
-            world.on_lead(lambda: _taken_over(take_from, alone))
-        if not world.leads:
+            alone = Context(settings, subject, directory.alone(), reporter or Reporter(), ProcessGroup(), stages=stages)
+            world.on_rank_zero(lambda: _taken_over(take_from, alone))
+        if not world.is_rank_zero:
             return _followed(
                 course, Context(settings, subject, directory, Reporter(), world, checkpoint_seconds, stages)
             )
@@ -87,10 +87,12 @@ def planned(
     return [dataclasses.replace(plan, finished=plan.file in files) for plan in plans if plan is not None]
 
 
-def agreed(request: Settings, source: Source, path: Path, world: World, *, largest_activation: int = 0) -> Settings:
-    """The settings of a run as the lead completes them from what was left open, or from the run in `path`.
+def resolved_settings(
+    request: Settings, source: Source, path: Path, world: ProcessGroup, *, largest_activation: int = 0
+) -> Settings:
+    """The settings of a run as rank 0 completes them from what was left open, or from the run in `path`.
 
-    `largest_activation` is as in `Settings.settled`.
+    `largest_activation` is as in `Settings.resolved`.
 
     Raises:
         ProcessError: not all processes have the same request, model, data and versions.
@@ -99,10 +101,10 @@ def agreed(request: Settings, source: Source, path: Path, world: World, *, large
 
     def completed() -> dict[str, Any]:
         stored = read_settings(path) if (path / "settings.json").exists() else None
-        return request.settled(stored, largest_activation=largest_activation).model_dump(mode="json")
+        return request.resolved(stored, largest_activation=largest_activation).model_dump(mode="json")
 
     world.check_same(request.flat() | {"images": source.data_digest} | versions())
-    settings = Settings.model_validate(world.on_lead(completed))
+    settings = Settings.model_validate(world.on_rank_zero(completed))
     assert settings.device is not None
     check_device(settings.device)
     return settings
@@ -132,7 +134,7 @@ def _training(supernet: Recipe, final: Recipe) -> str:
 
 
 def _machine(settings: Settings) -> str:
-    """One line on what settled settings do with the machine, and what this process does."""
+    """One line on what resolved settings do with the machine, and what this process does."""
     count, precision = settings.threads, settings.supernet.precision
     parts = [
         f"{settings.device}, {count} CPU thread{'' if count == 1 else 's'}",

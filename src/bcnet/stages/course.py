@@ -131,7 +131,7 @@ def to_the_end(context: Context) -> SearchOutcome:
     directory, searched = context.directory, context.output("searched")
     subject = context.subject
     described = describe(subject.original, subject.space, searched.widths, reference=context.settings.model)
-    context.world.on_lead(lambda: write_plain(directory.file("architecture.json"), described))
+    context.world.on_rank_zero(lambda: write_plain(directory.file("architecture.json"), described))
     directory.write("result.json", document)
     result = directory.read("result.json")
     return SearchOutcome(searched.network, searched.widths, found_by(context), directory.path, result)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
-from bcnet.machine.disk import size
+from bcnet.display import duration, size
 from bcnet.machine.memory import Activations, activations, free_bytes, used_bytes
 from bcnet.machine.precision import autocast
 from bcnet.progress.forecast import Planned
@@ -52,12 +52,12 @@ class Estimate:
         for name, seconds in self.seconds.items():
             label = first.get(name, "final")
             parts[label] = parts.get(label, 0.0) + seconds
-        times = ", ".join(f"{name} {duration(s)}" for name, s in parts.items() if s)
+        times = ", ".join(f"{name} {duration(max(s, 1))}" for name, s in parts.items() if s)
         of = "" if self.available is None else f" of {size(self.available)}"
         lines = [f"Estimate: {times}; peak memory about {size(self.peak)}{of}."]
         if self.available is not None and self.peak > self.available:
             lines.append(
-                "Memory may not do: lower batch_size or score_batch_size, close other programs, or take a machine "
+                "Insufficient memory: lower batch_size or score_batch_size, close other programs, or take a machine "
                 "with more."
             )
         return lines
@@ -78,20 +78,6 @@ def estimate(settings: Settings, subject: Subject, stages: Sequence[Planned]) ->
     free = free_bytes(device)
     peak = used + max(_training(settings, subject, kept), kept.scoring(measure.score_batch))
     return Estimate(seconds, peak, None if free is None else used + free)
-
-
-def duration(seconds: float) -> str:
-    """Seconds for people.
-
-    Example: `duration(4800) == "1 h 20 min"`.
-    """
-    if seconds < 90:
-        return f"{max(seconds, 1):.0f} s"
-    minutes = round(seconds / 60)
-    if minutes < 60:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 24 else f"{hours // 24} days {hours % 24} h"
 
 
 class _Measure:

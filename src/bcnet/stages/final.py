@@ -102,7 +102,7 @@ class FinalStage(Stage):
                 world=context.world,
             )
         directory.write_tensors(f"{self._stem}_losses.safetensors", f"{self.name} losses", records.tensors())
-        test = context.world.on_lead(lambda: _test(context, network))
+        test = context.world.on_rank_zero(lambda: _test(context, network))
         outcome = {"widths": list(widths), "skipped": len(records.skipped), **test}
         others = subject.space.cost(widths).others
         if others:

@@ -54,7 +54,7 @@ class PruningStage(Stage):
         """Prune a copy of the original."""
         space, network = context.subject.space, context.output("original").network
         with context.working(self.name, 1, "network") as advance:
-            found = context.world.on_lead(lambda: list(_pruned(context, network, advance)))
+            found = context.world.on_rank_zero(lambda: list(_pruned(context, network, advance)))
             advance(1, f"{space.cost(found).macs:,} MACs left")
         context.directory.write(self.file, {"widths": found})
 

@@ -16,7 +16,7 @@ from bcnet.space import WidthSpace
 from bcnet.stages.supernet import supernet_trainee
 from bcnet.supernet import Supernet, build
 from bcnet.tasks import Classification, Loss, Task
-from bcnet.train import Incident, NetworkTrainee, Replay, SupernetTrainee, Trainee, load_incident
+from bcnet.train import FailedStep, NetworkTrainee, Replay, SupernetTrainee, Trainee, load_failed_step
 from bcnet.train import replay as replay_step
 
 
@@ -47,44 +47,44 @@ def replay(
     if settings.task != (Classification.name if task is None else task.description):
         raise RunError(f"a replay needs the task of the run, {settings.task}: call bcnet.replay(..., task=)")
     directory = RunDirectory(path, settings)
-    incident = _newest(directory)
-    network = _network(path, settings, model, incident)
-    space = trace(network, incident.tensors["batch:x"][:2], settings)
+    failed_step = _newest(directory)
+    network = _network(path, settings, model, failed_step)
+    space = trace(network, failed_step.tensors["batch:x"][:2], settings)
     if directory.read("space.json")["fingerprint"] != space.fingerprint():
         raise ModelError(f"a replay needs the model of the run, {settings.model!r}; got one of another width space")
-    if settings.supernet_width > 1 and not incident.about["widths"]:
+    if settings.supernet_width > 1 and not failed_step.about["widths"]:
         network = widened_model(network, None, space, settings)
-    trainee = _trainee(network, space, settings, incident)
+    trainee = _trainee(network, space, settings, failed_step)
     trainee.task = Classification(loss) if task is None else task
     layout = settings.layout if isinstance(trainee, SupernetTrainee) else "channels_last"
     trainee.module.to(_device(settings), memory_format=memory_format(layout))  # type: ignore[call-overload]
     with threads(settings.threads):
-        return replay_step(trainee, incident)
+        return replay_step(trainee, failed_step)
 
 
-def _newest(directory: RunDirectory) -> Incident:
+def _newest(directory: RunDirectory) -> FailedStep:
     files = sorted(directory.file("bad_steps").glob("*.safetensors"), key=lambda file: file.stat().st_mtime_ns)
     if not files:
         raise RunError(
             f"run directory {directory.path} holds no step to replay: no bad step has ended a training in it"
         )
     stage = files[-1].name.rpartition("-step-")[0]
-    incident = load_incident(files[-1], directory.identity(stage))
-    if not {"classes", "widths"} <= incident.about.keys():
+    failed_step = load_failed_step(files[-1], directory.identity(stage))
+    if not {"classes", "widths"} <= failed_step.about.keys():
         raise RunError(f"{files[-1]} does not say what the module was: let the run meet the step again")
-    return incident
+    return failed_step
 
 
-def _network(path: Path, settings: Settings, model: ModelLike | None, incident: Incident) -> nn.Module:
+def _network(path: Path, settings: Settings, model: ModelLike | None, failed_step: FailedStep) -> nn.Module:
     if model is None and " " in settings.model:
         raise ModelError(
             f"the run was started in Python with a model of yours, {settings.model}: call bcnet.replay(run_dir, model)"
         )
     if model is None:
         refuse_to_import(settings.model, path)
-    _, channels, height, _ = incident.tensors["batch:x"].shape
+    _, channels, height, _ = failed_step.tensors["batch:x"].shape
     wanted = settings.model if model is None else model
-    return make_model(wanted, incident.about["classes"], channels, height)[1]
+    return make_model(wanted, failed_step.about["classes"], channels, height)[1]
 
 
 def _device(settings: Settings) -> str:
@@ -92,8 +92,8 @@ def _device(settings: Settings) -> str:
     return settings.device if settings.device == "cpu" or torch.cuda.is_available() else "cpu"
 
 
-def _trainee(network: nn.Module, space: WidthSpace, settings: Settings, incident: Incident) -> Trainee:
-    widths = tuple(incident.about["widths"])
+def _trainee(network: nn.Module, space: WidthSpace, settings: Settings, failed_step: FailedStep) -> Trainee:
+    widths = tuple(failed_step.about["widths"])
     if not widths:
-        return supernet_trainee(Supernet(network, space), settings, incident.tensors["batch:x"].shape[1:])
+        return supernet_trainee(Supernet(network, space), settings, failed_step.tensors["batch:x"].shape[1:])
     return NetworkTrainee(build(network, space, widths))

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from bcnet.costs import Cost
+from bcnet.machine.devices import device_name
 from bcnet.run.settings import Settings
 from bcnet.searchers import SearchResult
 from bcnet.stages.base import Context
@@ -65,7 +66,7 @@ def result_document(context: Context) -> dict[str, Any]:
         "own": {"loss": settings.loss, "score": settings.own_score},
         "seed": settings.seed,
         "device": {
-            "name": _device_name(settings.device or "cpu"),
+            "name": device_name(settings.device or "cpu"),
             "threads": settings.threads,
             "processes": settings.processes,
         },
@@ -132,12 +133,6 @@ def _network(trained: Trained, reference: Cost) -> dict[str, Any]:
         **_measured(trained.test),
         "test_images": trained.test.count,
     } | _if_any(trained.cost.others)
-
-
-def _device_name(device: str) -> str:
-    if device.startswith("cuda"):
-        return torch.cuda.get_device_name(device)
-    return f"{platform.machine()} CPU"
 
 
 def versions() -> dict[str, str]:

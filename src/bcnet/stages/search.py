@@ -215,7 +215,7 @@ def _evaluations(context: Context) -> Iterator[EvaluationStore]:
             opened.append(held.enter_context(EvaluationStore(file, space, settings.fingerprint())))
             return [vars(c) | {"cost": _plain(c.cost)} for c in opened[0].evaluations]
 
-        rows = context.world.on_lead(known)
+        rows = context.world.on_rank_zero(known)
         if not opened:
             opened.append(held.enter_context(EvaluationStore(":memory:", space, settings.fingerprint())))
             for row in rows:

@@ -81,7 +81,7 @@ def _search(
 
 
 def respects_the_budget(make: Make) -> None:
-    """Best, front and, unless the searcher says otherwise, every evaluation hold the budget: MACs, parameters, both."""
+    """Best, front and, unless the searcher says otherwise, all evaluations satisfy the budget: MACs, params, both."""
     space = toy_space(6)
     for budget in (_HALF, Budget(params=0.4), Budget(macs=0.5, params=0.4)):
         limits = space.feasible(budget)

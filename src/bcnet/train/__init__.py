@@ -3,7 +3,7 @@
 from bcnet.train.batches import EpochBatches
 from bcnet.train.counts import ChannelCounts
 from bcnet.train.evaluate import Accuracy, accuracy
-from bcnet.train.incident import Incident, load_incident
+from bcnet.train.failed_step import FailedStep, load_failed_step
 from bcnet.train.loop import Progress, train
 from bcnet.train.randomness import derived_generator, derived_seed
 from bcnet.train.recipe import Cosine, Distillation, Exponential, Recipe, Steps, load_recipe, parse_recipe, recipe_names
@@ -39,7 +39,7 @@ __all__ = [
     "Distillation",
     "EpochBatches",
     "Exponential",
-    "Incident",
+    "FailedStep",
     "LossRecords",
     "NetworkTrainee",
     "Path",
@@ -60,7 +60,7 @@ __all__ = [
     "derived_generator",
     "derived_seed",
     "learning_rate",
-    "load_incident",
+    "load_failed_step",
     "load_recipe",
     "parse_recipe",
     "recipe_names",

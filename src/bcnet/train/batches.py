@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from bcnet.distributed import World
+from bcnet.distributed import ProcessGroup
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 Part = Callable[[int], slice]
@@ -33,7 +33,7 @@ class ShareableBatches(EpochBatches, Protocol):
         ...
 
 
-def share_of(batches: EpochBatches, world: World) -> EpochBatches:
+def share_of(batches: EpochBatches, world: ProcessGroup) -> EpochBatches:
     """This process's part of every batch, which may be empty; all parts together are the batch, in order."""
     if world.size == 1:
         return batches

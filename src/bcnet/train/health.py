@@ -5,7 +5,7 @@ over the last `WINDOW` good steps, `C` the number of classes (`ln C` is what gue
 `explosion_factor`.
 
     bad          L or n is not a finite number: the step must not reach the weights
-    exploding    L > f * max(m, ln C) in each of `PATIENCE` steps running: the weights are beyond help
+    exploding    L > f * max(m, ln C) in each of `PATIENCE` steps running: training diverged
 
 A bad step ends the run, or under `on_bad_step: skip` is left out and counted, until `max_bad_steps` are bad in a row.
 All paths of a step are left out together, so that every channel of a group stays trained equally often.

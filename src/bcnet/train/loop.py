@@ -1,9 +1,9 @@
 """The training loop, one for supernet and final network.
 
 A run is a pure function of (initial weights, data, recipe, seed): step `t` draws everything random from generators
-derived from (seed, stage, t), so the state is weights, optimiser, scaler, step and loss records, and a run resumed at
-any step ends with the same bytes as one that never stopped. On several processes each trains on its share of every
-batch; all take the same steps with the same widths, and the first one alone reads and writes checkpoints.
+derived from (seed, stage, t), so the state is weights, optimiser, scaler, step and loss records, and a run resumes
+bit-identically at any step. On several processes each trains on its share of every batch; all take the same steps with
+the same widths, and rank 0 alone reads and writes checkpoints.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import torch
 from torch import nn
 
 from bcnet.data.transfer import moved
-from bcnet.distributed import Loaded, World
+from bcnet.distributed import Loaded, ProcessGroup
 from bcnet.errors import RunError, TrainingError
 from bcnet.files.tensors import Tensors, load_module
 from bcnet.machine.precision import autocast, resolve_precision
 from bcnet.train.batches import Batch, EpochBatches, share_of
-from bcnet.train.incident import Incident
+from bcnet.train.failed_step import FailedStep
 from bcnet.train.objective import Objective
 from bcnet.train.optimizer import optimizer_tensors, restore_optimizer
 from bcnet.train.randomness import derived_generator, derived_seed, own_global_randomness
@@ -68,7 +68,7 @@ def train(
     teacher: nn.Module | None = None,
     on_step: Callback | None = None,
     on_epoch: Callback | None = None,
-    world: World | None = None,
+    world: ProcessGroup | None = None,
 ) -> LossRecords:
     """Train to the recipe's end, from the newest checkpoint where there is one.
 
@@ -94,12 +94,12 @@ def train(
         RunError: a checkpoint that is damaged, belongs to something else, or cannot be written.
         ProcessError: another process has gone.
     """
-    run = _Run(trainee, batches, recipe, seed, stage, checkpoints, teacher, world or World())
+    run = _Run(trainee, batches, recipe, seed, stage, checkpoints, teacher, world or ProcessGroup())
     run.restore()
     trainee.module.train()
     with own_global_randomness(run.device):
         run.go(on_step, on_epoch)
-    run.take_the_leads_state()
+    run.take_state_of_rank_zero()
     run.records.skipped = tuple(run.updates.health.skipped)
     return run.records
 
@@ -116,7 +116,7 @@ class _Run:
         stage: str,
         checkpoints: Checkpoints | None,
         teacher: nn.Module | None,
-        world: World,
+        world: ProcessGroup,
     ) -> None:
         if len(batches) < 1:
             raise TrainingError(f"stage {stage}: an epoch needs at least one batch; got none: lower batch_size")
@@ -200,7 +200,7 @@ class _Run:
         if seen.step != self.step or self.world.size > 1:
             x, y = self.batch_of(seen.step)
         batch = {"x": x, "y": y, "taught": self.teach(x)}
-        incident = Incident(
+        failed_step = FailedStep(
             stage=self.stage,
             step=seen.step,
             fault=seen.verdict.fault,
@@ -215,14 +215,14 @@ class _Run:
             scaler=self.updates.scaler.state_dict(),
             tensors=self.tensors() | {f"batch:{name}": part for name, part in batch.items() if part is not None},
         )
-        raise TrainingError(incident.message(self.world.on_lead(lambda: self.keep(incident))))
+        raise TrainingError(failed_step.message(self.world.on_rank_zero(lambda: self.keep(failed_step))))
 
-    def keep(self, incident: Incident) -> str:
+    def keep(self, failed_step: FailedStep) -> str:
         """Save the step for replay where that is wanted, and say where it is."""
         if self.checkpoints is None or self.checkpoints.bad_steps is None:
             return "nothing of it reached the weights"
         try:
-            path = incident.save(self.checkpoints.bad_steps, self.checkpoints.identity)
+            path = failed_step.save(self.checkpoints.bad_steps, self.checkpoints.identity)
         except RunError as error:
             return f"it could not be saved for replay: {error}"
         return f"saved for replay in {path}"
@@ -253,18 +253,18 @@ class _Run:
         return tensors | {f"optimizer:{name}": tensor for name, tensor in optimizer.items()}
 
     def restore(self) -> None:
-        """Go on from the newest checkpoint; where there is none all processes start from the lead's weights."""
+        """Go on from the newest checkpoint; where there is none all processes start from rank 0's weights."""
         found = self.saver.newest()
         if found is None:
-            self.take_the_leads_state()
+            self.take_state_of_rank_zero()
         else:
             self.adopt(*found, source=self.saver.name)
 
-    def take_the_leads_state(self) -> None:
-        """Have the lead's weights and buffers on every process: batch norm's statistics are those of its images."""
+    def take_state_of_rank_zero(self) -> None:
+        """Have rank 0's weights and buffers on every process: batch norm's statistics are those of its images."""
         if self.world.size > 1:
             self.world.check_same({"training step": self.step})
-            found = self.world.tensors_from_lead(self.state)
+            found = self.world.tensors_from_rank_zero(self.state)
             assert found is not None
             self.adopt(*found, source="the first process's state")
 

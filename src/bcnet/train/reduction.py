@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from bcnet.data.transfer import moved
-from bcnet.distributed import World
+from bcnet.distributed import ProcessGroup
 
 
 class Reduction:
@@ -27,7 +27,7 @@ class Reduction:
     The buffer holds `[n, classes, losses (terms,), used (parameters,), gradients]`, in fp32, and is kept between steps.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter], world: World) -> None:
+    def __init__(self, parameters: Iterable[nn.Parameter], world: ProcessGroup) -> None:
         self._world = world
         self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
         self._buffer = torch.empty(0)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from bcnet.errors import RunError
-from bcnet.train.incident import Incident
+from bcnet.train.failed_step import FailedStep
 from bcnet.train.objective import Objective
 from bcnet.train.randomness import own_global_randomness
 from bcnet.train.step import Pass, Path, accumulate_gradients
@@ -56,7 +56,7 @@ class Replay:
     the largest absolute value and that value. `same` says that losses and norm are the run's to the bit.
     """
 
-    incident: Incident
+    failed_step: FailedStep
     paths: tuple[PathReplay, ...]
     gradients: dict[str, float]
     norm: float
@@ -65,7 +65,7 @@ class Replay:
     same: bool
 
 
-def replay(trainee: Trainee, incident: Incident) -> Replay:
+def replay(trainee: Trainee, failed_step: FailedStep) -> Replay:
     """Run the step again on `trainee`, whose module gets the weights before the step.
 
     Raises:
@@ -73,35 +73,35 @@ def replay(trainee: Trainee, incident: Incident) -> Replay:
     """
     module = trainee.module
     device = next(module.parameters()).device
-    x, y = (incident.tensors[f"batch:{name}"].to(device) for name in ("x", "y"))
-    if incident.channels_last:
+    x, y = (failed_step.tensors[f"batch:{name}"].to(device) for name in ("x", "y"))
+    if failed_step.channels_last:
         x = x.contiguous(memory_format=torch.channels_last)
-    taught = incident.tensors.get("batch:taught")
+    taught = failed_step.tensors.get("batch:taught")
     taught = taught if taught is None else taught.to(device)
     try:
         module.load_state_dict(
-            {n.removeprefix("module:"): t for n, t in incident.tensors.items() if n.startswith("module:")}
+            {n.removeprefix("module:"): t for n, t in failed_step.tensors.items() if n.startswith("module:")}
         )
     except RuntimeError as error:
         raise RunError(f"the step saved does not fit this model: {' '.join(str(error).split())}") from None
     peaks = {name: _peak(tensor) for name, tensor in module.named_parameters()}
     heaviest = max(peaks.items(), key=lambda item: item[1])
     weights = tuple(name for name, tensor in module.state_dict().items() if not tensor.isfinite().all())
-    scaler = torch.amp.GradScaler(device.type, enabled=incident.recipe.precision == "fp16")
-    scaler.load_state_dict(dict(incident.scaler))
-    objective = Objective(trainee, incident.recipe, incident.recipe.precision, x, y, taught)
+    scaler = torch.amp.GradScaler(device.type, enabled=failed_step.recipe.precision == "fp16")
+    scaler.load_state_dict(dict(failed_step.scaler))
+    objective = Objective(trainee, failed_step.recipe, failed_step.recipe.precision, x, y, taught)
     watch = _Watch(module, objective)
     module.train()
     module.zero_grad(set_to_none=True)
     with own_global_randomness(device), watch.listening():
-        torch.manual_seed(incident.noise_seed)
+        torch.manual_seed(failed_step.noise_seed)
         losses = accumulate_gradients(
-            incident.terms, watch, lambda loss: torch.autograd.backward(scaler.scale(loss)), trainee.passes
+            failed_step.terms, watch, lambda loss: torch.autograd.backward(scaler.scale(loss)), trainee.passes
         )
     gradients, norm = _gradients(module, scaler.get_scale() if scaler.is_enabled() else 1.0)
     # as text, in which not-a-number equals itself
-    same = repr([*losses.tolist(), norm]) == repr([*incident.losses, incident.norm])
-    return Replay(incident, tuple(watch.paths), gradients, norm, weights, heaviest, same)
+    same = repr([*losses.tolist(), norm]) == repr([*failed_step.losses, failed_step.norm])
+    return Replay(failed_step, tuple(watch.paths), gradients, norm, weights, heaviest, same)
 
 
 class _Watch:

@@ -1,7 +1,7 @@
 """When and how a training run saves its state.
 
-Of several processes the lead saves. It decides by its clock; what all have to do alike, looking at the losses so far,
-happens at the same steps everywhere, and the lead saves at such a step only.
+Of several processes rank 0 saves. It decides by its clock; what all have to do alike, looking at the losses so far,
+happens at the same steps everywhere, and rank 0 saves at such a step only.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bcnet.distributed import Loaded, World
+from bcnet.distributed import Loaded, ProcessGroup
 from bcnet.files.tensors import Tensors, read_latest, write_tensors
 from bcnet.train.guard import LOOK_EVERY_ELSEWHERE
 
@@ -39,7 +39,7 @@ class Checkpoints:
 class Saver:
     """The checkpoints of one training run of `total` steps, if it has any."""
 
-    def __init__(self, checkpoints: Checkpoints | None, total: int, world: World) -> None:
+    def __init__(self, checkpoints: Checkpoints | None, total: int, world: ProcessGroup) -> None:
         self._checkpoints, self._total, self._world = checkpoints, total, world
         self._last_save = time.monotonic()
         self._save_seconds = 0.0
@@ -55,7 +55,7 @@ class Saver:
 
     def save_is_due(self, done: int, look: bool) -> bool:
         """Whether to save after `done` steps, the last of which is looked at anyway if `look` is set."""
-        if self._checkpoints is None or not self._world.leads:
+        if self._checkpoints is None or not self._world.is_rank_zero:
             return False
         pause = max(self._checkpoints.every_seconds, 50 * self._save_seconds)
         by_the_clock = (look or self._world.size == 1) and time.monotonic() - self._last_save >= pause
@@ -83,7 +83,7 @@ class Saver:
         Raises:
             RunError: there are some, and none is good.
         """
-        return self._world.tensors_from_lead(self._read)
+        return self._world.tensors_from_rank_zero(self._read)
 
     def _read(self) -> Loaded | None:
         return read_latest(self._checkpoints.path, self._checkpoints.identity) if self._checkpoints else None

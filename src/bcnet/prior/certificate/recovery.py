@@ -36,9 +36,9 @@ class Recovery:
         return sum(float(e @ p) for e, p in zip(self._errors, rows, strict=True))
 
     def narrowest(self) -> Rows:
-        """Rows improved from the narrowest candidate, which holds the budget."""
+        """Rows improved from the narrowest candidate, which satisfies the budget."""
         rows = self.improved(one_hot(np.zeros(len(self._sizes), dtype=np.int64), self._sizes))
-        assert rows is not None, "the narrowest candidate holds the budget"
+        assert rows is not None, "the narrowest candidate satisfies the budget"
         return rows
 
     def better(self, best: Rows, starts: Iterable[IntArray]) -> Rows:

@@ -40,7 +40,7 @@ def _conv_transpose(
 
 def dense(p: Propagation, x: Labels, channel: int, weight: Labels, out_dim: int, in_dim: int) -> Dim:
     """Tie the weight's inputs to the channels of `x`, and give birth to its outputs."""
-    p.unify(weight.dims[in_dim], x.dims[channel], "reads channels that are held at full width")
+    p.unify(weight.dims[in_dim], x.dims[channel], "reads channels that are pinned at full width")
     out = weight.dims[out_dim]
     if out is None:
         out = p.symbols.fresh(
@@ -105,7 +105,7 @@ def _channel_norm(
 ) -> Labels:  # fmt: skip
     for part in (weight, bias, mean, variance):
         if part is not None:
-            p.unify(x.dims[1], part.dims[0], "normalises channels that are held at full width")
+            p.unify(x.dims[1], part.dims[0], "normalises channels that are pinned at full width")
     return x
 
 
@@ -124,7 +124,7 @@ def _group_norm(
             )
     for part in (weight, bias):
         if part is not None:
-            p.unify(x.dims[1], part.dims[0], "normalises channels that are held at full width")
+            p.unify(x.dims[1], part.dims[0], "normalises channels that are pinned at full width")
     return x
 
 
@@ -142,5 +142,5 @@ def _layer_norm(
             )
         for part in (weight, bias):
             if isinstance(part, Labels):
-                p.unify(x.dims[d], part.dims[d - first], "normalises channels that are held at full width")
+                p.unify(x.dims[d], part.dims[d - first], "normalises channels that are pinned at full width")
     return x

@@ -22,7 +22,9 @@ _BY_NUMBER = "give each part a convolution of its own, or cut with chunk"
 def _cat(p: Propagation, node: Any, tensors: Sequence[Labels], dim: int = 0) -> Labels:
     axis, shape = dim % len(tensors[0].shape), out_shape(node)
     dims: list[Dim | None] = [
-        None if d == axis else p.join([t.dims[d] for t in tensors], "joined with channels that are held at full width")
+        None
+        if d == axis
+        else p.join([t.dims[d] for t in tensors], "joined with channels that are pinned at full width")
         for d in range(len(shape))
     ]
     if any(t.dims[axis] is not None for t in tensors):
@@ -35,7 +37,7 @@ def _cat(p: Propagation, node: Any, tensors: Sequence[Labels], dim: int = 0) -> 
 def _stack(p: Propagation, node: Any, tensors: Sequence[Labels], dim: int = 0) -> Labels:
     shape = out_shape(node)
     dims: list[Dim | None] = [
-        p.join([t.dims[d] for t in tensors], "joined with channels that are held at full width")
+        p.join([t.dims[d] for t in tensors], "joined with channels that are pinned at full width")
         for d in range(len(shape) - 1)
     ]
     dims.insert(dim % len(shape), None)

@@ -39,7 +39,7 @@ def broadcast(p: Propagation, node: Any, *operands: Any, **options: Any) -> Labe
     for d, size in enumerate(shape):
         aligned = [(t.shape[d - len(shape)], t.dims[d - len(shape)]) for t in tensors if len(t.shape) >= len(shape) - d]
         entries = [dim for extent, dim in aligned if extent == size]
-        dims[d] = p.join(entries, "meets channels that are held at full width or have no label") if size > 1 else None
+        dims[d] = p.join(entries, "meets channels that are pinned at full width or have no label") if size > 1 else None
         if size == 1:
             dims[d] = next((dim for dim in entries if dim is not None), None)
     return Labels(shape, tuple(dims))
@@ -48,7 +48,7 @@ def broadcast(p: Propagation, node: Any, *operands: Any, **options: Any) -> Labe
 @rule("prelu")
 def _prelu(p: Propagation, node: Any, x: Labels, weight: Labels) -> Labels:
     if weight.shape[0] > 1:
-        p.unify(x.dims[1], weight.dims[0], "activates channels that are held at full width")
+        p.unify(x.dims[1], weight.dims[0], "activates channels that are pinned at full width")
     return x
 
 

@@ -34,7 +34,7 @@ def out_shape(node: Any) -> tuple[int, ...]:
 
 
 def unknown(p: Propagation, node: Any, arguments: Sequence[Any]) -> Any:
-    """What happens at an operator without a rule: everything it touches is held at full width."""
+    """What happens at an operator without a rule: everything it touches is pinned at full width."""
     remedy = "use another operator there, or add a rule for it to bcnet.space.rules"
     reason = Reason(f"no rule for operator {node.target}", str(node.target), p.where(node), remedy)
     for labels in arguments:

@@ -1,7 +1,7 @@
 """Who works on a run: one process, or several that share its steps and its candidates.
 
 All processes of a run execute the same calls in the same order. What depends on the outside (files, clocks) is decided
-by the first process, the lead, and told to the others; only the lead writes. `World` itself is the world of one.
+by rank 0 and told to the others; only rank 0 writes. `ProcessGroup` itself is that of one process.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ Tensors = dict[str, torch.Tensor]
 Loaded = tuple[Tensors, dict[str, Any]]  # tensors by name, and a state of plain JSON values
 
 
-class World:
-    """The world of one process, in which sharing is doing it oneself. Several processes: `bcnet.distributed.joined`."""
+class ProcessGroup:
+    """The group of one process, in which sharing is doing it oneself. Several processes: `bcnet.distributed.joined`."""
 
     rank: int = 0
     size: int = 1
 
     @property
-    def leads(self) -> bool:
+    def is_rank_zero(self) -> bool:
         """Whether this process is the one that reads and writes files."""
         return self.rank == 0
 
@@ -44,12 +44,12 @@ class World:
             ProcessError: another process has gone.
         """
 
-    def on_lead(self, function: Callable[[], _T]) -> _T:
-        """What `function` returns on the lead, or raises there, on every process. It returns plain JSON values."""
+    def on_rank_zero(self, function: Callable[[], _T]) -> _T:
+        """What `function` returns on rank 0, or raises there, on every process. It returns plain JSON values."""
         return function()
 
-    def tensors_from_lead(self, function: Callable[[], Loaded | None]) -> Loaded | None:
-        """What `function` returns on the lead, or raises there, on every process: tensors arrive on the CPU."""
+    def tensors_from_rank_zero(self, function: Callable[[], Loaded | None]) -> Loaded | None:
+        """What `function` returns on rank 0, or raises there, on every process: tensors arrive on the CPU."""
         return function()
 
     def gathered(self, value: _T) -> list[_T]:

@@ -22,17 +22,17 @@ from torch import distributed
 from torch.distributed.distributed_c10d import Store
 
 from bcnet import errors
-from bcnet.distributed.world import Loaded, Tensors, World
+from bcnet.distributed.process_group import Loaded, ProcessGroup, Tensors
 from bcnet.errors import BCNetError, ProcessError
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
-PATIENCE = timedelta(minutes=30)  # for what the lead does alone: solving for the prior, testing, loading
+PATIENCE = timedelta(minutes=30)  # for what rank 0 does alone: solving for the prior, testing, loading
 _FAILED = "failed"
 _SHORTEST_PAUSE, _SHARE, _LONGEST_PAUSE = 0.0005, 0.05, 0.05  # seconds between looks, and their share of the wait
 
 
-class Group(World):
+class TorchProcessGroup(ProcessGroup):
     """One of `size` processes. `store` is for this group alone, and for one use of it."""
 
     def __init__(self, rank: int, size: int, store: Store) -> None:
@@ -41,14 +41,14 @@ class Group(World):
         self._calls = itertools.count()  # equal on all processes, since all make the same calls
 
     def add_up(self, tensor: torch.Tensor) -> None:
-        """See `World`."""
+        """See `ProcessGroup`."""
         with _in_touch():
             distributed.all_reduce(tensor)
 
-    def on_lead(self, function: Callable[[], _T]) -> _T:
-        """See `World`."""
+    def on_rank_zero(self, function: Callable[[], _T]) -> _T:
+        """See `ProcessGroup`."""
         key = self._next_key()
-        if not self.leads:
+        if not self.is_rank_zero:
             value: _T = self._result(key)
             return value
         try:
@@ -59,8 +59,8 @@ class Group(World):
         self._put(key, {"value": result})
         return result
 
-    def tensors_from_lead(self, function: Callable[[], Loaded | None]) -> Loaded | None:
-        """See `World`."""
+    def tensors_from_rank_zero(self, function: Callable[[], Loaded | None]) -> Loaded | None:
+        """See `ProcessGroup`."""
         loaded: Loaded | None = None
         content = torch.empty(0, dtype=torch.uint8)
 
@@ -72,32 +72,32 @@ class Group(World):
             content = _packed(loaded[0])
             return [len(content), loaded[1]]
 
-        header = self.on_lead(told)
+        header = self.on_rank_zero(told)
         if header is None:
             return None
         length, state = header
-        content = self._broadcast(content if self.leads else torch.empty(length, dtype=torch.uint8))
-        return loaded if self.leads else (parse_safetensors(content.numpy().tobytes()), state)
+        content = self._broadcast(content if self.is_rank_zero else torch.empty(length, dtype=torch.uint8))
+        return loaded if self.is_rank_zero else (parse_safetensors(content.numpy().tobytes()), state)
 
     def gathered(self, value: _T) -> list[_T]:
-        """See `World`."""
+        """See `ProcessGroup`."""
         key = self._next_key()
         self._put(f"{key}/{self.rank}", {"value": value})
         return [self._result(f"{key}/{rank}") for rank in range(self.size)]
 
     def check_same(self, values: Mapping[str, Any]) -> None:
-        """See `World`."""
-        lead, *others = self.gathered(dict(values))
+        """See `ProcessGroup`."""
+        first, *others = self.gathered(dict(values))
         for rank, other in enumerate(others, 1):
-            for what in (*lead, *other):
-                if lead.get(what) != other.get(what):
+            for what in (*first, *other):
+                if first.get(what) != other.get(what):
                     raise ProcessError(
-                        f"all processes of a run have the same {what}; process 0 has {lead.get(what)!r}, process "
+                        f"all processes of a run have the same {what}; process 0 has {first.get(what)!r}, process "
                         f"{rank} has {other.get(what)!r}: give every machine the same command, files and versions"
                     )
 
     def map(self, function: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
-        """See `World`. Whoever is free takes the next item, so that a slow one holds nobody up."""
+        """See `ProcessGroup`. Whoever is free takes the next item, so that a slow one holds nobody up."""
         jobs, key = list(items), self._next_key()
         return self._results(function, jobs, key)
 
@@ -123,10 +123,10 @@ class Group(World):
         except RuntimeError:
             return False
 
-    def part_company(self) -> None:
-        """Wait, on the lead, until all others are here too: the store may live in the lead's process."""
+    def shutdown_barrier(self) -> None:
+        """Wait, on rank 0, until all others are here too: the store may live in rank 0's process."""
         self._put(f"end/{self.rank}", {"value": None})
-        if self.leads:
+        if self.is_rank_zero:
             for rank in range(self.size):
                 self._result(f"end/{rank}")
 
@@ -168,7 +168,7 @@ class Group(World):
             time.sleep(min(_SHORTEST_PAUSE + _SHARE * waited, _LONGEST_PAUSE))
 
     def _broadcast(self, content: torch.Tensor) -> torch.Tensor:
-        """The lead's bytes, on the CPU, for `content` of the same length on every process."""
+        """The bytes of rank 0, on the CPU, for `content` of the same length on every process."""
         on_gpu = distributed.get_backend() == "nccl"  # a group of the caller's own that has nothing for the CPU
         moved = content.cuda() if on_gpu else content
         with _in_touch():

@@ -27,7 +27,7 @@ from bcnet.train.step import Term
 
 
 @dataclass(frozen=True)
-class Incident:
+class FailedStep:
     """A bad step.
 
     `fault` says what was wrong, `losses` are those of the `terms` and `norm` that of the gradient, as the run got them.
@@ -92,8 +92,8 @@ class Incident:
         return state
 
 
-def load_incident(path: Path, identity: Mapping[str, Any]) -> Incident:
-    """The incident that `save` wrote.
+def load_failed_step(path: Path, identity: Mapping[str, Any]) -> FailedStep:
+    """The failed step that `save` wrote.
 
     Raises:
         RunError: the file is missing, damaged, or of another run.
@@ -106,7 +106,7 @@ def load_incident(path: Path, identity: Mapping[str, Any]) -> Incident:
         state["step"], state["noise_seed"] = int(state["step"]), int(state["noise_seed"])
         if not {"batch:x", "batch:y"} <= tensors.keys() or not isinstance(state["about"], Mapping):
             raise ValueError("the batch or what the module was is missing")
-        return Incident(**state, tensors=tensors)
+        return FailedStep(**state, tensors=tensors)
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise RunError(f"{path} holds no step of this version: {error}: let the run meet it again") from None
 
