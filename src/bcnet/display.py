@@ -21,7 +21,9 @@ def duration(seconds: float) -> str:
         return f"{hours // 24} d {hours % 24} h"
     if hours:
         return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    if minutes:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    return f"{rest} s"
 
 
 def size(count: float) -> str:

@@ -139,7 +139,7 @@ def test_larger_batches_take_more_memory(tmp_path, monkeypatch):
 
 def test_a_machine_too_small_is_warned_of():
     lines = Estimate({"supernet": 60.0}, 2 * 2**30, 2**30).lines()
-    assert lines[0] == "Estimate: supernet 60 s; peak memory about 2.0 GiB of 1.0 GiB."
+    assert lines[0] == "Estimate: supernet 1 min; peak memory about 2.0 GiB of 1.0 GiB."
     assert "Insufficient memory: lower batch_size" in lines[1]
     assert len(Estimate({"supernet": 60.0}, 2**30, 2 * 2**30).lines()) == 1
     assert len(Estimate({"supernet": 60.0}, 2**30, None).lines()) == 1
