@@ -89,6 +89,13 @@ def test_wrong_budgets_say_what_is_wrong(wrong, message):
         wrong()
 
 
+def test_a_ratio_that_comes_to_less_than_a_whole_unit_is_refused():
+    original = Cost(1, 1, {"blocks": 1.5})  # of a measure with fractions: a limit of 1 would be none of 0.75
+    with pytest.raises(bcnet.errors.BudgetError, match=r"0\.5 of the original's 1\.5 blocks is less than 1: .* finer"):
+        Budget({Steps(): 0.5}).resolve(original)
+    assert Budget({Steps(): 0.7}).resolve(original).limits == {Steps(): 1}
+
+
 def test_the_narrowest_network_names_the_measure_that_it_breaks():
     with pytest.raises(bcnet.errors.BudgetError, match=r"3 blocks \(.* and 0.25x of the original\); got 2 blocks"):
         toy_space(3).feasible(Budget({Steps(): 2}))

@@ -65,7 +65,7 @@ class Measure(ABC):
     """A cost of widths. Settings are fields of a frozen dataclass, so that equal measures are equal.
 
     Class attributes: `name` is the word for it in budgets, files and on the command line, `unit` what people read
-    behind a value.
+    behind a value. Limits are whole numbers of it: microseconds, say, where milliseconds would be too coarse.
 
     A measure never falls as a width grows: searchers narrow a candidate to bring it under a limit.
 

@@ -86,8 +86,12 @@ class Budget:
         return {measure: limit for measure, limit in self.limits.items() if measure not in (MACS, PARAMS)}
 
     def resolve(self, reference: Cost) -> Budget:
-        """The same budget in absolute counts, ratios taken of `reference`."""
-        return Budget({m: _absolute(limit, reference[m.name]) for m, limit in self.limits.items()})
+        """The same budget in absolute counts, ratios taken of `reference`.
+
+        Raises:
+            BudgetError: a ratio of a measure with fractions comes to less than 1, which no count can say.
+        """
+        return Budget({m: _absolute(m, limit, reference[m.name]) for m, limit in self.limits.items()})
 
     def admits(self, cost: Cost) -> Any:
         """Whether `cost` satisfies every limit: a bool, or a bool array for a cost of arrays. Needs absolute limits."""
@@ -127,5 +131,12 @@ def _check_limit(name: str, value: object) -> None:
         raise BudgetError(f"{rule}; got {value!r}: give at least 1")
 
 
-def _absolute(limit: Limit, reference: float) -> int:
-    return max(1, math.floor(limit * reference)) if isinstance(limit, float) else limit
+def _absolute(measure: Measure, limit: Limit, reference: float) -> int:
+    if not isinstance(limit, float):
+        return limit
+    if isinstance(reference, float) and limit * reference < 1:
+        raise BudgetError(
+            f"limits are whole numbers of a measure's unit; {limit:g} of the original's {measure.text(reference)} is "
+            "less than 1: give the measure a finer unit"
+        )
+    return max(1, math.floor(limit * reference))
