@@ -71,11 +71,11 @@ def run_file(settings: Any, out: Path | None) -> str:
 
 def _budget(limits: Any, path: Path) -> Any:
     from bcnet.cli import parse
-    from bcnet.costs import Budget
+    from bcnet.costs import MEASURES, Budget
 
     if isinstance(limits, dict):
-        unknown = sorted(set(limits) - {"macs", "params"})
+        unknown = sorted(set(limits) - set(MEASURES))
         if unknown:
-            raise RecipeError(f"{path}: budget limits macs and params; got {', '.join(map(str, unknown))}")
+            raise RecipeError(f"{path}: budget limits {' and '.join(MEASURES)}; got {', '.join(map(str, unknown))}")
         return Budget(**{name: parse.limit(v, name) if isinstance(v, str) else v for name, v in limits.items()})
     return parse.budget(str(limits), None)

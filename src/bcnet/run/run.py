@@ -183,8 +183,8 @@ def _space(directory: RunDirectory) -> WidthSpace | None:
                 WidthGroup(g["name"], g["max_width"], g["unit"], tuple(g["choices"]), tuple(g["members"]))
                 for g in document["groups"]
             ),
-            macs_terms=_total(layer.macs for layer in layers),
-            params_terms=_total(layer.params for layer in layers),
+            macs_terms=sum((layer.macs for layer in layers), Polynomial({})),
+            params_terms=sum((layer.params for layer in layers), Polynomial({})),
             fixed=tuple(FixedDimension(**dimension) for dimension in document["fixed"]),
             layers=layers,
             original=Cost(document["macs"], document["params"], document.get("others", {})),
@@ -195,14 +195,6 @@ def _space(directory: RunDirectory) -> WidthSpace | None:
             f"{directory.file('space.json')} is not of this version: repeat the run's `bcnet search` command, which "
             "brings it up to date and repeats nothing that is finished"
         ) from None
-
-
-def _total(polynomials: Any) -> Polynomial:
-    terms: dict[tuple[int, ...], int] = {}
-    for polynomial in polynomials:
-        for groups, value in polynomial.terms.items():
-            terms[groups] = terms.get(groups, 0) + value
-    return Polynomial(dict(sorted(terms.items())))
 
 
 def _prior(directory: RunDirectory, space: WidthSpace) -> Prior | None:

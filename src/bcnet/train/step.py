@@ -14,6 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -69,16 +70,18 @@ class Strategy(ABC):
 class Complementary(Strategy):
     """BCNet: the widths and their complement, both from both sides (four paths, Eq. 11)."""
 
+    bounded: ClassVar[bool] = False
+
     def terms(self, space: WidthSpace, widths: Widths) -> tuple[Term, ...]:
         """`c` and `c~`, LEFT and RIGHT each."""
-        complement = space.complement(widths)
+        complement = space.complement(widths, bounded=self.bounded)
         return (
             Term(widths, _both_sides(widths)),
             Term(space.nearest(complement), _both_sides(complement)),
         )
 
 
-class BoundedComplementary(Strategy):
+class BoundedComplementary(Complementary):
     """BCNetV2's complement, `l + c_min - c`: no path is narrower than the smallest choice `c_min` of a group.
 
     The two paths of a side overlap in `c_min` channels, so that those in the middle are trained more often than those
@@ -86,13 +89,7 @@ class BoundedComplementary(Strategy):
     complement. Without a smallest width it trains as `Complementary` does, but for the widths that `c_min` adds.
     """
 
-    def terms(self, space: WidthSpace, widths: Widths) -> tuple[Term, ...]:
-        """`c` and `l + c_min - c`, LEFT and RIGHT each."""
-        complement = space.complement(widths, bounded=True)
-        return (
-            Term(widths, _both_sides(widths)),
-            Term(space.nearest(complement), _both_sides(complement)),
-        )
+    bounded: ClassVar[bool] = True
 
 
 class Bilateral(Strategy):
