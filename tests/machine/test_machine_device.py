@@ -13,6 +13,7 @@ from bcnet.train import Accuracy, accuracy
 
 AT_THE_START = {"run/subject.py", "data/images.py", "data/splits.py", "supernet/pairs.py"}
 OF_A_NETWORK = {"stages/final.py", "supernet/calibration.py", "files/tensors.py"}  # placing and saving it
+AT_THE_END = {"export/latency.py"}  # the networks are timed for the report, where they were trained
 
 
 def measured(*args, **kwargs):
@@ -38,7 +39,7 @@ def test_a_run_keeps_to_its_device(tmp_path, monkeypatch, lives, trainings, scor
         monkeypatch.setattr(kind, "__post_init__", lambda self: None)  # they check values, which there are none of
     monkeypatch.setattr("bcnet.supernet.pairs._compare", lambda output, expected: None)
     monkeypatch.setattr("bcnet.run.subject.trace", outside(subject.trace))
-    monkeypatch.setattr("bcnet.stages.base.accuracy", measured)
+    monkeypatch.setattr("bcnet.stages.final.accuracy", measured)
     monkeypatch.setattr("bcnet.stages.conduct.estimate", lambda *args: None)  # hooks on saved tensors mind the block
     monkeypatch.setattr("bcnet.run.parts.lives_on", lambda device, data, free: lives)
     with stand_in() as waits:
@@ -47,4 +48,4 @@ def test_a_run_keeps_to_its_device(tmp_path, monkeypatch, lives, trainings, scor
     assert places.pop("train/update.py") == 2 * trainings  # the first step and the last: there are fewer than 16
     assert places.pop("train/evaluate.py") == 3  # one for each network
     assert places.pop("searchers/evaluator.py") == scored * len(result.found.evaluations)  # again on fresh images
-    assert set(places) <= AT_THE_START | OF_A_NETWORK
+    assert set(places) <= AT_THE_START | OF_A_NETWORK | AT_THE_END
