@@ -25,8 +25,8 @@ from bcnet.train import CHECKPOINT_SECONDS, Checkpoints, NetworkTrainee, Recipe,
 from bcnet.train.saving import Saver
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.append(str(ROOT / "studies"))  # for the columns that say where a row comes from
-from provenance import append_row, provenance  # noqa: E402
+sys.path.append(str(ROOT))  # for the columns that say where a row comes from
+from studies.shared.provenance import append_row, provenance  # noqa: E402
 
 OUTPUT = ROOT / "benchmarks" / "results" / "checkpointing.csv"
 BATCH, STEPS = 128, 1_000_000

@@ -35,8 +35,8 @@ from bcnet.space import Budget, WidthSpace
 from bcnet.supernet import Supernet
 from bcnet.train import Complementary, Recipe, SupernetTrainee, train
 
-sys.path.append(str(Path(__file__).parents[1] / "studies"))
-from provenance import append_row, provenance
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # for the columns that say where a row comes from
+from studies.shared.provenance import append_row, provenance
 
 RESULTS = Path(__file__).parent / "results" / "scaling.csv"
 

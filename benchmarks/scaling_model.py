@@ -186,8 +186,8 @@ def main() -> None:
     parser.add_argument("model", nargs="?", default="torchvision:resnet50")
     options = parser.parse_args()
     if options.model.startswith(("torchvision:", "timm:")):
-        sys.path.append(str(Path(__file__).parents[1] / "studies"))
-        from torchvision_here import let_torchvision_import
+        sys.path.append(str(Path(__file__).resolve().parents[1]))
+        from studies.shared.torchvision_here import let_torchvision_import
 
         let_torchvision_import()
     print(report(counted(options.model), Machine()), end="")

@@ -34,13 +34,13 @@ import speed_profile  # noqa: E402
 import speed_scoring  # noqa: E402
 import speed_search  # noqa: E402
 import speed_steps  # noqa: E402
-from provenance import append_row, finished, provenance  # noqa: E402
 from speed_turns import Figure, Pace, Waiting, clock  # noqa: E402
 from speed_workloads import Workload  # noqa: E402
-from torchvision_here import let_torchvision_import  # noqa: E402
 
 from bcnet.machine.allocator import keep_memory  # noqa: E402
 from bcnet.machine.defaults import set_primitive_cache_capacity, usual_threads  # noqa: E402
+from studies.shared.provenance import append_row, finished, provenance  # noqa: E402
+from studies.shared.torchvision_here import let_torchvision_import  # noqa: E402
 
 OUTPUT = ROOT / "benchmarks" / "results" / "speed.csv"
 END = "end of cell"

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from speed_turns import Figure
 from speed_workloads import Steps, Workload
-from torchvision_here import let_torchvision_import
 
 from bcnet.train import NetworkTrainee
+from studies.shared.torchvision_here import let_torchvision_import
 
 _AT_ONCE = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}  # what glibc gives back when freed
 

@@ -38,7 +38,8 @@ def test_a_run_keeps_to_its_device(tmp_path, monkeypatch, lives, trainings, scor
     for kind in (Images, DataSet):
         monkeypatch.setattr(kind, "__post_init__", lambda self: None)  # they check values, which there are none of
     monkeypatch.setattr("bcnet.supernet.pairs._compare", lambda output, expected: None)
-    monkeypatch.setattr("bcnet.run.subject.trace", outside(subject.trace))
+    for place in ("subject", "finished"):
+        monkeypatch.setattr(f"bcnet.run.{place}.trace", outside(subject.trace))
     monkeypatch.setattr("bcnet.stages.final.accuracy", measured)
     monkeypatch.setattr("bcnet.stages.conduct.estimate", lambda *args: None)  # hooks on saved tensors mind the block
     monkeypatch.setattr("bcnet.run.parts.lives_on", lambda device, data, free: lives)

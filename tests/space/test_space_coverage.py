@@ -5,10 +5,10 @@ import torch
 from networks import seeded
 from properties import check_network
 from torch import nn
-from zoo import CNNS, QUICK, TRANSFORMERS, Entry
 
 from bcnet.space import WidthSpace
 from bcnet.supernet import build
+from studies.coverage.zoo import CNNS, QUICK, TRANSFORMERS, Entry
 
 LARGE = 60_000_000
 

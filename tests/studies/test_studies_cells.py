@@ -1,8 +1,9 @@
 """Cells of a study: finished ones stay, failing ones leave a log and stop nobody."""
 
 import pytest
-from cells import Cell, matching, run_cells
-from provenance import rows
+
+from studies.shared.cells import Cell, matching, run_cells
+from studies.shared.provenance import rows
 
 
 def cell(name, figures):

@@ -4,15 +4,14 @@ import importlib.util
 import json
 from pathlib import Path
 
-import coco
-import coco_ap
-import detection
 import numpy as np
 import pytest
 import torch
 
 import bcnet
 from bcnet.errors import DataError, ModelError, WidthError
+from studies.detection import __main__ as detection
+from studies.detection import coco, coco_ap
 
 
 def truth(*boxes: tuple[float, ...], labels: tuple[int, ...] = (), crowd: tuple[bool, ...] = ()) -> object:

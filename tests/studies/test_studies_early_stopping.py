@@ -5,15 +5,15 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-import early_stopping
 import numpy as np
 import pytest
-from early_stopping import Recorded, TableScore, summary
-from early_stopping_matrix import Matrix
 
 from bcnet.searchers import Evolution, Race, search_widths
 from bcnet.space import Budget
 from bcnet.testing.searchers import smooth_score, toy_space
+from studies.early_stopping import __main__ as early_stopping
+from studies.early_stopping.__main__ import Recorded, TableScore, summary
+from studies.early_stopping.matrix import Matrix
 
 HALF = Budget(macs=0.5)
 

@@ -3,11 +3,11 @@
 import re
 from pathlib import Path
 
-import paper_numbers
 import pytest
-from paper_numbers import TABLE_1, TABLE_2, TABLE_3, TABLE_8
 
 from bcnet.train.reported import reported
+from studies.paper import numbers as paper_numbers
+from studies.paper.numbers import TABLE_1, TABLE_2, TABLE_3, TABLE_8
 
 PAPER = Path(__file__).parents[3] / "shared" / "paper" / "bcnet.tex"
 NAMES = {"Uniform": "uniform", "Random": "random", "BCNet": "bcnet", "BCNet*": "bcnet-distilled"}

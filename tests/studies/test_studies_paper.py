@@ -3,12 +3,15 @@
 import dataclasses
 import json
 
-import paper
 import pytest
 import torch
 import typer
-from paper_jobs import Job, _figures, _searched, budget_of
-from paper_networks import (
+
+from bcnet.searchers import Candidate, Random, search_widths
+from bcnet.tasks import Measurement
+from studies.paper import __main__ as paper
+from studies.paper.jobs import Job, _figures, _searched, budget_of
+from studies.paper.networks import (
     MOBILENETV2,
     RESNET50,
     SCALES,
@@ -19,13 +22,10 @@ from paper_networks import (
     WIDE_PROXYLESSNAS,
     WIDE_RESNET20,
 )
-from paper_numbers import TABLE_1, TABLE_3
-from paper_studies import STUDIES, cells_of, jobs_at
-from provenance import ROOT, rows
-from workshop import Workshop
-
-from bcnet.searchers import Candidate, Random, search_widths
-from bcnet.tasks import Measurement
+from studies.paper.numbers import TABLE_1, TABLE_3
+from studies.paper.tables import STUDIES, cells_of, jobs_at
+from studies.paper.workshop import Workshop
+from studies.shared.provenance import ROOT, rows
 
 WIDE = (WIDE_EFFICIENTNET, WIDE_MOBILENETV2, WIDE_PROXYLESSNAS, WIDE_RESNET20, WIDE_DIGITS)
 

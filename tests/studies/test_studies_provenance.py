@@ -2,11 +2,11 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
-import provenance
 import pytest
-from provenance import append_row, finished, rows
+
+from studies.shared import provenance
+from studies.shared.provenance import append_row, finished, rows
 
 ROW = {"name": "a, b", "value": 1}
 
@@ -39,7 +39,7 @@ def test_a_row_half_written_is_written_again(tmp_path, length):
 WRITER = """
 import sys
 from pathlib import Path
-from provenance import append_row
+from studies.shared.provenance import append_row
 print(flush=True)
 input()
 for value in range(100):
@@ -48,8 +48,8 @@ for value in range(100):
 
 
 def test_processes_that_share_a_file_lose_no_row(tmp_path):
-    path, folder = tmp_path / "x.csv", Path(provenance.__file__).parent
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": folder}
+    path = tmp_path / "x.csv"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": provenance.ROOT}
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), name], **pipes) for name in "ab"]
     for writer in writers:
         writer.stdout.readline()

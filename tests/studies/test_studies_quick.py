@@ -4,23 +4,23 @@ import csv
 import shutil
 from pathlib import Path
 
-import channel_bench_macro
-import cifar_table
-import coverage
-import demo_seeds
 import numpy as np
-import prior
 import pytest
-import records
-import score_noise
-import short_training
 import torch
-import tuned_scores
-import tuning_noise
 import typer
 
 import bcnet
 from bcnet.space import Side
+from studies.cifar import __main__ as cifar_table
+from studies.coverage import __main__ as coverage
+from studies.digits import __main__ as demo_seeds
+from studies.prior import __main__ as prior
+from studies.prior import records
+from studies.ranking import channel_bench_macro
+from studies.scores import noise as score_noise
+from studies.scores import tuned as tuned_scores
+from studies.scores import tuning as tuning_noise
+from studies.shared import short_training
 
 pytestmark = pytest.mark.slow
 needs_table = pytest.mark.skipif(

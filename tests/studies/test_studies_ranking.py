@@ -2,20 +2,20 @@
 
 from pathlib import Path
 
-import channel_bench_macro
 import numpy as np
 import pytest
-import ranking
-import ranking_figure
-import ranking_supernets
 import torch
-from ranking_scores import MACS, Contender, ScoreFile
-from ranking_statistics import Estimate, kendall, kendall_given, mean_kendall, regret, resamples, spearman
-from ranking_supernets import PATHS_PER_STEP, SUPERNETS, Cell, Scoring, Subject, Training
 from scipy import stats
 
 from bcnet.space import Side
 from bcnet.train import LossRecords
+from studies.ranking import __main__ as ranking
+from studies.ranking import channel_bench_macro
+from studies.ranking import figure as ranking_figure
+from studies.ranking import supernets as ranking_supernets
+from studies.ranking.scores import MACS, Contender, ScoreFile
+from studies.ranking.statistics import Estimate, kendall, kendall_given, mean_kendall, regret, resamples, spearman
+from studies.ranking.supernets import PATHS_PER_STEP, SUPERNETS, Cell, Scoring, Subject, Training
 
 rng = np.random.default_rng(0)
 X, Z = rng.integers(0, 12, 40).astype(float), rng.normal(size=40)  # X has ties

@@ -58,7 +58,8 @@ def recipes(
         console.print(_measured_table(runs))
     else:
         console.print(
-            f"\nNo finished runs are recorded in {results}/: bcnet search, then studies/result_row.py.", soft_wrap=True
+            f"\nNo finished runs are recorded in {results}/: bcnet search, then studies/shared/result_row.py.",
+            soft_wrap=True,
         )
 
 

@@ -1,0 +1,362 @@
+"""The paper's main comparison, as far as a small machine gets: a quarter of VGG19 on CIFAR-10 halved to 16 x 16 pixels.
+
+Uniform, Random, AutoSlim, magnitude pruning, FastNAS, ours without the prior and ours, at 0.5 and 0.25 of the
+multiply-adds, trained from scratch by one recipe with one seed and order of images; those with a supernet also
+fine-tuned from its weights, which is a column of its own. Widths are chosen on images held out of the training images.
+
+What can be shared fairly is: per seed the original, per budget the Uniform network, and one supernet for both budgets
+of ours, with and without the prior. AutoSlim's supernet trains one path a step where ours trains four, and gets four
+times the epochs for as many paths. "Ours, 4x epochs" gets as many epochs, as in the paper, where all supernets train
+alike. "Ours, tuned scores" fine-tunes every candidate for a quarter of an epoch before its score (`--tune-steps`),
+which is the mean loss, and slims greedily before it evolves; with "tuned finalists" the ten best then get two epochs
+(`--finalist-steps`), and the best of them is trained. Both fine-tune gently, at a fifth of the supernet's learning
+rate; "tuned at the full rate" does as the latter at the whole of it, and "ours, 4x epochs, tuned" the same on the
+supernet of as many epochs as AutoSlim's. "Tuned for an epoch" takes four times as many steps for every candidate, whose
+scores depend less on the order of the images (`tuning_noise.py`). `--also` adds what tells supernet and search apart:
+our supernet searched greedily as AutoSlim does, AutoSlim's by evolution, scores by the mean loss, which depend less on
+the images they are taken on (`score_noise.py`).
+
+One training says little: `--again 1` trains original, Uniform and the found networks of `AGAIN` from scratch a second
+time, by other seeds, as cells of their own, `--again 2` a third time.
+
+A cell is one `bcnet` command in a directory of its own: stopped, it goes on where it was, finished, its row is in the
+CSV and it is never computed again. A cell that fails is reported with its log, and the others go on. Commands for
+different seeds (`--first-seed`, `--seeds`) may run side by side.
+
+    python -m studies.cifar [--quick] [--seeds 3] [--supernet-epochs 8] [--epochs 10] [--threads 1]
+
+writes `results/cifar_table.csv`, a row for each cell; `results/cifar_table_summary.csv` and a picture beside it have
+the mean and its standard error over the seeds, for networks trained several times also those of a seed's means.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from studies.cifar.summary import summarise
+from studies.shared.cells import Cell, run_cells
+from studies.shared.choices import check_known
+from studies.shared.provenance import ROOT, rows_of
+
+DATA = f"parquet:{ROOT.parent / 'shared' / 'data' / 'cifar10'}"
+OUT, RUNS = ROOT / "results" / "cifar_table.csv", ROOT / "runs" / "cifar_table"
+BUDGETS = ("0.5", "0.25")
+NEEDS = {"magnitude": "torch_pruning", "fastnas": "modelopt"}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A search on a supernet that is trained for `longer` times the epochs of ours, with other `options`.
+
+    `population` is that of a generation, of all candidates. "autoslim" has neither: it is run as the baseline of that
+    name.
+    """
+
+    longer: float = 1.0
+    options: tuple[str, ...] = ()
+    strategy: str = "complementary-bounded"  # of the supernets that the rows were found on; see `BoundedComplementary`
+    population: int = 40
+
+
+_BY_LOSS = ("--score", "loss")
+_SLIMMED = (*_BY_LOSS, "--searcher", "greedy-evolution")
+_TUNED, _FOR_AN_EPOCH = (*_SLIMMED, "--tune-steps", "80"), (*_SLIMMED, "--tune-steps", "320")
+_FINALISTS, _GENTLY = ("--finalist-steps", "640"), ("--tune-lr-share", "0.2")
+VARIANTS = {
+    "ours": Variant(),
+    "ours without prior": Variant(1.0, ("--searcher", "evolution-without-prior")),
+    "ours, tuned scores": Variant(1.0, (*_TUNED, *_GENTLY), population=20),
+    "ours, tuned finalists": Variant(1.0, (*_TUNED, *_FINALISTS, *_GENTLY), population=20),
+    "ours, tuned at the full rate": Variant(1.0, (*_TUNED, *_FINALISTS), population=20),
+    "ours, 2.4x epochs": Variant(2.36),
+    "ours, 2.4x epochs, by loss": Variant(2.36, _BY_LOSS),
+    "ours, 2.4x epochs, greedy": Variant(2.36, ("--searcher", "greedy")),
+    "ours, 4x epochs": Variant(4.0),
+    "ours, 4x epochs, by loss": Variant(4.0, _BY_LOSS),
+    "ours, 4x epochs, tuned": Variant(4.0, (*_TUNED, *_FINALISTS), population=20),
+    "ours, 4x epochs, tuned for an epoch": Variant(4.0, (*_FOR_AN_EPOCH, *_FINALISTS), population=20),
+    "autoslim": Variant(4.0, strategy="unilateral"),
+    "autoslim by evolution": Variant(4.0, strategy="unilateral"),
+}
+METHODS = (
+    *("uniform", "ours", "ours, tuned scores", "ours, tuned finalists", "ours, tuned at the full rate"),
+    *("ours without prior", "random", "autoslim", "magnitude", "ours, 4x epochs", "ours, 4x epochs, tuned"),
+    *("ours, 4x epochs, tuned for an epoch", "fastnas"),
+)
+AGAIN = ("autoslim", *(method for method, variant in VARIANTS.items() if "--tune-steps" in variant.options))
+_AGAIN, _OTHER_SEED = "again", 100
+OTHERS = tuple(method for method in VARIANTS if method not in METHODS)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is trained and searched; the same for every cell of a table. `lr` is the recipe's for one network.
+
+    `min_ratio` bounds the space of every method: sixteen layers in a row, each drawn down to a twentieth, would make
+    nearly every path of a supernet one with a bottleneck of a channel or two.
+    """
+
+    model: str = "vgg19_quarter"
+    image_size: int = 16
+    min_ratio: float = 0.2
+    supernet_epochs: int = 8
+    epochs: int = 10
+    candidates: int = 240
+    random_networks: int = 20
+    random_epochs: int = 1
+
+    def __str__(self) -> str:
+        return (
+            f"{self.model} at {self.image_size}x{self.image_size}, ratios from {self.min_ratio}, "
+            f"supernet {self.supernet_epochs} epochs, {self.candidates} candidates, "
+            f"random {self.random_networks} x {self.random_epochs} epochs, networks {self.epochs} epochs"
+        )
+
+
+QUICK = Effort("resnet_digits", 8, 0.0, 1, 1, 4, 2, 1)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A `bcnet` run: a method at a budget for one seed, its networks trained from `start`: scratch or a supernet.
+
+    "again" is from scratch by another seed, "again 2" by a third one.
+    """
+
+    seed: int
+    budget: str
+    method: str
+    start: str = "scratch"
+
+    @property
+    def name(self) -> str:
+        """Of its directory."""
+        other = "" if self.start == "scratch" else f"-{self.start}"
+        return f"seed{self.seed}-{self.method.replace(',', '')}-{self.budget}{other}".replace(" ", "-")
+
+    @property
+    def origin(self) -> Run | None:
+        """The run that this one trains networks of in another way; for other seeds any of this budget does."""
+        if self.start == "scratch":
+            return None
+        return Run(self.seed, self.budget, "uniform" if self.times_before else self.method)
+
+    @property
+    def times_before(self) -> int:
+        """How often such networks were trained from scratch before, by other seeds."""
+        word, _, number = self.start.partition(" ")
+        return int(number or 1) if word == _AGAIN else 0
+
+    @property
+    def donors(self) -> list[Run]:
+        """Runs that may have finished what this one needs as well."""
+        methods = {
+            "scratch": ("uniform", self.method, *_sharing(self.method), *METHODS),
+            "supernet": (self.method,),
+        }.get(self.start, ("uniform", *AGAIN))
+        budgets = (self.budget, *BUDGETS)
+        others = [Run(self.seed, budget, method, self.start) for method in methods for budget in budgets]
+        return [run for run in dict.fromkeys(others) if run != self]
+
+
+@dataclass(frozen=True)
+class Table:
+    """The cells of some seeds, where their runs are, and what the commands need to know."""
+
+    effort: Effort
+    seeds: range
+    budgets: tuple[str, ...]
+    methods: tuple[str, ...]
+    data: str
+    runs: Path
+    out: Path
+    threads: int
+    device: str
+    again: int = 0
+
+    def cells(self) -> Iterator[Cell]:
+        """In the order in which they are of most use: from scratch, seed by seed, what others share first."""
+        for seed in self.seeds:
+            yield self._cell("original", "1", Run(seed, self.budgets[0], "uniform"), "original")
+            for method in self.methods:
+                yield from (self._cell(method, budget, Run(seed, budget, method)) for budget in self.budgets)
+        for seed in self.seeds:
+            for method in (m for m in self.methods if m in VARIANTS):
+                tuned = [Run(seed, budget, method, "supernet") for budget in self.budgets]
+                yield from (self._cell(method, run.budget, run) for run in tuned)
+                if method == "ours":
+                    yield self._cell("original", "1", tuned[0], "original")
+                    yield from (self._cell("uniform", run.budget, run, "uniform") for run in tuned)
+        for times in range(1, self.again + 1):
+            yield from self._trained_again(_AGAIN if times == 1 else f"{_AGAIN} {times}")
+
+    def _trained_again(self, start: str) -> Iterator[Cell]:
+        for budget in self.budgets:
+            for seed in self.seeds:
+                first = Run(seed, budget, "uniform", start)
+                yield self._cell("original", "1", first, "original")
+                for method in ("uniform", *(m for m in self.methods if m in AGAIN)):
+                    yield self._cell(method, budget, Run(seed, budget, method, start))
+
+    def _cell(self, method: str, budget: str, run: Run, network: str = "searched") -> Cell:
+        key = {
+            "configuration": str(self.effort),
+            "seed": run.seed,
+            "budget": budget,
+            "method": method,
+            "start": run.start,
+        }
+        return Cell(key, lambda: self._figures(run, network))
+
+    def _figures(self, run: Run, network: str) -> dict[str, object]:
+        """One network of a run, which is carried to its end first."""
+        self._carry_out(run)
+        result = json.loads(self._result(run).read_text())
+        figures, found = result["networks"][network], result["search"] if network == "searched" else None
+        return {
+            "top1": round(figures["test_top1"], 3),
+            "macs_ratio": round(figures["macs_ratio"], 4),
+            "params": figures["params"],
+            "widths": " ".join(map(str, figures["widths"])),
+            "score": "" if found is None else round(found["score"], 3),
+            "evaluations": "" if found is None else found["evaluations"],
+            "seconds": round(sum(result["seconds"].values()), 1),
+            "threads": result["device"]["threads"],
+            "device": result["device"]["name"],
+            "torch": result["versions"]["torch"],
+        }
+
+    def folder(self, run: Run) -> Path:
+        """The directory of a run."""
+        return self.runs / run.name
+
+    def _result(self, run: Run) -> Path:
+        return self.folder(run) / "result.json"
+
+    def _carry_out(self, run: Run) -> None:
+        """Run the command of a run that is not at its end, and first that of its origin.
+
+        Raises:
+            RuntimeError: it failed, with the end of what it said.
+        """
+        if self._result(run).exists():
+            return
+        if run.origin is not None:
+            self._carry_out(run.origin)
+        self.runs.mkdir(parents=True, exist_ok=True)
+        log = self.runs / f"{run.name}.log"
+        with log.open("ab") as file:
+            words = [sys.executable, "-m", "bcnet", *self.command(run), "--log", "lines"]
+            done = subprocess.run(words, stdout=file, stderr=subprocess.STDOUT, env=_environment(), check=False)
+        if done.returncode:
+            end = "\n".join(log.read_text(errors="replace").splitlines()[-5:])
+            raise RuntimeError(f"{run.name} ended with exit code {done.returncode}, see {log}:\n{end}")
+
+    def command(self, run: Run) -> list[str]:
+        """The `bcnet` command that computes a run.
+
+        Raises:
+            RuntimeError: it trains widths a second time that the table does not have.
+        """
+        if run.origin is not None:
+            other = self._another_seed(run) if run.times_before else ["--final-from", run.start]
+            return ["retrain", str(self.folder(run.origin)), *other, "--out", str(self.folder(run)), *self._from(run)]
+        effort = self.effort
+        longer = VARIANTS[run.method].longer if run.method in VARIANTS else 1
+        epochs = round(longer * effort.supernet_epochs)
+        return [
+            *self._method(run.method),
+            *("--model", effort.model, "--data", self.data, "--image-size", str(effort.image_size)),
+            *("--budget", run.budget, "--seed", str(run.seed), "--recipe", "resnet-cifar10"),
+            *("--min-ratio", str(effort.min_ratio)),
+            *("--epochs", str(effort.epochs), "--supernet-epochs", str(epochs)),
+            *("--threads", str(self.threads), "--device", self.device, "--out", str(self.folder(run))),
+            *self._from(run),
+        ]
+
+    def _another_seed(self, run: Run) -> list[str]:
+        seed = ["--seed", str(run.seed + _OTHER_SEED * run.times_before)]
+        if run.method == "uniform":
+            return seed
+        first = self._cell(run.method, run.budget, Run(run.seed, run.budget, run.method)).text_key
+        found = rows_of(self.out, first)
+        if not found:
+            raise RuntimeError(f"{run.name} needs widths that are not there yet: {first} is no row of {self.out}")
+        return [*seed, "--widths", found[0]["widths"].replace(" ", ",")]
+
+    def _method(self, method: str) -> list[str]:
+        effort = self.effort
+        if method not in VARIANTS or method == "autoslim":
+            random = ["--random-networks", str(effort.random_networks), "--random-epochs", str(effort.random_epochs)]
+            own = {"random": random, "autoslim": ["--candidates", str(effort.candidates)]}
+            return ["baseline", method, *own.get(method, [])]
+        variant = VARIANTS[method]
+        population = min(variant.population, effort.candidates)
+        generations = str(effort.candidates // population)
+        size = ["--population", str(population), "--generations", generations]
+        return ["search", *size, "--strategy", variant.strategy, *variant.options]
+
+    def _from(self, run: Run) -> list[str]:
+        there = [self.folder(donor) for donor in run.donors if (self.folder(donor) / "settings.json").exists()]
+        return [word for folder in there for word in ("--take-from", str(folder))]
+
+
+def _sharing(method: str) -> list[str]:
+    """Methods that search on the same supernet."""
+    if method not in VARIANTS:
+        return []
+    mine = VARIANTS[method]
+    return [m for m, other in VARIANTS.items() if (mine.longer, mine.strategy) == (other.longer, other.strategy)]
+
+
+def _environment() -> dict[str, str]:
+    folders = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(folder for folder in folders if folder)}
+
+
+def main(
+    quick: Annotated[bool, typer.Option("--quick", help="Uniform and two of ours on digits; writes quick_*.")] = False,
+    seeds: Annotated[int, typer.Option(help="How many.")] = 3,
+    first_seed: Annotated[int, typer.Option(help="They count from here.")] = 0,
+    skip: Annotated[list[str] | None, typer.Option(help="A method to leave out; repeatable.")] = None,
+    also: Annotated[list[str] | None, typer.Option(help=f"Of {'; '.join(OTHERS)}: one to add; repeatable.")] = None,
+    again: Annotated[int, typer.Option(help=f"How often to train those of {'; '.join(AGAIN)} again.", min=0)] = 0,
+    supernet_epochs: Annotated[int, typer.Option(help="Of our supernet.")] = Effort.supernet_epochs,
+    epochs: Annotated[int, typer.Option(help="Of every final network.")] = Effort.epochs,
+    data: Annotated[str, typer.Option(help="As `bcnet search --data` takes it.")] = DATA,
+    threads: Annotated[int, typer.Option(help="Of every cell.")] = 1,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    runs: Annotated[Path, typer.Option(help="Folder of the run directories.")] = RUNS,
+    out: Annotated[Path, typer.Option(help="The CSV.")] = OUT,
+) -> None:
+    """Compute all cells that are not finished, and sum up."""
+    effort, budgets = Effort(supernet_epochs=supernet_epochs, epochs=epochs), BUDGETS
+    check_known("--also", also or (), OTHERS)
+    check_known("--skip", skip or (), METHODS)
+    chosen = [m for m in (*METHODS, *(also or ())) if m not in (skip or ())]
+    methods = tuple(m for m in chosen if find_spec(NEEDS.get(m, "bcnet")) is not None)
+    if quick:
+        effort, seeds, budgets, methods = QUICK, 1, BUDGETS[:1], METHODS[:3]
+        data, out = "digits", out.with_name(f"quick_{out.name}")
+    wanted, failed = range(first_seed, first_seed + seeds), []
+    table = Table(effort, wanted, budgets, methods, data, runs, out, threads, device, again)
+    for cell in table.cells():
+        failed += run_cells([cell], out, runs)
+        if out.exists():
+            summarise(out, str(effort))
+    if failed:
+        raise SystemExit(f"{len(failed)} cells failed; run again to try them again")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,76 @@
+"""Cells of a study as CSV rows that say where they come from."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import functools
+import io
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from bcnet.machine.devices import device_name
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def provenance() -> dict[str, str]:
+    """Commit and hardware, as columns of every row."""
+    return {"commit": _commit(), "cpu": device_name("cpu"), "cores": str(os.cpu_count())}
+
+
+@functools.cache
+def _commit() -> str:
+    """That of the code that runs: a checkout may move on meanwhile."""
+    git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+
+
+_commit()  # before anything can change
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a file, none where there is no file; a last one that was only half written does not count."""
+    content = _whole(path.read_bytes()) if path.is_file() else b""
+    return list(csv.DictReader(io.StringIO(content.decode(), newline="")))
+
+
+def finished(path: Path, key: Mapping[str, str]) -> bool:
+    """Whether `path` has a row with the values of `key`."""
+    return bool(rows_of(path, key))
+
+
+def rows_of(path: Path, key: Mapping[str, str]) -> list[dict[str, str]]:
+    """The rows of `path` that have the values of `key`."""
+    return [row for row in rows(path) if all(row[name] == value for name, value in key.items())]
+
+
+def append_row(path: Path, row: Mapping[str, object]) -> None:
+    """Add a finished cell under the file's own header, which the first one writes; columns must be the same.
+
+    On return the row is on disk. What a killed process had half written is written over; other processes wait.
+
+    Raises:
+        ValueError: the row has columns that the file lacks.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # processes that compute different cells may share a file
+        file.seek(0)
+        there = _whole(file.read())
+        header = next(csv.reader(io.StringIO(there.decode(), newline="")), None)
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, header or list(row))
+        if header is None:
+            writer.writeheader()
+        writer.writerow(row)
+        file.truncate(len(there))
+        file.write(text.getvalue().encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _whole(content: bytes) -> bytes:
+    return content[: content.rfind(b"\n") + 1]
