@@ -21,7 +21,7 @@ import torch
 import typer
 
 from bcnet.models import resnet20
-from bcnet.train import CHECKPOINT_SECONDS, Checkpoints, NetworkTrainee, Recipe, train
+from bcnet.train import CHECKPOINT_SECONDS, Checkpoints, NetworkLearner, Recipe, train
 from bcnet.train.saving import Saver
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,7 +52,7 @@ class Batches:
 def block(seconds: float, checkpoints: Checkpoints | None) -> tuple[int, float, list[float]]:
     """Steps, seconds, and the seconds of each save."""
     torch.manual_seed(0)
-    batches, trainee = Batches(), NetworkTrainee(resnet20().to(memory_format=torch.channels_last))
+    batches, learner = Batches(), NetworkLearner(resnet20().to(memory_format=torch.channels_last))
     saves: list[float] = []
     steps = 0
 
@@ -71,7 +71,7 @@ def block(seconds: float, checkpoints: Checkpoints | None) -> tuple[int, float, 
     start = time.perf_counter()
     batches.deadline = start + seconds
     try:
-        train(trainee, batches, recipe, seed=0, checkpoints=checkpoints, on_step=counted)
+        train(learner, batches, recipe, seed=0, checkpoints=checkpoints, on_step=counted)
     finally:
         Saver.save = plain_save  # type: ignore[method-assign]
     return steps, time.perf_counter() - start, saves

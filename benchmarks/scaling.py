@@ -33,7 +33,7 @@ from bcnet.models import create
 from bcnet.searchers import EvaluationStore, Evolution, SupernetEvaluator, search_widths
 from bcnet.space import Budget, WidthSpace
 from bcnet.supernet import Supernet
-from bcnet.train import Complementary, Recipe, SupernetTrainee, train
+from bcnet.train import Complementary, Recipe, SupernetLearner, train
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # for the columns that say where a row comes from
 from studies.shared.provenance import append_row, provenance
@@ -108,7 +108,7 @@ class Work:
         images = self.data.train.subset(range(batch * self.size.steps))
         watches: list[Stopwatch] = []
         train(
-            SupernetTrainee(self.supernet, Complementary()),
+            SupernetLearner(self.supernet, Complementary()),
             TrainingBatches(images, batch, self.data.normaliser, self.data.augmentation),
             Recipe(lr=0.01, batch_size=batch, epochs=2, precision="fp32"),
             seed=run,

@@ -21,7 +21,7 @@ from bcnet.machine.precision import autocast
 from bcnet.searchers import SupernetEvaluator
 from bcnet.space import Side, Widths
 from bcnet.supernet import Supernet
-from bcnet.train import NetworkTrainee, Recipe, Trainee, train
+from bcnet.train import Learner, NetworkLearner, Recipe, train
 
 OURS, FULL, SCORING = "supernet", "full", "scoring"
 BATCHES = 4  # of an epoch, and of a candidate's score
@@ -51,8 +51,8 @@ class Arms:
         images = _images(work, BATCHES * work.batch)
         self._recipe = Recipe(lr=1e-3, batch_size=work.batch, epochs=epochs, precision=work.chosen.precision)
         self._batches = TrainingBatches(images, work.batch, _NORMALISER, _AUGMENTATION, device=work.device)
-        self._ours = work.supernet_trainee(work.chosen)
-        self._full = NetworkTrainee(work.fresh(work.chosen))
+        self._ours = work.supernet_learner(work.chosen)
+        self._full = NetworkLearner(work.fresh(work.chosen))
         self._supernet = Supernet(work.fresh(work.chosen), work.space).eval()
         batches = fixed_batches(_images(work, BATCHES * scored), scored, _NORMALISER, device=work.device)
         self._evaluator = SupernetEvaluator(self._logits, batches)
@@ -71,8 +71,8 @@ class Arms:
             SCORING: (nothing, self._score),
         }
 
-    def _train(self, trainee: Trainee) -> None:
-        train(trainee, self._batches, self._recipe, seed=next(self._seeds))
+    def _train(self, learner: Learner) -> None:
+        train(learner, self._batches, self._recipe, seed=next(self._seeds))
 
     def _score(self) -> None:
         generator = torch.Generator().manual_seed(next(self._seeds))

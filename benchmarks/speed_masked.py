@@ -22,13 +22,13 @@ from bcnet.space import WidthSpace
 from bcnet.space.layout import spans
 from bcnet.supernet.supernet import without_running_statistics
 from bcnet.train import Strategy
+from bcnet.train.learner import Learner
 from bcnet.train.step import Pass, Path, Term
-from bcnet.train.trainee import Trainee
 
 Way = Literal["feature maps", "scale and shift"]
 
 
-class MaskedTrainee(Trainee):
+class MaskedTrainee(Learner):
     """Paths of `network`, changed in place, as masked passes; a batch norm follows each searched convolution."""
 
     def __init__(self, network: nn.Module, space: WidthSpace, strategy: Strategy, way: Way) -> None:

@@ -20,7 +20,7 @@ import torch
 from speed_turns import Figure
 from speed_workloads import Steps, Workload
 
-from bcnet.train import NetworkTrainee
+from bcnet.train import NetworkLearner
 from studies.shared.torchvision_here import let_torchvision_import
 
 _AT_ONCE = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}  # what glibc gives back when freed
@@ -43,10 +43,10 @@ def peaks(work: Workload, kind: str, steps: int) -> np.ndarray:
     work.images, work.labels, work.space  # noqa: B018 - made before the network
     before = _status("RssAnon")
     if kind == "full":
-        taken = Steps(NetworkTrainee(work.fresh(variant)), work, variant)
+        taken = Steps(NetworkLearner(work.fresh(variant)), work, variant)
         terms = [None] * (steps + 1)
     else:
-        taken = Steps(work.supernet_trainee(variant), work, variant)
+        taken = Steps(work.supernet_learner(variant), work, variant)
         terms = [work.terms(number) for number in range(steps + 1)]  # type: ignore[misc]
     highest = []
     for plan in terms:

@@ -19,7 +19,7 @@ WARM = 20  # steps
 def figures(work: Workload, pace: Pace) -> Iterator[Figure]:
     """The time of a step by slices in units of one in pairs, and the latter in seconds."""
     own = work.chosen
-    ways = {way: Steps(work.supernet_trainee(own, pairs=on), work, own) for way, on in WAYS.items()}
+    ways = {way: Steps(work.supernet_learner(own, pairs=on), work, own) for way, on in WAYS.items()}
     for number in range(WARM if pace.seconds else 0):
         ways["pairs"].take(work.terms(2 * OTHERS + number))
 

@@ -25,7 +25,7 @@ from speed_turns import Figure
 
 from bcnet.data import TrainingBatches, fixed_batches, load
 from bcnet.models import resnet20
-from bcnet.train import NetworkTrainee, Recipe, train
+from bcnet.train import NetworkLearner, Recipe, train
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("nvidia-modelopt==0.47.*", "torch-pruning==1.6.*", "torchprofile<0.1", "requests", "huggingface_hub")
@@ -80,7 +80,7 @@ def starting_tensors(epochs: int) -> dict[str, torch.Tensor]:
     network = resnet20(in_channels=1)
     training = digits.train.subset(range(HELD_OUT, len(digits.train)))
     batches = TrainingBatches(training, 64, digits.normaliser, digits.augmentation)
-    train(NetworkTrainee(network), batches, Recipe(lr=0.05, batch_size=64, epochs=epochs, precision="fp32"), seed=0)
+    train(NetworkLearner(network), batches, Recipe(lr=0.05, batch_size=64, epochs=epochs, precision="fp32"), seed=0)
     ((images, labels),) = fixed_batches(digits.train.subset(range(HELD_OUT)), HELD_OUT, digits.normaliser)
     tensors = network.state_dict() | {"images": images, "labels": labels}
     return {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}

@@ -19,7 +19,7 @@ from speed_workloads import Steps, Workload
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from bcnet.train import NetworkTrainee
+from bcnet.train import NetworkLearner
 
 KINDS = {
     "convolution and linear": ("conv", "addmm", "aten::mm", "aten::bmm", "linear"),
@@ -35,8 +35,8 @@ def figures(work: Workload, steps: int) -> Iterator[Figure]:
     """Seconds of every kind in both steps, over the whole full-width step."""
     best = fastest(work, Pace(0, 2))
     own = work.chosen
-    ours = Steps(work.supernet_trainee(own), work, own)
-    full = Steps(NetworkTrainee(work.fresh(best)), work, best)
+    ours = Steps(work.supernet_learner(own), work, own)
+    full = Steps(NetworkLearner(work.fresh(best)), work, best)
     for number in range(WARM if steps > 1 else 1):
         ours.take(work.terms(OTHERS + number))
     full.take()

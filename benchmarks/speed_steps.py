@@ -26,7 +26,7 @@ from torch import nn
 
 from bcnet.supernet import build
 from bcnet.supernet.pairs import worthwhile
-from bcnet.train import Complementary, NetworkTrainee
+from bcnet.train import Complementary, NetworkLearner
 from bcnet.train.step import Term
 
 OURS, AGAIN, STANDALONE, FULL, FASTEST = "ours", "ours again", "four standalone", "full", "fastest full"
@@ -82,13 +82,13 @@ class Arms:
 
     def __init__(self, work: Workload, own: Variant, best: Variant, warm: int) -> None:
         self._work, self._own = work, own
-        self._ours = Steps(work.supernet_trainee(own), work, own)
+        self._ours = Steps(work.supernet_learner(own), work, own)
         for number in range(warm):
             self._ours.take(work.terms(2 * OTHERS + number))
         self._full = _steps_of(work, work.fresh(own), own)
         self._fastest = _steps_of(work, work.fresh(best), best)
         masked = {way: MaskedTrainee(work.fresh(best), work.space, Complementary(), way) for way in WAYS}
-        self._masked = {way: Steps(trainee, work, best) for way, trainee in masked.items()}
+        self._masked = {way: Steps(learner, work, best) for way, learner in masked.items()}
         self._standalone: list[Steps] = []
 
     def __call__(self, number: int) -> dict[str, tuple[Call, Call]]:
@@ -118,4 +118,4 @@ def _twice(call: Call) -> tuple[Call, Call]:
 
 
 def _steps_of(work: Workload, network: nn.Module, variant: Variant) -> Steps:
-    return Steps(NetworkTrainee(network), work, variant)
+    return Steps(NetworkLearner(network), work, variant)

@@ -17,11 +17,11 @@ from bcnet.models import create
 from bcnet.space import WidthSpace
 from bcnet.supernet import Supernet
 from bcnet.supernet.pairs import Pairs, UnpairableError, worthwhile
-from bcnet.train import Complementary, Recipe, SupernetTrainee
+from bcnet.train import Complementary, Recipe, SupernetLearner
+from bcnet.train.learner import Learner
 from bcnet.train.objective import Objective
 from bcnet.train.optimizer import make_optimizer
 from bcnet.train.step import Term, accumulate_gradients
-from bcnet.train.trainee import Trainee
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Workload:
         """A copy of the network with weights of that layout."""
         return copy.deepcopy(self.model).to(self.device, memory_format=memory_format(variant.weights))  # type: ignore[call-overload, no-any-return]
 
-    def supernet_trainee(self, variant: Variant, *, pairs: bool | None = None) -> SupernetTrainee:
+    def supernet_learner(self, variant: Variant, *, pairs: bool | None = None) -> SupernetLearner:
         """The supernet, its paths in pairs or not, or as a run trains it: in pairs where that is the faster way."""
         supernet = Supernet(self.fresh(variant), self.space)
         together = None
@@ -100,22 +100,22 @@ class Workload:
                 together = Pairs.verified(supernet.network, self.space, self.images[:2])
             except UnpairableError:
                 together = None
-        return SupernetTrainee(supernet, Complementary(), together)
+        return SupernetLearner(supernet, Complementary(), together)
 
 
 class Steps:
-    """Training steps of one trainee on the batch of a workload: gradients of all terms, and one update."""
+    """Training steps of one learner on the batch of a workload: gradients of all terms, and one update."""
 
-    def __init__(self, trainee: Trainee, work: Workload, variant: Variant) -> None:
+    def __init__(self, learner: Learner, work: Workload, variant: Variant) -> None:
         recipe = Recipe(lr=1e-3, batch_size=work.batch, epochs=1, precision=variant.precision)
         images = work.images.contiguous(memory_format=memory_format(variant.images))
-        self._trainee = trainee
-        self._optimizer = make_optimizer(trainee.module.train(), recipe)
-        self._objective = Objective(trainee, recipe, variant.precision, images, work.labels)
+        self._learner = learner
+        self._optimizer = make_optimizer(learner.module.train(), recipe)
+        self._objective = Objective(learner, recipe, variant.precision, images, work.labels)
 
     def take(self, terms: Sequence[Term] | None = None) -> None:
-        """One step; a trainee that draws nothing needs no terms."""
-        terms = self._trainee.plan(torch.Generator()) if terms is None else terms
+        """One step; a learner that draws nothing needs no terms."""
+        terms = self._learner.plan(torch.Generator()) if terms is None else terms
         self._optimizer.zero_grad(set_to_none=True)
-        accumulate_gradients(terms, self._objective, passes=self._trainee.passes)
+        accumulate_gradients(terms, self._objective, passes=self._learner.passes)
         self._optimizer.step()

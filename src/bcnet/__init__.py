@@ -17,7 +17,7 @@ from bcnet.errors import BCNetError
 
 if TYPE_CHECKING:
     from bcnet import data, distributed, models
-    from bcnet.api import baseline, evolve, retrain, search, train_supernet
+    from bcnet.api import baseline, evolve, find_widths, retrain, search, train_supernet, train_widths
     from bcnet.costs import Budget, Cost, Measure
     from bcnet.data import DataSet, Loaders
     from bcnet.export import Export, Latency, export_run, measure_latency, push_run
@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     )
     from bcnet.space import Side, WidthGroup, WidthSpace
     from bcnet.stages.base import Stage
-    from bcnet.stages.course import FoundWidths, SearchOutcome, TrainedSupernet
+    from bcnet.stages.final import TrainedNetwork
+    from bcnet.stages.plan import FoundWidths, SearchOutcome, TrainedSupernet
     from bcnet.stages.replay import replay
     from bcnet.supernet import Supernet, build, describe, rebuild, recalibrate
     from bcnet.tasks import Metric, Task
@@ -52,7 +53,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "bcnet.run.finished": ["FinishedRun", "load"],
     "bcnet.stages.base": ["Stage"],
-    "bcnet.stages.course": ["FoundWidths", "SearchOutcome", "TrainedSupernet"],
+    "bcnet.stages.final": ["TrainedNetwork"],
+    "bcnet.stages.plan": ["FoundWidths", "SearchOutcome", "TrainedSupernet"],
     "bcnet.stages.replay": ["replay"],
     "bcnet.progress.base": ["Reporter", "Together"],
     "bcnet.progress.callbacks": ["Callbacks"],
@@ -60,7 +62,7 @@ _HOMES = {
     "bcnet.run.run": ["Run"],
     "bcnet.run.status": ["Status", "read_status"],
     "bcnet.prior": ["Prior", "learn_prior"],
-    "bcnet.api": ["baseline", "evolve", "retrain", "search", "train_supernet"],
+    "bcnet.api": ["baseline", "evolve", "find_widths", "retrain", "search", "train_supernet", "train_widths"],
     "bcnet.report": ["write_comparison", "write_report"],
     "bcnet.data": ["DataSet", "Loaders"],
     "bcnet.export": ["Export", "Latency", "export_run", "measure_latency", "push_run"],
@@ -118,6 +120,7 @@ __all__ = [
     "Task",
     "TensorBoard",
     "Together",
+    "TrainedNetwork",
     "TrainedSupernet",
     "WidthGroup",
     "WidthSpace",
@@ -128,6 +131,7 @@ __all__ = [
     "distributed",
     "evolve",
     "export_run",
+    "find_widths",
     "learn_prior",
     "load",
     "load_recipe",
@@ -142,6 +146,7 @@ __all__ = [
     "search",
     "search_widths",
     "train_supernet",
+    "train_widths",
     "write_comparison",
     "write_report",
 ]

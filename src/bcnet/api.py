@@ -1,4 +1,4 @@
-"""The calls that people make: `search`, `train_supernet`, `evolve`, `retrain` and `baseline`.
+"""The calls that people make: `search` and `baseline`, and their parts.
 
 A run directory stays what its settings say. `evolve` and `retrain` do one stage of a run again; with other settings
 that is another run, in a directory of its own, which takes over the finished stages that both share.
@@ -19,45 +19,48 @@ from bcnet.distributed import ProcessGroup, joined
 from bcnet.errors import BCNetError, RecipeError, RunError
 from bcnet.machine.defaults import threads
 from bcnet.machine.disk import free_bytes
-from bcnet.progress.base import Reporter, Together
+from bcnet.progress import Reporter, Together, console_reporter
 from bcnet.progress.callbacks import Callbacks
 from bcnet.report import finish, reported
-from bcnet.run.callables import OfWidths, Own, own_functions, own_searcher
+from bcnet.run.callables import OfWidths, UserCallables, user_callables, user_searcher
 from bcnet.run.directory import check_usable, read_settings
 from bcnet.run.options import Arguments, BaselineArguments, EvolveOptions, Options, RunOptions
 from bcnet.run.pretrained import Weights
 from bcnet.run.recipes import check_request, recipes_for
 from bcnet.run.settings import AUTOSLIM, Settings, limits_of, make_settings
-from bcnet.run.subject import (
+from bcnet.run.widths import WidthsLike, resolve_widths
+from bcnet.run.workload import (
     DataLike,
     ModelLike,
     Source,
-    Subject,
+    Workload,
     is_name,
     open_source,
     prepare,
     refuse_to_import,
     trace,
 )
-from bcnet.run.widths import WidthsLike, resolve_widths
 from bcnet.searchers import Metric, PerImage, Searcher
 from bcnet.space import Budget, Widths, WidthSpace
 from bcnet.stages.base import Stage
-from bcnet.stages.conduct import check_seconds, conduct, planned, resolved_settings
-from bcnet.stages.course import (
+from bcnet.stages.estimate import Estimate, estimate
+from bcnet.stages.final import TrainedNetwork
+from bcnet.stages.plan import (
+    ONE_NETWORK,
     TO_THE_PRIOR,
     TO_THE_WIDTHS,
     FoundWidths,
     SearchOutcome,
     TrainedSupernet,
     stages_of,
+    to_one_network,
     to_the_end,
     to_the_prior,
     to_the_widths,
 )
-from bcnet.stages.estimate import Estimate, estimate
+from bcnet.stages.reuse import others
 from bcnet.stages.room import search_bytes, training_bytes
-from bcnet.stages.takeover import others
+from bcnet.stages.running import check_seconds, planned, resolved_settings, run_stages
 from bcnet.tasks import Classification, Loss, Task
 from bcnet.train import CHECKPOINT_SECONDS, Recipe
 
@@ -146,9 +149,9 @@ def search(
     Example: `search(resnet, "cifar10", budget=Budget(macs=0.5), run_dir="runs/half").network`
     """
     check_seconds(checkpoint_seconds)
-    heard = [r for r in (reporter, callbacks, _shown() if progress else None) if r is not None]
+    heard = [r for r in (reporter, callbacks, console_reporter() if progress else None) if r is not None]
     with joined(settings.get("device")) as world:
-        subject, resolved = resolve(
+        workload, resolved = resolve(
             model,
             data,
             budget=budget,
@@ -167,9 +170,9 @@ def search(
             stages=stages,
             **settings,
         )
-        outcome = conduct(
+        outcome = run_stages(
             to_the_end,
-            subject,
+            workload,
             resolved,
             Path(run_dir),
             world,
@@ -209,16 +212,61 @@ def train_supernet(
     check_seconds(checkpoint_seconds)
     wanted = budget or Budget(macs=0.5)
     with joined(options.get("device")) as world:
-        subject, resolved = resolve(model, data, budget=wanted, run_dir=run_dir, world=world, **options)
-        outcome = conduct(
+        workload, resolved = resolve(model, data, budget=wanted, run_dir=run_dir, world=world, **options)
+        outcome = run_stages(
             to_the_prior,
-            subject,
+            workload,
             resolved,
             Path(run_dir),
             world,
             reporter=reporter,
             checkpoint_seconds=checkpoint_seconds,
             until=TO_THE_PRIOR,
+        )
+    return reported(outcome)
+
+
+def find_widths(
+    model: ModelLike,
+    data: DataLike,
+    *,
+    budget: Budget,
+    run_dir: str | Path,
+    take_from: Sequence[str | Path] = (),
+    reporter: Reporter | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    **options: Unpack[Arguments],
+) -> FoundWidths:
+    """`search` up to the widths: no final network is trained. `search` with the same arguments goes on with it.
+
+    Args:
+        model, data, budget, run_dir, take_from, reporter, checkpoint_seconds: as in `search`.
+        **options: the other arguments of `search`; `baseline="random"` finds the best of some random networks.
+
+    Raises:
+        RecipeError: a baseline that scores no candidates.
+        BCNetError: as `search`.
+
+    Example: `find_widths("vgg19", "cifar10", budget=Budget(macs=0.3), run_dir="runs/vgg").widths`
+    """
+    check_seconds(checkpoint_seconds)
+    with joined(options.get("device")) as world:
+        workload, resolved = resolve(model, data, budget=budget, run_dir=run_dir, world=world, **options)
+        if not resolved.scores_candidates:
+            raise RecipeError(
+                f"widths are found by scoring candidates, which the baseline {resolved.baseline!r} does not: call "
+                "bcnet.baseline"
+            )
+        outcome = run_stages(
+            to_the_widths,
+            workload,
+            resolved,
+            Path(run_dir),
+            world,
+            reporter=reporter,
+            checkpoint_seconds=checkpoint_seconds,
+            until=TO_THE_WIDTHS,
+            take_from=others(take_from, Path(run_dir)),
         )
     return reported(outcome)
 
@@ -264,7 +312,7 @@ def evolve(
         changes["search_seed"] = seed
     searcher = None
     if "searcher" in changes:
-        searcher, changes["searcher"] = own_searcher(changes["searcher"])
+        searcher, changes["searcher"] = user_searcher(changes["searcher"])
     origin = Path(run)
     stored, target = read_settings(origin), Path(run_dir or run)
     if changes.get("early_stop", stored.early_stop) != stored.early_stop:
@@ -276,7 +324,7 @@ def evolve(
             raise RunError(f"a search needs a trained supernet; run {origin} has none: run `bcnet train` there first")
         source = _source(origin, request, model, data, searcher)
         resolved = resolved_settings(request, source, target, world)
-        outcome = conduct(
+        outcome = run_stages(
             to_the_widths,
             prepare(source, resolved, budget),
             resolved,
@@ -355,7 +403,7 @@ def retrain(
         if stored is not None and run is not None:
             _check_target(Path(run), target, stored, request)
         resolved = resolved_settings(request, source, target, world)
-        outcome = conduct(
+        outcome = run_stages(
             to_the_end,
             prepare(source, resolved),
             resolved,
@@ -366,6 +414,60 @@ def retrain(
             take_from=others((*(() if run is None else (run,)), *take_from), target),
         )
     return finish(outcome, source.model_name if model is None else model)
+
+
+def train_widths(
+    model: ModelLike,
+    data: str | DataSet,
+    widths: WidthsLike,
+    *,
+    run_dir: str | Path,
+    seed: int = 0,
+    recipe: Recipe | str | None = None,
+    changes: Mapping[str, Any] | None = None,
+    image_size: int | None = None,
+    take_from: Sequence[str | Path] = (),
+    reporter: Reporter | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    **settings: Unpack[RunOptions],
+) -> TrainedNetwork:
+    """Train one network of the given widths from scratch, and test it, with no other network beside it.
+
+    Where the recipe distils, the original is trained first, or taken over from a run in `take_from`. `retrain` compares
+    with the original and the Uniform network as well.
+
+    Args:
+        model, data, image_size, take_from, reporter, checkpoint_seconds: as in `search`.
+        widths, recipe, changes: as in `retrain`.
+        run_dir: a new folder, or that of the same training, which goes on.
+        seed: of the training.
+        **settings: other fields of `Settings`.
+
+    Raises:
+        WidthError: widths that are none, or belong to another network.
+        BCNetError: as `search`.
+
+    Example: `train_widths("vgg19", "cifar10", "published:0.5x", run_dir="runs/one").test.figures["top1"]`
+    """
+    check_seconds(checkpoint_seconds)
+    with joined(settings.get("device")) as world:
+        started = {**settings, "seed": seed, "processes": world.size}
+        asked = check_request(recipe, changes or {}, started)
+        source = _fresh_source(model, data, widths, run_dir, image_size, seed)
+        request = _with_widths(_request(source, asked, changes or {}, image_size, started), source, widths)
+        target = Path(run_dir)
+        resolved = resolved_settings(request, source, target, world)
+        return run_stages(
+            to_one_network,
+            prepare(source, resolved),
+            resolved,
+            target,
+            world,
+            reporter=reporter,
+            checkpoint_seconds=checkpoint_seconds,
+            until=ONE_NETWORK if resolved.final.distillation is None else ("original", *ONE_NETWORK),
+            take_from=others(take_from, target),
+        )
 
 
 def baseline(
@@ -433,19 +535,19 @@ def preview(model: Any, data: Any, *, run_dir: str | Path, **arguments: Any) -> 
     """
     path = Path(run_dir)
     with joined(arguments.get("device")) as world:
-        subject, settings = resolve(model, data, run_dir=path, world=world, **arguments)
+        workload, settings = resolve(model, data, run_dir=path, world=world, **arguments)
     there = {file.name for file in path.iterdir()} if path.exists() else set()
     with threads(settings.threads):
-        expected = estimate(settings, subject, planned(stages_of(settings), settings, subject, there))
-    return Preview(settings, subject.space, expected, _disk(settings, subject), free_bytes(path))
+        expected = estimate(settings, workload, planned(stages_of(settings), settings, workload, there))
+    return Preview(settings, workload.space, expected, _disk(settings, workload), free_bytes(path))
 
 
-def _disk(settings: Settings, subject: Subject) -> int:
-    groups = len(subject.space.groups)
-    steps = len(subject.training) * settings.supernet.epochs
+def _disk(settings: Settings, workload: Workload) -> int:
+    groups = len(workload.space.groups)
+    steps = len(workload.training) * settings.supernet.epochs
     trainings = (
-        training_bytes(subject.model, settings.supernet, 2 * steps, groups),
-        training_bytes(subject.model, settings.final),
+        training_bytes(workload.model, settings.supernet, 2 * steps, groups),
+        training_bytes(workload.model, settings.final),
     )
     return sum(trainings) + search_bytes(settings.population * settings.generations, groups)
 
@@ -469,7 +571,7 @@ def resolve(
     task: Task | None = None,
     stages: Sequence[Stage] = (),
     **settings: Unpack[Options],
-) -> tuple[Subject, Settings]:
+) -> tuple[Workload, Settings]:
     """What a run with these arguments of `search` works on, and all its settings; nothing is written.
 
     `world` are the processes that will share the run, by default this one alone.
@@ -481,8 +583,8 @@ def resolve(
     path = Path(run_dir)
     world = world or ProcessGroup()
     world.on_rank_zero(lambda: check_usable(path))
-    own, named_score = own_functions(loss, score, score_of_widths, tags or {})
-    searcher, searcher_name = own_searcher(settings.get("searcher", "evolution"))
+    own, named_score = user_callables(loss, score, score_of_widths, tags or {})
+    searcher, searcher_name = user_searcher(settings.get("searcher", "evolution"))
     own = dataclasses.replace(own, searcher=searcher)
     wanted = dict(changes or {}) | ({} if supernet_epochs is None else {"supernet.epochs": supernet_epochs})
     named: dict[str, Any] = {"score": named_score, "processes": world.size, **settings}
@@ -551,12 +653,6 @@ def _check_start(source: Source, settings: Settings) -> None:
         )
 
 
-def _shown() -> Reporter:
-    from bcnet.progress.terminal import console_reporter
-
-    return console_reporter()
-
-
 def _changed(stored: Settings, changes: Mapping[str, Any]) -> Settings:
     values = {name: getattr(stored, name) for name in Settings.model_fields}
     return make_settings(**(values | dict(changes)))
@@ -609,7 +705,7 @@ def _source(
         image_size=stored.image_size,
         seed=stored.seed,
     )
-    source = dataclasses.replace(source, own=Own(searcher=searcher))
+    source = dataclasses.replace(source, own=UserCallables(searcher=searcher))
     for what, name, now in (("model", stored.model, source.model_name), ("data", stored.data, source.data_name)):
         if name != now:
             raise RunError(f"run {run} is of the {what} {name!r}; got {now!r}: give the same, or start a new search")

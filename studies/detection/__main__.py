@@ -34,7 +34,7 @@ from torch.utils.data import DataLoader
 
 import bcnet
 from bcnet.errors import BCNetError, DataError, ModelError, TrainingError, WidthError
-from bcnet.files.tensors import read_latest, write_tensors
+from bcnet.files import read_latest, write_tensors
 from bcnet.models import create, detection
 from bcnet.space import Widths, WidthSpace
 from studies.detection.coco import Images, Split, evaluate, has_pycocotools

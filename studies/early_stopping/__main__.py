@@ -31,12 +31,21 @@ import torch
 import typer
 
 from bcnet.prior import learn_prior
-from bcnet.searchers import Candidate, Contest, Evolution, Race, SearchResult, search_widths
-from bcnet.searchers.base import Proposals, Searcher
-from bcnet.searchers.result import effort, hypervolume, pareto_front
-from bcnet.searchers.survival import retained
-from bcnet.space import Budget, Widths, WidthSpace
-from bcnet.space.problem import Problem
+from bcnet.searchers import (
+    Candidate,
+    Contest,
+    Evolution,
+    Proposals,
+    Race,
+    Searcher,
+    SearchResult,
+    effort,
+    hypervolume,
+    pareto_front,
+    retained,
+    search_widths,
+)
+from bcnet.space import Budget, Problem, Widths, WidthSpace
 from studies.early_stopping.matrix import Laboratory, Matrix, Training
 from studies.shared.provenance import ROOT, append_row, finished, provenance, rows
 

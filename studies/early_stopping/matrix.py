@@ -27,22 +27,18 @@ import torch
 from torch.nn import functional
 
 from bcnet.data import Batch, DataSet, TrainingBatches, fixed_batches, load, split_validation
-from bcnet.files.atomic import make_folder, write_atomic
-from bcnet.files.tensors import read_tensors, write_tensors
+from bcnet.files import make_folder, read_tensors, write_atomic, write_tensors
 from bcnet.models import create
 from bcnet.space import Side, Widths, WidthSpace
 from bcnet.supernet import Supernet
 from bcnet.train import (
-    Checkpoints,
     Complementary,
     Cosine,
     LossRecords,
-    Progress,
     Recipe,
-    SupernetTrainee,
     derived_seed,
-    train,
 )
+from studies.shared.training import TrainingFolder
 
 _SAVE_EVERY = 20  # candidates scored
 Scores = tuple[np.ndarray, np.ndarray]
@@ -138,36 +134,26 @@ class Laboratory:
         """The network's width space."""
         return WidthSpace.trace(self.network(), torch.zeros(2, *self.images.image_shape), **options)
 
+    @property
+    def _training(self) -> TrainingFolder:
+        return TrainingFolder(self.folder, self.identity)
+
     def records(self) -> LossRecords:
         """The losses of the training's steps."""
         self.supernet()
-        return LossRecords.load(self.folder / "records.safetensors", self.identity)
+        return self._training.records
 
     def supernet(self) -> Supernet:
         """The trained supernet: read where it was trained before, and else trained from the newest checkpoint on."""
-        supernet = Supernet(self.network(), self.space())
-        weights = self.folder / "supernet.safetensors"
-        if not weights.exists():
+        supernet, kept = Supernet(self.network(), self.space()), self._training
+        if not kept.finished:
             make_folder(self.folder)
             batches = TrainingBatches(
                 self._split[0], self.training.batch_size, self.images.normaliser, self.images.augmentation
             )
             with self._timed("training"):
-                records = train(
-                    SupernetTrainee(supernet, Complementary()),
-                    batches,
-                    self.training.recipe,
-                    seed=self.training.seed,
-                    stage="supernet",
-                    checkpoints=Checkpoints(self.folder / "checkpoint.safetensors", self.identity),
-                    on_step=_report,
-                )
-            records.save(self.folder / "records.safetensors", self.identity)
-            write_tensors(weights, supernet.state_dict(), self.identity)
-            for file in self.folder.glob("checkpoint*"):
-                file.unlink()
-        supernet.load_state_dict(read_tensors(weights, self.identity)[0])
-        return supernet.eval()
+                kept.train(supernet, Complementary(), batches, self.training.recipe, seed=self.training.seed)
+        return kept.load(supernet)
 
     def matrix(self, name: str, candidates: Sequence[Widths]) -> Matrix:
         """The scores of `candidates`, those of earlier calls under the name not made again."""
@@ -250,8 +236,3 @@ def of_batches(supernet: Supernet, batches: Sequence[Batch], widths: Widths) -> 
             correct[row, column] = int((logits.argmax(dim=1) == labels).sum())
             loss[row, column] = float(functional.cross_entropy(logits, labels))
     return correct, loss
-
-
-def _report(progress: Progress) -> None:
-    if progress.step % 50 == 0 or progress.step == progress.total:
-        print(f"step {progress.step}/{progress.total}, loss {progress.loss:.3f}", file=sys.stderr, flush=True)

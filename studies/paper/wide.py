@@ -10,7 +10,7 @@ from functools import partial
 
 from torch import nn
 
-from bcnet.models import mobile, resnet
+from bcnet import models
 
 # Kernel, stride, channels in and out, and layers of the stages of EfficientNet-B0 after the first (Tan and Le, 2019).
 _STAGES = (
@@ -46,12 +46,12 @@ def efficientnet_b0(num_classes: int = 1000) -> nn.Module:
 
 
 def proxylessnas_mobile(num_classes: int = 1000) -> nn.Module:
-    return mobile.proxylessnas_mobile(num_classes, width_mult=1.243)
+    return models.proxylessnas_mobile(num_classes, width_mult=1.243)
 
 
 def resnet20(num_classes: int = 10) -> nn.Module:
-    return resnet.resnet20(num_classes, width_mult=1.22)
+    return models.resnet20(num_classes, width_mult=1.22)
 
 
 def resnet_digits(num_classes: int = 10, in_channels: int = 1) -> nn.Module:
-    return resnet.resnet_digits(num_classes, in_channels, width_mult=1.22)
+    return models.resnet_digits(num_classes, in_channels, width_mult=1.22)

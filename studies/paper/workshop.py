@@ -10,30 +10,19 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
-from torch import nn
 
 import bcnet
-from bcnet.api import resolve
 from bcnet.data import DataSet, load
-from bcnet.distributed import ProcessGroup
-from bcnet.progress.terminal import console_reporter
-from bcnet.run.settings import Settings
-from bcnet.run.subject import Subject
+from bcnet.progress import console_reporter
 from bcnet.space import Budget, Widths, WidthSpace
-from bcnet.stages.base import Context
-from bcnet.stages.conduct import conduct
-from bcnet.stages.course import TO_THE_WIDTHS, to_the_widths
-from bcnet.stages.final import SearchedStage, Trained
-from bcnet.train import CHECKPOINT_SECONDS, Distillation, load_recipe
+from bcnet.train import Distillation, load_recipe
 from studies.paper.networks import Network, Scale
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -112,60 +101,45 @@ class Workshop:
     def random(self, network: Network, budget: Budget, seed: int) -> bcnet.FoundWidths:
         """The best of some random networks near the budget, each trained for a short while (`bcnet.baseline`)."""
         scale, epochs = self.scale, self.scale.final_epochs(network)
-        wanted = {"random_networks": scale.random_widths, "random_epochs": min(scale.random_epochs, epochs)}
-        run = self._folder("random", network, {"budget": str(budget), "epochs": epochs, "seed": seed, **wanted})
-        subject, settings = resolve(
+        wanted: dict[str, Any] = {
+            "random_networks": scale.random_widths,
+            "random_epochs": min(scale.random_epochs, epochs),
+        }
+        return bcnet.find_widths(
             network.model,
             self._data(network),
             budget=budget,
-            run_dir=run,
+            run_dir=self._folder("random", network, {"budget": str(budget), "epochs": epochs, "seed": seed, **wanted}),
             recipe=network.recipe,
             changes={"final.epochs": epochs},
             baseline="random",
             seed=seed,
+            reporter=console_reporter(),
             **wanted,
             **self._machine,
         )
-        return self._conducted(to_the_widths, subject, settings, run, TO_THE_WIDTHS)
 
-    def train(self, network: Network, widths: Widths, seed: int, *, distilled: bool = False) -> Trained:
+    def train(self, network: Network, widths: Widths, seed: int, *, distilled: bool = False) -> bcnet.TrainedNetwork:
         """The network of these widths, trained from scratch and tested; its teacher is the one of full width."""
-        teacher = self.train(network, self.space(network).full, seed).network if distilled else None
         epochs = self.scale.final_epochs(network)
-        wanted = {"widths": list(widths), "epochs": epochs, "distilled": distilled, "seed": seed}
-        run = self._folder("network", network, wanted)
         taught = load_recipe(network.recipe).distillation or Distillation()
-        space = self.space(network)
-        subject, settings = resolve(
+        wanted = {"widths": list(widths), "epochs": epochs, "distilled": distilled, "seed": seed}
+        return bcnet.train_widths(
             network.model,
             self._data(network),
-            budget=Budget(macs=max(space.cost(w).macs for w in (widths, space.narrowest))),  # which a run has to have
-            run_dir=run,
+            widths,
+            run_dir=self._folder("network", network, wanted),
+            seed=seed,
             recipe=network.recipe,
             changes={"final.epochs": epochs, "final.distillation": taught.model_dump() if distilled else None},
-            widths=widths,
-            seed=seed,
+            take_from=self._siblings(network) if distilled else (),  # who may have trained the teacher
+            reporter=console_reporter(),
             **self._machine,
         )
 
-        def course(context: Context) -> Trained:
-            return _Taught(teacher).output(context)
-
-        return self._conducted(course, subject, settings, run, ("searched",))
-
-    def _conducted(
-        self, course: Callable[[Context], _T], subject: Subject, settings: Settings, run: Path, stages: Sequence[str]
-    ) -> _T:
-        return conduct(
-            course,
-            subject,
-            settings,
-            run,
-            ProcessGroup(),
-            reporter=console_reporter(),
-            checkpoint_seconds=CHECKPOINT_SECONDS,
-            until=stages,
-        )
+    def _siblings(self, network: Network) -> list[Path]:
+        folders = self.runs.glob(f"network-{network.model.rpartition(':')[2]}-*")
+        return sorted(folder for folder in folders if (folder / "original.safetensors").exists())
 
     @property
     def _machine(self) -> dict[str, Any]:
@@ -178,16 +152,6 @@ class Workshop:
         facts = {"network": dataclasses.asdict(network), "data": self.sources[network.data], **about}
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
         return self.runs / f"{kind}-{network.model.rpartition(':')[2]}-{digest}"
-
-
-class _Taught(SearchedStage):
-    """The network of given widths, trained from scratch with a teacher of another run."""
-
-    def __init__(self, teacher: nn.Module | None) -> None:
-        self._teacher = teacher
-
-    def teacher(self, context: Context) -> nn.Module | None:
-        return self._teacher
 
 
 @functools.cache

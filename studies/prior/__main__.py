@@ -32,8 +32,7 @@ import torch
 import typer
 
 from bcnet.models import create
-from bcnet.prior import learn_prior, potential_errors, prior_of_errors, select_records, solve
-from bcnet.prior.expected_cost import expected_costs
+from bcnet.prior import expected_costs, learn_prior, potential_errors, prior_of_errors, select_records, solve
 from bcnet.searchers import Evolution
 from bcnet.space import Budget, WidthSpace
 from studies.prior.rivals import Errors, descent, slsqp, uniform_draws

@@ -8,9 +8,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import minimize
 
-from bcnet.prior.expected_cost import ExpectedCost
-from bcnet.space import Budget, WidthSpace
-from bcnet.space.problem import Problem
+from bcnet.prior import ExpectedCost
+from bcnet.space import Budget, Problem, WidthSpace
 
 Errors = list[np.ndarray]
 

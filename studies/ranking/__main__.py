@@ -37,7 +37,7 @@ from studies.ranking.channel_bench_macro import DATA as TABLE
 from studies.ranking.figure import draw
 from studies.ranking.scores import MACS, METRICS, Contender, Scored, ScoreFile
 from studies.ranking.statistics import Estimate, kendall, kendall_given, mean_kendall, regret, resamples, spearman
-from studies.ranking.supernets import PATHS_PER_STEP, SUPERNETS, Cell, Score, Scoring, Subject, Training
+from studies.ranking.supernets import PATHS_PER_STEP, SUPERNETS, Cell, Score, Scoring, Training, Workload
 from studies.shared.provenance import ROOT, append_row, finished, provenance
 
 DATA = f"parquet:{ROOT.parent / 'shared' / 'data' / 'cifar10'}"
@@ -62,10 +62,10 @@ class Study:
     threads: int
 
     @functools.cached_property
-    def subject(self) -> Subject:
+    def workload(self) -> Workload:
         """The data, loaded where a cell is not finished."""
         torch.set_num_threads(self.threads)
-        return Subject.open(self.data, self.training, self.scoring, self.device)
+        return Workload.open(self.data, self.training, self.scoring, self.device)
 
     @functools.cached_property
     def sample(self) -> list[Widths]:
@@ -112,7 +112,7 @@ class Study:
         """The cell's scores: of the file, and else of the supernet, trained first where it is not."""
         if (stored := self.stored(supernet, seed)) is not None:
             return stored
-        scores = self.cell(supernet, seed).scores(self.subject, self.sample)
+        scores = self.cell(supernet, seed).scores(self.workload, self.sample)
         self.scores.write(self.key(supernet, seed), self.score_rows(scores))
         stored = self.stored(supernet, seed)
         assert stored is not None

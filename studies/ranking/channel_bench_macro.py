@@ -42,8 +42,7 @@ from bcnet.searchers import (
     Searcher,
     search_widths,
 )
-from bcnet.space import Budget, Widths, WidthSpace
-from bcnet.space.problem import Problem
+from bcnet.space import Budget, Problem, Widths, WidthSpace
 from studies.shared.provenance import ROOT, append_row, finished, provenance
 
 DATA = ROOT.parent / "shared" / "data" / "channel_bench_macro" / "mobilenet.csv"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bcnet.files.atomic import write_atomic
+from bcnet.files import write_atomic
 from studies.ranking.statistics import Array
 
 SIDES = {"left": ("left",), "right": ("right",), "both": ("left", "right")}

@@ -30,25 +30,22 @@ import torch
 from torch.nn import functional
 
 from bcnet.data import Batch, DataSet, TrainingBatches, fixed_batches, load, split_validation
-from bcnet.files.atomic import make_folder, write_atomic
-from bcnet.files.tensors import read_tensors, write_tensors
+from bcnet.files import make_folder, write_atomic
 from bcnet.models import channel_bench_mobilenet
 from bcnet.space import Side, Widths, WidthSpace
 from bcnet.supernet import Supernet
 from bcnet.train import (
     Bilateral,
-    Checkpoints,
     Complementary,
     Cosine,
     Progress,
     Recipe,
     Strategy,
-    SupernetTrainee,
     Unilateral,
     UnilateralComplementary,
     derived_seed,
-    train,
 )
+from studies.shared.training import TrainingFolder
 
 PATHS_PER_STEP = 4
 SUPERNETS: dict[str, Callable[[], Strategy]] = {
@@ -103,7 +100,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Subject:
+class Workload:
     """The data, cut in two once for all cells, and the width space of the network on it."""
 
     data: DataSet
@@ -113,7 +110,7 @@ class Subject:
     device: torch.device
 
     @classmethod
-    def open(cls, name: str, how: Training, scoring: Scoring, device: str) -> Subject:
+    def open(cls, name: str, how: Training, scoring: Scoring, device: str) -> Workload:
         """Load the data called `name` and hold a class-balanced part of its training images out."""
         data = load(name, image_size=how.image_size).to(device)
         training, validation = split_validation(data.train, how.held_out)
@@ -154,49 +151,36 @@ class Cell:
         return {"supernet": self.supernet, "seed": self.seed, "data": self.data, **settings}
 
     @property
-    def trained(self) -> bool:
-        """Whether the training has ended."""
-        return (self.folder / "supernet.safetensors").exists()
+    def _training(self) -> TrainingFolder:
+        return TrainingFolder(self.folder, self.identity)
 
-    def train(self, subject: Subject) -> Supernet:
+    def train(self, workload: Workload) -> Supernet:
         """The trained supernet: read where it was trained before, and else trained from the newest checkpoint on."""
         torch.manual_seed(derived_seed(self.seed, "model"))
-        supernet = Supernet(network(subject.data), subject.space)
-        supernet.to(subject.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        weights = self.folder / "supernet.safetensors"
-        if not self.trained:
-            make_folder(self.folder)
+        supernet = Supernet(network(workload.data), workload.space)
+        supernet.to(workload.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        kept = self._training
+        if not kept.finished:
             strategy = SUPERNETS[self.supernet]()
-            checkpoint = self.folder / "checkpoint.safetensors"
+            make_folder(self.folder)
             with self._timed("training") as lap:
-                records = train(
-                    SupernetTrainee(supernet, strategy),
-                    subject.training,
-                    self.training.recipe(strategy, subject.space),
-                    seed=self.seed,
-                    stage="supernet",
-                    checkpoints=Checkpoints(checkpoint, self.identity),
-                    on_step=functools.partial(_report, self.folder.name, lap),
-                )
-            records.save(self.folder / "records.safetensors", self.identity)
-            write_tensors(weights, supernet.state_dict(), self.identity)
-            for file in self.folder.glob("checkpoint*.safetensors"):
-                file.unlink()
-        supernet.load_state_dict(read_tensors(weights, self.identity)[0])
-        return supernet.eval()
+                recipe = self.training.recipe(strategy, workload.space)
+                report = functools.partial(_report, kept, lap)
+                kept.train(supernet, strategy, workload.training, recipe, seed=self.seed, on_step=report)
+        return kept.load(supernet)
 
-    def scores(self, subject: Subject, sample: list[Widths]) -> dict[tuple[Widths, Side], Score]:
+    def scores(self, workload: Workload, sample: list[Widths]) -> dict[tuple[Widths, Side], Score]:
         """The scores of `sample` on the sides that the supernet trains, those of earlier calls among them."""
         sides = SUPERNETS[self.supernet]().sides
-        known = self._stored(subject)
+        known = self._stored(workload)
         missing = [(widths, side) for side in sides for widths in sample if (widths, side) not in known]
         if missing:
-            supernet = self.train(subject)
+            supernet = self.train(workload)
             with self._timed("scoring") as lap:
                 for number, (widths, side) in enumerate(missing, 1):
-                    known[widths, side] = score(supernet, subject.validation, widths, side)
+                    known[widths, side] = score(supernet, workload.validation, widths, side)
                     if number % _SAVE_EVERY == 0 or number == len(missing):
-                        self._store(subject, known)
+                        self._store(workload, known)
                         lap()
                         print(f"{self.folder.name}: {number}/{len(missing)} paths", file=sys.stderr, flush=True)
         return {(widths, side): known[widths, side] for side in sides for widths in sample}
@@ -218,17 +202,17 @@ class Cell:
         yield lap
         lap()
 
-    def _store(self, subject: Subject, known: dict[tuple[Widths, Side], Score]) -> None:
+    def _store(self, workload: Workload, known: dict[tuple[Widths, Side], Score]) -> None:
         rows = [[list(widths), side.name, s.accuracy, s.loss] for (widths, side), s in known.items()]
-        document = {"cell": self.identity, "images": _images(subject), "scores": rows}
+        document = {"cell": self.identity, "images": _images(workload), "scores": rows}
         write_atomic(self.folder / "scores.json", json.dumps(document).encode())
 
-    def _stored(self, subject: Subject) -> dict[tuple[Widths, Side], Score]:
+    def _stored(self, workload: Workload) -> dict[tuple[Widths, Side], Score]:
         file = self.folder / "scores.json"
         if not file.exists():
             return {}
         document = json.loads(file.read_text())
-        if document["cell"] != self.identity or document["images"] != _images(subject):
+        if document["cell"] != self.identity or document["images"] != _images(workload):
             raise SystemExit(f"{file} holds scores of other settings: give another --runs, or the settings of before")
         return {
             (tuple(widths), Side[side]): Score(accuracy, loss) for widths, side, accuracy, loss in document["scores"]
@@ -247,11 +231,11 @@ def score(supernet: Supernet, batches: list[Batch], widths: Widths, side: Side) 
     return Score(100 * hits / count, loss / count)
 
 
-def _images(subject: Subject) -> list[int]:
-    return [len(labels) for _, labels in subject.validation]
+def _images(workload: Workload) -> list[int]:
+    return [len(labels) for _, labels in workload.validation]
 
 
-def _report(name: str, lap: Callable[[], None], progress: Progress) -> None:
-    if progress.step % 50 == 0 or progress.step == progress.total:
+def _report(kept: TrainingFolder, lap: Callable[[], None], progress: Progress) -> None:
+    if progress.step % 50 == 0:
         lap()
-        print(f"{name}: step {progress.step}/{progress.total}, loss {progress.loss:.3f}", file=sys.stderr, flush=True)
+    kept.report(progress)

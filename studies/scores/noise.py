@@ -13,6 +13,7 @@ writes `results/score_noise.csv`, two rows for each run.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,20 +23,12 @@ from typing import Annotated, get_args
 import numpy as np
 import torch
 import typer
-from safetensors.torch import load_file
 from scipy.stats import kendalltau
 
-from bcnet.distributed import ProcessGroup
-from bcnet.progress.base import Reporter
-from bcnet.run.directory import RunDirectory, read_settings
-from bcnet.run.settings import Settings
-from bcnet.run.subject import Subject, open_source, prepare
+import bcnet
 from bcnet.searchers import Metric, Random
-from bcnet.space import Widths
-from bcnet.space.problem import Problem
-from bcnet.stages.base import Context
-from bcnet.stages.scores import supernet_evaluator
-from bcnet.stages.tuning import scorer_of
+from bcnet.space import Problem, Widths
+from bcnet.stages import Context, scorer_of, supernet_evaluator
 from bcnet.supernet import Supernet
 from studies.ranking.statistics import Array
 from studies.shared.provenance import ROOT, append_row, finished, provenance
@@ -44,50 +37,43 @@ OUT = ROOT / "results" / "score_noise.csv"
 
 
 @dataclass(frozen=True)
-class Scorer:
+class RunScorer:
     """The supernet of a run, with its images."""
 
     run: Path
-    settings: Settings
-    subject: Subject
+    context: Context
     supernet: Supernet
 
     @classmethod
-    def of(cls, run: Path) -> Scorer:
+    def of(cls, run: Path) -> RunScorer:
         """That of a run of networks and data by name, whose supernet is trained."""
-        settings = read_settings(run)
-        source = open_source(settings.model, settings.data, image_size=settings.image_size, seed=settings.seed)
-        subject = prepare(source, settings)
-        supernet = Supernet(subject.model, subject.space)
-        supernet.load_state_dict(load_file(run / "supernet.safetensors"))
-        return cls(run, settings, subject, supernet.eval())
+        return cls(run, Context.of_run(run), bcnet.Run.open(run).supernet())
 
     @property
     def batches(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """Those that took no part in training the supernet."""
-        return [*self.subject.validation, *self.subject.fresh]
+        return [*self.context.workload.validation, *self.context.workload.fresh]
 
     def candidates(self, count: int) -> list[Widths]:
         """Random widths between 0.97 and 1.0 of the run's budget."""
-        problem = Problem.of(self.subject.space, self.settings.budget, self.settings.seed)
+        settings = self.context.settings
+        problem = Problem.of(self.context.workload.space, settings.budget, settings.seed)
         return list(itertools.islice(itertools.chain.from_iterable(Random(count).proposals(problem)), count))
 
     def scores(self, candidates: list[Widths], metric: Metric) -> Array:
         """Scores of every candidate on every batch, shape `(candidates, batches)`."""
-        context = self.context(score=metric)
-        judges = [supernet_evaluator(context, self.supernet, [batch]) for batch in self.batches]
-        return np.array([[judge(widths) for judge in judges] for widths in candidates])
+        context = self.changed(score=metric)
+        evaluators = [supernet_evaluator(context, self.supernet, [batch]) for batch in self.batches]
+        return np.array([[score(widths) for score in evaluators] for widths in candidates])
 
     def tuned_scores(self, candidates: list[Widths], steps: int, **changes: object) -> list[float]:
         """Negative losses on the images that score candidates, after `steps` of fine-tuning each, by other settings."""
-        context = self.context(tune_steps=steps, finalist_steps=0, score="loss", **changes)
-        judge = scorer_of(context, self.supernet)
-        return [judge.score(widths) for widths in candidates]
+        scorer = scorer_of(self.changed(tune_steps=steps, finalist_steps=0, score="loss", **changes), self.supernet)
+        return [scorer.score(widths) for widths in candidates]
 
-    def context(self, **changes: object) -> Context:
+    def changed(self, **changes: object) -> Context:
         """What scores are made in: the run, with other settings."""
-        settings = self.settings.model_copy(update=changes)
-        return Context(settings, self.subject, RunDirectory(self.run, settings), Reporter(), ProcessGroup())
+        return dataclasses.replace(self.context, settings=self.context.settings.model_copy(update=changes))
 
 
 def agreement(scores: Array) -> float:
@@ -114,11 +100,11 @@ def main(
         missing = [metric for metric in get_args(Metric) if not finished(out, {**key, "metric": metric})]
         if not missing:
             continue
-        scorer = Scorer.of(run)
+        scorer = RunScorer.of(run)
         candidates = scorer.candidates(widths)
         for metric in missing:
             scores = scorer.scores(candidates, metric)
-            settings = scorer.settings
+            settings = scorer.context.settings
             figures = {
                 "metric": metric,
                 "agreement": round(agreement(scores), 3),

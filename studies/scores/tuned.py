@@ -26,7 +26,7 @@ import typer
 from scipy.stats import kendalltau
 
 from bcnet.space import Widths
-from studies.scores.noise import Scorer
+from studies.scores.noise import RunScorer
 from studies.shared.provenance import ROOT, append_row, finished, provenance, rows
 
 OUT, TABLE = ROOT / "results" / "tuned_scores.csv", ROOT / "results" / "cifar_table.csv"
@@ -61,13 +61,13 @@ def main(
         ]
         missing = [keys for keys in rows_of_shares if not all(finished(out, key) for key in keys)]
         if missing:
-            scorer = Scorer.of(run)
-            trained = trained_networks(table, str(scorer.settings.budget.macs))
+            scorer = RunScorer.of(run)
+            trained = trained_networks(table, str(scorer.context.settings.budget.macs))
             for keys in missing:
                 _score(scorer, trained, keys, out)
 
 
-def _score(scorer: Scorer, trained: dict[Widths, float], keys: list[dict[str, str]], out: Path) -> None:
+def _score(scorer: RunScorer, trained: dict[Widths, float], keys: list[dict[str, str]], out: Path) -> None:
     """The rows of `keys`, which share a learning rate, most steps first, as far as they are not there."""
     most: list[float] = []
     for key in keys:
@@ -81,9 +81,9 @@ def _score(scorer: Scorer, trained: dict[Widths, float], keys: list[dict[str, st
             "tau_most_steps": round(float(kendalltau(found, most).statistic), 3),
             "most_steps": keys[0]["steps"],
             "seconds_per_network": round(seconds, 2),
-            "images": sum(len(labels) for _, labels in scorer.subject.validation),
-            "supernet_epochs": scorer.settings.supernet.epochs,
-            "strategy": scorer.settings.strategy,
+            "images": sum(len(labels) for _, labels in scorer.context.workload.validation),
+            "supernet_epochs": scorer.context.settings.supernet.epochs,
+            "strategy": scorer.context.settings.strategy,
         }
         if not finished(out, key):
             append_row(out, {**key, **figures, **provenance()})

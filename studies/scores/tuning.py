@@ -28,7 +28,7 @@ from scipy.stats import kendalltau
 
 from bcnet.space import Widths
 from studies.ranking.statistics import Array
-from studies.scores.noise import Scorer
+from studies.scores.noise import RunScorer
 from studies.shared.provenance import ROOT, append_row, finished, provenance
 
 OUT = ROOT / "results" / "tuning_noise.csv"
@@ -50,7 +50,7 @@ def finalists(run: Path) -> list[Widths]:
     return [tuple(candidate["widths"]) for candidate in rescored]
 
 
-def tuned(scorer: Scorer, candidates: list[Widths], steps: int, orders: int) -> Array:
+def tuned(scorer: RunScorer, candidates: list[Widths], steps: int, orders: int) -> Array:
     """Negative losses after `steps` of fine-tuning, shape `(candidates, orders)`."""
     return np.array([scorer.tuned_scores(candidates, steps, seed=order) for order in range(orders)]).T
 
@@ -91,12 +91,12 @@ def main(
         }
         missing = {kind: keys for kind, keys in rows_of_kinds.items() if not all(finished(out, key) for key in keys)}
         if missing:
-            best, scorer = finalists(run), Scorer.of(run)
+            best, scorer = finalists(run), RunScorer.of(run)
             for kind, keys in missing.items():
                 _score(scorer, best if kind == FINALISTS else scorer.candidates(len(best)), keys, out)
 
 
-def _score(scorer: Scorer, candidates: list[Widths], keys: list[dict[str, str]], out: Path) -> None:
+def _score(scorer: RunScorer, candidates: list[Widths], keys: list[dict[str, str]], out: Path) -> None:
     """The rows of `keys`, most steps first, as far as they are not there."""
     most: Array | None = None
     for key in keys:
@@ -104,7 +104,7 @@ def _score(scorer: Scorer, candidates: list[Widths], keys: list[dict[str, str]],
         scores = tuned(scorer, candidates, int(key["steps"]), int(key["orders"]))
         seconds = (time.perf_counter() - start) / scores.size
         most = scores if most is None else most
-        settings = scorer.settings
+        settings = scorer.context.settings
         figures = {
             "count": len(candidates),
             "mean": round(float(scores.mean()), 4),
@@ -114,7 +114,7 @@ def _score(scorer: Scorer, candidates: list[Widths], keys: list[dict[str, str]],
             "tau_most_steps": round(float(kendalltau(scores.mean(axis=1), most.mean(axis=1)).statistic), 3),
             "most_steps": keys[0]["steps"],
             "seconds_per_network": round(seconds, 2),
-            "images": sum(len(labels) for _, labels in scorer.subject.validation),
+            "images": sum(len(labels) for _, labels in scorer.context.workload.validation),
             "lr_share": settings.tune_lr_share,
             "supernet_epochs": settings.supernet.epochs,
             "strategy": settings.strategy,

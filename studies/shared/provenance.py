@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from bcnet.machine.devices import device_name
+from bcnet.machine import device_name
 
 ROOT = Path(__file__).resolve().parents[2]
 

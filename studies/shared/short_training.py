@@ -17,8 +17,9 @@ from bcnet.data import DataSet, TrainingBatches, load
 from bcnet.models import create
 from bcnet.space import WidthSpace
 from bcnet.supernet import Supernet
-from bcnet.train import Checkpoints, Complementary, Cosine, LossRecords, Recipe, SupernetTrainee, train
+from bcnet.train import Complementary, Cosine, LossRecords, Recipe
 from studies.shared.provenance import ROOT
+from studies.shared.training import TrainingFolder
 
 CIFAR10 = ROOT.parent / "shared" / "data" / "cifar10"
 
@@ -40,19 +41,16 @@ class ShortTraining:
 
     def records(self, folder: Path, data: Path = CIFAR10) -> LossRecords:
         """The records, trained into `folder` where they are not yet there."""
-        file = folder / "records.safetensors"
-        if not file.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            self._train(folder, data).save(file, self._identity)
-            for checkpoint in folder.glob("checkpoint*"):
-                checkpoint.unlink()
-        return LossRecords.load(file, self._identity)
+        kept = TrainingFolder(folder, self._identity)
+        if not kept.finished:
+            self._train(kept, data)
+        return kept.records
 
     @property
     def _identity(self) -> dict[str, Any]:
         return {"training": asdict(self)}
 
-    def _train(self, folder: Path, data: Path) -> LossRecords:
+    def _train(self, kept: TrainingFolder, data: Path) -> None:
         images = _images(data, self.image_size)
         torch.manual_seed(self.seed)
         spec = create(self.network, num_classes=images.num_classes)
@@ -60,14 +58,9 @@ class ShortTraining:
         space = WidthSpace.trace(model, torch.zeros(2, *spec.input_size), num_choices=self.num_choices)
         order = torch.randperm(len(images.train), generator=torch.Generator().manual_seed(self.seed))
         seen = images.train.subset(order[: self.steps * self.batch_size])
-        return train(
-            SupernetTrainee(Supernet(model, space), Complementary()),
-            TrainingBatches(seen, self.batch_size, images.normaliser, images.augmentation),
-            Recipe(lr=self.lr, batch_size=self.batch_size, epochs=1, schedule=Cosine(), clip_norm=5.0),
-            seed=self.seed,
-            stage="supernet",
-            checkpoints=Checkpoints(folder / "checkpoint.safetensors", self._identity),
-        )
+        batches = TrainingBatches(seen, self.batch_size, images.normaliser, images.augmentation)
+        recipe = Recipe(lr=self.lr, batch_size=self.batch_size, epochs=1, schedule=Cosine(), clip_norm=5.0)
+        kept.train(Supernet(model, space), Complementary(), batches, recipe, seed=self.seed)
 
 
 @functools.cache

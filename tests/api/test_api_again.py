@@ -9,7 +9,7 @@ import bcnet
 from bcnet import Budget
 from bcnet.errors import BCNetError, ModelError, RunError, WidthError
 from bcnet.run.settings import make_settings
-from bcnet.stages.takeover import shared_stages
+from bcnet.stages.reuse import shared_stages
 
 OBJECTS = {"model": TinyNetwork, "data": tiny_data()}
 HALF, THIRD = Budget(macs=0.5), Budget(macs=0.35)

@@ -14,7 +14,7 @@ from bcnet.errors import DataError, ModelError, RecipeError, RunError
 from bcnet.files.tensors import read_tensors
 from bcnet.run.directory import read_settings
 from bcnet.run.settings import make_settings
-from bcnet.run.subject import open_source, prepare
+from bcnet.run.workload import open_source, prepare
 from bcnet.stages.final import starting_network
 from bcnet.train import derived_generator
 
@@ -214,16 +214,16 @@ def prepared(model=TinyNetwork, **options):
 
 @pytest.mark.parametrize("final_from", ["supernet", "pretrained"])
 def test_fine_tuning_starts_from_the_first_channels(final_from):
-    settings, subject = prepared(TinyNetwork(), final_from=final_from)
-    supernet = bcnet.Supernet(subject.model, subject.space)
+    settings, workload = prepared(TinyNetwork(), final_from=final_from)
+    supernet = bcnet.Supernet(workload.model, workload.space)
     if final_from == "supernet":
         with torch.no_grad():
             for parameter in supernet.parameters():
                 parameter.add_(1)
-    owner = supernet.network if final_from == "supernet" else subject.model
-    network = starting_network(settings, subject, supernet, (3, 5))
+    owner = supernet.network if final_from == "supernet" else workload.model
+    network = starting_network(settings, workload, supernet, (3, 5))
     torch.testing.assert_close(network.second[0].weight, owner.second[0].weight[:5, :3])
-    batches = subject.all_training.epoch(derived_generator(0, "calibration"))
+    batches = workload.all_training.epoch(derived_generator(0, "calibration"))
     means = torch.stack([network.first[0](x).mean((0, 2, 3)) for x, _ in batches])
     torch.testing.assert_close(network.first[1].running_mean, means.mean(0))
 
@@ -250,8 +250,8 @@ def test_pretrained_weights_are_where_the_supernet_starts(tmp_path):
     given = TinyNetwork()
     save_file(given.state_dict(), tmp_path / "given.safetensors")
     for source in (given.state_dict(), tmp_path / "given.safetensors", str(tmp_path / "given.safetensors")):
-        _, subject = prepared(pretrained=source)
-        torch.testing.assert_close(subject.model.state_dict(), given.state_dict())
+        _, workload = prepared(pretrained=source)
+        torch.testing.assert_close(workload.model.state_dict(), given.state_dict())
     outcome = tiny_search(tmp_path / "run", pretrained=given.state_dict(), final_from="pretrained")
     assert outcome.result["final_from"] == "pretrained"
     with pytest.raises(RunError, match="pretrained is"):

@@ -139,7 +139,7 @@ def test_what_changed_behind_its_name_is_refused(tmp_path, monkeypatch, what):
     def offer(channels, data):
         module = SimpleNamespace(make=lambda: TinyNetwork(channels))
         monkeypatch.setitem(sys.modules, "changing", module)
-        monkeypatch.setattr("bcnet.run.subject.load", lambda name, image_size: data)
+        monkeypatch.setattr("bcnet.run.workload.load", lambda name, image_size: data)
 
     offer(8, tiny_data())
     with pytest.raises(StoppedError):

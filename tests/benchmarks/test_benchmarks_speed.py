@@ -16,7 +16,7 @@ from speed_turns import Figure, Pace, Turns, clock, in_turns
 from speed_workloads import VARIANTS, Steps, Workload
 
 from bcnet.supernet import Supernet
-from bcnet.train import Complementary, SupernetTrainee
+from bcnet.train import Complementary, SupernetLearner
 
 ROOT = Path(__file__).parents[2]
 SECTIONS = ["counting", "steps", "scoring", "memory", "profile", "pairs", "search", "free search", "gpu"]
@@ -42,13 +42,13 @@ def test_masked_paths_are_the_sliced_ones(way):
 
 def test_a_step_changes_the_weights_whoever_takes_it():
     work = Workload("resnet_digits", 8, 4)
-    for trainee in (
-        SupernetTrainee(Supernet(work.model, work.space), Complementary()),
+    for learner in (
+        SupernetLearner(Supernet(work.model, work.space), Complementary()),
         MaskedTrainee(work.fresh(VARIANTS[0]), work.space, Complementary(), "scale and shift"),
     ):
-        before = [parameter.clone() for parameter in trainee.module.parameters()]
-        Steps(trainee, work, VARIANTS[0]).take(work.terms(0))
-        after = list(trainee.module.parameters())
+        before = [parameter.clone() for parameter in learner.module.parameters()]
+        Steps(learner, work, VARIANTS[0]).take(work.terms(0))
+        after = list(learner.module.parameters())
         assert not any(torch.equal(a, b) for a, b in zip(after, before, strict=True))
 
 

@@ -8,10 +8,10 @@ from tiny_job import TinyNetwork, tiny_search
 
 from bcnet.data import DataSet, Images
 from bcnet.errors import TrainingError
-from bcnet.run import subject
+from bcnet.run import workload
 from bcnet.train import Accuracy, accuracy
 
-AT_THE_START = {"run/subject.py", "data/images.py", "data/splits.py", "supernet/pairs.py"}
+AT_THE_START = {"run/workload.py", "data/images.py", "data/splits.py", "supernet/pairs.py"}
 OF_A_NETWORK = {"stages/final.py", "supernet/calibration.py", "files/tensors.py"}  # placing and saving it
 AT_THE_END = {"export/latency.py"}  # the networks are timed for the report, where they were trained
 
@@ -38,10 +38,10 @@ def test_a_run_keeps_to_its_device(tmp_path, monkeypatch, lives, trainings, scor
     for kind in (Images, DataSet):
         monkeypatch.setattr(kind, "__post_init__", lambda self: None)  # they check values, which there are none of
     monkeypatch.setattr("bcnet.supernet.pairs._compare", lambda output, expected: None)
-    for place in ("subject", "finished"):
-        monkeypatch.setattr(f"bcnet.run.{place}.trace", outside(subject.trace))
+    for place in ("workload", "finished"):
+        monkeypatch.setattr(f"bcnet.run.{place}.trace", outside(workload.trace))
     monkeypatch.setattr("bcnet.stages.final.accuracy", measured)
-    monkeypatch.setattr("bcnet.stages.conduct.estimate", lambda *args: None)  # hooks on saved tensors mind the block
+    monkeypatch.setattr("bcnet.stages.running.estimate", lambda *args: None)  # hooks on saved tensors mind the block
     monkeypatch.setattr("bcnet.run.parts.lives_on", lambda device, data, free: lives)
     with stand_in() as waits:
         result = tiny_search(tmp_path, device="meta", **changes)

@@ -14,10 +14,10 @@ from bcnet.errors import RunError
 from bcnet.machine import memory
 from bcnet.machine.disk import free_bytes
 from bcnet.machine.memory import activations
-from bcnet.stages.conduct import planned
-from bcnet.stages.course import stages_of
 from bcnet.stages.estimate import Estimate, estimate
+from bcnet.stages.plan import stages_of
 from bcnet.stages.room import search_bytes, training_bytes
+from bcnet.stages.running import planned
 
 Usage = namedtuple("Usage", "total used free")
 ARGUMENTS = {"budget": Budget(macs=0.5), "recipe": RECIPE} | SMALL
@@ -62,11 +62,11 @@ def test_a_training_writes_no_more_than_it_says(tmp_path, optimizer):
     with pytest.raises(StoppedError):
         tiny_search(tmp_path, reporter=Recorder(("prior", 1)), checkpoint_seconds=0, changes=changes)
     files = [tmp_path / "supernet.safetensors", tmp_path / "records.safetensors"]
-    subject, settings = resolved(tmp_path / "other", changes={"optimizer": optimizer})
-    expected = training_bytes(subject.model, settings.supernet, 2 * 2 * len(subject.training), 2)
+    workload, settings = resolved(tmp_path / "other", changes={"optimizer": optimizer})
+    expected = training_bytes(workload.model, settings.supernet, 2 * 2 * len(workload.training), 2)
     headers = 4096 * len(files)
     assert sum(file.stat().st_size for file in files) < expected + headers
-    parameters = sum(p.nbytes for p in subject.model.parameters())
+    parameters = sum(p.nbytes for p in workload.model.parameters())
     assert expected > 3 * (2 if optimizer == "sgd-nesterov" else 3) * parameters
 
 
@@ -112,14 +112,14 @@ def test_free_memory_is_the_least_that_is_known(monkeypatch):
 
 
 def test_an_estimate_touches_nothing(tmp_path):
-    subject, settings = resolved(tmp_path / "run")
-    before = {name: tensor.clone() for name, tensor in subject.model.state_dict().items()}
+    workload, settings = resolved(tmp_path / "run")
+    before = {name: tensor.clone() for name, tensor in workload.model.state_dict().items()}
     torch.manual_seed(3)
     expected = torch.rand(1)
     torch.manual_seed(3)
-    found = estimate(settings, subject, planned(stages_of(settings), settings, subject, set()))
+    found = estimate(settings, workload, planned(stages_of(settings), settings, workload, set()))
     assert torch.rand(1) == expected
-    for name, tensor in subject.model.state_dict().items():
+    for name, tensor in workload.model.state_dict().items():
         assert torch.equal(tensor, before[name])
     assert set(found.seconds) == {"supernet", "evolution", "original", "Uniform", "searched"}
     assert all(seconds > 0 for seconds in found.seconds.values())
@@ -131,8 +131,8 @@ def test_larger_batches_take_more_memory(tmp_path, monkeypatch):
     monkeypatch.setattr("bcnet.stages.estimate.used_bytes", lambda device: 0)
 
     def peak(batch_size):
-        subject, settings = resolved(tmp_path, changes={"batch_size": batch_size})
-        return estimate(settings, subject, planned(stages_of(settings), settings, subject, set())).peak
+        workload, settings = resolved(tmp_path, changes={"batch_size": batch_size})
+        return estimate(settings, workload, planned(stages_of(settings), settings, workload, set())).peak
 
     assert peak(70) > peak(8)
 

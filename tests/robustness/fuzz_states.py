@@ -25,7 +25,7 @@ from bcnet.run.settings import Settings, make_settings
 from bcnet.run.status import as_document, read_status
 from bcnet.space import Budget, Side
 from bcnet.testing import toy_space
-from bcnet.train import Checkpoints, FailedStep, NetworkTrainee, Path, Recipe, Term, load_failed_step, train
+from bcnet.train import Checkpoints, FailedStep, NetworkLearner, Path, Recipe, Term, load_failed_step, train
 from tests.robustness import mutations as m
 from tests.robustness.fuzz_base import Target
 
@@ -109,9 +109,9 @@ class SealedCheckpoint(Checkpoint):
 
     def _train(self) -> Any:
         torch.manual_seed(0)
-        trainee = NetworkTrainee(nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)))
+        learner = NetworkLearner(nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)))
         checkpoints = Checkpoints(self.folder / self.file, IDENTITY, every_steps=4)
-        return train(trainee, Batches(), RECIPE, seed=0, checkpoints=checkpoints).losses.tolist()
+        return train(learner, Batches(), RECIPE, seed=0, checkpoints=checkpoints).losses.tolist()
 
 
 class BadStep(Target):

@@ -11,13 +11,13 @@ from bcnet.run.widths import resolve_widths
 
 
 @pytest.fixture(scope="module")
-def subject():
+def workload():
     model = TinyNetwork()
     return WidthSpace.trace(model, torch.zeros(2, 1, 8, 8)), model
 
 
-def test_widths_come_in_many_forms(subject, tmp_path):
-    space, model = subject
+def test_widths_come_in_many_forms(workload, tmp_path):
+    space, model = workload
     names = [group.name for group in space.groups]
     table = dict(zip(names, (5, 7), strict=True))
     files = {
@@ -59,13 +59,13 @@ def test_published_widths_are_known_by_the_name_of_the_model():
         ({"first": 5}, "name every group of the network"),
     ],
 )
-def test_other_widths_are_refused(subject, given, message):
+def test_other_widths_are_refused(workload, given, message):
     with pytest.raises(WidthError, match=message):
-        resolve_widths(given, *subject)
+        resolve_widths(given, *workload)
 
 
 @pytest.mark.parametrize("content", ["", "{", "3", '{"widths": {"x": 1}}', "[1, null]"])
-def test_a_file_without_widths_is_refused(subject, tmp_path, content):
+def test_a_file_without_widths_is_refused(workload, tmp_path, content):
     (tmp_path / "w.json").write_text(content)
     with pytest.raises(WidthError):
-        resolve_widths(tmp_path / "w.json", *subject)
+        resolve_widths(tmp_path / "w.json", *workload)

@@ -12,7 +12,7 @@ import bcnet
 from bcnet.errors import RecipeError, RunError
 from bcnet.files.documents import read_document
 from bcnet.stages.base import in_order
-from bcnet.stages.course import stages_of
+from bcnet.stages.plan import stages_of
 
 
 class Checked(bcnet.Stage):
@@ -29,9 +29,9 @@ class Checked(bcnet.Stage):
     def run(self, context):
         type(self).runs += 1
         network = context.output("searched").network
-        with context.working(self.name, len(context.subject.validation), "batches") as advance, torch.no_grad():
+        with context.working(self.name, len(context.workload.validation), "batches") as advance, torch.no_grad():
             right = []
-            for done, (x, y) in enumerate(context.subject.validation, 1):
+            for done, (x, y) in enumerate(context.workload.validation, 1):
                 right += (network(x).argmax(dim=1) == y).tolist()
                 advance(done, f"{np.mean(right):.2f} right")
         context.directory.write(self.file, {"right": float(np.mean(right)), "images": len(right)})
@@ -47,7 +47,7 @@ class First(Checked):
     file: ClassVar[str] = "first.json"
     needs: ClassVar[tuple[str, ...]] = ("supernet",)
 
-    def plan(self, settings, subject):
+    def plan(self, settings, workload):
         return None
 
     def run(self, context):

@@ -16,12 +16,12 @@ from bcnet.run.directory import RunDirectory
 from bcnet.run.score import fresh_score_text
 from bcnet.run.settings import make_settings
 from bcnet.run.status import read_status
-from bcnet.run.subject import open_source, prepare
+from bcnet.run.workload import open_source, prepare
 from bcnet.stages import tuning
 from bcnet.stages.base import Context
-from bcnet.stages.conduct import planned
-from bcnet.stages.course import stages_of
 from bcnet.stages.final import starting_network
+from bcnet.stages.plan import stages_of
+from bcnet.stages.running import planned
 from bcnet.stages.tuning import _Steps, scorer_of
 from bcnet.supernet import Supernet
 
@@ -56,7 +56,7 @@ def context(tmp_path, **changes):
 
 def test_a_candidate_is_scored_by_the_network_that_so_many_steps_make_of_its_first_channels(tmp_path):
     here = context(tmp_path)
-    supernet = Supernet(here.subject.model, here.subject.space)
+    supernet = Supernet(here.workload.model, here.workload.space)
     before = {name: tensor.clone() for name, tensor in supernet.state_dict().items()}
     scores = {}
     for steps in (1, STEPS, 40):
@@ -70,15 +70,15 @@ def test_a_candidate_is_scored_by_the_network_that_so_many_steps_make_of_its_fir
 
 def test_without_learning_it_is_the_score_of_the_calibrated_first_channels(tmp_path):
     here = context(tmp_path, final_from="supernet", tune_lr_share=1e-12)
-    supernet = Supernet(here.subject.model, here.subject.space)
-    network = starting_network(here.settings, here.subject, supernet, (3, 5)).eval()
+    supernet = Supernet(here.workload.model, here.workload.space)
+    network = starting_network(here.settings, here.workload, supernet, (3, 5)).eval()
     with torch.no_grad():
-        losses = [torch.nn.functional.cross_entropy(network(x), y) for x, y in here.subject.validation]
+        losses = [torch.nn.functional.cross_entropy(network(x), y) for x, y in here.workload.validation]
     assert scorer_of(here, supernet).score((3, 5)) == pytest.approx(-float(torch.stack(losses).mean()), abs=0.02)
 
 
 def test_the_share_of_the_learning_rate_says_how_far_a_candidate_leaves_the_shared_weights(tmp_path):
-    supernet = Supernet(context(tmp_path).subject.model, context(tmp_path).subject.space)
+    supernet = Supernet(context(tmp_path).workload.model, context(tmp_path).workload.space)
     rates = (1e-12, 1e-6, 0.2, 1.0)
     scores = [scorer_of(context(tmp_path, tune_lr_share=rate), supernet).score((3, 5)) for rate in rates]
     moved = [abs(score - scores[0]) for score in scores]
@@ -88,7 +88,7 @@ def test_the_share_of_the_learning_rate_says_how_far_a_candidate_leaves_the_shar
 
 @pytest.mark.parametrize("steps", [1, 4, 9, 23])
 def test_steps_pass_over_the_images_as_often_as_they_must(tmp_path, steps):
-    whole = context(tmp_path).subject.training
+    whole = context(tmp_path).workload.training
     batches = _Steps(whole, steps)
     drawn = list(batches.epoch(torch.Generator().manual_seed(1)))
     assert len(drawn) == len(batches) == steps
@@ -107,13 +107,13 @@ def test_no_image_that_scores_is_learnt_from(tmp_path):
     pixels = torch.zeros(count, 1, 8, 8, dtype=torch.uint8)
     pixels[:, 0, 2:6, 2:6] = torch.arange(1, count + 1, dtype=torch.uint8).view(-1, 1, 1)
     labels = torch.arange(count) % 3
-    subject = context(tmp_path, data=DataSet.from_tensors((pixels, labels), (pixels[:9], labels[:9]))).subject
+    workload = context(tmp_path, data=DataSet.from_tensors((pixels, labels), (pixels[:9], labels[:9]))).workload
 
     def marks(batches):
         return {round(float(image.max()), 4) for x, _ in batches for image in x}
 
-    learnt = marks(_Steps(subject.training, 20).epoch(torch.Generator().manual_seed(0)))
-    scored = marks(subject.validation) | marks(subject.fresh)
+    learnt = marks(_Steps(workload.training, 20).epoch(torch.Generator().manual_seed(0)))
+    scored = marks(workload.validation) | marks(workload.fresh)
     assert learnt
     assert scored
     assert not learnt & scored
@@ -145,9 +145,9 @@ def test_a_finalist_that_is_scored_is_not_scored_again(tmp_path, monkeypatch):
     tuned = []
     train = tuning.train
 
-    def counted(trainee, batches, *args, **kwargs):
+    def counted(learner, batches, *args, **kwargs):
         tuned.append(len(batches))
-        return train(trainee, batches, *args, **kwargs)
+        return train(learner, batches, *args, **kwargs)
 
     monkeypatch.setattr(tuning, "train", counted)
     with pytest.raises(StoppedError):
@@ -161,7 +161,7 @@ def test_the_best_after_longer_tuning_is_trained(finished, tmp_path):
     search = finished.result["search"]
     assert search["fresh_score"] == max(r["fresh_score"] for r in search["rescored"])
     here = context(tmp_path, **TUNED)
-    supernet = Supernet(here.subject.model, here.subject.space)
+    supernet = Supernet(here.workload.model, here.workload.space)
     longer = context(tmp_path, tune_steps=TUNED["finalist_steps"])
     again = [scorer_of(c, supernet).again.per_image((3, 5)) for c in (here, longer, context(tmp_path))]
     assert (again[0] == again[1]).all(), "the same network"
@@ -220,7 +220,7 @@ def test_other_finalists_need_no_other_search(shared, tmp_path):
 
 def test_its_work_is_forecast(tmp_path):
     def ahead(here):
-        return {s.name: s for s in planned(stages_of(here.settings), here.settings, here.subject, set())}
+        return {s.name: s for s in planned(stages_of(here.settings), here.settings, here.workload, set())}
 
     def work(steps):
         return ahead(context(tmp_path, tune_steps=steps))["evolution"].work

@@ -127,8 +127,15 @@ def test_a_distilled_network_learns_from_a_teacher(tmp_path):
     assert alone.widths == taught.widths
     pairs = zip(alone.network.parameters(), taught.network.parameters(), strict=True)
     assert any(not torch.equal(a, b) for a, b in pairs)
-    recipes = [json.loads(file.read_text())["final"]["recipe"] for file in tmp_path.glob("*/settings.json")]
-    assert sorted(recipe["distillation"] is not None for recipe in recipes) == [False, False, True]  # and the teacher
+    (folder,) = (file.parent for file in tmp_path.glob("*/original.safetensors"))  # the teacher's
+    assert json.loads((folder / "settings.json").read_text())["final"]["recipe"]["distillation"] is not None
+    assert len(list(tmp_path.glob("*/final.safetensors"))) == 2
+    teacher = (folder / "original.safetensors").read_bytes()
+    workshop.train(network, workshop.space(network).scaled(0.25), 0, distilled=True)
+    trained = [file for file in tmp_path.glob("*/seconds.json") if "original" in json.loads(file.read_text())]
+    copies = [file.read_bytes() for file in tmp_path.glob("*/original.safetensors")]
+    assert len(copies) == 2
+    assert len(trained) == 2
 
 
 @pytest.mark.parametrize("method", ["bcnet", "bcnet-distilled"])

@@ -117,7 +117,7 @@ def test_a_supernet_of_one_side_is_scored_from_it_alone(tmp_path: Path) -> None:
     for strategy in ("unilateral", "complementary"):
         options = {"supernet_epochs": 1, "threads": 1, "strategy": strategy}
         bcnet.train_supernet("resnet_digits", "digits", run_dir=tmp_path / strategy, **options)
-        scorer = score_noise.Scorer.of(tmp_path / strategy)
+        scorer = score_noise.RunScorer.of(tmp_path / strategy)
         (widths,) = scorer.candidates(1)
         (score,) = scorer.scores([widths], "loss").mean(axis=1)
         paths = [-_loss(scorer, widths, side) for side in (Side.LEFT, Side.RIGHT)]
@@ -125,7 +125,7 @@ def test_a_supernet_of_one_side_is_scored_from_it_alone(tmp_path: Path) -> None:
         assert score == pytest.approx(expected, rel=1e-4)
 
 
-def _loss(scorer: score_noise.Scorer, widths: tuple[int, ...], side: Side) -> float:
+def _loss(scorer: score_noise.RunScorer, widths: tuple[int, ...], side: Side) -> float:
     batches = scorer.batches
     with torch.no_grad():
         losses = [torch.nn.functional.cross_entropy(scorer.supernet(x, widths, side), y) for x, y in batches]

@@ -15,7 +15,7 @@ from studies.ranking import figure as ranking_figure
 from studies.ranking import supernets as ranking_supernets
 from studies.ranking.scores import MACS, Contender, ScoreFile
 from studies.ranking.statistics import Estimate, kendall, kendall_given, mean_kendall, regret, resamples, spearman
-from studies.ranking.supernets import PATHS_PER_STEP, SUPERNETS, Cell, Scoring, Subject, Training
+from studies.ranking.supernets import PATHS_PER_STEP, SUPERNETS, Cell, Scoring, Training, Workload
 
 rng = np.random.default_rng(0)
 X, Z = rng.integers(0, 12, 40).astype(float), rng.normal(size=40)  # X has ties
@@ -97,7 +97,7 @@ def test_score_files_replace_a_cell_and_keep_the_others(tmp_path: Path) -> None:
 
 def test_every_supernet_takes_equal_steps_along_the_mean_of_its_paths() -> None:
     assert set(SUPERNETS) == set(ranking_figure.NAMES)
-    data = Subject.open("digits", *ranking.QUICK, "cpu")
+    data = Workload.open("digits", *ranking.QUICK, "cpu")
     for make in SUPERNETS.values():
         strategy = make()
         terms = strategy.plan(data.space, torch.Generator().manual_seed(0))
@@ -116,8 +116,8 @@ def test_a_cell_goes_on_where_it_was_and_is_never_scored_twice(tmp_path: Path, m
         Training(image_size=8, epochs=1, batch_size=360),
         Scoring(widths=3, images=32, score_batch_size=16),
     )
-    subject = Subject.open("digits", training, scoring, "cpu")
-    sample = [subject.space.full, subject.space.narrowest, subject.space.scaled(0.5)]
+    workload = Workload.open("digits", training, scoring, "cpu")
+    sample = [workload.space.full, workload.space.narrowest, workload.space.scaled(0.5)]
     cell = Cell("bilateral", 0, training, "digits", tmp_path)
     asked = []
     original = ranking_supernets.score
@@ -131,17 +131,17 @@ def test_a_cell_goes_on_where_it_was_and_is_never_scored_twice(tmp_path: Path, m
     monkeypatch.setattr(ranking_supernets, "score", count)
     monkeypatch.setattr(ranking_supernets, "_SAVE_EVERY", 2)
     with pytest.raises(Killed):
-        cell.scores(subject, sample)
-    assert len(LossRecords.load(cell.folder / "records.safetensors", cell.identity)) == 2 * len(subject.training)
+        cell.scores(workload, sample)
+    assert len(LossRecords.load(cell.folder / "records.safetensors", cell.identity)) == 2 * len(workload.training)
     weights = (cell.folder / "supernet.safetensors").stat().st_mtime_ns
-    scores = cell.scores(subject, sample)
+    scores = cell.scores(workload, sample)
     assert asked[4:] == [asked[2], asked[3], *asked[6:]]
     assert len(asked) == 4 + 4
     assert {side for _, side in scores} == {Side.LEFT, Side.RIGHT}
-    assert cell.scores(subject, sample) == scores
+    assert cell.scores(workload, sample) == scores
     assert len(asked) == 8
     assert (cell.folder / "supernet.safetensors").stat().st_mtime_ns == weights
-    other = Subject.open("digits", training, Scoring(images=16, score_batch_size=16), "cpu")
+    other = Workload.open("digits", training, Scoring(images=16, score_batch_size=16), "cpu")
     with pytest.raises(SystemExit, match="other settings"):
         cell.scores(other, sample)
 

@@ -17,10 +17,10 @@ from bcnet.train import (
     STRATEGIES,
     Checkpoints,
     Complementary,
-    NetworkTrainee,
+    NetworkLearner,
     Recipe,
     Reduction,
-    SupernetTrainee,
+    SupernetLearner,
     accumulate_gradients,
     train,
 )
@@ -60,12 +60,12 @@ def gradients_of_a_step(world, seed, images, strategy):
     net = supernet()
     generator = torch.Generator().manual_seed(seed)
     x, y = torch.randn(images, 1, 4, 4, generator=generator), torch.randint(3, (images,), generator=generator)
-    trainee = SupernetTrainee(net, STRATEGIES[strategy]())
-    terms = trainee.plan(generator)
+    learner = SupernetLearner(net, STRATEGIES[strategy]())
+    terms = learner.plan(generator)
     mine = world.part(images)
 
     def loss(paths):
-        return [nn.functional.cross_entropy(trainee.forward(x[mine], paths)[0], y[mine])]
+        return [nn.functional.cross_entropy(learner.forward(x[mine], paths)[0], y[mine])]
 
     count = len(y[mine])
     means = accumulate_gradients(terms, loss) if count else torch.zeros(len(terms))
@@ -102,12 +102,12 @@ def test_what_no_path_used_has_no_gradient_to_decay_or_coast_on(processes, image
 
 def trained(world, kind, recipe, folder=None, stop_at=None):
     """Weights, losses, progress and the bytes of the checkpoint of a whole training; stopped after a step or not."""
-    trainee = {
-        "supernet": lambda: SupernetTrainee(supernet(), Complementary()),
-        "batch norm": lambda: NetworkTrainee(with_batch_norm()),
+    learner = {
+        "supernet": lambda: SupernetLearner(supernet(), Complementary()),
+        "batch norm": lambda: NetworkLearner(with_batch_norm()),
     }[kind]()
     if world.rank:
-        for parameter in trainee.module.parameters():  # rank 0's weights count
+        for parameter in learner.module.parameters():  # rank 0's weights count
             nn.init.ones_(parameter)
     heard = []
 
@@ -124,12 +124,12 @@ def trained(world, kind, recipe, folder=None, stop_at=None):
         nn.init.zeros_(teacher[1].bias)
     try:
         records = train(
-            trainee, Uneven(), recipe, seed=5, checkpoints=checkpoints, teacher=teacher, on_step=on_step, world=world
+            learner, Uneven(), recipe, seed=5, checkpoints=checkpoints, teacher=teacher, on_step=on_step, world=world
         )
     except InterruptedError:
         return None
     return {
-        "weights": {name: tensor.clone() for name, tensor in trainee.module.state_dict().items()},
+        "weights": {name: tensor.clone() for name, tensor in learner.module.state_dict().items()},
         "losses": records.losses.tolist(),
         "widths": records.widths.tolist(),
         "progress": [dataclasses.asdict(progress) for progress in heard],
@@ -209,7 +209,7 @@ def dropped(world):
             return self.head(kept)
 
     network = Recording()
-    train(NetworkTrainee(network), TinyBatches(), RECIPE.changed({"epochs": 1}), seed=0, world=world)
+    train(NetworkLearner(network), TinyBatches(), RECIPE.changed({"epochs": 1}), seed=0, world=world)
     return torch.stack(network.seen)
 
 
@@ -224,7 +224,7 @@ def not_a_number(world, folder):
     if world.rank == 1:
         batches.x = torch.full_like(batches.x, float("inf"))
     checkpoints = Checkpoints(folder / "c.safetensors", IDENTITY, every_steps=1)
-    train(SupernetTrainee(supernet(), Complementary()), batches, RECIPE, seed=0, world=world, checkpoints=checkpoints)
+    train(SupernetLearner(supernet(), Complementary()), batches, RECIPE, seed=0, world=world, checkpoints=checkpoints)
 
 
 def test_a_loss_that_is_no_number_on_one_process_stops_all(processes, tmp_path):

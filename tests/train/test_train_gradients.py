@@ -8,7 +8,7 @@ from torch.nn import functional
 from bcnet.space import Side, WidthSpace
 from bcnet.space.layout import spans
 from bcnet.supernet import Supernet, build
-from bcnet.train import ChannelCounts, Complementary, SupernetTrainee, Unilateral, accumulate_gradients
+from bcnet.train import ChannelCounts, Complementary, SupernetLearner, Unilateral, accumulate_gradients
 
 
 class Residual(nn.Module):
@@ -51,9 +51,9 @@ def test_the_step_is_the_sum_of_four_networks_that_stand_alone(supernet, seed):
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(8, 2, 5, 5, generator=generator)
     y = torch.randint(3, (8,), generator=generator)
-    trainee = SupernetTrainee(net, Complementary())
-    terms = trainee.plan(generator)
-    accumulate_gradients(terms, lambda paths: [functional.cross_entropy(trainee.forward(x, paths)[0], y)])
+    learner = SupernetLearner(net, Complementary())
+    terms = learner.plan(generator)
+    accumulate_gradients(terms, lambda paths: [functional.cross_entropy(learner.forward(x, paths)[0], y)])
 
     expected = {name: torch.zeros_like(p) for name, p in net.network.named_parameters()}
     for path in [path for term in terms for path in term.paths]:
@@ -74,15 +74,15 @@ def test_the_counted_channels_are_those_that_receive_gradient(supernet, strategy
     net, _ = supernet
     generator = torch.Generator().manual_seed(1)
     x, y = torch.randn(16, 2, 5, 5, generator=generator), torch.randint(3, (16,), generator=generator)
-    trainee = SupernetTrainee(net, strategy)
+    learner = SupernetLearner(net, strategy)
     hits = [torch.zeros(group.max_width, dtype=torch.long) for group in net.space.groups]
     counts = ChannelCounts(net.space)
     for _ in range(10):
-        terms = trainee.plan(generator)
+        terms = learner.plan(generator)
         counts.add(terms)
         for path in (path for term in terms for path in term.paths):
             net.zero_grad()
-            functional.cross_entropy(trainee.forward(x, (path,))[0], y).backward()
+            functional.cross_entropy(learner.forward(x, (path,))[0], y).backward()
             hits[0] += net.network.stem[1].weight.grad != 0
             hits[1] += net.network.inner[0].weight.grad.flatten(1).abs().sum(1) != 0
     assert [group.max_width for group in net.space.groups] == [6, 5]

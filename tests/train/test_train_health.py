@@ -12,9 +12,9 @@ from bcnet.train import (
     ChannelCounts,
     Checkpoints,
     Complementary,
-    NetworkTrainee,
+    NetworkLearner,
     Recipe,
-    SupernetTrainee,
+    SupernetLearner,
     guard,
     load_failed_step,
     replay,
@@ -65,21 +65,21 @@ def network():
     )
 
 
-def trainee_of(kind):
+def learner_of(kind):
     if kind == "network":
-        return NetworkTrainee(network())
+        return NetworkLearner(network())
     torch.manual_seed(0)
-    return SupernetTrainee(TinySupernet(), Complementary())
+    return SupernetLearner(TinySupernet(), Complementary())
 
 
-def run(folder, kind="supernet", *, recipe=SKIP, batches=None, stop_at=None, trainee=None):
+def run(folder, kind="supernet", *, recipe=SKIP, batches=None, stop_at=None, learner=None):
     """Train in `folder`; the bytes of the last checkpoint, the records, the module."""
     folder.mkdir(exist_ok=True)
-    trainee = trainee or trainee_of(kind)
+    learner = learner or learner_of(kind)
     where = Checkpoints(folder / "c.safetensors", IDENTITY, every_steps=2, bad_steps=folder / "bad", about={"a": 1})
     batches = batches or PoisonedBatches(1, 2)
-    records = train(trainee, batches, recipe, seed=5, stage="first", checkpoints=where, on_step=stopper(stop_at))
-    return (folder / "c.safetensors").read_bytes(), records, trainee.module
+    records = train(learner, batches, recipe, seed=5, stage="first", checkpoints=where, on_step=stopper(stop_at))
+    return (folder / "c.safetensors").read_bytes(), records, learner.module
 
 
 def state_of(module):
@@ -150,9 +150,9 @@ def test_health_goes_on_where_it_stopped():
 @pytest.mark.parametrize("look_every", [1, 4])
 def test_a_step_left_out_leaves_no_trace(tmp_path, monkeypatch, kind, look_every):
     monkeypatch.setitem(guard.LOOK_EVERY, "cpu", look_every)
-    trainee = trainee_of(kind)
+    learner = learner_of(kind)
     seen = []
-    train(trainee, PoisonedBatches(1, 2), SKIP, seed=5, on_step=lambda progress: seen.append(state_of(trainee.module)))
+    train(learner, PoisonedBatches(1, 2), SKIP, seed=5, on_step=lambda progress: seen.append(state_of(learner.module)))
     for step in (1, 2, 6, 7, 11, 12):
         for name, tensor in seen[step].items():
             assert torch.equal(tensor, seen[step - 1][name]), (step, name)
@@ -165,13 +165,13 @@ def test_looking_rarely_changes_nothing(tmp_path, monkeypatch, kind, optimizer):
     recipe = SKIP.changed({"optimizer": optimizer, "clip_norm": 1.0})
     _, records, module = run(tmp_path / "each", kind, recipe=recipe)
     monkeypatch.setitem(guard.LOOK_EVERY, "cpu", 4)
-    trainee = trainee_of(kind)
-    again = train(trainee, PoisonedBatches(1, 2), recipe, seed=5, stage="first")
+    learner = learner_of(kind)
+    again = train(learner, PoisonedBatches(1, 2), recipe, seed=5, stage="first")
     assert again.losses.tolist() == records.losses.tolist()
     assert again.steps.tolist() == records.steps.tolist()
     assert again.skipped == records.skipped == (1, 2, 6, 7, 11, 12)
     for name, tensor in module.state_dict().items():
-        assert torch.equal(tensor, trainee.module.state_dict()[name])
+        assert torch.equal(tensor, learner.module.state_dict()[name])
 
 
 @pytest.mark.parametrize("stop_at", [1, 2, 3, 6, 8, 13])
@@ -185,19 +185,19 @@ def test_resuming_keeps_the_count(tmp_path, stop_at):
 
 
 def test_every_channel_stays_trained_equally_often(tmp_path):
-    trainee = trainee_of("supernet")
+    learner = learner_of("supernet")
     planned = []
-    plan = trainee.plan
-    trainee.plan = lambda generator: planned.append(plan(generator)) or planned[-1]
-    _, records, _ = run(tmp_path, trainee=trainee)
+    plan = learner.plan
+    learner.plan = lambda generator: planned.append(plan(generator)) or planned[-1]
+    _, records, _ = run(tmp_path, learner=learner)
     trained = sorted(set(records.steps.tolist()))
     assert sorted((*trained, *records.skipped)) == list(range(15))
-    counts = ChannelCounts(trainee.supernet.space)
+    counts = ChannelCounts(learner.supernet.space)
     for step in trained:
         counts.add(planned[step])
     assert counts.spread().tolist() == [0, 0]
     assert counts.of[0][0] >= 2 * len(trained)
-    for counted, expected in zip(trainee.counts.of, counts.of, strict=True):
+    for counted, expected in zip(learner.counts.of, counts.of, strict=True):
         assert counted.tolist() == expected.tolist()
 
 
@@ -282,16 +282,16 @@ def test_a_bad_step_is_saved_and_replayed_to_the_bit(tmp_path, monkeypatch, kind
     monkeypatch.setitem(guard.LOOK_EVERY, "cpu", look_every)
     where = Checkpoints(tmp_path / "c.safetensors", IDENTITY, bad_steps=tmp_path / "bad", about={"a": 1})
     with pytest.raises(TrainingError, match=r"saved for replay in .*test-step-3.safetensors.*lower lr.*on_bad_step="):
-        train(trainee_of(kind), PoisonedBatches(3), RECIPE, seed=5, stage="first", checkpoints=where)
+        train(learner_of(kind), PoisonedBatches(3), RECIPE, seed=5, stage="first", checkpoints=where)
     failed_step = load_failed_step(tmp_path / "bad" / "test-step-3.safetensors", IDENTITY)
     assert (failed_step.stage, failed_step.step, failed_step.about) == ("first", 3, {"a": 1})
     assert failed_step.tensors["batch:x"].isinf().all()
-    healthy = trainee_of(kind)
+    healthy = learner_of(kind)
     with pytest.raises(Stopped):
         train(healthy, TinyBatches(), RECIPE, seed=5, stage="first", on_step=stopper(3))
     for name, tensor in healthy.module.state_dict().items():
         assert torch.equal(tensor, failed_step.tensors[f"module:{name}"])
-    found = replay(trainee_of(kind), failed_step)
+    found = replay(learner_of(kind), failed_step)
     assert found.same
     assert len(found.paths) == (4 if kind == "supernet" else 1)
     assert all(math.isnan(path.loss) for path in found.paths)
@@ -314,20 +314,20 @@ def test_a_finite_step_replays_to_the_bit_too(tmp_path):
 
     recipe = RECIPE.changed({"clip_norm": 1.0})
     with pytest.raises(TrainingError, match=r"the norm of the gradient must be .*; got nan at loss 1.*lower clip_norm"):
-        run(tmp_path, recipe=recipe, trainee=NetworkTrainee(Doubtful()), batches=TinyBatches())
-    found = replay(NetworkTrainee(Doubtful()), load_failed_step(tmp_path / "bad" / "test-step-0.safetensors", IDENTITY))
+        run(tmp_path, recipe=recipe, learner=NetworkLearner(Doubtful()), batches=TinyBatches())
+    found = replay(NetworkLearner(Doubtful()), load_failed_step(tmp_path / "bad" / "test-step-0.safetensors", IDENTITY))
     assert found.same
     assert found.paths[0].broken is None
     assert [name for name, norm in found.gradients.items() if not math.isfinite(norm)] == ["body"]
 
 
 def test_broken_weights_are_named(tmp_path):
-    trainee = trainee_of("network")
+    learner = learner_of("network")
     with torch.no_grad():
-        trainee.module[6].bias[1] = torch.nan
+        learner.module[6].bias[1] = torch.nan
     with pytest.raises(TrainingError, match="finite number"):
-        run(tmp_path, recipe=RECIPE, trainee=trainee, batches=TinyBatches())
-    found = replay(trainee_of("network"), load_failed_step(tmp_path / "bad" / "test-step-0.safetensors", IDENTITY))
+        run(tmp_path, recipe=RECIPE, learner=learner, batches=TinyBatches())
+    found = replay(learner_of("network"), load_failed_step(tmp_path / "bad" / "test-step-0.safetensors", IDENTITY))
     assert found.weights == ("6.bias",)
     assert found.paths[0].broken == "6"
     assert found.paths[0].share == pytest.approx(1 / 3)
@@ -369,7 +369,7 @@ def test_an_exploding_loss_stops_the_run(tmp_path, monkeypatch, look_every):
     (file,) = (tmp_path / "bad").glob("*.safetensors")
     failed_step = load_failed_step(file, IDENTITY)
     assert 20 + PATIENCE - 1 <= failed_step.step < 20 + PATIENCE + look_every
-    assert replay(trainee_of("supernet"), failed_step).same
+    assert replay(learner_of("supernet"), failed_step).same
 
 
 def test_a_disk_that_is_full_does_not_hide_what_happened(tmp_path, monkeypatch):

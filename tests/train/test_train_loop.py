@@ -10,9 +10,9 @@ from bcnet.train import (
     Checkpoints,
     Complementary,
     Distillation,
-    NetworkTrainee,
+    NetworkLearner,
     Recipe,
-    SupernetTrainee,
+    SupernetLearner,
     accuracy,
     train,
 )
@@ -39,20 +39,20 @@ def fresh_supernet(supernet_class):
 
 
 def run(kind, supernet_class, batches, folder, *, recipe=RECIPE, stop_at=None):
-    """Train one fresh trainee in `folder`; the bytes of its last checkpoint."""
+    """Train one fresh learner in `folder`; the bytes of its last checkpoint."""
     supernet = fresh_supernet(supernet_class)
-    trainee = SupernetTrainee(supernet, Complementary()) if kind == "supernet" else NetworkTrainee(plain_network())
+    learner = SupernetLearner(supernet, Complementary()) if kind == "supernet" else NetworkLearner(plain_network())
     folder.mkdir(exist_ok=True)
     checkpoints = Checkpoints(folder / "c.safetensors", IDENTITY, every_steps=2)
     records = train(
-        trainee,
+        learner,
         batches,
         recipe,
         seed=5,
         checkpoints=checkpoints,
         on_step=stopper(stop_at),
     )
-    return (folder / "c.safetensors").read_bytes(), records, trainee.module
+    return (folder / "c.safetensors").read_bytes(), records, learner.module
 
 
 def plain_network():
@@ -86,7 +86,7 @@ def test_training_leaves_the_callers_randomness_alone(tiny_supernet, tiny_batche
     torch.manual_seed(3)
     expected = torch.rand(1)
     torch.manual_seed(3)
-    train(SupernetTrainee(tiny_supernet, Complementary()), tiny_batches, RECIPE, seed=0)
+    train(SupernetLearner(tiny_supernet, Complementary()), tiny_batches, RECIPE, seed=0)
     assert torch.rand(1) == expected
 
 
@@ -103,7 +103,7 @@ def test_training_learns(tiny_supernet):
             return ((x[rows], y[rows]) for rows in torch.randperm(64, generator=generator).split(8))
 
     network = plain_network()
-    train(NetworkTrainee(network), Batches(), RECIPE.changed({"epochs": 20}), seed=0)
+    train(NetworkLearner(network), Batches(), RECIPE.changed({"epochs": 20}), seed=0)
     found = accuracy(network, [(x, y)])
     assert found.top1 > 0.8
     assert (found.top5, found.count) == (1.0, 64)
@@ -111,11 +111,11 @@ def test_training_learns(tiny_supernet):
 
 
 def test_not_a_number_names_stage_step_and_widths(tiny_supernet, tiny_batches, tmp_path):
-    trainee = SupernetTrainee(tiny_supernet, Complementary())
+    learner = SupernetLearner(tiny_supernet, Complementary())
     checkpoints = Checkpoints(tmp_path / "c.safetensors", IDENTITY, every_steps=1)
     tiny_batches.x = torch.full_like(tiny_batches.x, float("inf"))
     with pytest.raises(TrainingError, match=r"stage supernet, step 0 at widths \[\d, \d\] and \[\d, \d\]: .* lower lr"):
-        train(trainee, tiny_batches, RECIPE, seed=0, stage="supernet", checkpoints=checkpoints)
+        train(learner, tiny_batches, RECIPE, seed=0, stage="supernet", checkpoints=checkpoints)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -128,7 +128,7 @@ def test_no_batch_is_an_error(tiny_supernet):
             return iter(())
 
     with pytest.raises(TrainingError, match="at least one batch"):
-        train(SupernetTrainee(tiny_supernet, Complementary()), Nothing(), RECIPE, seed=0)
+        train(SupernetLearner(tiny_supernet, Complementary()), Nothing(), RECIPE, seed=0)
 
 
 def test_a_checkpoint_of_another_model_is_refused(tiny_supernet, tiny_batches, tmp_path):
@@ -139,7 +139,7 @@ def test_a_checkpoint_of_another_model_is_refused(tiny_supernet, tiny_batches, t
 
 def test_output_that_is_no_logits_is_an_error(tiny_batches):
     with pytest.raises(TrainingError, match=r"logits \(batch, classes\), 8 rows here; got \(8, 1, 4, 4\)"):
-        train(NetworkTrainee(nn.Conv2d(1, 1, 1)), tiny_batches, RECIPE, seed=0)
+        train(NetworkLearner(nn.Conv2d(1, 1, 1)), tiny_batches, RECIPE, seed=0)
 
 
 def test_a_perfect_copy_of_the_teacher_has_nothing_to_learn(tiny_batches):
@@ -152,13 +152,13 @@ def test_a_perfect_copy_of_the_teacher_has_nothing_to_learn(tiny_batches):
     recipe = RECIPE.changed({"epochs": 8}).model_copy(update={"distillation": Distillation(weight=1.0)})
     student = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
     before = float(distillation_loss(student(tiny_batches.x).detach(), logits, 4.0))
-    train(NetworkTrainee(student), tiny_batches, recipe, seed=0, teacher=network)
+    train(NetworkLearner(student), tiny_batches, recipe, seed=0, teacher=network)
     assert float(distillation_loss(student(tiny_batches.x).detach(), logits, 4.0)) < before
 
 
 def test_bf16_and_clipping_train(tiny_supernet, tiny_batches):
     recipe = RECIPE.changed({"precision": "bf16", "clip_norm": 1.0, "decay_norm_and_bias": False})
-    records = train(SupernetTrainee(tiny_supernet, Complementary()), tiny_batches, recipe, seed=0)
+    records = train(SupernetLearner(tiny_supernet, Complementary()), tiny_batches, recipe, seed=0)
     assert records.losses.max() < 3
 
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from bcnet.space import Side
 from bcnet.tasks import Classification
-from bcnet.train import Cosine, Distillation, NetworkTrainee, Recipe, learning_rate
+from bcnet.train import Cosine, Distillation, NetworkLearner, Recipe, learning_rate
 from bcnet.train.objective import Objective
 from bcnet.train.optimizer import make_optimizer
 from bcnet.train.step import Path
@@ -82,7 +82,7 @@ def test_what_a_recipe_says_of_the_loss_reaches_it():
     task, paths = Classification(), (Path((), Side.LEFT),)
 
     def loss(recipe, teacher=None):
-        return float(Objective(NetworkTrainee(network), recipe, "fp32", x, y, teacher)(paths)[0].detach())
+        return float(Objective(NetworkLearner(network), recipe, "fp32", x, y, teacher)(paths)[0].detach())
 
     outputs = network(x)
     smoothed = float(task.training_loss(outputs, y, label_smoothing=0.3).detach())

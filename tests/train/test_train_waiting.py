@@ -10,7 +10,7 @@ from bcnet.distributed import ProcessGroup
 from bcnet.errors import TrainingError
 from bcnet.space import WidthSpace
 from bcnet.supernet import Supernet, pairs
-from bcnet.train import Complementary, NetworkTrainee, Recipe, SupernetTrainee, accuracy, guard, train
+from bcnet.train import Complementary, NetworkLearner, Recipe, SupernetLearner, accuracy, guard, train
 from bcnet.train.reduction import Reduction
 
 RECIPE = Recipe(lr=0.05, batch_size=8, epochs=2)
@@ -23,13 +23,13 @@ def space():
     return WidthSpace.trace(TinyNetwork(), torch.zeros(2, 1, 8, 8), num_choices=4)
 
 
-def trainee_of(kind, space):
+def learner_of(kind, space):
     network = TinyNetwork().to(DEVICE)
     if kind == "network":
-        return NetworkTrainee(network)
+        return NetworkLearner(network)
     supernet = Supernet(network, space)
     together = pairs.Pairs(supernet.network, space) if kind == "pairs" else None
-    return SupernetTrainee(supernet, Complementary(), together)
+    return SupernetLearner(supernet, Complementary(), together)
 
 
 def images(where):
@@ -47,13 +47,13 @@ def images(where):
 )
 def test_a_training_waits_for_the_device_at_looks_only(monkeypatch, space, kind, where, changes):
     monkeypatch.setattr(guard, "LOOK_EVERY_ELSEWHERE", 4)
-    trainee, teacher = trainee_of(kind, space), TinyNetwork().to(DEVICE)
+    learner, teacher = learner_of(kind, space), TinyNetwork().to(DEVICE)
     with stand_in() as waits:
         batches = TrainingBatches(images(where), 8, NORMALISER, Augmentation(1, True), device=DEVICE)
         waits.clear()
         waited = []
         recipe = RECIPE.changed(changes)
-        train(trainee, batches, recipe, seed=0, teacher=teacher, on_step=lambda _: waited.append([*waits]))
+        train(learner, batches, recipe, seed=0, teacher=teacher, on_step=lambda _: waited.append([*waits]))
     assert waited == [[LOOK] * looks for looks in (1, 1, 1, 1, 2, 3)]  # the first step, the fourth after it, the last
 
 

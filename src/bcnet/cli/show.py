@@ -14,7 +14,7 @@ from bcnet.cli.endings import printable
 
 if TYPE_CHECKING:
     from bcnet.space import Widths, WidthSpace
-    from bcnet.stages.course import FoundWidths, TrainedSupernet
+    from bcnet.stages.plan import FoundWidths, TrainedSupernet
 
 _BAR = 20
 

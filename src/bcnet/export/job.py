@@ -20,7 +20,7 @@ from bcnet.export.timing import Timing, alternating, torch_threads
 from bcnet.files.atomic import write_atomic
 from bcnet.files.documents import read_document, write_document
 from bcnet.run.finished import FinishedRun, Which
-from bcnet.run.subject import ModelLike
+from bcnet.run.workload import ModelLike
 from bcnet.train import derived_generator
 
 TOLERANCE = 1e-4  # of the largest logit

@@ -23,7 +23,7 @@ from bcnet.export.timing import Timing, alternating, torch_threads
 from bcnet.files.documents import read_document, write_document
 from bcnet.machine.devices import check_device, device_name
 from bcnet.run.finished import FinishedRun, Which
-from bcnet.run.subject import ModelLike
+from bcnet.run.workload import ModelLike
 from bcnet.space import Widths
 from bcnet.supernet import build
 from bcnet.train import derived_generator

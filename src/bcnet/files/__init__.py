@@ -1,1 +1,19 @@
 """Files of a run that survive: written whole or not at all, checked when read, never a pickle."""
+
+from typing import TYPE_CHECKING, Any
+
+from bcnet.files.atomic import make_folder, write_atomic
+
+if TYPE_CHECKING:
+    from bcnet.files.tensors import read_latest, read_tensors, write_tensors
+
+__all__ = ["make_folder", "read_latest", "read_tensors", "write_atomic", "write_tensors"]
+
+
+def __getattr__(name: str) -> Any:
+    # torch is imported by those who ask for tensors: `bcnet status` reads documents and answers at once.
+    if name in __all__:
+        from bcnet.files import tensors
+
+        return getattr(tensors, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
 
 from bcnet.progress.forecast import Planned
-from bcnet.searchers import Candidate
+
+if TYPE_CHECKING:
+    from bcnet.searchers import Candidate
 
 Advance = Callable[[int, str], None]  # (units done so far, a few words on how it goes)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from markupsafe import Markup
+
 from bcnet.report.evidence import Evidence
-from bcnet.report.html import Chart, Markup, Section, capitalised, figure, not_yet, paragraph
+from bcnet.report.html import Chart, Section, capitalised, figure, not_yet, paragraph
 from bcnet.report.look import PICKED, SEARCHED, colour, macs_axis, score_axis, spec
 from bcnet.report.profile import profile_chart, profile_figure
 from bcnet.report.trained import budget_layers, networks_chart

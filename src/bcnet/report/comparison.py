@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from markupsafe import Markup
+
 from bcnet.display import duration
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import (
     NONE,
     Chart,
-    Markup,
     Section,
     capitalised,
     count,
     figure,
-    join,
+    heading,
     not_yet,
     paragraph,
+    piece,
     table,
 )
 from bcnet.report.look import (
@@ -45,7 +47,7 @@ def comparison_page(evidences: Sequence[Evidence]) -> str:
     sections = [_results(runs), _trained(runs), _fronts(runs), *_widths(runs), _settings(runs), _time(runs)]
     subjects = list(dict.fromkeys(e.name for e in evidences))
     title = f"{len(runs)} runs: {', '.join(subjects)}"
-    top = Markup("<h1>{}</h1>").format(title) + paragraph(_headline(runs), "headline") + _unfinished(runs)
+    top = heading(title) + paragraph(_headline(runs), "headline") + _unfinished(runs)
     return page(title, top, sections, "Made by bcnet from the files of the runs alone.")
 
 
@@ -86,9 +88,7 @@ def _unfinished(runs: Runs) -> Markup:
     names = [name for name, evidence in runs if evidence.result is None]
     if not names:
         return Markup("")
-    return Markup('<div class="notice"><p>Not finished, and shown as far as they are: {}.</p></div>').format(
-        join((Markup("<strong>{}</strong>").format(name) for name in names), ", ")
-    )
+    return piece("unfinished", names)
 
 
 def _results(runs: Runs) -> Section:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 from bcnet.costs import IntArray
 from bcnet.report.evidence import Evidence
-from bcnet.report.html import Chart, Markup, Section, figure, not_yet, paragraph, table
+from bcnet.report.html import Chart, Section, figure, folded, not_yet, paragraph, table
 from bcnet.report.look import SEARCHED, colour, spec
 
 _TITLE = "Training of every channel"
@@ -47,7 +48,7 @@ def _details(names: list[str], counts: tuple[IntArray, ...]) -> Markup:
     ]
     head = ("group", "channels", "fewest times", "most times", "difference")
     inner = table(head, rows, "Times that the channels of each group were trained")
-    return Markup("<details><summary>Counts of every group</summary>{}</details>").format(inner)
+    return folded("Counts of every group", inner)
 
 
 def runs_of(name: str, counts: IntArray) -> list[dict[str, Any]]:

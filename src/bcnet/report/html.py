@@ -1,12 +1,13 @@
-"""Pieces of a page. Whatever is put into them is text unless it is a piece itself, so that no name can be markup."""
+"""Pieces of a page, made by the templates in `assets`: what is put into them is text unless it is a piece itself."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 MINUS = "\N{MINUS SIGN}"
 NONE = "\N{EN DASH}"  # where there is no value
@@ -25,14 +26,34 @@ class Section:
     short: str = ""  # for the list of parts; the title where empty
 
 
-def join(parts: Iterable[Any], between: str = "") -> Markup:
-    """The parts one after the other, escaped where they are text."""
-    return Markup(between).join(parts)
+def piece(name: str, *values: Any) -> Markup:
+    """The piece of this name in `assets/pieces.html.j2`."""
+    macro = getattr(_template("pieces.html.j2").module, name)
+    return Markup(macro(*values))
+
+
+def rendered(template: str, **values: Any) -> str:
+    """A whole template of `assets`."""
+    return str(_template(template).render(**values))
+
+
+@cache
+def _template(name: str) -> Any:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(
+        loader=PackageLoader("bcnet.report", "assets"), autoescape=True, undefined=StrictUndefined
+    ).get_template(name)
+
+
+def heading(text: Any) -> Markup:
+    """The heading of the page."""
+    return piece("heading", text)
 
 
 def paragraph(text: Any, kind: str = "") -> Markup:
     """A paragraph, of a CSS class where one is given."""
-    return Markup('<p class="{}">{}</p>').format(kind, text) if kind else Markup("<p>{}</p>").format(text)
+    return piece("paragraph", text, kind)
 
 
 def not_yet(text: str) -> Markup:
@@ -42,10 +63,7 @@ def not_yet(text: str) -> Markup:
 
 def figure(name: str, label: str, caption: Any, *, tall: bool = False) -> Markup:
     """The place of a chart. `label` says to those who cannot see it what it shows; a `tall` one may be scrolled."""
-    return Markup(
-        '<figure><div class="chart{}" id="chart-{}" data-chart="{}" role="img" aria-label="{}"></div>'
-        "<figcaption>{}</figcaption></figure>"
-    ).format(" tall" if tall else "", name, name, label, caption)
+    return piece("figure", name, label, caption, tall)
 
 
 def table(
@@ -58,35 +76,17 @@ def table(
     strong: Sequence[int] = (),
 ) -> Markup:
     """A table whose first `texts` columns are texts and whose others are numbers; `strong` rows stand out."""
-
-    def cells(row: Sequence[Any], tag: str) -> Markup:
-        """The cells of a row as `tag` says; the first is always a heading."""
-        return join(
-            Markup("<{0}{2}{3}>{1}</{0}>").format(
-                "th" if column == 0 else tag,
-                cell,
-                Markup(' scope="row"') if column == 0 and tag == "td" else "",
-                "" if column < texts else Markup(' class="number"'),
-            )
-            for column, cell in enumerate(row)
-        )
-
-    body = join(
-        Markup("<tr{}>{}</tr>").format(Markup(' class="strong"') if number in strong else "", cells(row, "td"))
-        for number, row in enumerate(rows)
-    )
-    foot = Markup("<tfoot><tr>{}</tr></tfoot>").format(cells(total, "td")) if total else ""
-    return Markup(
-        '<div class="scroll" tabindex="0" role="region" aria-label="{0}"><table><caption>{0}</caption>'
-        "<thead><tr>{1}</tr></thead><tbody>{2}</tbody>{3}</table></div>"
-    ).format(caption, cells(head, "th"), body, foot)
+    return piece("table", head, list(rows), caption, total, texts, strong)
 
 
 def listing(items: Mapping[str, Any]) -> Markup:
     """Names with their values."""
-    return Markup('<dl class="facts">{}</dl>').format(
-        join(Markup("<div><dt>{}</dt><dd>{}</dd></div>").format(key, value) for key, value in items.items())
-    )
+    return piece("listing", items.items())
+
+
+def folded(summary: str, body: Markup) -> Markup:
+    """What is shown when its summary is clicked."""
+    return piece("folded", summary, body)
 
 
 def count(number: float) -> str:
@@ -105,22 +105,3 @@ def capitalised(text: str) -> str:
 def points(difference: float, digits: int = 2) -> str:
     """A difference, of percentage points for instance, with its sign."""
     return f"{difference:+.{digits}f}".replace("-", MINUS)
-
-
-__all__ = [
-    "MINUS",
-    "NONE",
-    "Chart",
-    "Markup",
-    "Section",
-    "capitalised",
-    "count",
-    "escape",
-    "figure",
-    "join",
-    "listing",
-    "not_yet",
-    "paragraph",
-    "points",
-    "table",
-]

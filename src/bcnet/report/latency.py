@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from markupsafe import Markup
+
 from bcnet.report.evidence import Evidence
-from bcnet.report.html import Chart, Markup, Section, figure, not_yet, paragraph, table
+from bcnet.report.html import Chart, Section, figure, not_yet, paragraph, table
 from bcnet.report.look import ORIGINAL, SEARCHED, UNIFORM, names_axis, scale_of, spec
 
 _TITLE = "Latency on this device"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from markupsafe import Markup
+
 from bcnet.report.evidence import Evidence
-from bcnet.report.html import Chart, Markup, Section, figure, not_yet, paragraph
+from bcnet.report.html import Chart, Section, figure, not_yet, paragraph
 from bcnet.report.look import ORIGINAL, SEARCHED, UNIFORM, scale_of, spec
 from bcnet.run.finished import NETWORKS
 from bcnet.stages.result import skipped_note

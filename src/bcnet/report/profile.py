@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from markupsafe import Markup
+
 from bcnet.report.evidence import Evidence
-from bcnet.report.html import Chart, Markup, figure, join
+from bcnet.report.html import Chart, figure, piece
 from bcnet.report.look import PICKED, UNIFORM, colour, names_axis, ratio_axis, spec
 from bcnet.run.score import score_text
 from bcnet.space import Widths, WidthSpace
@@ -92,7 +94,4 @@ def _picker(evidence: Evidence) -> Markup:
         (numbers[c.widths], f"front: {score_text(c.score, evidence.metric)} at {c.cost.macs:,} MACs") for c in listed
     ]
     options = options or [(0, "the first one")]
-    return Markup(
-        '<p class="picker"><label>Profile of <select id="pick">{}</select></label> '
-        '<output id="picked" for="pick"></output></p>'
-    ).format(join(Markup('<option value="{}">{}</option>').format(number, text) for number, text in options))
+    return piece("picker", options)

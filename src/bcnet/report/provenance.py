@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from markupsafe import Markup
+
 from bcnet.display import duration
 from bcnet.report.evidence import Evidence
-from bcnet.report.html import NONE, Markup, Section, join, listing, not_yet, table
+from bcnet.report.html import NONE, Section, folded, listing, not_yet, piece, table
 
 _STAGES = {
     "supernet": "train the supernet",
@@ -27,18 +29,11 @@ def time_section(evidence: Evidence) -> Section:
     if not seconds:
         return Section("time", "Time", not_yet("No stage has ended yet."))
     longest, whole = max(seconds.values()), sum(seconds.values())
-    rows = join(
-        Markup(
-            '<tr><th scope="row">{}</th><td class="number">{}</td><td class="number">{:.0f} %</td>'
-            '<td class="bar"><span style="width:{:.2f}%"></span></td></tr>'
-        ).format(_STAGES.get(stage, stage), duration(taken), 100 * taken / whole, 100 * taken / longest)
+    rows = [
+        (_STAGES.get(stage, stage), duration(taken), 100 * taken / whole, 100 * taken / longest)
         for stage, taken in seconds.items()
-    )
-    foot = Markup('<tr><th scope="row">all stages</th><td class="number">{}</td><td></td><td></td></tr>')
-    body = Markup(
-        '<div class="scroll"><table class="bars"><caption>Time spent per stage, over all resumes</caption>'
-        "<tbody>{}</tbody><tfoot>{}</tfoot></table></div>"
-    ).format(rows, foot.format(duration(whole)))
+    ]
+    body = piece("times", rows, duration(whole))
     return Section("time", "Time", body)
 
 
@@ -47,10 +42,10 @@ def configuration_section(evidence: Evidence) -> Section:
     settings = evidence.settings.flat()
     rows = [(key, _plain(value)) for key, value in settings.items()]
     body = listing(_machine(evidence))
-    body += _folded("Every setting", table(("setting", "value"), rows, "Settings of the run", texts=2))
+    body += folded("Every setting", table(("setting", "value"), rows, "Settings of the run", texts=2))
     fixed = _fixed(evidence)
     if fixed:
-        body += _folded("What was pinned at full width, and why", fixed)
+        body += folded("What was pinned at full width, and why", fixed)
     return Section("configuration", "Configuration", body)
 
 
@@ -76,7 +71,3 @@ def _plain(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(map(str, value)) or "none"
     return NONE if value is None else str(value)
-
-
-def _folded(summary: str, body: Markup) -> Markup:
-    return Markup("<details><summary>{}</summary>{}</details>").format(summary, body)

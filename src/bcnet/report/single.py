@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bcnet.report import candidates, fairness, generations, heat, latency, layers, losses, provenance, ratios, stages
 from bcnet.report.evidence import Evidence
-from bcnet.report.html import Markup, paragraph
+from bcnet.report.html import heading, paragraph
 from bcnet.report.page import page
 from bcnet.report.profile import profile_data
 from bcnet.report.summary import facts, headline, results, tiles
@@ -23,7 +23,7 @@ def report_page(evidence: Evidence) -> str:
     if settings.has_supernet:
         sections.append(fairness.section(evidence))
     sections += [provenance.time_section(evidence), provenance.configuration_section(evidence)]
-    top = Markup("<h1>{}</h1>").format(evidence.name) + paragraph(headline(evidence), "headline")
+    top = heading(evidence.name) + paragraph(headline(evidence), "headline")
     top += stages.unfinished(evidence) + tiles(evidence) + facts(evidence)
     return page(evidence.name, top, sections, _footer(evidence), profile_data(evidence))
 

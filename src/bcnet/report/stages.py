@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from markupsafe import Markup
+
 from bcnet.report.evidence import Evidence
-from bcnet.report.html import Markup, join
+from bcnet.report.html import piece
 from bcnet.run.status import StageStatus, read_status
 
 
@@ -12,15 +14,12 @@ def unfinished(evidence: Evidence) -> Markup:
     if evidence.result is not None:
         return Markup("")
     status = read_status(evidence.path)
-    items = join(
-        Markup('<li class="{}"><span>{}</span> {}</li>').format(_kind(stage), stage.record.name, _detail(stage))
-        for stage in status.stages
-    )
     going = "It is running." if status.state == "running" else "Repeat its command to go on with it."
-    return Markup(
-        '<div class="notice"><p>This run is not finished; the report shows what there is so far. {} {}</p>'
-        "<ol>{}</ol></div>"
-    ).format(going, status.message, items)
+    return piece(
+        "stages",
+        f"This run is not finished; the report shows what there is so far. {going} {status.message}",
+        [(_kind(stage), stage.record.name, _detail(stage)) for stage in status.stages],
+    )
 
 
 def _kind(stage: StageStatus) -> str:

@@ -5,20 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from markupsafe import Markup
+
 from bcnet.display import duration
 from bcnet.report.evidence import Evidence
-from bcnet.report.html import (
-    MINUS,
-    Markup,
-    Section,
-    capitalised,
-    count,
-    join,
-    listing,
-    paragraph,
-    points,
-    table,
-)
+from bcnet.report.html import MINUS, Section, capitalised, count, listing, paragraph, piece, points, table
 from bcnet.report.trained import chance
 from bcnet.run.early_stop import candidates_text
 from bcnet.run.finished import NETWORKS
@@ -89,12 +80,7 @@ def tiles(evidence: Evidence) -> Markup:
             _difference(searched, uniform),
             f"{_text(uniform)} at {count(uniform.cost.macs)}",
         )
-    return Markup('<ul class="tiles">{}</ul>').format(
-        join(
-            Markup("<li><span>{}</span><strong>{}</strong><small>{}</small></li>").format(name, change, detail)
-            for name, (change, detail) in figures.items()
-        )
-    )
+    return piece("tiles", [(name, *figure) for name, figure in figures.items()])
 
 
 def results(evidence: Evidence) -> Section:

@@ -12,7 +12,7 @@ from bcnet.distributed import is_rank_zero
 from bcnet.export import measure_latency, read_latencies
 from bcnet.files.atomic import write_atomic
 from bcnet.run.directory import read_settings
-from bcnet.run.subject import ModelLike
+from bcnet.run.workload import ModelLike
 from bcnet.train.randomness import own_global_randomness
 
 

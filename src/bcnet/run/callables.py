@@ -26,7 +26,7 @@ _LOCAL = ("<lambda>", "<locals>")
 
 
 @dataclass(frozen=True)
-class Own:
+class UserCallables:
     """The user's functions: see `bcnet.search`. Their names are None where there is no function."""
 
     loss: Loss | None = None
@@ -42,7 +42,7 @@ def takes_prior(searcher: Searcher) -> bool:
     return any(field.name == "prior" for field in dataclasses.fields(searcher)) and searcher.prior is None  # type: ignore[arg-type,attr-defined]
 
 
-def own_searcher(searcher: str | Searcher) -> tuple[Searcher | None, str]:
+def user_searcher(searcher: str | Searcher) -> tuple[Searcher | None, str]:
     """A searcher of the user's own, if it is one, and its name in the settings: its class and its settings.
 
     Raises:
@@ -61,9 +61,9 @@ def own_searcher(searcher: str | Searcher) -> tuple[Searcher | None, str]:
     return searcher, f"{_qualified(type(searcher))} {json.dumps(shown, sort_keys=True, default=repr)}"
 
 
-def own_functions(
+def user_callables(
     loss: Loss | None, score: str | PerImage, score_of_widths: OfWidths | None, tags: Mapping[str, str]
-) -> tuple[Own, str]:
+) -> tuple[UserCallables, str]:
     """The functions with their names, and the library's own score, where `score` names one.
 
     Raises:
@@ -74,7 +74,7 @@ def own_functions(
         raise RecipeError(f"tags are for loss and score; got {sorted(unknown)}")
     if score_of_widths is not None and score != "accuracy":
         raise RecipeError("widths are judged by score or by score_of_widths; got both: leave one of them out")
-    own = Own()
+    own = UserCallables()
     if loss is not None:
         _check_arguments("loss", loss, "(outputs, targets)", 2)
         own = dataclasses.replace(own, loss=loss, loss_name=name_of("loss", loss, tags.get("loss")))

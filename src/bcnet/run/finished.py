@@ -20,7 +20,7 @@ from bcnet.run.directory import RunDirectory, read_settings
 from bcnet.run.inputs import InputFacts
 from bcnet.run.result_file import read_result
 from bcnet.run.settings import Settings
-from bcnet.run.subject import ModelLike, is_name, refuse_to_import, trace
+from bcnet.run.workload import ModelLike, is_name, refuse_to_import, trace
 from bcnet.space import Widths, WidthSpace
 from bcnet.supernet import rebuild
 

@@ -9,7 +9,7 @@ from bcnet.data import Loaders
 from bcnet.errors import RecipeError
 from bcnet.pruners import check_installed
 from bcnet.run.settings import make_settings
-from bcnet.run.subject import Source
+from bcnet.run.workload import Source
 from bcnet.train import Cosine, Recipe, load_recipe, recipe_names
 
 _FEWEST_STEPS, _SMALLEST_BATCH = 4, 8  # of a recipe that the user has not chosen

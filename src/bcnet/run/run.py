@@ -27,7 +27,7 @@ from bcnet.run.result_file import read_result
 from bcnet.run.score import headline_of
 from bcnet.run.settings import Settings
 from bcnet.run.status import Status, read_status
-from bcnet.run.subject import ModelLike, make_model, trace, widened_model
+from bcnet.run.workload import ModelLike, make_model, trace, widened_model
 from bcnet.searchers import Candidate, EvaluationStore, accuracy_interval
 from bcnet.space import FixedDimension, LayerTerms, WidthGroup, Widths, WidthSpace
 from bcnet.supernet import Supernet

@@ -16,9 +16,10 @@ from bcnet.searchers.evolution import Evolution
 from bcnet.searchers.greedy import Greedy
 from bcnet.searchers.greedy_evolution import GreedyEvolution
 from bcnet.searchers.racing import BatchScore, Contest, Race
-from bcnet.searchers.result import Candidate, SearchResult
+from bcnet.searchers.result import Candidate, SearchResult, effort, hypervolume, pareto_front
 from bcnet.searchers.search import search_widths
 from bcnet.searchers.store import EvaluationStore
+from bcnet.searchers.survival import retained
 
 __all__ = [
     "BatchScore",
@@ -42,6 +43,10 @@ __all__ = [
     "SupernetEvaluator",
     "accuracy_interval",
     "confidence_interval",
+    "effort",
+    "hypervolume",
+    "pareto_front",
     "rescore",
+    "retained",
     "search_widths",
 ]

@@ -4,6 +4,7 @@ from bcnet.costs import Budget, Cost, Polynomial
 from bcnet.space.groups import FixedDimension, WidthGroup, floor_choices
 from bcnet.space.layers import LayerTerms
 from bcnet.space.layout import Segment, Side
+from bcnet.space.problem import Problem
 from bcnet.space.rules import rule
 from bcnet.space.space import Widths, WidthSpace
 
@@ -13,6 +14,7 @@ __all__ = [
     "FixedDimension",
     "LayerTerms",
     "Polynomial",
+    "Problem",
     "Segment",
     "Side",
     "WidthGroup",

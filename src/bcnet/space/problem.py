@@ -17,8 +17,9 @@ from typing import Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from bcnet.costs import Budget
 from bcnet.errors import SearchError
-from bcnet.space import Budget, Widths, WidthSpace
+from bcnet.space.space import Widths, WidthSpace
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]

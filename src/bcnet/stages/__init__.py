@@ -1,1 +1,10 @@
-"""The stages of a run, each reading its output from the run directory where it is finished, and else making it."""
+"""The stages of a run, each reading its output from the run directory where it is finished, and else making it.
+
+To add one, write a `Stage` in a file of its own.
+"""
+
+from bcnet.stages.base import Context, Stage
+from bcnet.stages.scores import Scorer, supernet_evaluator
+from bcnet.stages.tuning import scorer_of
+
+__all__ = ["Context", "Scorer", "Stage", "scorer_of", "supernet_evaluator"]

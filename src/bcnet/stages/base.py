@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 from bcnet.distributed import ProcessGroup
@@ -19,9 +20,9 @@ from bcnet.errors import RunError
 from bcnet.files.tensors import read_tensors, write_tensors
 from bcnet.progress.base import Advance, Reporter
 from bcnet.progress.forecast import Planned
-from bcnet.run.directory import RunDirectory
+from bcnet.run.directory import RunDirectory, read_settings
 from bcnet.run.settings import SECTION_OF, Settings
-from bcnet.run.subject import Subject
+from bcnet.run.workload import Workload, open_source, prepare
 from bcnet.space import Widths
 from bcnet.train import CHECKPOINT_SECONDS, Checkpoints, Progress
 
@@ -37,13 +38,27 @@ class Context:
     """
 
     settings: Settings
-    subject: Subject
+    workload: Workload
     directory: RunDirectory
     reporter: Reporter
     world: ProcessGroup
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     stages: tuple[Stage, ...] = ()
     _outputs: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def of_run(cls, run: str | Path, **changes: Any) -> Context:
+        """What the stages of a run of model and data by name are given, with `changes` of its settings.
+
+        For trying a stage, or a score, on what a run has made; the run directory is not locked.
+
+        Raises:
+            RunError: it is no run directory, or its settings are damaged.
+        """
+        stored = read_settings(Path(run))
+        source = open_source(stored.model, stored.data, image_size=stored.image_size, seed=stored.seed)
+        settings = stored.model_copy(update=changes)
+        return cls(settings, prepare(source, stored), RunDirectory(Path(run), settings), Reporter(), ProcessGroup())
 
     def output(self, name: str) -> Any:
         """What the stage of this name came to: run now, unless it has been."""
@@ -61,7 +76,7 @@ class Context:
 
     def checkpoints(self, stage: str, widths: Widths = ()) -> Checkpoints:
         """How a training stage saves its state; no widths for the supernet."""
-        about = {"classes": self.subject.data.num_classes, "widths": list(widths)}
+        about = {"classes": self.workload.data.num_classes, "widths": list(widths)}
         return dataclasses.replace(self.directory.checkpoints(stage, about), every_seconds=self.checkpoint_seconds)
 
     def check_processes(self, stage: str) -> None:
@@ -102,7 +117,7 @@ class Stage(ABC):
 
             def run(self, context):
                 network = context.output("searched").network
-                context.directory.write(self.file, {"score": score_of(network, context.subject.validation)})
+                context.directory.write(self.file, {"score": score_of(network, context.workload.validation)})
 
             def load(self, context):
                 return context.directory.read(self.file)["score"]
@@ -137,12 +152,12 @@ class Stage(ABC):
     def reads(self, settings: Settings) -> frozenset[str]:
         """The settings that the outcome depends on, by name, beside those that all stages depend on.
 
-        A stage of another run that agrees in these is this run's, bit for bit (`bcnet.stages.takeover`): model, data,
+        A stage of another run that agrees in these is this run's, bit for bit (`bcnet.stages.reuse`): model, data,
         seed, space and machine it has to agree in as well. By default they are all settings.
         """
         return frozenset(SECTION_OF)
 
-    def plan(self, settings: Settings, subject: Subject) -> Planned | None:
+    def plan(self, settings: Settings, workload: Workload) -> Planned | None:
         """How much work it is; None for a stage that people need not hear of."""
         return Planned(self.name, 1, "stage", kind=self.kind, file=self.file)
 
@@ -155,7 +170,7 @@ class Stage(ABC):
         """Whether there is anything of it in a directory to take over, or taken over already."""
         return directory.file(self.file).exists()
 
-    def take_over(self, theirs: RunDirectory, context: Context) -> None:
+    def reuse(self, theirs: RunDirectory, context: Context) -> None:
         """Copy the stage's files from another run, written anew with the marks of this one."""
         context.directory.write(self.file, theirs.read(self.file))
 

@@ -20,9 +20,9 @@ from bcnet.machine.memory import Activations, activations, free_bytes, used_byte
 from bcnet.machine.precision import autocast
 from bcnet.progress.forecast import Planned
 from bcnet.run.settings import Settings
-from bcnet.run.subject import Subject
+from bcnet.run.workload import Workload
 from bcnet.space import Side, Widths
-from bcnet.stages.supernet import supernet_trainee
+from bcnet.stages.supernet import supernet_learner
 from bcnet.supernet import Supernet
 from bcnet.train import Path, Recipe, accumulate_gradients, derived_generator
 from bcnet.train.objective import Objective
@@ -63,7 +63,7 @@ class Estimate:
         return lines
 
 
-def estimate(settings: Settings, subject: Subject, stages: Sequence[Planned]) -> Estimate | None:
+def estimate(settings: Settings, workload: Workload, stages: Sequence[Planned]) -> Estimate | None:
     """The estimate for those of the stages that are not finished; None where all are."""
     ahead = [stage for stage in stages if not stage.finished and stage.work]
     if not ahead:
@@ -71,25 +71,25 @@ def estimate(settings: Settings, subject: Subject, stages: Sequence[Planned]) ->
     device = torch.device(settings.device or "cpu")
     used = used_bytes(device)
     with own_global_randomness(device):
-        measure = _Measure(settings, subject, device)
+        measure = _Measure(settings, workload, device)
         speeds = {stage.name: measure.speed(stage) for stage in ahead}
         kept = measure.activations()
     seconds = {s.name: s.total * s.work / speeds[s.name] / settings.processes for s in ahead}
     free = free_bytes(device)
-    peak = used + max(_training(settings, subject, kept), kept.scoring(measure.score_batch))
+    peak = used + max(_training(settings, workload, kept), kept.scoring(measure.score_batch))
     return Estimate(seconds, peak, None if free is None else used + free)
 
 
 class _Measure:
     """Passes of a copy of the supernet over a few images."""
 
-    def __init__(self, settings: Settings, subject: Subject, device: torch.device) -> None:
-        self._settings, self._subject, self._device = settings, subject, device
-        self._supernet = Supernet(subject.model, subject.space)
-        self._trainee = supernet_trainee(self._supernet, settings, subject.data.image_shape)
-        self._trainee.task = subject.source.task
+    def __init__(self, settings: Settings, workload: Workload, device: torch.device) -> None:
+        self._settings, self._subject, self._device = settings, workload, device
+        self._supernet = Supernet(workload.model, workload.space)
+        self._learner = supernet_learner(self._supernet, settings, workload.data.image_shape)
+        self._learner.task = workload.source.task
         self._speeds: dict[str, float] = {}
-        self.score_batch = len(subject.validation[0][1])
+        self.score_batch = len(workload.validation[0][1])
 
     def speed(self, stage: Planned) -> float:
         """Work per second in a stage."""
@@ -104,13 +104,13 @@ class _Measure:
         return activations(self._supernet, lambda: objective((self._full(),))[0], _FIRST_IMAGES)
 
     def _step(self) -> float:
-        terms = self._trainee.plan(derived_generator(self._settings.seed, "estimate"))
+        terms = self._learner.plan(derived_generator(self._settings.seed, "estimate"))
         work = _TRAINING_PASS * sum(self._macs(path.widths) for term in terms for path in term.paths)
         recipe = self._settings.supernet
         return self._rate(
             work,
             recipe.batch_size,
-            lambda count: accumulate_gradients(terms, self._objective(recipe, count), passes=self._trainee.passes),
+            lambda count: accumulate_gradients(terms, self._objective(recipe, count), passes=self._learner.passes),
         )
 
     def _final(self) -> float:
@@ -155,7 +155,7 @@ class _Measure:
     def _objective(self, recipe: Recipe, count: int) -> Objective:
         x, y = self._subject.validation[0]
         index = torch.arange(count, device=y.device) % len(y)
-        return Objective(self._trainee, recipe, recipe.precision, x[index], y[index])
+        return Objective(self._learner, recipe, recipe.precision, x[index], y[index])
 
     def _full(self) -> Path:
         return Path(self._subject.space.full, Side.LEFT)
@@ -164,12 +164,12 @@ class _Measure:
         return float(self._subject.space.cost(widths).macs)
 
 
-def _training(settings: Settings, subject: Subject, kept: Activations) -> float:
+def _training(settings: Settings, workload: Workload, kept: Activations) -> float:
     """The most that a training holds: weights, gradients and state, and what the backward pass needs.
 
     Of several processes each holds the gradients once more, to add them up, and has its share of the images.
     """
-    weights = sum(parameter.nbytes for parameter in subject.model.parameters())
+    weights = sum(parameter.nbytes for parameter in workload.model.parameters())
     recipes = (settings.supernet, settings.final)
     copies, shares = (2, 1) if settings.processes == 1 else (3, settings.processes)
     return max(

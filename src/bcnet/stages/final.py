@@ -22,20 +22,20 @@ from bcnet.files.tensors import load_module
 from bcnet.progress.forecast import Planned
 from bcnet.run.directory import RunDirectory
 from bcnet.run.settings import Settings, in_sections
-from bcnet.run.subject import Subject
+from bcnet.run.workload import Workload
 from bcnet.space import Side, Widths
 from bcnet.stages.base import TRAINING_PASS, Context, Stage, copy_tensors
 from bcnet.stages.room import training_bytes
 from bcnet.supernet import Supernet, build, recalibrate
 from bcnet.tasks import Classification, Measurement
-from bcnet.train import EpochBatches, NetworkTrainee, accuracy, derived_generator, train
+from bcnet.train import EpochBatches, NetworkLearner, accuracy, derived_generator, train
 
 _TRAINING = frozenset({"final", "final_from", "final_seed"})
 _CALIBRATION = 20  # batches for the statistics of batch norm
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedNetwork:
     """A final network, with its one look at the test set; `skipped` steps were bad and left out."""
 
     name: str
@@ -59,10 +59,10 @@ class FinalStage(Stage):
         """How final networks are trained, and the supernet where they start from it."""
         return _TRAINING | (in_sections("supernet") if settings.final_from == "supernet" else frozenset())
 
-    def macs(self, settings: Settings, subject: Subject) -> float:
+    def macs(self, settings: Settings, workload: Workload) -> float:
         """What the network costs, about."""
-        reference = subject.space.reference
-        limit, most = subject.budget.resolve(reference).macs, int(reference.macs)
+        reference = workload.space.reference
+        limit, most = workload.budget.resolve(reference).macs, int(reference.macs)
         return most if limit is None else min(int(limit), most)
 
     def teacher(self, context: Context) -> nn.Module | None:
@@ -72,27 +72,27 @@ class FinalStage(Stage):
         teacher: nn.Module = context.output("original").network
         return teacher
 
-    def plan(self, settings: Settings, subject: Subject) -> Planned:
+    def plan(self, settings: Settings, workload: Workload) -> Planned:
         """All steps of the training."""
         recipe = settings.final
         distilled = recipe.distillation is not None and self.name != OriginalStage.name
-        taught = subject.space.reference.macs if distilled else 0
-        work = recipe.batch_size * (TRAINING_PASS * self.macs(settings, subject) + taught)
-        total = len(subject.all_training) * recipe.epochs
+        taught = workload.space.reference.macs if distilled else 0
+        work = recipe.batch_size * (TRAINING_PASS * self.macs(settings, workload) + taught)
+        total = len(workload.all_training) * recipe.epochs
         return Planned(self.name, total, "steps", work, kind=self.kind, file=self.file)
 
     def run(self, context: Context) -> None:
         """Train it and test it; leave its losses, and its weights with what it did on the test images."""
-        subject, directory, settings = context.subject, context.directory, context.settings
+        workload, directory, settings = context.workload, context.directory, context.settings
         widths, teacher = self.widths(context), self.teacher(context)
         network = self._start(context, widths)
         context.check_processes(self.name)
-        total = len(subject.all_training) * settings.final.epochs
+        total = len(workload.all_training) * settings.final.epochs
         directory.check_room(self.name, training_bytes(network, settings.final, total))
         with context.working(self.name, total, "steps") as advance:
             records = train(
-                NetworkTrainee(network, subject.source.task),
-                subject.all_training,
+                NetworkLearner(network, workload.source.task),
+                workload.all_training,
                 settings.final,
                 seed=settings.seed_of_networks,
                 stage="final",
@@ -104,12 +104,12 @@ class FinalStage(Stage):
         directory.write_tensors(f"{self._stem}_losses.safetensors", f"{self.name} losses", records.tensors())
         test = context.world.on_rank_zero(lambda: _test(context, network))
         outcome = {"widths": list(widths), "skipped": len(records.skipped), **test}
-        others = subject.space.cost(widths).others
+        others = workload.space.cost(widths).others
         if others:
             outcome["others"] = dict(others)
         directory.write_tensors(self.file, self.name, network.state_dict(), outcome)
 
-    def load(self, context: Context) -> Trained:
+    def load(self, context: Context) -> TrainedNetwork:
         """The network in eval mode, and what it did on the test images."""
         directory, widths = context.directory, self.widths(context)
         file = directory.file(self.file)
@@ -120,9 +120,9 @@ class FinalStage(Stage):
             raise RunError(f"{file} holds widths {state.get('widths')}; expected {list(widths)}: start a new run")
         load_module(network, tensors, file)
         tested, skipped = _outcome(file, state)
-        return Trained(self.name, widths, context.subject.space.cost(widths), network.eval(), tested, skipped)
+        return TrainedNetwork(self.name, widths, context.workload.space.cost(widths), network.eval(), tested, skipped)
 
-    def take_over(self, theirs: RunDirectory, context: Context) -> None:
+    def reuse(self, theirs: RunDirectory, context: Context) -> None:
         """Losses and weights."""
         marks = {f"{self._stem}_losses": f"{self.name} losses", self._stem: self.name}
         copy_tensors(theirs, context.directory, marks)
@@ -134,7 +134,7 @@ class FinalStage(Stage):
     def _start(self, context: Context, widths: Widths) -> nn.Module:
         from_supernet = context.settings.final_from == "supernet" and "supernet" in context.names
         supernet = context.output("supernet")[0] if from_supernet else None
-        return starting_network(context.settings, context.subject, supernet, widths)
+        return starting_network(context.settings, context.workload, supernet, widths)
 
 
 class OriginalStage(FinalStage):
@@ -145,11 +145,11 @@ class OriginalStage(FinalStage):
 
     def widths(self, context: Context) -> Widths:
         """Its own."""
-        return context.subject.space.original_widths
+        return context.workload.space.original_widths
 
-    def macs(self, settings: Settings, subject: Subject) -> float:
+    def macs(self, settings: Settings, workload: Workload) -> float:
         """Exact."""
-        return float(subject.space.reference.macs)
+        return float(workload.space.reference.macs)
 
     def teacher(self, context: Context) -> nn.Module | None:
         """It has none: it is the teacher."""
@@ -164,7 +164,7 @@ class UniformStage(FinalStage):
 
     def widths(self, context: Context) -> Widths:
         """One ratio for all groups."""
-        return context.subject.space.uniform(context.subject.budget)
+        return context.workload.space.uniform(context.workload.budget)
 
     def reads(self, settings: Settings) -> frozenset[str]:
         """The budget as well."""
@@ -184,7 +184,7 @@ class SearchedStage(FinalStage):
         if settings.widths is not None:
             return settings.widths
         if settings.baseline == "uniform":
-            return context.subject.space.uniform(context.subject.budget)
+            return context.workload.space.uniform(context.workload.budget)
         if settings.scores_candidates:
             widths: Widths = context.output("finalists").widths
             return widths
@@ -195,13 +195,13 @@ class SearchedStage(FinalStage):
         """Everything."""
         return Stage.reads(self, settings)
 
-    def macs(self, settings: Settings, subject: Subject) -> float:
+    def macs(self, settings: Settings, workload: Workload) -> float:
         """Nothing where it is the Uniform network once more."""
-        return 0 if settings.baseline == "uniform" else super().macs(settings, subject)
+        return 0 if settings.baseline == "uniform" else super().macs(settings, workload)
 
-    def plan(self, settings: Settings, subject: Subject) -> Planned:
+    def plan(self, settings: Settings, workload: Workload) -> Planned:
         """No work where it is the Uniform network once more."""
-        planned = super().plan(settings, subject)
+        planned = super().plan(settings, workload)
         return dataclasses.replace(planned, work=0.0) if settings.baseline == "uniform" else planned
 
     def run(self, context: Context) -> None:
@@ -215,7 +215,7 @@ class SearchedStage(FinalStage):
             directory.write_tensors(f"{self._stem}{end}.safetensors", f"{self.name}{mark}", tensors, state)
 
 
-def starting_network(settings: Settings, subject: Subject, supernet: Supernet | None, widths: Widths) -> nn.Module:
+def starting_network(settings: Settings, workload: Workload, supernet: Supernet | None, widths: Widths) -> nn.Module:
     """The network of the given widths before its training, on the run's device.
 
     From "scratch" it is freshly initialised as the original would be. From "supernet" or "pretrained" it holds the
@@ -227,20 +227,20 @@ def starting_network(settings: Settings, subject: Subject, supernet: Supernet | 
     """
     if settings.final_from == "scratch":
         generator = derived_generator(settings.seed_of_networks, "initial weights")
-        network = build(subject.original, subject.space, widths, factory=subject.source.factory, generator=generator)
+        network = build(workload.original, workload.space, widths, factory=workload.source.factory, generator=generator)
         return _placed(network, settings)
-    owner = supernet if settings.final_from == "supernet" else Supernet(subject.model, subject.space)
+    owner = supernet if settings.final_from == "supernet" else Supernet(workload.model, workload.space)
     if owner is None:
         raise RecipeError(
             'final_from="supernet" needs a supernet, which a run of given widths has none of: take "scratch"'
         )
-    network = first_channels(settings, subject, owner, widths)
-    return calibrated(network, subject.all_training, settings.seed_of_networks)
+    network = first_channels(settings, workload, owner, widths)
+    return calibrated(network, workload.all_training, settings.seed_of_networks)
 
 
-def first_channels(settings: Settings, subject: Subject, owner: Supernet, widths: Widths) -> nn.Module:
+def first_channels(settings: Settings, workload: Workload, owner: Supernet, widths: Widths) -> nn.Module:
     """A network of the given widths with the first channels of every group, on the run's device."""
-    return _placed(build(subject.model, subject.space, widths, weights=(owner, Side.LEFT)), settings)
+    return _placed(build(workload.model, workload.space, widths, weights=(owner, Side.LEFT)), settings)
 
 
 def calibrated(network: nn.Module, batches: EpochBatches, seed: int) -> nn.Module:
@@ -268,7 +268,7 @@ def _outcome(file: Path, state: Mapping[str, Any]) -> tuple[Measurement, int]:
 
 def _test(context: Context, network: nn.Module) -> dict[str, Any]:
     """Plain data on what the network does on the test images."""
-    task, precision = context.subject.source.task, context.settings.final.precision
+    task, precision = context.workload.source.task, context.settings.final.precision
     if isinstance(task, Classification):
-        return dataclasses.asdict(accuracy(network, context.subject.parts.test(), precision=precision))
-    return dataclasses.asdict(task.test(network, context.subject.parts.test(), precision=precision))
+        return dataclasses.asdict(accuracy(network, context.workload.parts.test(), precision=precision))
+    return dataclasses.asdict(task.test(network, context.workload.parts.test(), precision=precision))

@@ -23,7 +23,7 @@ from bcnet.errors import RunError
 from bcnet.progress.forecast import Planned
 from bcnet.run.score import score_text
 from bcnet.run.settings import Settings, in_sections
-from bcnet.run.subject import Subject
+from bcnet.run.workload import Workload
 from bcnet.searchers import Candidate, Rescored, rescore
 from bcnet.space import Widths, WidthSpace
 from bcnet.stages.base import Context, Stage
@@ -98,11 +98,11 @@ class FinalistsStage(Stage):
         """All that the search depends on, and how the best are told apart."""
         return in_sections("supernet", "prior", "scoring", "search", "baseline", "finalists") | {"limits"}
 
-    def plan(self, settings: Settings, subject: Subject) -> Planned | None:
+    def plan(self, settings: Settings, workload: Workload) -> Planned | None:
         """Worth telling of where the best are fine-tuned first."""
         if not settings.finalist_steps:
             return None
-        work = scoring_passes(settings, subject, settings.finalist_steps) * usual_macs(subject)
+        work = scoring_passes(settings, workload, settings.finalist_steps) * usual_macs(workload)
         return Planned(self.name, settings.rescored, "networks", work, kind=self.kind, file=self.file)
 
     @property
@@ -123,7 +123,7 @@ class FinalistsStage(Stage):
         """The choice of one of them."""
         context.directory.drop(_BEGUN)
         searched: Searched = context.output(search_of(context) or "evolution")
-        fresh = sum(len(y) for _, y in context.subject.fresh) if searched.scorer.again is not None else 0
+        fresh = sum(len(y) for _, y in context.workload.fresh) if searched.scorer.again is not None else 0
         try:
             rescored = _read(context, self.file, _inside(searched))
         except (KeyError, TypeError, ValueError, OverflowError):
@@ -135,7 +135,7 @@ class FinalistsStage(Stage):
             )
         if searched.scorer.longer:
             return best_again(rescored, fresh)
-        return choice(rescored, sum(len(y) for _, y in context.subject.validation), fresh)
+        return choice(rescored, sum(len(y) for _, y in context.workload.validation), fresh)
 
 
 def _inside(searched: Searched) -> dict[Widths, Candidate]:
@@ -147,7 +147,7 @@ def _finalists(context: Context, scorer: Scorer, inside: list[Candidate]) -> lis
     """The best; where they are fine-tuned for longer, those that are a choice of width apart in the mean."""
     settings = context.settings
     if scorer.longer:
-        return apart(inside, settings.rescored, context.subject.space, 1 / settings.num_choices)
+        return apart(inside, settings.rescored, context.workload.space, 1 / settings.num_choices)
     return finalists(inside, settings.rescored)
 
 

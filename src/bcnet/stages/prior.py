@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from bcnet.prior import Prior, learn_prior
 from bcnet.progress.forecast import Planned
 from bcnet.run.settings import Settings, in_sections
-from bcnet.run.subject import Subject
+from bcnet.run.workload import Workload
 from bcnet.stages.base import Context, Stage
 
 
@@ -27,13 +27,13 @@ class PriorStage(Stage):
         """The supernet's settings, the budget, and its own."""
         return in_sections("supernet", "prior") | {"limits"}
 
-    def plan(self, settings: Settings, subject: Subject) -> Planned:
+    def plan(self, settings: Settings, workload: Workload) -> Planned:
         """One problem to solve, in seconds."""
         return Planned(self.name, 1, "problem", kind=self.kind, file=self.file)
 
     def run(self, context: Context) -> None:
         """Learn it, on one process."""
-        space, settings = context.subject.space, context.settings
+        space, settings = context.workload.space, context.settings
         records = context.output("supernet")[1]
 
         def learnt() -> dict[str, Any]:
@@ -42,7 +42,7 @@ class PriorStage(Stage):
                 records.steps,
                 records.widths,
                 records.losses,
-                context.subject.budget,
+                context.workload.budget,
                 keep=settings.keep_records,
                 since=settings.records_since,
                 effective_widths=settings.effective_widths,
@@ -56,4 +56,4 @@ class PriorStage(Stage):
 
     def load(self, context: Context) -> Prior:
         """The prior."""
-        return Prior.from_dict(context.directory.read(self.file), context.subject.space)
+        return Prior.from_dict(context.directory.read(self.file), context.workload.space)

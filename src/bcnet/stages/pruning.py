@@ -18,7 +18,7 @@ from bcnet.progress.base import Advance
 from bcnet.progress.forecast import Planned
 from bcnet.pruners import fastnas_widths, magnitude_widths
 from bcnet.run.settings import Settings
-from bcnet.run.subject import Subject
+from bcnet.run.workload import Workload
 from bcnet.space import Widths
 from bcnet.stages.base import Context, Stage
 from bcnet.stages.scores import network_score
@@ -46,13 +46,13 @@ class PruningStage(Stage):
         """For the baselines that prune."""
         return settings.widths is None and settings.baseline in ("magnitude", "fastnas")
 
-    def plan(self, settings: Settings, subject: Subject) -> Planned:
+    def plan(self, settings: Settings, workload: Workload) -> Planned:
         """One network; how long that takes is the pruner's business."""
         return Planned(self.name, 1, "network", kind=self.kind, file=self.file)
 
     def run(self, context: Context) -> None:
         """Prune a copy of the original."""
-        space, network = context.subject.space, context.output("original").network
+        space, network = context.workload.space, context.output("original").network
         with context.working(self.name, 1, "network") as advance:
             found = context.world.on_rank_zero(lambda: list(_pruned(context, network, advance)))
             advance(1, f"{space.cost(found).macs:,} MACs left")
@@ -63,26 +63,26 @@ class PruningStage(Stage):
         directory = context.directory
         try:
             widths = tuple(int(width) for width in directory.read(self.file)["widths"])
-            context.subject.space.check(widths)
+            context.workload.space.check(widths)
         except (KeyError, TypeError, ValueError, OverflowError):
             raise RunError(f"{directory.file(self.file)} holds no widths of this network: start a new run") from None
         return widths
 
 
 def _pruned(context: Context, network: nn.Module, advance: Advance) -> Widths:
-    subject, budget = context.subject, context.subject.budget
+    workload, budget = context.workload, context.workload.budget
     device = next(network.parameters()).device
-    example = subject.source.example().to(device)
+    example = workload.source.example().to(device)
     if context.settings.baseline == "magnitude":
-        return magnitude_widths(network, subject.space, budget, example)
+        return magnitude_widths(network, workload.space, budget, example)
     assert context.settings.baseline == "fastnas"
 
     def calibration() -> Iterator[torch.Tensor]:
         order = derived_generator(context.settings.seed_of_networks, "calibration")
-        return (x.to(device) for x, _ in islice(subject.all_training.epoch(order), _CALIBRATION))
+        return (x.to(device) for x, _ in islice(workload.all_training.epoch(order), _CALIBRATION))
 
     score = _Remembered(context, advance)
-    return fastnas_widths(network, subject.space, budget, example[:1], calibration=calibration, score=score)
+    return fastnas_widths(network, workload.space, budget, example[:1], calibration=calibration, score=score)
 
 
 class _Remembered:

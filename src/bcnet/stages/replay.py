@@ -11,12 +11,12 @@ from bcnet.errors import ModelError, RunError
 from bcnet.machine.defaults import memory_format, threads
 from bcnet.run.directory import RunDirectory, check_usable, read_settings
 from bcnet.run.settings import Settings
-from bcnet.run.subject import ModelLike, make_model, refuse_to_import, trace, widened_model
+from bcnet.run.workload import ModelLike, make_model, refuse_to_import, trace, widened_model
 from bcnet.space import WidthSpace
-from bcnet.stages.supernet import supernet_trainee
+from bcnet.stages.supernet import supernet_learner
 from bcnet.supernet import Supernet, build
 from bcnet.tasks import Classification, Loss, Task
-from bcnet.train import FailedStep, NetworkTrainee, Replay, SupernetTrainee, Trainee, load_failed_step
+from bcnet.train import FailedStep, Learner, NetworkLearner, Replay, SupernetLearner, load_failed_step
 from bcnet.train import replay as replay_step
 
 
@@ -54,12 +54,12 @@ def replay(
         raise ModelError(f"a replay needs the model of the run, {settings.model!r}; got one of another width space")
     if settings.supernet_width > 1 and not failed_step.about["widths"]:
         network = widened_model(network, None, space, settings)
-    trainee = _trainee(network, space, settings, failed_step)
-    trainee.task = Classification(loss) if task is None else task
-    layout = settings.layout if isinstance(trainee, SupernetTrainee) else "channels_last"
-    trainee.module.to(_device(settings), memory_format=memory_format(layout))  # type: ignore[call-overload]
+    learner = _learner(network, space, settings, failed_step)
+    learner.task = Classification(loss) if task is None else task
+    layout = settings.layout if isinstance(learner, SupernetLearner) else "channels_last"
+    learner.module.to(_device(settings), memory_format=memory_format(layout))  # type: ignore[call-overload]
     with threads(settings.threads):
-        return replay_step(trainee, failed_step)
+        return replay_step(learner, failed_step)
 
 
 def _newest(directory: RunDirectory) -> FailedStep:
@@ -92,8 +92,8 @@ def _device(settings: Settings) -> str:
     return settings.device if settings.device == "cpu" or torch.cuda.is_available() else "cpu"
 
 
-def _trainee(network: nn.Module, space: WidthSpace, settings: Settings, failed_step: FailedStep) -> Trainee:
+def _learner(network: nn.Module, space: WidthSpace, settings: Settings, failed_step: FailedStep) -> Learner:
     widths = tuple(failed_step.about["widths"])
     if not widths:
-        return supernet_trainee(Supernet(network, space), settings, failed_step.tensors["batch:x"].shape[1:])
-    return NetworkTrainee(build(network, space, widths))
+        return supernet_learner(Supernet(network, space), settings, failed_step.tensors["batch:x"].shape[1:])
+    return NetworkLearner(build(network, space, widths))

@@ -16,7 +16,7 @@ from bcnet.machine.devices import device_name
 from bcnet.run.settings import Settings
 from bcnet.searchers import SearchResult
 from bcnet.stages.base import Context
-from bcnet.stages.final import Trained
+from bcnet.stages.final import TrainedNetwork
 from bcnet.stages.finalists import Choice
 from bcnet.stages.search import found_by
 from bcnet.tasks import Classification, Measurement, Task
@@ -27,18 +27,18 @@ def result_document(context: Context) -> dict[str, Any]:
 
     `search` is null where no candidates were scored.
     """
-    space, settings = context.subject.space, context.settings
+    space, settings = context.workload.space, context.settings
     original, uniform, searched = (context.output(name) for name in ("original", "Uniform", "searched"))
     search = found_by(context)
     supernet_skipped = len(context.output("supernet")[1].skipped) if "supernet" in context.names else 0
-    budget = context.subject.budget
+    budget = context.workload.budget
     limits = budget.resolve(space.reference)
     return {
         "format": 1,
         "model": settings.model,
         "data": settings.data,
         "method": settings.method,
-        **task_document(context.subject.source.task),
+        **task_document(context.workload.source.task),
         "budget": {"macs": limits.macs, "params": limits.params, "given": str(budget)}
         | _if_any({measure.name: limit for measure, limit in limits.others.items()}),
         "widths": {g.name: w for g, w in zip(space.groups, searched.widths, strict=True)},
@@ -124,7 +124,7 @@ def _if_any(others: Mapping[str, Any]) -> dict[str, Any]:
     return {"others": dict(others)} if others else {}
 
 
-def _network(trained: Trained, reference: Cost) -> dict[str, Any]:
+def _network(trained: TrainedNetwork, reference: Cost) -> dict[str, Any]:
     return {
         "widths": list(trained.widths),
         "macs": trained.cost.macs,

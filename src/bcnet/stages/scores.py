@@ -33,19 +33,20 @@ class Scorer:
 
 def supernet_scorer(context: Context, supernet: Supernet) -> Scorer:
     """Scores by the supernet, or by the user's own function of widths."""
-    of_widths = context.subject.source.own.of_widths
+    of_widths = context.workload.source.own.of_widths
     if of_widths is not None:
         return Scorer(of_widths)
-    subject = context.subject
+    workload = context.workload
     return Scorer(
-        supernet_evaluator(context, supernet, subject.validation), supernet_evaluator(context, supernet, subject.fresh)
+        supernet_evaluator(context, supernet, workload.validation),
+        supernet_evaluator(context, supernet, workload.fresh),
     )
 
 
 def network_score(context: Context, network: nn.Module) -> float:
     """The score of a plain network in eval mode on the validation images, in the units of the run's metric."""
     precision = context.settings.final.precision
-    return network_evaluator(context, network, context.subject.validation, precision).on_side((), Side.LEFT)
+    return network_evaluator(context, network, context.workload.validation, precision).on_side((), Side.LEFT)
 
 
 def network_evaluator(
@@ -64,7 +65,7 @@ def network_evaluator(
 
 def metric_of(context: Context) -> Metric | PerImage:
     """What a run makes of the logits of images: its own score, or the user's."""
-    source = context.subject.source
+    source = context.workload.source
     usual = context.settings.score if isinstance(source.task, Classification) else source.task.score
     return source.own.per_image or usual
 

@@ -18,7 +18,7 @@ from bcnet.run.directory import RunDirectory
 from bcnet.run.early_stop import race_of
 from bcnet.run.score import score_text
 from bcnet.run.settings import Settings, in_sections
-from bcnet.run.subject import Subject
+from bcnet.run.workload import Workload
 from bcnet.searchers import (
     Candidate,
     EvaluationStore,
@@ -55,7 +55,7 @@ def searcher_of(context: Context) -> Searcher:
 
     One with a field `prior` that is open gets the run's.
     """
-    settings, own = context.settings, context.subject.source.own.searcher
+    settings, own = context.settings, context.workload.source.own.searcher
     prior: Prior | None = context.output("prior") if settings.needs_prior else None
     if own is not None:
         return dataclasses.replace(own, prior=prior) if takes_prior(own) else own  # type: ignore[type-var]
@@ -75,24 +75,24 @@ def searcher_of(context: Context) -> Searcher:
 
 def scored(context: Context, searcher: Searcher, scorer: Scorer, stage: str) -> SearchResult:
     """The search, replayed from its stored evaluations as far as they go."""
-    settings, subject, directory = context.settings, context.subject, context.directory
+    settings, workload, directory = context.settings, context.workload, context.directory
     if not directory.has(RESCORED):
-        directory.check_room(stage, search_bytes(searcher.limit, len(subject.space.groups), len(subject.validation)))
+        directory.check_room(stage, search_bytes(searcher.limit, len(workload.space.groups), len(workload.validation)))
     with (
         _evaluations(context) as store,
         _timed_unless(len(store.evaluations) >= searcher.limit, directory, stage),
         context.reporter.stage(stage, searcher.limit, "candidates") as advance,
     ):
         found = search_widths(
-            subject.space,
+            workload.space,
             scorer.score,
-            subject.budget,
+            workload.budget,
             searcher=searcher,
             seed=settings.seed if settings.search_seed is None else settings.search_seed,
             store=store,
             callback=_Told(context, stage, advance, len(store.evaluations)),
             mapper=context.world.map,
-            early_stop=None if scorer.again is None else race_of(settings, len(subject.validation)),
+            early_stop=None if scorer.again is None else race_of(settings, len(workload.validation)),
         )
     for note in found.notes:
         context.reporter.note(note)
@@ -116,10 +116,10 @@ class EvolutionStage(Stage):
         tuning = frozenset[str]() if settings.tune_steps else frozenset({"tune_lr_share"})
         return in_sections("supernet", "prior", "scoring", "search", "baseline") - tuning | {"limits"}
 
-    def plan(self, settings: Settings, subject: Subject) -> Planned:
+    def plan(self, settings: Settings, workload: Workload) -> Planned:
         """All candidates, at most."""
-        work = scoring_passes(settings, subject, settings.tune_steps) * usual_macs(subject)
-        total = candidates_of(subject.source.own.searcher, settings)
+        work = scoring_passes(settings, workload, settings.tune_steps) * usual_macs(workload)
+        total = candidates_of(workload.source.own.searcher, settings)
         return Planned(self.name, total, "candidates", work, kind=self.kind, file=RESCORED)
 
     def run(self, context: Context) -> None:
@@ -135,9 +135,9 @@ class EvolutionStage(Stage):
         scorer = scorer_of(context, context.output("supernet")[0])
         return Searched(scored(context, searcher_of(context), scorer, self.name), scorer)
 
-    def take_over(self, theirs: RunDirectory, context: Context) -> None:
+    def reuse(self, theirs: RunDirectory, context: Context) -> None:
         """Candidates that are not here yet."""
-        space, ours = context.subject.space, context.directory
+        space, ours = context.workload.space, context.directory
         with (
             EvaluationStore(theirs.file(self.file), space, theirs.settings.fingerprint()) as source,
             EvaluationStore(ours.file(self.file), space, ours.settings.fingerprint()) as target,
@@ -163,16 +163,16 @@ def candidates_of(own: Searcher | None, settings: Settings) -> int:
     return settings.population * settings.generations if own is None else own.limit
 
 
-def usual_macs(subject: Subject) -> int:
+def usual_macs(workload: Workload) -> int:
     """What candidates within the budget cost: those that are found use it up."""
-    reference = subject.space.reference
-    limit, most = subject.budget.resolve(reference).macs, int(reference.macs)
+    reference = workload.space.reference
+    limit, most = workload.budget.resolve(reference).macs, int(reference.macs)
     return most if limit is None else min(int(limit), most)
 
 
-def scoring_passes(settings: Settings, subject: Subject, steps: int) -> int:
+def scoring_passes(settings: Settings, workload: Workload, steps: int) -> int:
     """Forward passes, or what is as much work, of one image to score a candidate after `steps` of fine-tuning."""
-    images = sum(len(labels) for _, labels in subject.validation)
+    images = sum(len(labels) for _, labels in workload.validation)
     if not steps:
         return len(STRATEGIES[settings.strategy]().sides) * images
     return TRAINING_PASS * steps * settings.supernet.batch_size + images
@@ -187,7 +187,7 @@ class _Told:
     def __init__(self, context: Context, stage: str, advance: Advance, stored: int) -> None:
         self._reporter, self._stage, self._advance, self._stored = context.reporter, stage, advance, stored
         self._metric = context.settings.metric
-        self._budget = context.subject.space.feasible(context.subject.budget)
+        self._budget = context.workload.space.feasible(context.workload.budget)
         self._best: float | None = None  # greedy search starts over the budget
 
     def __call__(self, candidate: Candidate, done: int, limit: int) -> None:
@@ -207,7 +207,7 @@ class _Told:
 @contextmanager
 def _evaluations(context: Context) -> Iterator[EvaluationStore]:
     """The evaluations on disk; on all processes but the first a copy in memory, from which they replay the same."""
-    space, settings, file = context.subject.space, context.settings, context.directory.file(EVALUATIONS)
+    space, settings, file = context.workload.space, context.settings, context.directory.file(EVALUATIONS)
     with contextlib.ExitStack() as held:
         opened: list[EvaluationStore] = []
 

@@ -12,12 +12,12 @@ from bcnet.files.tensors import load_module
 from bcnet.progress.forecast import Planned
 from bcnet.run.directory import RunDirectory
 from bcnet.run.settings import Settings, in_sections
-from bcnet.run.subject import Subject
+from bcnet.run.workload import Workload
 from bcnet.stages.base import TRAINING_PASS, Context, Stage, copy_tensors
 from bcnet.stages.room import training_bytes
 from bcnet.supernet import Supernet
 from bcnet.supernet.pairs import Pairs, UnpairableError, worthwhile
-from bcnet.train import STRATEGIES, LossRecords, SupernetTrainee, derived_generator, train
+from bcnet.train import STRATEGIES, LossRecords, SupernetLearner, derived_generator, train
 
 _SAMPLES = 64  # draws of widths, for the mean work of a step
 
@@ -37,9 +37,9 @@ class SupernetStage(Stage):
         """Its own recipe and strategy, and which images are held out."""
         return in_sections("supernet")
 
-    def plan(self, settings: Settings, subject: Subject) -> Planned:
+    def plan(self, settings: Settings, workload: Workload) -> Planned:
         """All steps, each of the mean work of some draws."""
-        space, recipe = subject.space, settings.supernet
+        space, recipe = workload.space, settings.supernet
         generator = derived_generator(settings.seed, "forecast")
         strategy = STRATEGIES[settings.strategy]()
         costs = [
@@ -47,23 +47,23 @@ class SupernetStage(Stage):
             for _ in range(_SAMPLES)
         ]
         work = TRAINING_PASS * recipe.batch_size * float(torch.tensor(costs, dtype=torch.float64).mean())
-        total = len(subject.training) * recipe.epochs
+        total = len(workload.training) * recipe.epochs
         return Planned(self.name, total, "steps", work, kind=self.kind, file=self.file)
 
     def run(self, context: Context) -> None:
         """Train it; leave its weights, the losses of its steps, and how often each channel was trained."""
-        subject, directory, recipe = context.subject, context.directory, context.settings.supernet
-        supernet = Supernet(subject.model, subject.space)
+        workload, directory, recipe = context.workload, context.directory, context.settings.supernet
+        supernet = Supernet(workload.model, workload.space)
         context.check_processes(self.name)
-        trainee = supernet_trainee(supernet, context.settings, subject.data.image_shape)
-        trainee.task = subject.source.task
-        total = len(subject.training) * recipe.epochs
-        losses_ahead = total * len(trainee.plan(torch.Generator()))
-        directory.check_room(self.name, training_bytes(supernet, recipe, losses_ahead, trainee.num_groups))
+        learner = supernet_learner(supernet, context.settings, workload.data.image_shape)
+        learner.task = workload.source.task
+        total = len(workload.training) * recipe.epochs
+        losses_ahead = total * len(learner.plan(torch.Generator()))
+        directory.check_room(self.name, training_bytes(supernet, recipe, losses_ahead, learner.num_groups))
         with context.working(self.name, total, "steps") as advance:
             records = train(
-                trainee,
-                subject.training,
+                learner,
+                workload.training,
                 recipe,
                 seed=context.settings.seed,
                 stage=self.name,
@@ -72,23 +72,23 @@ class SupernetStage(Stage):
                 world=context.world,
             )
         directory.write_tensors("records.safetensors", "records", records.tensors())
-        directory.write_tensors("counts.safetensors", "counts", trainee.counts.tensors())
+        directory.write_tensors("counts.safetensors", "counts", learner.counts.tensors())
         directory.write_tensors(self.file, self.name, supernet.state_dict())
 
     def load(self, context: Context) -> tuple[Supernet, LossRecords]:
         """The trained supernet in eval mode, and the losses of its steps."""
         directory = context.directory
         directory.drop_checkpoints(self.name)
-        supernet = Supernet(context.subject.model, context.subject.space)
+        supernet = Supernet(context.workload.model, context.workload.space)
         load_module(supernet, directory.read_tensors(self.file, self.name)[0], directory.file(self.file))
         return supernet.eval(), LossRecords.from_tensors(directory.read_tensors("records.safetensors", "records")[0])
 
-    def take_over(self, theirs: RunDirectory, context: Context) -> None:
+    def reuse(self, theirs: RunDirectory, context: Context) -> None:
         """Weights, records and counts."""
         copy_tensors(theirs, context.directory, {"records": "records", "counts": "counts", "supernet": "supernet"})
 
 
-def supernet_trainee(supernet: Supernet, settings: Settings, image_shape: Sequence[int]) -> SupernetTrainee:
+def supernet_learner(supernet: Supernet, settings: Settings, image_shape: Sequence[int]) -> SupernetLearner:
     """The supernet as the settings train it, on images `(channels, height, width)`.
 
     Raises:
@@ -97,7 +97,7 @@ def supernet_trainee(supernet: Supernet, settings: Settings, image_shape: Sequen
     strategy = STRATEGIES[settings.strategy]()
     batch = settings.supernet.batch_size
     if settings.pairs == "off" or (settings.pairs == "auto" and not worthwhile(supernet.space, batch)):
-        return SupernetTrainee(supernet, strategy)
+        return SupernetLearner(supernet, strategy)
     x = torch.randn(2, *image_shape, generator=torch.Generator().manual_seed(0))
     try:
         pairs = Pairs.verified(supernet.network, supernet.space, x)
@@ -108,4 +108,4 @@ def supernet_trainee(supernet: Supernet, settings: Settings, image_shape: Sequen
                 "leave pairs at auto"
             ) from None
         pairs = None
-    return SupernetTrainee(supernet, strategy, pairs)
+    return SupernetLearner(supernet, strategy, pairs)

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from bcnet.progress.forecast import Planned
 from bcnet.run.settings import Settings
-from bcnet.run.subject import Subject
+from bcnet.run.workload import Workload
 from bcnet.searchers import Random
 from bcnet.space import Widths
 from bcnet.stages.base import TRAINING_PASS, Context
@@ -22,7 +22,7 @@ from bcnet.stages.final import starting_network
 from bcnet.stages.room import training_bytes
 from bcnet.stages.scores import Scorer, network_score
 from bcnet.stages.search import RESCORED, EvolutionStage, Searched, scored, usual_macs
-from bcnet.train import NetworkTrainee, train
+from bcnet.train import NetworkLearner, train
 
 
 class TrialsStage(EvolutionStage):
@@ -40,10 +40,10 @@ class TrialsStage(EvolutionStage):
         """How the trials are trained as well."""
         return super().reads(settings) | frozenset({"final", "final_from", "final_seed"})
 
-    def plan(self, settings: Settings, subject: Subject) -> Planned:
+    def plan(self, settings: Settings, workload: Workload) -> Planned:
         """A short training for each."""
         recipe = settings.trial
-        work = len(subject.training) * recipe.epochs * recipe.batch_size * TRAINING_PASS * usual_macs(subject)
+        work = len(workload.training) * recipe.epochs * recipe.batch_size * TRAINING_PASS * usual_macs(workload)
         return Planned(self.name, settings.random_networks, "networks", work, kind=self.kind, file=RESCORED)
 
     def output(self, context: Context) -> Searched:
@@ -54,11 +54,11 @@ class TrialsStage(EvolutionStage):
 
 def trial_scorer(context: Context) -> Scorer:
     """Scores by short trainings, or by the user's own function of widths. The networks are not kept."""
-    of_widths = context.subject.source.own.of_widths
+    of_widths = context.workload.source.own.of_widths
     if of_widths is not None:
         return Scorer(of_widths)
     context.directory.checkpoint("trial")  # makes the folder, which all processes do together
-    context.directory.check_room("trials", training_bytes(context.subject.model, context.settings.trial))
+    context.directory.check_room("trials", training_bytes(context.workload.model, context.settings.trial))
     return Scorer(_Trials(context))
 
 
@@ -68,15 +68,15 @@ class _Trials:
 
     def __call__(self, widths: Widths) -> float:
         """The score of `widths`, in the units of the run's metric."""
-        settings, subject = self.context.settings, self.context.subject
-        network = starting_network(settings, subject, None, widths)
+        settings, workload = self.context.settings, self.context.workload
+        network = starting_network(settings, workload, None, widths)
         directory = self.context.directory.alone()  # of whichever process trains it
         name = "trial-" + hashlib.sha256(repr(tuple(widths)).encode()).hexdigest()[:12]
-        about = {"classes": subject.data.num_classes, "widths": list(widths)}
+        about = {"classes": workload.data.num_classes, "widths": list(widths)}
         checkpoints = directory.checkpoints(name, about)
         train(
-            NetworkTrainee(network, subject.source.task),
-            subject.training,
+            NetworkLearner(network, workload.source.task),
+            workload.training,
             settings.trial,
             seed=settings.seed_of_networks,
             stage="final",

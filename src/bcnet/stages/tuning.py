@@ -32,19 +32,19 @@ from bcnet.stages.base import Context
 from bcnet.stages.final import calibrated, first_channels
 from bcnet.stages.scores import Scorer, metric_of, network_evaluator, supernet_scorer
 from bcnet.supernet import Supernet
-from bcnet.train import EpochBatches, NetworkTrainee, Recipe, train
+from bcnet.train import EpochBatches, NetworkLearner, Recipe, train
 from bcnet.train.recipe import Cosine
 
 
 def scorer_of(context: Context, supernet: Supernet) -> Scorer:
     """What scores the candidates of a run and its best again: the supernet, or networks fine-tuned from it."""
-    settings, subject = context.settings, context.subject
+    settings, workload = context.settings, context.workload
     scorer = supernet_scorer(context, supernet)
     if settings.tune_steps:
-        first = Tuned(context, supernet, subject.validation, settings.tune_steps)
-        scorer = Scorer(first.score, replace(first, batches=subject.fresh))
+        first = Tuned(context, supernet, workload.validation, settings.tune_steps)
+        scorer = Scorer(first.score, replace(first, batches=workload.fresh))
     if settings.finalist_steps:
-        again = Tuned(context, supernet, subject.fresh, settings.finalist_steps)
+        again = Tuned(context, supernet, workload.fresh, settings.finalist_steps)
         scorer = replace(scorer, again=again, longer=True)
     return scorer
 
@@ -76,16 +76,16 @@ class Tuned:
         return network_evaluator(self.context, self._network(widths), self.batches, precision)
 
     def _network(self, widths: Widths) -> nn.Module:
-        settings, subject = self.context.settings, self.context.subject
-        network = first_channels(settings, subject, self.supernet, widths)
+        settings, workload = self.context.settings, self.context.workload
+        network = first_channels(settings, workload, self.supernet, widths)
         train(
-            NetworkTrainee(network, subject.source.task),
-            _Steps(subject.training, self.steps),
+            NetworkLearner(network, workload.source.task),
+            _Steps(workload.training, self.steps),
             _recipe(settings),
             seed=settings.seed,
             stage="tuning",
         )
-        return calibrated(network, subject.training, settings.seed).eval()
+        return calibrated(network, workload.training, settings.seed).eval()
 
 
 def _recipe(settings: Settings) -> Recipe:

@@ -4,6 +4,7 @@ from bcnet.train.batches import EpochBatches
 from bcnet.train.counts import ChannelCounts
 from bcnet.train.evaluate import Accuracy, accuracy
 from bcnet.train.failed_step import FailedStep, load_failed_step
+from bcnet.train.learner import Learner, NetworkLearner, SupernetLearner
 from bcnet.train.loop import Progress, train
 from bcnet.train.randomness import derived_generator, derived_seed
 from bcnet.train.recipe import Cosine, Distillation, Exponential, Recipe, Steps, load_recipe, parse_recipe, recipe_names
@@ -24,7 +25,6 @@ from bcnet.train.step import (
     UnilateralComplementary,
     accumulate_gradients,
 )
-from bcnet.train.trainee import NetworkTrainee, SupernetTrainee, Trainee
 
 __all__ = [
     "CHECKPOINT_SECONDS",
@@ -40,8 +40,9 @@ __all__ = [
     "EpochBatches",
     "Exponential",
     "FailedStep",
+    "Learner",
     "LossRecords",
-    "NetworkTrainee",
+    "NetworkLearner",
     "Path",
     "PathReplay",
     "Progress",
@@ -50,9 +51,8 @@ __all__ = [
     "Replay",
     "Steps",
     "Strategy",
-    "SupernetTrainee",
+    "SupernetLearner",
     "Term",
-    "Trainee",
     "Unilateral",
     "UnilateralComplementary",
     "accumulate_gradients",

@@ -25,6 +25,7 @@ from bcnet.files.tensors import Tensors, load_module
 from bcnet.machine.precision import autocast, resolve_precision
 from bcnet.train.batches import Batch, EpochBatches, share_of
 from bcnet.train.failed_step import FailedStep
+from bcnet.train.learner import Learner
 from bcnet.train.objective import Objective
 from bcnet.train.optimizer import optimizer_tensors, restore_optimizer
 from bcnet.train.randomness import derived_generator, derived_seed, own_global_randomness
@@ -34,7 +35,6 @@ from bcnet.train.reduction import Reduction
 from bcnet.train.saving import Checkpoints, Saver
 from bcnet.train.schedule import learning_rate
 from bcnet.train.step import Term, accumulate_gradients
-from bcnet.train.trainee import Trainee
 from bcnet.train.update import Seen, Updates
 
 
@@ -58,7 +58,7 @@ Callback = Callable[[Progress], object]
 
 
 def train(
-    trainee: Trainee,
+    learner: Learner,
     batches: EpochBatches,
     recipe: Recipe,
     *,
@@ -73,7 +73,7 @@ def train(
     """Train to the recipe's end, from the newest checkpoint where there is one.
 
     Args:
-        trainee: what to train, in place.
+        learner: what to train, in place.
         batches: the training data; an epoch is one pass over it.
         recipe: how to train.
         seed: of every random draw, together with `stage` and the position.
@@ -94,9 +94,9 @@ def train(
         RunError: a checkpoint that is damaged, belongs to something else, or cannot be written.
         ProcessError: another process has gone.
     """
-    run = _Run(trainee, batches, recipe, seed, stage, checkpoints, teacher, world or ProcessGroup())
+    run = _Run(learner, batches, recipe, seed, stage, checkpoints, teacher, world or ProcessGroup())
     run.restore()
-    trainee.module.train()
+    learner.module.train()
     with own_global_randomness(run.device):
         run.go(on_step, on_epoch)
     run.take_state_of_rank_zero()
@@ -109,7 +109,7 @@ class _Run:
 
     def __init__(
         self,
-        trainee: Trainee,
+        learner: Learner,
         batches: EpochBatches,
         recipe: Recipe,
         seed: int,
@@ -120,15 +120,15 @@ class _Run:
     ) -> None:
         if len(batches) < 1:
             raise TrainingError(f"stage {stage}: an epoch needs at least one batch; got none: lower batch_size")
-        self.trainee, self.whole_batches, self.recipe, self.world = trainee, batches, recipe, world
+        self.learner, self.whole_batches, self.recipe, self.world = learner, batches, recipe, world
         self.batches = share_of(batches, world)
         self.seed, self.stage, self.checkpoints = seed, stage, checkpoints
         self.teacher = teacher.eval() if teacher is not None else None
-        self.device = next(trainee.module.parameters()).device
+        self.device = next(learner.module.parameters()).device
         self.precision = resolve_precision(recipe.precision, self.device)
-        self.updates = Updates(trainee.module, recipe, self.precision)
-        self.reduction = Reduction(trainee.module.parameters(), world)
-        self.records = LossRecords(trainee.num_groups)
+        self.updates = Updates(learner.module, recipe, self.precision)
+        self.reduction = Reduction(learner.module.parameters(), world)
+        self.records = LossRecords(learner.num_groups)
         self.loss = math.nan  # of the last good step looked at
         self.step = 0
         self.total = len(batches) * recipe.epochs
@@ -151,7 +151,7 @@ class _Run:
     def train_on(self, x: torch.Tensor, y: torch.Tensor, epoch: int) -> Progress:
         """One step on this process's images `x` `(share, ...)` and labels `y` `(share,)`, which may be none."""
         lr = learning_rate(self.recipe, self.step, len(self.batches))
-        terms = self.trainee.plan(derived_generator(self.seed, self.stage, "widths", self.step))
+        terms = self.learner.plan(derived_generator(self.seed, self.stage, "widths", self.step))
         torch.manual_seed(self.noise_seed(self.step))
         self.updates.begin()
         losses, classes = self.gradients(terms, x, y)
@@ -165,7 +165,7 @@ class _Run:
         for good in (s for s in seen if not s.verdict.bad):
             for term, loss in zip(good.terms, good.losses, strict=True):
                 self.records.append(good.step, term.recorded, loss)
-            self.trainee.trained(good.terms)
+            self.learner.trained(good.terms)
             self.loss = sum(good.losses) / len(good.losses)
         self.step += 1
         if due:
@@ -176,8 +176,8 @@ class _Run:
     def gradients(self, terms: tuple[Term, ...], x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, int]:
         """Leave the whole batch's gradients in the parameters; its losses `(terms,)`, and the number of classes."""
         if len(y):
-            objective = Objective(self.trainee, self.recipe, self.precision, x, y, self.teach(x))
-            losses = accumulate_gradients(terms, objective, self.updates.backward, self.trainee.passes)
+            objective = Objective(self.learner, self.recipe, self.precision, x, y, self.teach(x))
+            losses = accumulate_gradients(terms, objective, self.updates.backward, self.learner.passes)
             return self.reduction(losses, len(y), objective.classes)
         none = torch.zeros(len(terms), device=self.device)
         self.updates.scaler.scale(none)  # a gradient scaler is ready for its step after its first loss
@@ -237,7 +237,7 @@ class _Run:
     def state(self) -> Loaded:
         """All that a run goes on from, as tensors by name and plain values."""
         done = {f"records:{name}": tensor for name, tensor in self.records.tensors().items()}
-        done |= {f"trainee:{name}": tensor for name, tensor in self.trainee.tensors().items()}
+        done |= {f"learner:{name}": tensor for name, tensor in self.learner.tensors().items()}
         return self.tensors() | done, {
             "step": self.step,
             "total": self.total,
@@ -247,7 +247,7 @@ class _Run:
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Weights and optimiser."""
-        module = self.trainee.module
+        module = self.learner.module
         tensors = {f"module:{name}": tensor for name, tensor in module.state_dict().items()}
         optimizer = optimizer_tensors(module, self.updates.optimizer)
         return tensors | {f"optimizer:{name}": tensor for name, tensor in optimizer.items()}
@@ -270,12 +270,12 @@ class _Run:
 
     def adopt(self, tensors: Tensors, state: dict[str, Any], source: FilePath | str) -> None:
         """Take up what `state` gave, and what people know as `source`."""
-        parts = {kind: _section(tensors, kind) for kind in ("module", "optimizer", "records", "trainee")}
-        load_module(self.trainee.module, parts["module"], source)
-        restore_optimizer(self.trainee.module, self.updates.optimizer, parts["optimizer"])
+        parts = {kind: _section(tensors, kind) for kind in ("module", "optimizer", "records", "learner")}
+        load_module(self.learner.module, parts["module"], source)
+        restore_optimizer(self.learner.module, self.updates.optimizer, parts["optimizer"])
         self.records = LossRecords.from_tensors(parts["records"])
         try:
-            self.trainee.restore(parts["trainee"])
+            self.learner.restore(parts["learner"])
             self.restore_position(state)
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError, RuntimeError) as error:
             raise RunError(
@@ -287,8 +287,8 @@ class _Run:
         self.step = int(state["step"])
         if not 0 <= self.step <= self.total or state["total"] != self.total:
             raise ValueError(f"step {self.step} of {state['total']}, where there are {self.total}")
-        if self.records.num_groups != self.trainee.num_groups:
-            raise ValueError(f"records of {self.records.num_groups} groups, where there are {self.trainee.num_groups}")
+        if self.records.num_groups != self.learner.num_groups:
+            raise ValueError(f"records of {self.records.num_groups} groups, where there are {self.learner.num_groups}")
         self.updates.scaler.load_state_dict(state["scaler"])
         self.updates.health.restore(state["health"])
 

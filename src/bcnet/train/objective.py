@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from bcnet.machine.precision import Precision, autocast
+from bcnet.train.learner import Learner
 from bcnet.train.recipe import Recipe
 from bcnet.train.step import Pass
-from bcnet.train.trainee import Trainee
 
 
 @dataclass
@@ -21,7 +21,7 @@ class Objective:
     call.
     """
 
-    trainee: Trainee
+    learner: Learner
     recipe: Recipe
     precision: Precision
     x: torch.Tensor
@@ -32,12 +32,12 @@ class Objective:
     def __call__(self, paths: Pass) -> list[torch.Tensor]:
         """The losses, with their graph."""
         with autocast(self.precision, self.x.device):
-            outputs = self.trainee.forward(self.x, paths)
+            outputs = self.learner.forward(self.x, paths)
         first = outputs[0]
         matrix = isinstance(first, torch.Tensor) and first.ndim > 1
         self.classes = first.shape[1] if matrix else 1
         return [
-            self.trainee.task.training_loss(
+            self.learner.task.training_loss(
                 output,
                 self.y,
                 label_smoothing=self.recipe.label_smoothing,

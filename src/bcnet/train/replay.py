@@ -13,10 +13,10 @@ from torch import nn
 
 from bcnet.errors import RunError
 from bcnet.train.failed_step import FailedStep
+from bcnet.train.learner import Learner
 from bcnet.train.objective import Objective
 from bcnet.train.randomness import own_global_randomness
 from bcnet.train.step import Pass, Path, accumulate_gradients
-from bcnet.train.trainee import Trainee
 
 
 @dataclass
@@ -65,13 +65,13 @@ class Replay:
     same: bool
 
 
-def replay(trainee: Trainee, failed_step: FailedStep) -> Replay:
-    """Run the step again on `trainee`, whose module gets the weights before the step.
+def replay(learner: Learner, failed_step: FailedStep) -> Replay:
+    """Run the step again on `learner`, whose module gets the weights before the step.
 
     Raises:
         RunError: the weights do not fit the module.
     """
-    module = trainee.module
+    module = learner.module
     device = next(module.parameters()).device
     x, y = (failed_step.tensors[f"batch:{name}"].to(device) for name in ("x", "y"))
     if failed_step.channels_last:
@@ -89,14 +89,14 @@ def replay(trainee: Trainee, failed_step: FailedStep) -> Replay:
     weights = tuple(name for name, tensor in module.state_dict().items() if not tensor.isfinite().all())
     scaler = torch.amp.GradScaler(device.type, enabled=failed_step.recipe.precision == "fp16")
     scaler.load_state_dict(dict(failed_step.scaler))
-    objective = Objective(trainee, failed_step.recipe, failed_step.recipe.precision, x, y, taught)
+    objective = Objective(learner, failed_step.recipe, failed_step.recipe.precision, x, y, taught)
     watch = _Watch(module, objective)
     module.train()
     module.zero_grad(set_to_none=True)
     with own_global_randomness(device), watch.listening():
         torch.manual_seed(failed_step.noise_seed)
         losses = accumulate_gradients(
-            failed_step.terms, watch, lambda loss: torch.autograd.backward(scaler.scale(loss)), trainee.passes
+            failed_step.terms, watch, lambda loss: torch.autograd.backward(scaler.scale(loss)), learner.passes
         )
     gradients, norm = _gradients(module, scaler.get_scale() if scaler.is_enabled() else 1.0)
     # as text, in which not-a-number equals itself

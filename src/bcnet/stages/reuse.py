@@ -14,7 +14,7 @@ from bcnet.errors import RunError
 from bcnet.run.directory import RunDirectory, read_settings
 from bcnet.run.settings import Settings, in_sections
 from bcnet.stages.base import Context, Stage
-from bcnet.stages.course import stages_of
+from bcnet.stages.plan import stages_of
 
 SHARED = in_sections("", "space", "machine") - {"limits"}
 """What every stage depends on: model, data, seed, space and machine."""
@@ -47,7 +47,7 @@ def others(runs: Sequence[str | Path], run_dir: Path) -> list[Path]:
     return [path for path in paths if path.resolve() != run_dir.resolve()]
 
 
-def take_over(source: Path, context: Context) -> tuple[str, ...]:
+def reuse(source: Path, context: Context) -> tuple[str, ...]:
     """Take the finished stages that the run in `source` shares with this one, those that are not here yet.
 
     Returns:
@@ -62,7 +62,7 @@ def take_over(source: Path, context: Context) -> tuple[str, ...]:
     for stage in context.stages:
         here = stage.applies(theirs.settings) and is_shared(stage, theirs.settings, context.settings)
         if here and stage.is_in(theirs) and not stage.is_in(ours):
-            stage.take_over(theirs, context)
+            stage.reuse(theirs, context)
             # What a stage took is part of what the result took, wherever it was done.
             took = {name: seconds for name, seconds in theirs.seconds().items() if name in stage.timed_as}
             ours.write("seconds.json", ours.seconds() | took)
@@ -76,7 +76,7 @@ def _check_subject(theirs: RunDirectory, context: Context) -> None:
     if not theirs.file("space.json").exists():
         return
     summary = theirs.read("space.json")
-    here = {"fingerprint": context.subject.space.fingerprint(), "images": context.subject.source.data_digest}
+    here = {"fingerprint": context.workload.space.fingerprint(), "images": context.workload.source.data_digest}
     for key, what in (("fingerprint", "model"), ("images", "data")):
         if summary.get(key) != here[key]:
             raise RunError(

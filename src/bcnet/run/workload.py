@@ -19,7 +19,7 @@ from bcnet.errors import DataError, ModelError
 from bcnet.machine.defaults import memory_format
 from bcnet.machine.memory import largest_activation
 from bcnet.models import ModelSpec, create, imports_code
-from bcnet.run.callables import Own
+from bcnet.run.callables import UserCallables
 from bcnet.run.digests import digest_of
 from bcnet.run.early_stop import race_of
 from bcnet.run.inputs import InputFacts
@@ -53,7 +53,7 @@ class Source:
     factory: Factory | None
     pretrained: str | None = None
     notes: tuple[str, ...] = ()
-    own: Own = field(default_factory=Own)
+    own: UserCallables = field(default_factory=UserCallables)
     task: Task = field(default_factory=Classification)
 
     @property
@@ -78,7 +78,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Subject:
+class Workload:
     """A source with its width space and the parts of its data, on the run's device.
 
     `budget` is as given, and `space` tells costs in all of its measures.
@@ -139,7 +139,7 @@ def open_source(
     image_size: int | None,
     seed: int,
     pretrained: Weights | None = None,
-    own: Own | None = None,
+    own: UserCallables | None = None,
     task: Task | None = None,
 ) -> Source:
     """Load data and make the model for it, with the `pretrained` weights where there are any.
@@ -172,7 +172,7 @@ def open_source(
         torch.manual_seed(derived_seed(seed, "model"))
         channels, height = (*loaded.image_shape, 1)[:2]
         name, network, factory = make_model(model, loaded.num_classes, channels, height)
-    given = own or Own()
+    given = own or UserCallables()
     aim = task or Classification(given.loss)
     if pretrained is None:
         return Source(name, data_name, digest, loaded, network, factory, own=given, task=aim)
@@ -182,7 +182,7 @@ def open_source(
     return Source(name, data_name, digest, loaded, network, factory, weights, notes, given, aim)
 
 
-def prepare(source: Source, settings: Settings, budget: Budget | None = None) -> Subject:
+def prepare(source: Source, settings: Settings, budget: Budget | None = None) -> Workload:
     """Trace the width space and cut the data, failing early where something cannot work.
 
     `budget` is that of the settings, with the measures themselves; needed where one is the user's own.
@@ -206,7 +206,7 @@ def prepare(source: Source, settings: Settings, budget: Budget | None = None) ->
         model = _placed(widened_model(source.model, source.factory, space, settings), settings)
     parts = cut_data(source.data, settings)
     race_of(settings, len(parts.validation))
-    return Subject(source, model, original, space, limits, parts)
+    return Workload(source, model, original, space, limits, parts)
 
 
 def widened_model(model: nn.Module, factory: Factory | None, space: WidthSpace, settings: Settings) -> nn.Module:

@@ -19,7 +19,7 @@ from bcnet.run.settings import Settings
 from bcnet.searchers import SearchResult
 from bcnet.space import Widths, WidthSpace
 from bcnet.stages.base import Context, Stage, in_order
-from bcnet.stages.final import OriginalStage, SearchedStage, UniformStage
+from bcnet.stages.final import OriginalStage, SearchedStage, TrainedNetwork, UniformStage
 from bcnet.stages.finalists import FinalistsStage
 from bcnet.stages.prior import PriorStage
 from bcnet.stages.pruning import PruningStage
@@ -106,21 +106,28 @@ class FoundWidths:
 
 
 TO_THE_PRIOR = ("supernet", "prior")
-TO_THE_WIDTHS = (*TO_THE_PRIOR, "evolution", "finalists")
+TO_THE_WIDTHS = (*TO_THE_PRIOR, "evolution", "trials", "finalists")
+ONE_NETWORK = ("searched",)
 
 
 def to_the_prior(context: Context) -> TrainedSupernet:
     """Train the supernet and learn the prior."""
     supernet = context.output("supernet")[0]
     prior = context.output("prior") if "prior" in context.names else PriorStage().output(context)
-    return TrainedSupernet(supernet, prior, context.subject.space, context.directory.path)
+    return TrainedSupernet(supernet, prior, context.workload.space, context.directory.path)
 
 
 def to_the_widths(context: Context) -> FoundWidths:
     """Search as well."""
     found = found_by(context)
     assert found is not None, "candidates were scored"
-    return FoundWidths(context.output("finalists").widths, found, context.subject.space, context.directory.path)
+    return FoundWidths(context.output("finalists").widths, found, context.workload.space, context.directory.path)
+
+
+def to_one_network(context: Context) -> TrainedNetwork:
+    """Train the network of given widths, and no other but the one it learns from."""
+    trained: TrainedNetwork = context.output("searched")
+    return trained
 
 
 def to_the_end(context: Context) -> SearchOutcome:
@@ -129,8 +136,8 @@ def to_the_end(context: Context) -> SearchOutcome:
         context.output(name)
     document = result_document(context)
     directory, searched = context.directory, context.output("searched")
-    subject = context.subject
-    described = describe(subject.original, subject.space, searched.widths, reference=context.settings.model)
+    workload = context.workload
+    described = describe(workload.original, workload.space, searched.widths, reference=context.settings.model)
     context.world.on_rank_zero(lambda: write_plain(directory.file("architecture.json"), described))
     directory.write("result.json", document)
     result = directory.read("result.json")
@@ -139,12 +146,12 @@ def to_the_end(context: Context) -> SearchOutcome:
 
 def begin(context: Context) -> None:
     """Tell what a person should know of model and data, and write down what the run works on."""
-    for note in (*context.subject.data.notes, *context.subject.source.notes):
+    for note in (*context.workload.data.notes, *context.workload.source.notes):
         context.reporter.note(note)
-    _record_subject(context)
+    _record_workload(context)
 
 
-def _record_subject(context: Context) -> None:
+def _record_workload(context: Context) -> None:
     """Write what the run works on; where it is written, model and data must still be the same behind their names.
 
     Raises:
@@ -165,12 +172,12 @@ def _record_subject(context: Context) -> None:
 
 
 def _space_summary(context: Context) -> dict[str, Any]:
-    space = context.subject.space
+    space = context.workload.space
     return {
         "fingerprint": space.fingerprint(),
-        "images": context.subject.source.data_digest,
-        "input": context.subject.source.input.to_dict(),
-        **task_document(context.subject.source.task),
+        "images": context.workload.source.data_digest,
+        "input": context.workload.source.input.to_dict(),
+        **task_document(context.workload.source.task),
         "macs": space.reference.macs,
         "params": space.reference.params,
         **({"others": dict(space.reference.others)} if space.reference.others else {}),

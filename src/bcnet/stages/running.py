@@ -1,4 +1,4 @@
-"""Conducting a run: its directory opened and locked, its threads set, its progress told, along one of the courses."""
+"""Running the stages of a run: its directory opened and locked, its threads set, its progress told."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from bcnet.progress.forecast import Planned
 from bcnet.progress.run_record import RunRecord
 from bcnet.run.directory import RunDirectory, read_settings
 from bcnet.run.settings import Settings
-from bcnet.run.subject import Source, Subject
+from bcnet.run.workload import Source, Workload
 from bcnet.stages.base import Context, Stage
-from bcnet.stages.course import begin, stages_of
 from bcnet.stages.estimate import estimate
+from bcnet.stages.plan import begin, stages_of
 from bcnet.stages.result import versions
-from bcnet.stages.takeover import take_over
+from bcnet.stages.reuse import reuse
 from bcnet.train import Recipe
 
 _T = TypeVar("_T")
 
 
-def conduct(
-    course: Callable[[Context], _T],
-    subject: Subject,
+def run_stages(
+    outcome: Callable[[Context], _T],
+    workload: Workload,
     settings: Settings,
     path: Path,
     world: ProcessGroup,
@@ -42,48 +42,52 @@ def conduct(
     take_from: Sequence[Path] = (),
     own: Sequence[Stage] = (),
 ) -> _T:
-    """Follow a course in the run directory `path`; finished stages that the runs `take_from` share are taken over.
+    """Run stages in the run directory `path`, as `outcome` asks for them; what it makes of them is the value.
 
-    `until` names the stages of the course, where it does not go to the end; `own` are stages of the user's. All
-    processes of `world` follow it; the first one tells of it.
+    `until` names the stages that there are, where they are not all of the run's; `own` are stages of the user's.
+    Finished stages that the runs `take_from` share are reused. All processes of `world` do this; rank 0 tells of it.
     """
-    stages = stages_of(settings, own)
+    every = stages_of(settings, own)
+    stages = tuple(stage for stage in every if not until or stage.name in until)
     with RunDirectory.open(path, settings, world) as directory, threads(settings.threads):
+        silent = Context(settings, workload, directory, Reporter(), world, checkpoint_seconds, stages)
         if take_from:
-            alone = Context(settings, subject, directory.alone(), reporter or Reporter(), ProcessGroup(), stages=stages)
-            world.on_rank_zero(lambda: _taken_over(take_from, alone))
-        if not world.is_rank_zero:
-            return _followed(
-                course, Context(settings, subject, directory, Reporter(), world, checkpoint_seconds, stages)
+            alone = dataclasses.replace(
+                silent, directory=directory.alone(), reporter=reporter or Reporter(), world=ProcessGroup(), stages=every
             )
+            world.on_rank_zero(lambda: _reused(take_from, alone))
+        if not world.is_rank_zero:
+            begin(silent)
+            return outcome(silent)
         with RunRecord(path) as record:
-            both = Together(reporter or Reporter(), record)
-            ahead = planned(stages, settings, subject, {file.name for file in path.iterdir()}, until)
-            both.plan(ahead)
-            both.note(_machine(settings))
-            if any(stage.unit == "steps" and not stage.finished for stage in ahead):
-                both.note(f"Training: {_training(settings.supernet, settings.final)}.")
-            space = subject.space
-            if subject.budget.resolve(space.reference).admits(space.cost(space.full)):
-                both.note(f"The budget, {subject.budget}, limits nothing: the widest network of the space holds it.")
-            if settings.has_supernet and settings.strategy != "complementary":
-                both.note(f"Strategy {settings.strategy} trains some channels more often than others.")
-            expected = estimate(settings, subject, ahead)
-            for line in expected.lines() if expected is not None else ():
-                both.note(line)
-            return _followed(course, Context(settings, subject, directory, both, world, checkpoint_seconds, stages))
+            context = dataclasses.replace(silent, reporter=Together(reporter or Reporter(), record))
+            _tell_plan(context)
+            begin(context)
+            return outcome(context)
 
 
-def _followed(course: Callable[[Context], _T], context: Context) -> _T:
-    begin(context)
-    return course(context)
+def _tell_plan(context: Context) -> None:
+    """Tell what is ahead, what the machine does, and what a person should know of the settings before hours pass."""
+    settings, workload, reporter = context.settings, context.workload, context.reporter
+    there = {file.name for file in context.directory.path.iterdir()}
+    ahead = planned(context.stages, settings, workload, there)
+    reporter.plan(ahead)
+    reporter.note(_machine(settings))
+    if any(stage.unit == "steps" and not stage.finished for stage in ahead):
+        reporter.note(f"Training: {_training(settings.supernet, settings.final)}.")
+    space = workload.space
+    if workload.budget.resolve(space.reference).admits(space.cost(space.full)):
+        reporter.note(f"The budget, {workload.budget}, limits nothing: the widest network of the space holds it.")
+    if settings.has_supernet and settings.strategy != "complementary":
+        reporter.note(f"Strategy {settings.strategy} trains some channels more often than others.")
+    expected = estimate(settings, workload, ahead)
+    for line in expected.lines() if expected is not None else ():
+        reporter.note(line)
 
 
-def planned(
-    stages: Sequence[Stage], settings: Settings, subject: Subject, files: Collection[str], until: Collection[str] = ()
-) -> list[Planned]:
-    """The stages ahead in their order, those of `until` if any; those whose file is among `files` are finished."""
-    plans = (stage.plan(settings, subject) for stage in stages if not until or stage.name in until)
+def planned(stages: Sequence[Stage], settings: Settings, workload: Workload, files: Collection[str]) -> list[Planned]:
+    """The stages ahead in their order; those whose file is among `files` are finished."""
+    plans = (stage.plan(settings, workload) for stage in stages)
     return [dataclasses.replace(plan, finished=plan.file in files) for plan in plans if plan is not None]
 
 
@@ -110,9 +114,9 @@ def resolved_settings(
     return settings
 
 
-def _taken_over(sources: Sequence[Path], alone: Context) -> None:
+def _reused(sources: Sequence[Path], alone: Context) -> None:
     for source in sources:
-        take_over(source, alone)
+        reuse(source, alone)
 
 
 def check_seconds(value: Any) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bcnet.supernet.pairs import Pairs
 
 
-class Trainee(ABC):
+class Learner(ABC):
     """A module, the paths a step takes through it, and how to run one.
 
     `task` says what its outputs are worth.
@@ -52,7 +52,7 @@ class Trainee(ABC):
         """Logits `(batch, classes)` of every path of a pass."""
 
 
-class SupernetTrainee(Trainee):
+class SupernetLearner(Learner):
     """A supernet, trained by the paths of a strategy; with `pairs`, complementary paths share a pass.
 
     `counts` says how often each channel took part.
@@ -106,7 +106,7 @@ class SupernetTrainee(Trainee):
         return (self.supernet(x, paths[0].widths, paths[0].side),)
 
 
-class NetworkTrainee(Trainee):
+class NetworkLearner(Learner):
     """A plain network: one path, no widths."""
 
     def __init__(self, network: nn.Module, task: Task | None = None) -> None:
