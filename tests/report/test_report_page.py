@@ -86,7 +86,8 @@ def test_every_candidate_is_in_the_chart(finished):
 def test_the_page_needs_nothing_else(finished):
     page = own((finished.run_dir / "report.html").read_text())
     assert not re.search(r"<link|\ssrc=|@import|url\(|fetch\(|import\(", page)
-    assert set(re.findall(r"https?://[^\"\s<]+", page)) == {"https://vega.github.io/schema/vega-lite/v6.json"}
+    (name,) = set(re.findall(r"https?://[^\"\s<]+", page))
+    assert re.fullmatch(r"https://vega\.github\.io/schema/vega-lite/v6[\d.]*\.json", name)  # nothing fetches it
     assert "</script" not in plotting_library()
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import altair as alt
 from markupsafe import Markup
 
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, Section, capitalised, figure, not_yet, paragraph
-from bcnet.report.look import PICKED, SEARCHED, colour, macs_axis, score_axis, spec
+from bcnet.report.look import PICKED, SEARCHED, colour, finished, layered, macs_axis, score_axis, tip, values
 from bcnet.report.profile import profile_chart, profile_figure
 from bcnet.report.trained import budget_layers, networks_chart
 from bcnet.run.early_stop import candidates_text
@@ -64,14 +65,13 @@ def candidates_chart(evidence: Evidence) -> Chart:
     """Every candidate, the front, the budget, what was trained and what is shown."""
     rows = _rows(evidence)
     limit = [evidence.budget.macs] if evidence.budget is not None and evidence.budget.macs is not None else []
-    x = {"field": "macs", **macs_axis([*(c.cost.macs for c in evidence.evaluations), *limit])}
-    y = {"field": "score", **score_axis(evidence.metric, [c.score for c in evidence.evaluations])}
-    reference = evidence.space.reference.macs  # type: ignore[union-attr]
+    macs = alt.X("macs:Q", **macs_axis([*(c.cost.macs for c in evidence.evaluations), *limit]))
+    score = alt.Y("score:Q", **score_axis(evidence.metric, [c.score for c in evidence.evaluations]))
     picked = [row for row in rows if row["trained"]] or rows[:1]
+    reference = evidence.space.reference.macs  # type: ignore[union-attr]
     marks = [_front_line(), _trained_ring(), _picked_diamond(picked), _dots(reference)]  # dots on top, for the pointer
-    place = {"x": x, "y": y}
-    layers = [*budget_layers(evidence, x), *({**m, "encoding": place | m.get("encoding", {})} for m in marks)]
-    return spec("Score against multiply-adds", height=380, data={"name": "candidates", "values": rows}, layer=layers)
+    layers = [*budget_layers(evidence, macs), *(mark.encode(x=macs, y=score) for mark in marks)]
+    return finished(layered(rows, *layers, name="candidates"), "Score against multiply-adds", height=380)
 
 
 def _rows(evidence: Evidence) -> list[dict[str, Any]]:
@@ -95,53 +95,39 @@ def _rows(evidence: Evidence) -> list[dict[str, Any]]:
     ]
 
 
-def _dots(reference_macs: int) -> dict[str, Any]:
-    return {
-        "name": "dots",
-        "transform": [
-            {"calculate": "join(datum.widths, ', ')", "as": "list"},
-            {"calculate": f"datum.macs / {reference_macs}", "as": "ratio"},
+def _dots(reference_macs: int) -> Any:
+    dots = alt.Chart(name="dots").transform_calculate(list="join(datum.widths, ', ')")
+    dots = dots.transform_calculate(ratio=f"datum.macs / {reference_macs}")
+    return dots.mark_circle(size=34, cursor="pointer").encode(
+        opacity=alt.condition("datum.stopped", alt.value(0.2), alt.value(0.5)),
+        color=alt.condition("datum.front", alt.value(colour(SEARCHED)), alt.value(colour("dot"))),
+        tooltip=[
+            tip("number", "candidate"),
+            tip("generation"),
+            tip("text", "score"),
+            tip("macs", "MACs", ","),
+            tip("ratio", "of original", ".3f"),
+            tip("params", "parameters", ","),
+            tip("list", "widths"),
         ],
-        "mark": {"type": "circle", "size": 34, "cursor": "pointer"},
-        "encoding": {
-            "opacity": {"condition": {"test": "datum.stopped", "value": 0.2}, "value": 0.5},
-            "color": {"condition": {"test": "datum.front", "value": colour(SEARCHED)}, "value": colour("dot")},
-            "tooltip": _candidate_tooltip(),
-        },
-    }
+    )
 
 
-def _front_line() -> dict[str, Any]:
-    return {
-        "transform": [{"filter": "datum.front"}],
-        "mark": {"type": "line", "strokeWidth": 2, "color": colour(SEARCHED), "interpolate": "step-after"},
-    }
+def _front_line() -> Any:
+    front = alt.Chart().transform_filter("datum.front")
+    return front.mark_line(strokeWidth=2, color=colour(SEARCHED), interpolate="step-after")
 
 
-def _trained_ring() -> dict[str, Any]:
-    return {
-        "transform": [{"filter": "datum.trained"}],
-        "mark": {"type": "point", "size": 190, "strokeWidth": 2.5, "color": colour(SEARCHED), "filled": False},
-    }
+def _trained_ring() -> Any:
+    trained = alt.Chart().transform_filter("datum.trained")
+    return trained.mark_point(size=190, strokeWidth=2.5, color=colour(SEARCHED), filled=False)
 
 
-def _picked_diamond(picked: list[dict[str, Any]]) -> dict[str, Any]:
-    mark = {"type": "point", "shape": "diamond", "size": 130, "filled": True, "fill": colour(PICKED), "opacity": 1}
-    return {"data": {"name": "picked", "values": picked}, "mark": mark}
+def _picked_diamond(picked: list[dict[str, Any]]) -> Any:
+    chosen = alt.Chart(values(picked, "picked"))
+    return chosen.mark_point(shape="diamond", size=130, filled=True, fill=colour(PICKED), opacity=1)
 
 
 def _said(candidate: Candidate, metric: str) -> str:
     score = score_text(candidate.score, metric)
     return score if candidate.complete else f"{score}, estimated on {len(candidate.batches)} batches"
-
-
-def _candidate_tooltip() -> list[dict[str, Any]]:
-    return [
-        {"field": "number", "title": "candidate"},
-        {"field": "generation"},
-        {"field": "text", "title": "score"},
-        {"field": "macs", "format": ",", "title": "MACs"},
-        {"field": "ratio", "format": ".3f", "title": "of original"},
-        {"field": "params", "format": ",", "title": "parameters"},
-        {"field": "list", "title": "widths"},
-    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import altair as alt
 from markupsafe import Markup
 
 from bcnet.display import duration
@@ -25,13 +26,17 @@ from bcnet.report.html import (
 from bcnet.report.look import (
     SERIES,
     SHAPES,
+    colours_of,
+    finished,
+    layered,
     macs_axis,
     metric_axis,
     names_axis,
     ratio_axis,
-    scale_of,
     score_axis,
-    spec,
+    shapes_of,
+    tip,
+    values,
 )
 from bcnet.report.page import page
 from bcnet.run.finished import NETWORKS
@@ -116,26 +121,23 @@ def _trained(runs: Runs) -> Section:
         return Section("trained", title, not_yet("No network has been trained to its end yet."))
     metric = next(e.metric_of_test for _, e in runs if e.networks)
     limits = [e.budget.macs for _, e in runs if e.budget is not None and e.budget.macs is not None]
-    shapes = scale_of(list(NETWORKS.values()), (), ("square", "triangle-up", "circle"))
-    chart = spec(
-        f"{capitalised(metric.name)} against multiply-adds of the networks of every run",
-        height=260,
-        data={"values": rows},
-        mark={"type": "point", "filled": True, "size": 110, "opacity": 0.9},
-        encoding={
-            "x": {"field": "macs", **macs_axis([*(row["macs"] for row in rows), *limits], zero=True)},
-            "y": {"field": "value", **metric_axis(metric, [row["value"] for row in rows])},
-            "color": {"field": "run", "scale": _colours(runs), "legend": {"columns": 2}},
-            "shape": {"field": "network", "scale": shapes, "legend": {}},
-            "tooltip": [
-                {"field": "run"},
-                {"field": "network"},
-                {"field": "macs", "format": ",", "title": "MACs"},
-                {"field": "params", "format": ",", "title": "parameters"},
-                {"field": "value", "format": f".{metric.digits}f", "title": _heading(runs)},
-            ],
-        },
+    shapes = shapes_of(list(NETWORKS.values()), ("square", "triangle-up", "circle"))
+    points = alt.Chart(values(rows)).mark_point(filled=True, size=110, opacity=0.9)
+    points = points.encode(
+        x=alt.X("macs:Q", **macs_axis([*(row["macs"] for row in rows), *limits], zero=True)),
+        y=alt.Y("value:Q", **metric_axis(metric, [row["value"] for row in rows])),
+        color=_colours(runs),
+        shape=alt.Shape("network:N", scale=shapes, legend=alt.Legend()),
+        tooltip=[
+            tip("run"),
+            tip("network"),
+            tip("macs", "MACs", ","),
+            tip("params", "parameters", ","),
+            tip("value", _heading(runs), f".{metric.digits}f"),
+        ],
     )
+    description = f"{capitalised(metric.name)} against multiply-adds of the networks of every run"
+    chart = finished(points, description, height=260)
     label = f"{capitalised(metric.name)} of the trained networks of every run against their multiply-adds"
     return Section(
         "trained",
@@ -172,29 +174,20 @@ def _fronts(runs: Runs) -> Section:
 
 
 def _front_chart(runs: Runs, rows: list[dict[str, Any]]) -> Chart:
-    x = {"field": "macs", **macs_axis([row["macs"] for row in rows])}
-    y = {"field": "score", **score_axis(runs[0][1].metric, [row["score"] for row in rows])}
-    shade = {"field": "run", "type": "nominal", "scale": _colours(runs), "legend": {"columns": 2}}
-    names = [name for name, _ in runs]
-    shapes = {"field": "run", "scale": scale_of(names, (), _cycled(SHAPES, len(names))), "legend": {"columns": 2}}
+    macs = alt.X("macs:Q", **macs_axis([row["macs"] for row in rows]))
+    score = alt.Y("score:Q", **score_axis(runs[0][1].metric, [row["score"] for row in rows]))
     tooltip = [
-        {"field": "run"},
-        {"field": "text", "title": "score"},
-        {"field": "macs", "format": ",", "title": "MACs"},
-        {"field": "params", "format": ",", "title": "parameters"},
-        {"field": "list", "title": "widths"},
+        tip("run"),
+        tip("text", "score"),
+        tip("macs", "MACs", ","),
+        tip("params", "parameters", ","),
+        tip("list", "widths"),
     ]
-    line = {"type": "line", "interpolate": "step-after", "strokeWidth": 2}
-    dots = {"type": "point", "filled": True, "size": 60, "opacity": 0.9}
-    return spec(
-        "Fronts of the runs",
-        height=360,
-        data={"values": rows},
-        layer=[
-            {"mark": line, "encoding": {"x": x, "y": y, "color": shade}},
-            {"mark": dots, "encoding": {"x": x, "y": y, "color": shade, "shape": shapes, "tooltip": tooltip}},
-        ],
-    )
+    lines = alt.Chart().mark_line(interpolate="step-after", strokeWidth=2)
+    lines = lines.encode(x=macs, y=score, color=_colours(runs))
+    dots = alt.Chart().mark_point(filled=True, size=60, opacity=0.9)
+    dots = dots.encode(x=macs, y=score, color=_colours(runs), shape=_shapes(runs), tooltip=tooltip)
+    return finished(layered(rows, lines, dots), "Fronts of the runs", height=360)
 
 
 def _widths(runs: Runs) -> list[Section]:
@@ -211,19 +204,16 @@ def _widths(runs: Runs) -> list[Section]:
         if e.space is not None
         for g, full, w in zip(e.space.groups, e.space.original_widths, best, strict=True)
     ]
-    x, y = {"field": "ratio", **ratio_axis(*spaces)}, names_axis("group", names)
-    y["axis"] |= {"grid": True}
-    mine = [name for name, _, _ in known]
-    shapes = {"field": "run", "scale": scale_of(mine, (), _cycled(SHAPES, len(mine))), "legend": {"columns": 2}}
-    shade = {"field": "run", "scale": _colours([(name, e) for name, e, _ in known]), "legend": {"columns": 2}}
-    tooltip = [{"field": "run"}, {"field": "group"}, {"field": "width"}, {"field": "full", "title": "original"}]
-    chart = spec(
-        "Kept ratio of every group in every run",
-        rows=len(names),
-        data={"values": rows},
-        mark={"type": "point", "filled": True, "size": 80, "opacity": 0.9},
-        encoding={"x": x, "y": y, "color": shade, "shape": shapes, "tooltip": tooltip},
+    mine = [(name, e) for name, e, _ in known]
+    points = alt.Chart(values(rows)).mark_point(filled=True, size=80, opacity=0.9)
+    points = points.encode(
+        x=alt.X("ratio:Q", **ratio_axis(*spaces)),
+        y=names_axis("group", names, grid=True),
+        color=_colours(mine),
+        shape=_shapes(mine),
+        tooltip=[tip("run"), tip("group"), tip("width"), tip("full", "original")],
     )
+    chart = finished(points, "Kept ratio of every group in every run", rows=len(names))
     caption = "Trained widths, or the best so far where none are trained."
     body = figure("widths", "Kept ratio of every group in every run", caption, tall=len(names) > 40)
     return [Section("widths", "Kept widths", body, {"widths": chart})]
@@ -255,8 +245,16 @@ def _time(runs: Runs) -> Section:
     return Section("time", "Time", table(head, [*rows, evaluated], "Time spent per stage", total=total))
 
 
-def _colours(runs: Runs) -> dict[str, Any]:
-    return scale_of([name for name, _ in runs], _cycled(SERIES, len(runs)))
+def _colours(runs: Runs) -> alt.Color:
+    names = [name for name, _ in runs]
+    scale = colours_of(names, _cycled(SERIES, len(names)))
+    return alt.Color("run:N", scale=scale, legend=alt.Legend(columns=2))
+
+
+def _shapes(runs: Runs) -> alt.Shape:
+    names = [name for name, _ in runs]
+    scale = shapes_of(names, _cycled(SHAPES, len(names)))
+    return alt.Shape("run:N", scale=scale, legend=alt.Legend(columns=2))
 
 
 def _cycled(values: Sequence[str], length: int) -> list[str]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import altair as alt
 import numpy as np
 from markupsafe import Markup
 
 from bcnet.costs import IntArray
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, Section, figure, folded, not_yet, paragraph, table
-from bcnet.report.look import SEARCHED, colour, spec
+from bcnet.report.look import SEARCHED, colour, finished, layered, tip
 
 _TITLE = "Training of every channel"
 
@@ -64,28 +65,16 @@ def runs_of(name: str, counts: IntArray) -> list[dict[str, Any]]:
 def chart(names: list[str], counts: tuple[IntArray, ...]) -> Chart:
     """Stepped lines over the channels."""
     rows = [row for name, c in zip(names, counts, strict=True) for row in runs_of(name, c)]
-    x = {
-        "field": "place",
-        "type": "quantitative",
-        "title": "place of the channel in its group",
-        "axis": {
-            "values": [0, 1],
-            "labelExpr": "datum.value ? 'last' : 'first'",
-            "labelAlign": {"expr": "datum.value ? 'right' : 'left'"},
-        },
-        "scale": {"domain": [0, 1]},
-    }
-    y = {"field": "count", "type": "quantitative", "title": "times trained", "scale": {"zero": True}}
-    tooltip = [{"field": "group"}, {"field": "channel"}, {"field": "count", "format": ",", "title": "times trained"}]
-    detail = {"field": "group", "type": "nominal"}
-    layers = [
-        {
-            "mark": {"type": "line", "interpolate": "step-after", "color": colour(SEARCHED), "opacity": 0.75},
-            "encoding": {"x": x, "y": y, "detail": detail},
-        },
-        {
-            "mark": {"type": "point", "filled": True, "size": 40, "color": colour(SEARCHED), "opacity": 0.75},
-            "encoding": {"x": x, "y": y, "tooltip": tooltip},
-        },
-    ]
-    return spec("Times each channel was trained", height=150, data={"values": rows}, layer=layers)
+    ends = alt.Axis(
+        values=[0, 1],
+        labelExpr="datum.value ? 'last' : 'first'",
+        labelAlign=alt.ExprRef("datum.value ? 'right' : 'left'"),
+    )
+    place = alt.X("place:Q", title="place of the channel in its group", axis=ends, scale=alt.Scale(domain=[0, 1]))
+    times = alt.Y("count:Q", title="times trained", scale=alt.Scale(zero=True))
+    lines = alt.Chart().mark_line(interpolate="step-after", color=colour(SEARCHED), opacity=0.75)
+    lines = lines.encode(x=place, y=times, detail="group:N")
+    points = alt.Chart().mark_point(filled=True, size=40, color=colour(SEARCHED), opacity=0.75)
+    tooltip = [tip("group"), tip("channel"), tip("count", "times trained", ",")]
+    points = points.encode(x=place, y=times, tooltip=tooltip)
+    return finished(layered(rows, lines, points), "Times each channel was trained", height=150)

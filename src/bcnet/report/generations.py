@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import altair as alt
 import numpy as np
 
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, Section, figure, not_yet, paragraph
-from bcnet.report.look import SEARCHED, colour, score_axis, spec
+from bcnet.report.look import SEARCHED, colour, finished, layered, score_axis, tip, values
 from bcnet.run.score import score_text
 from bcnet.searchers import Candidate
 from bcnet.searchers.result import hypervolume, pareto_front
@@ -80,62 +81,46 @@ def generation_rows(evidence: Evidence) -> list[dict[str, Any]]:
     return rows
 
 
-_GENERATION = {
-    "field": "generation",
-    "type": "quantitative",
-    "title": "generation",
-    "axis": {"tickMinStep": 1, "format": "d"},
-    "scale": {"nice": False, "zero": False},
-}
+def _generation() -> alt.X:
+    scale = alt.Scale(nice=False, zero=False)
+    return alt.X("generation:Q", title="generation", axis=alt.Axis(tickMinStep=1, format="d"), scale=scale)
 
 
 def scores_chart(rows: list[dict[str, Any]], metric: str) -> Chart:
     """Best so far, median and spread."""
-    y = score_axis(metric, [row[end] for row in rows for end in ("low", "high")])
+    score = score_axis(metric, [row[end] for row in rows for end in ("low", "high")])
     digits = {"accuracy": ".2f", "loss": ".4f"}.get(metric, ".4g")
     tooltip = [
-        {"field": "generation"},
-        *({"field": f, "format": digits, "title": t} for f, t in (
-            ("best", "best so far"), ("high", "best of it"), ("upper", "upper quartile"), ("median", "median"),
-            ("lower", "lower quartile"), ("low", "worst of it"),
-        )),
-    ]  # fmt: skip
-    line = {"type": "line"}
-    band = {"type": "area", "color": colour(SEARCHED)}
-    layers = [
-        {
-            "mark": {**band, "opacity": 0.12},
-            "encoding": {"x": _GENERATION, "y": {"field": "low", **y}, "y2": {"field": "high"}},
-        },
-        {
-            "mark": {**band, "opacity": 0.25},
-            "encoding": {"x": _GENERATION, "y": {"field": "lower", **y}, "y2": {"field": "upper"}},
-        },
-        {
-            "mark": {**line, "interpolate": "step-after", "color": colour("ink"), "strokeWidth": 1.5},
-            "encoding": {"x": _GENERATION, "y": {"field": "best", **y}},
-        },
-        {
-            "mark": {
-                "type": "line",
-                "color": colour(SEARCHED),
-                "strokeWidth": 2,
-                "point": {"size": 30, "fill": colour(SEARCHED)},
-            },
-            "encoding": {"x": _GENERATION, "y": {"field": "median", **y}},
-        },
-        {
-            "mark": {"type": "rule", "opacity": 0, "strokeWidth": 8},
-            "encoding": {"x": _GENERATION, "tooltip": tooltip},
-        },
+        tip("generation"),
+        tip("best", "best so far", digits),
+        tip("high", "best of it", digits),
+        tip("upper", "upper quartile", digits),
+        tip("median", "median", digits),
+        tip("lower", "lower quartile", digits),
+        tip("low", "worst of it", digits),
     ]
-    return spec("Scores by generation", height=240, data={"values": rows}, layer=layers)
+    x = _generation()
+    whole = alt.Chart().mark_area(color=colour(SEARCHED), opacity=0.12)
+    whole = whole.encode(x=x, y=alt.Y("low:Q", **score), y2="high")
+    middle = alt.Chart().mark_area(color=colour(SEARCHED), opacity=0.25)
+    middle = middle.encode(x=x, y=alt.Y("lower:Q", **score), y2="upper")
+    best = alt.Chart().mark_line(interpolate="step-after", color=colour("ink"), strokeWidth=1.5)
+    best = best.encode(x=x, y=alt.Y("best:Q", **score))
+    dots = alt.OverlayMarkDef(size=30, fill=colour(SEARCHED))
+    median = alt.Chart().mark_line(color=colour(SEARCHED), strokeWidth=2, point=dots)
+    median = median.encode(x=x, y=alt.Y("median:Q", **score))
+    # Rules that nobody sees are what the pointer meets.
+    targets = alt.Chart().mark_rule(opacity=0, strokeWidth=8).encode(x=x, tooltip=tooltip)
+    return finished(layered(rows, whole, middle, best, median, targets), "Scores by generation", height=240)
 
 
 def hypervolume_chart(rows: list[dict[str, Any]]) -> Chart:
     """Hypervolume of the front."""
-    y = {"field": "hypervolume", "type": "quantitative", "title": "hypervolume"}
-    tooltip = [{"field": "generation"}, {"field": "hypervolume", "format": ".3f"}]
-    mark = {"type": "line", "color": colour("green"), "strokeWidth": 2, "point": {"size": 40, "fill": colour("green")}}
-    encoding = {"x": _GENERATION, "y": {**y, "scale": {"zero": False}}, "tooltip": tooltip}
-    return spec("Hypervolume by generation", height=130, data={"values": rows}, mark=mark, encoding=encoding)
+    dots = alt.OverlayMarkDef(size=40, fill=colour("green"))
+    line = alt.Chart(values(rows)).mark_line(color=colour("green"), strokeWidth=2, point=dots)
+    line = line.encode(
+        x=_generation(),
+        y=alt.Y("hypervolume:Q", title="hypervolume", scale=alt.Scale(zero=False)),
+        tooltip=[tip("generation"), tip("hypervolume", form=".3f")],
+    )
+    return finished(line, "Hypervolume by generation", height=130)

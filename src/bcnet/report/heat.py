@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import altair as alt
+
 from bcnet.prior import Prior
 from bcnet.report.evidence import Evidence, expected_macs
 from bcnet.report.html import Chart, Section, figure, listing, not_yet, paragraph
-from bcnet.report.look import SEARCHED, colour, names_axis, ratio_axis, spec
+from bcnet.report.look import SEARCHED, colour, finished, layered, names_axis, ratio_axis, tip, values
 from bcnet.space import Widths
 
 _TITLE = "Prior over widths"
@@ -77,28 +79,17 @@ def cells(prior: Prior) -> list[dict[str, Any]]:
 
 def chart(prior: Prior, rows: list[dict[str, Any]], trained: Widths | None) -> Chart:
     """Cells shaded by their probability."""
-    x, y = ratio_axis(prior.space), names_axis("group", [group.name for group in prior.space.groups])
-    x["axis"] |= {"grid": False}
-    cell = {
-        "mark": {"type": "rect", "fill": colour(SEARCHED), "stroke": colour("grid"), "strokeWidth": 0.5},
-        "encoding": {
-            "x": {"field": "start", **x},
-            "x2": {"field": "end"},
-            "y": y,
-            "fillOpacity": {
-                "field": "chance",
-                "type": "quantitative",
-                "scale": {"type": "sqrt", "domain": [0, 1], "range": [0, 1]},
-                "legend": None,
-            },
-            "tooltip": [
-                {"field": "group"},
-                {"field": "width"},
-                {"field": "chance", "format": ".2%", "title": "probability"},
-                {"field": "error", "title": "potential error"},
-            ],
-        },
-    }
+    ratio = ratio_axis(prior.space, grid=False)
+    group = names_axis("group", [group.name for group in prior.space.groups])
+    strength = alt.Scale(type="sqrt", domain=[0, 1], range=[0, 1])
+    cell = alt.Chart().mark_rect(fill=colour(SEARCHED), stroke=colour("grid"), strokeWidth=0.5)
+    cell = cell.encode(
+        x=alt.X("start:Q", **ratio),
+        x2="end",
+        y=group,
+        fillOpacity=alt.FillOpacity("chance:Q", scale=strength, legend=None),
+        tooltip=[tip("group"), tip("width"), tip("chance", "probability", ".2%"), tip("error", "potential error")],
+    )
     layers = [cell]
     if trained is not None:
         chosen = dict(zip((group.name for group in prior.space.groups), trained, strict=True))
@@ -107,7 +98,8 @@ def chart(prior: Prior, rows: list[dict[str, Any]], trained: Widths | None) -> C
             for cell in rows
             if cell["width"] == chosen[cell["group"]]
         ]
-        dot = {"type": "point", "shape": "circle", "filled": True, "size": 40, "color": colour("orange"), "opacity": 1}
-        encoding = {"x": {"field": "middle", **x}, "y": y}
-        layers.append({"data": {"values": marks}, "mark": dot, "encoding": encoding})
-    return spec("Probability of every width", rows=len(prior.rows), data={"values": rows}, layer=layers)
+        dot = alt.Chart(values(marks)).mark_point(
+            shape="circle", filled=True, size=40, color=colour("orange"), opacity=1
+        )
+        layers.append(dot.encode(x=alt.X("middle:Q", **ratio), y=group))
+    return finished(layered(rows, *layers), "Probability of every width", rows=len(prior.rows))

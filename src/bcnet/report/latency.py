@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import altair as alt
 from markupsafe import Markup
 
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, Section, figure, not_yet, paragraph, table
-from bcnet.report.look import ORIGINAL, SEARCHED, UNIFORM, names_axis, scale_of, spec
+from bcnet.report.look import ORIGINAL, SEARCHED, UNIFORM, colours_of, finished, layered, names_axis, tip
 
 _TITLE = "Latency on this device"
 _LABELS = {"original": "original", "uniform": "Uniform", "searched": "searched", "rounded": "searched, rounded"}
@@ -61,23 +62,17 @@ def chart(measured: Mapping[str, Any]) -> Chart:
     """Medians with their quartiles, one row per network."""
     rows = _rows(measured)
     names = [row["network"] for row in rows]
-    x, y = {"type": "quantitative", "title": "milliseconds", "scale": {"zero": True}}, names_axis("network", names)
-    shade = {"field": "network", "scale": scale_of(names, [_COLOURS.get(n, "ink") for n in names]), "legend": None}
+    time: dict[str, Any] = {"title": "milliseconds", "scale": alt.Scale(zero=True)}
+    network = names_axis("network", names)
+    shade = alt.Color("network:N", scale=colours_of(names, [_COLOURS.get(name, "ink") for name in names]), legend=None)
     tooltip = [
-        {"field": "network"},
-        {"field": "median", "format": ".4g", "title": "median (ms)"},
-        {"field": "low", "format": ".4g", "title": "lower quartile"},
-        {"field": "high", "format": ".4g", "title": "upper quartile"},
-        {"field": "macs", "format": ".3f", "title": "MACs of original"},
+        tip("network"),
+        tip("median", "median (ms)", ".4g"),
+        tip("low", "lower quartile", ".4g"),
+        tip("high", "upper quartile", ".4g"),
+        tip("macs", "MACs of original", ".3f"),
     ]
-    layers = [
-        {
-            "mark": {"type": "bar", "height": {"band": 0.6}},
-            "encoding": {"x": {"field": "median", **x}, "y": y, "color": shade, "tooltip": tooltip},
-        },
-        {
-            "mark": {"type": "rule", "strokeWidth": 2},
-            "encoding": {"x": {"field": "low", **x}, "x2": {"field": "high"}, "y": y},
-        },
-    ]
-    return spec("Milliseconds per batch of each network", rows=len(rows), data={"values": rows}, layer=layers)
+    bars = alt.Chart().mark_bar(height={"band": 0.6})
+    bars = bars.encode(x=alt.X("median:Q", **time), y=network, color=shade, tooltip=tooltip)
+    quartiles = alt.Chart().mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", **time), x2="high", y=network)
+    return finished(layered(rows, bars, quartiles), "Milliseconds per batch of each network", rows=len(rows))

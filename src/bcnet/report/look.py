@@ -11,6 +11,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import altair as alt
+
 from bcnet.report.html import Chart
 from bcnet.run.score import axis_title
 from bcnet.space import WidthSpace
@@ -30,9 +32,9 @@ DARK = {
 SERIES = ("blue", "orange", "green", "purple", "yellow", "sky", "ink")  # of runs, or of stages
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "stroke")
 ORIGINAL, UNIFORM, SEARCHED, PICKED = "muted", "orange", "blue", "purple"
+AnyChart = alt.Chart | alt.LayerChart | alt.FacetChart
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 _ROW = 22  # pixels of a row of groups or layers
-_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  # a name; nothing is fetched
 # The last characters of a layer's name tell it from others.
 _SHORT = "length(datum.label) > 22 ? '…' + slice(datum.label, length(datum.label) - 22) : datum.label"
 
@@ -42,101 +44,126 @@ def colour(name: str) -> str:
     return f"var(--{name})"
 
 
-def spec(description: str, *, rows: int = 0, **parts: Any) -> Chart:
-    """A Vega-Lite specification as wide as its place in the page, and as high as its `rows` where it has any."""
-    text = {"labelColor": colour("muted"), "titleColor": colour("ink"), "labelFontSize": 12, "titleFontSize": 12}
-    config = {
-        "font": FONT,
-        "background": None,
-        "view": {"stroke": None},
-        "axis": {
-            **text,
-            "titleFontWeight": "normal",
-            "gridColor": colour("grid"),
-            "domainColor": colour("line"),
-            "tickColor": colour("line"),
-            "labelLimit": 260,
-        },
-        "legend": {
-            **text,
-            "titleFontWeight": "normal",
-            "orient": "top",
-            "symbolStrokeWidth": 2,
-            "title": None,
-            "labelLimit": 320,
-        },
-        "text": {"fill": colour("ink"), "fontSize": 12},
-        "rule": {"stroke": colour("line")},
+def finished(chart: AnyChart, description: str, *, rows: int = 0, height: int = 0) -> Chart:
+    """The specification of a chart as wide as its place in the page.
+
+    It is as high as its `rows` of groups or layers where it has any, else of a `height` in pixels.
+    """
+    text: dict[str, Any] = {
+        "labelColor": colour("muted"),
+        "titleColor": colour("ink"),
+        "labelFontSize": 12,
+        "titleFontSize": 12,
     }
-    return {
-        "$schema": _SCHEMA,
-        "description": description,
-        "width": "container",
-        "autosize": {"type": "fit-x" if rows else "fit", "contains": "padding"},
-        "padding": {"left": 2, "right": 6, "top": 4, "bottom": 4},
-        "config": config,
-        **({"height": _ROW * rows} if rows else {}),
-        **parts,
-    }
+    config = alt.Config(
+        font=FONT,
+        background="transparent",  # the page shows through
+        view=alt.ViewConfig(stroke=None),
+        axis=alt.AxisConfig(
+            **text,
+            titleFontWeight="normal",
+            gridColor=colour("grid"),
+            domainColor=colour("line"),
+            tickColor=colour("line"),
+            labelLimit=260,
+        ),
+        legend=alt.LegendConfig(
+            **text, titleFontWeight="normal", orient="top", symbolStrokeWidth=2, title=None, labelLimit=320
+        ),
+        text=alt.MarkConfig(fill=colour("ink"), fontSize=12),
+        rule=alt.MarkConfig(stroke=colour("line")),
+    )
+    whole = chart.properties(
+        description=description,
+        width="container",
+        height=_ROW * rows or height,
+        autosize=alt.AutoSizeParams(type="fit-x" if rows else "fit", contains="padding"),
+        padding={"left": 2, "right": 6, "top": 4, "bottom": 4},
+        config=config,
+    )
+    # Rows stay with their chart, where the page's script finds them.
+    with alt.data_transformers.enable(consolidate_datasets=False):
+        return dict(whole.to_dict())
+
+
+def layered(rows: Sequence[Mapping[str, Any]], *layers: alt.Chart, name: str = "") -> AnyChart:
+    """Layers over the same rows, which the page's script knows by their `name` where they have one."""
+    return alt.layer(*layers, data=values(rows, name))
+
+
+def values(rows: Sequence[Mapping[str, Any]], name: str = "") -> alt.InlineData:
+    """Rows as the data of a chart."""
+    given = list(rows)
+    return alt.InlineData(values=given, name=name) if name else alt.InlineData(values=given)
+
+
+def tip(field: str, title: str | None = None, form: str = "") -> alt.Tooltip:
+    """A line of a tooltip: the field, under its own name or a title; numbers in a D3 format."""
+    said: dict[str, Any] = {} if title is None else {"title": title}
+    if form:
+        return alt.Tooltip(f"{field}:Q", format=form, **said)
+    return alt.Tooltip(f"{field}:N", **said)
 
 
 def macs_axis(values: Iterable[float], *, zero: bool = False) -> dict[str, Any]:
     """An axis of multiply-adds around all `values`: 4M, 300M, 4G."""
-    axis = {"format": "~s", "tickCount": 6, "labelExpr": "datum.value ? datum.label : '0'"}
-    return {"type": "quantitative", "title": "multiply-adds (MACs)", "axis": axis, **around(values, zero=zero)}
+    axis = alt.Axis(format="~s", tickCount=6, labelExpr="datum.value ? datum.label : '0'")
+    return {"title": "multiply-adds (MACs)", "axis": axis, "scale": around(values, zero=zero)}
 
 
 def percent_axis(title: str, values: Iterable[float]) -> dict[str, Any]:
     """An axis of percents around all `values`, within 0 and 100."""
-    return {"type": "quantitative", "title": title, **around(values, most=100.0)}
+    return {"title": title, "scale": around(values, most=100.0)}
 
 
 def metric_axis(metric: Metric, values: Iterable[float]) -> dict[str, Any]:
     """An axis of a task's metric around all `values`; of percents, within 0 and 100."""
     if metric.unit == "%":
         return percent_axis(metric.heading, values)
-    scale = {"zero": False, "nice": True}
-    return {"type": "quantitative", "title": metric.heading, "scale": scale}
+    return {"title": metric.heading, "scale": alt.Scale(zero=False, nice=True)}
 
 
-def ratio_axis(*spaces: WidthSpace) -> dict[str, Any]:
+def ratio_axis(*spaces: WidthSpace, grid: bool = True) -> dict[str, Any]:
     """An axis of kept ratios, from nothing to all, or to the widest of the `spaces` where one is widened."""
     widest = max((w / own for s in spaces for w, own in zip(s.full, s.original_widths, strict=True)), default=1.0)
-    scale = {"domain": [0, widest], "nice": False}
-    return {"type": "quantitative", "title": "kept ratio of the width", "scale": scale, "axis": {"format": "%"}}
+    scale = alt.Scale(domain=[0, widest], nice=False)
+    axis = alt.Axis(format="%") if grid else alt.Axis(format="%", grid=False)
+    return {"title": "kept ratio of the width", "scale": scale, "axis": axis}
 
 
-def names_axis(field: str, names: Sequence[str]) -> dict[str, Any]:
-    """An axis with a row for each of the `names` of groups or layers."""
-    axis = {"labelExpr": _SHORT, "ticks": False, "domain": False}
-    return {"field": field, "type": "nominal", "sort": list(names), "title": None, "axis": axis}
+def names_axis(field: str, names: Sequence[str], *, grid: bool = False, joined: bool = False) -> alt.Y:
+    """An axis with a row for each of the `names` of groups or layers; of `joined` rows there is no room between."""
+    lines: dict[str, Any] = {"grid": True} if grid else {}
+    axis = alt.Axis(labelExpr=_SHORT, ticks=False, domain=False, **lines)
+    room: dict[str, Any] = {"scale": alt.Scale(paddingInner=0, paddingOuter=0)} if joined else {}
+    return alt.Y(f"{field}:N", sort=list(names), title=None, axis=axis, **room)
 
 
 def score_axis(metric: str, values: Iterable[float]) -> dict[str, Any]:
     """An axis of scores around all `values`: accuracies in percent, losses, which are below zero, or the user's own."""
     if metric == "accuracy":
         return percent_axis(axis_title(metric), values)
-    return {
-        "type": "quantitative",
-        "title": axis_title(metric),
-        **around(values, least=-math.inf, most=math.inf if metric == "own" else 0.0),
-    }
+    most = math.inf if metric == "own" else 0.0
+    return {"title": axis_title(metric), "scale": around(values, least=-math.inf, most=most)}
 
 
-def around(
-    values: Iterable[float], *, zero: bool = False, least: float = 0.0, most: float = math.inf
-) -> dict[str, Any]:
+def around(values: Iterable[float], *, zero: bool = False, least: float = 0.0, most: float = math.inf) -> alt.Scale:
     """A scale that leaves some room on both sides of all `values`, but none below `least` or above `most`."""
     known = [0.0] if zero else []
     known += values
     low, high = min(known), max(known)
     room = 0.04 * (high - low) or 0.04 * max(abs(high), 1.0)
-    return {"scale": {"domain": [max(least, low - room), min(most, high + room)], "nice": False, "zero": False}}
+    return alt.Scale(domain=[max(least, low - room), min(most, high + room)], nice=False, zero=False)
 
 
-def scale_of(names: Sequence[str], colours: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Any]:
-    """A scale that gives each name its colour, or its shape."""
-    return {"domain": list(names), "range": list(shapes) or [colour(c) for c in colours]}
+def colours_of(names: Sequence[str], colours: Sequence[str]) -> alt.Scale:
+    """A scale that gives each name its colour."""
+    return alt.Scale(domain=list(names), range=[colour(c) for c in colours])
+
+
+def shapes_of(names: Sequence[str], shapes: Sequence[str]) -> alt.Scale:
+    """A scale that gives each name its shape."""
+    return alt.Scale(domain=list(names), range=list(shapes))
 
 
 def in_light(chart: Chart) -> Chart:

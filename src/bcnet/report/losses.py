@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import altair as alt
 from markupsafe import Markup
 
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, Section, figure, not_yet, paragraph
-from bcnet.report.look import ORIGINAL, SEARCHED, UNIFORM, scale_of, spec
+from bcnet.report.look import ORIGINAL, SEARCHED, UNIFORM, colours_of, finished, layered, tip
 from bcnet.run.finished import NETWORKS
 from bcnet.stages.result import skipped_note
 
@@ -41,42 +42,28 @@ def section(evidence: Evidence) -> Section:
 def chart(rows: dict[str, list[dict[str, Any]]]) -> Chart:
     """A line with its band for each stage."""
     stages = list(rows)
-    x = {"field": "epoch", "type": "quantitative", "title": "epoch", "scale": {"nice": False, "zero": True}}
-    y = {"type": "quantitative", "title": "loss", "scale": {"zero": False}}
-    shade = {"field": "stage", "type": "nominal", "scale": scale_of(stages, [_COLOURS[s] for s in stages])}
-    dash = {"field": "stage", "type": "nominal", "scale": {"domain": stages, "range": [_DASHES[s] for s in stages]}}
-    legend = {"symbolType": "stroke", "symbolSize": 300} if len(stages) > 1 else None
+    epoch = alt.X("epoch:Q", title="epoch", scale=alt.Scale(nice=False, zero=True))
+    loss: dict[str, Any] = {"title": "loss", "scale": alt.Scale(zero=False)}
+    legend = alt.Legend(symbolType="stroke", symbolSize=300) if len(stages) > 1 else None
+    shade = alt.Color("stage:N", scale=colours_of(stages, [_COLOURS[stage] for stage in stages]), legend=legend)
+    dashes = alt.Scale(domain=stages, range=[_DASHES[stage] for stage in stages])
     tooltip = [
-        {"field": "stage"},
-        {"field": "epoch", "format": ".2f"},
-        {"field": "loss", "format": ".4f", "title": "mean loss"},
-        {"field": "low", "format": ".4f", "title": "smallest"},
-        {"field": "high", "format": ".4f", "title": "largest"},
+        tip("stage"),
+        tip("epoch", form=".2f"),
+        tip("loss", "mean loss", ".4f"),
+        tip("low", "smallest", ".4f"),
+        tip("high", "largest", ".4f"),
     ]
-    layers = [
-        {
-            "mark": {"type": "area", "opacity": 0.15},
-            "encoding": {
-                "x": x,
-                "y": {"field": "low", **y},
-                "y2": {"field": "high"},
-                "color": {**shade, "legend": legend},
-            },
-        },
-        {
-            "mark": {"type": "line", "strokeWidth": 2},
-            "encoding": {
-                "x": x,
-                "y": {"field": "loss", **y},
-                "color": {**shade, "legend": legend},
-                "strokeDash": {**dash, "legend": legend},
-            },
-        },
-        {
-            "mark": {"type": "point", "opacity": 0, "size": 140},
-            "encoding": {"x": x, "y": {"field": "loss", **y}, "color": {**shade, "legend": legend}, "tooltip": tooltip},
-        },
-    ]
-    values = [row for stage in stages for row in rows[stage]]
-    name = "Training loss of " + ", ".join(stages)
-    return spec(name, height=220, data={"values": values}, layer=layers)
+    band = alt.Chart().mark_area(opacity=0.15).encode(x=epoch, y=alt.Y("low:Q", **loss), y2="high", color=shade)
+    line = alt.Chart().mark_line(strokeWidth=2)
+    line = line.encode(
+        x=epoch,
+        y=alt.Y("loss:Q", **loss),
+        color=shade,
+        strokeDash=alt.StrokeDash("stage:N", scale=dashes, legend=legend),
+    )
+    # Points that nobody sees are larger targets for the pointer than a line is.
+    points = alt.Chart().mark_point(opacity=0, size=140)
+    points = points.encode(x=epoch, y=alt.Y("loss:Q", **loss), color=shade, tooltip=tooltip)
+    every = [row for stage in stages for row in rows[stage]]
+    return finished(layered(every, band, line, points), "Training loss of " + ", ".join(stages), height=220)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import altair as alt
 from markupsafe import Markup
 
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, figure, piece
-from bcnet.report.look import PICKED, UNIFORM, colour, names_axis, ratio_axis, spec
+from bcnet.report.look import PICKED, UNIFORM, colour, finished, layered, names_axis, ratio_axis, tip
 from bcnet.run.score import score_text
 from bcnet.space import Widths, WidthSpace
 
@@ -30,39 +31,25 @@ def profile_chart(evidence: Evidence) -> Chart:
     assert space is not None
     assert uniform is not None
     rows = profile_rows(space, best or evidence.evaluations[0].widths, uniform)
-    x, y = ratio_axis(space), names_axis("group", [group.name for group in space.groups])
+    ratio = ratio_axis(space)
+    group = names_axis("group", [group.name for group in space.groups])
     tooltip = [
-        {"field": "group"},
-        {"field": "width"},
-        {"field": "full", "title": "original"},
-        {"field": "ratio", "format": ".1%", "title": "kept"},
-        {"field": "uniform", "format": ".1%", "title": "Uniform keeps"},
+        tip("group"),
+        tip("width"),
+        tip("full", "original"),
+        tip("ratio", "kept", ".1%"),
+        tip("uniform", "Uniform keeps", ".1%"),
     ]
-    bars = {
-        "transform": [{"calculate": "1", "as": "one"}],
-        "mark": {"type": "bar", "height": {"band": 0.8}, "color": colour("bar")},
-        "encoding": {"x": {"field": "one", **x}, "y": y, "tooltip": tooltip},
-    }
-    kept = {
-        "mark": {"type": "bar", "height": {"band": 0.5}, "color": colour(PICKED)},
-        "encoding": {"x": {"field": "ratio", **x}, "y": y, "tooltip": tooltip},
-    }
-    ticks = {
-        "mark": {"type": "tick", "thickness": 2.5, "color": colour(UNIFORM), "height": {"band": 0.9}},
-        "encoding": {"x": {"field": "uniform", **x}, "y": y},
-    }
-    numbers = {
-        "name": "widths",
-        "transform": [{"calculate": "datum.width + ' of ' + datum.full", "as": "text"}],
-        "mark": {"type": "text", "align": "left", "dx": 6},
-        "encoding": {"x": {"value": "width"}, "y": y, "text": {"field": "text"}},
-    }
-    return spec(
-        "Kept ratio of every group of the candidate",
-        rows=len(rows),
-        data={"name": "profile", "values": rows},
-        layer=[bars, kept, ticks, numbers],
-    )
+    full = alt.Chart().transform_calculate(one="1").mark_bar(height={"band": 0.8}, color=colour("bar"))
+    full = full.encode(x=alt.X("one:Q", **ratio), y=group, tooltip=tooltip)
+    kept = alt.Chart().mark_bar(height={"band": 0.5}, color=colour(PICKED))
+    kept = kept.encode(x=alt.X("ratio:Q", **ratio), y=group, tooltip=tooltip)
+    ticks = alt.Chart().mark_tick(thickness=2.5, color=colour(UNIFORM), height={"band": 0.9})
+    ticks = ticks.encode(x=alt.X("uniform:Q", **ratio), y=group)
+    numbers = alt.Chart(name="widths").transform_calculate(text="datum.width + ' of ' + datum.full")
+    numbers = numbers.mark_text(align="left", dx=6).encode(x=alt.value("width"), y=group, text="text:N")
+    whole = layered(rows, full, kept, ticks, numbers, name="profile")
+    return finished(whole, "Kept ratio of every group of the candidate", rows=len(rows))
 
 
 def profile_figure(evidence: Evidence) -> Markup:

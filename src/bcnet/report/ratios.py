@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import altair as alt
+
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, Section, figure, not_yet, paragraph
-from bcnet.report.look import SEARCHED, UNIFORM, colour, names_axis, ratio_axis, spec
+from bcnet.report.look import SEARCHED, UNIFORM, colour, finished, layered, names_axis, ratio_axis, tip
 from bcnet.space import LayerTerms, Widths, WidthSpace
 
 _TITLE = "Kept widths, layer by layer"
@@ -49,40 +51,24 @@ def group_of(layer: LayerTerms) -> int | None:
 
 def chart(rows: list[dict[str, Any]], space: WidthSpace) -> Chart:
     """Horizontal bars, one per layer, on bands that alternate from group to group."""
-    x, y = ratio_axis(space), names_axis("layer", [row["layer"] for row in rows])
-    y["scale"] = {"paddingInner": 0, "paddingOuter": 0}
+    ratio = ratio_axis(space)
+    layer = names_axis("layer", [row["layer"] for row in rows], joined=True)
     tooltip = [
-        {"field": "layer"},
-        {"field": "group"},
-        {"field": "width", "title": "searched"},
-        {"field": "full", "title": "original"},
-        {"field": "ratio", "format": ".1%", "title": "kept"},
-        {"field": "uniform", "format": ".1%", "title": "Uniform keeps"},
+        tip("layer"),
+        tip("group"),
+        tip("width", "searched"),
+        tip("full", "original"),
+        tip("ratio", "kept", ".1%"),
+        tip("uniform", "Uniform keeps", ".1%"),
     ]
-    one = [{"calculate": "1", "as": "one"}]
-    bands = {
-        "transform": [{"filter": "datum.block == 1"}, *one],
-        "mark": {"type": "bar", "height": {"band": 1}, "color": colour("raised")},
-        "encoding": {"x": {"field": "one", **x}, "y": y},
-    }
-    full = {
-        "transform": one,
-        "mark": {"type": "bar", "height": {"band": 0.72}, "color": colour("bar")},
-        "encoding": {"x": {"field": "one", **x}, "y": y, "tooltip": tooltip},
-    }
-    kept = {
-        "name": "kept",
-        "mark": {"type": "bar", "height": {"band": 0.72}, "color": colour(SEARCHED)},
-        "encoding": {"x": {"field": "ratio", **x}, "y": y, "tooltip": tooltip},
-    }
-    ticks = {
-        "mark": {"type": "tick", "thickness": 2.5, "color": colour(UNIFORM), "height": {"band": 0.95}},
-        "encoding": {"x": {"field": "uniform", **x}, "y": y},
-    }
-    numbers = {
-        "transform": [{"calculate": "datum.width + ' of ' + datum.full", "as": "text"}],
-        "mark": {"type": "text", "align": "left", "dx": 6},
-        "encoding": {"x": {"value": "width"}, "y": y, "text": {"field": "text"}},
-    }
-    layers = [bands, full, kept, ticks, numbers]
-    return spec("Kept ratio of every layer", rows=len(rows), data={"values": rows}, layer=layers)
+    bands = alt.Chart().transform_filter("datum.block == 1").transform_calculate(one="1")
+    bands = bands.mark_bar(height={"band": 1}, color=colour("raised")).encode(x=alt.X("one:Q", **ratio), y=layer)
+    full = alt.Chart().transform_calculate(one="1").mark_bar(height={"band": 0.72}, color=colour("bar"))
+    full = full.encode(x=alt.X("one:Q", **ratio), y=layer, tooltip=tooltip)
+    kept = alt.Chart(name="kept").mark_bar(height={"band": 0.72}, color=colour(SEARCHED))
+    kept = kept.encode(x=alt.X("ratio:Q", **ratio), y=layer, tooltip=tooltip)
+    ticks = alt.Chart().mark_tick(thickness=2.5, color=colour(UNIFORM), height={"band": 0.95})
+    ticks = ticks.encode(x=alt.X("uniform:Q", **ratio), y=layer)
+    numbers = alt.Chart().transform_calculate(text="datum.width + ' of ' + datum.full").mark_text(align="left", dx=6)
+    numbers = numbers.encode(x=alt.value("width"), y=layer, text="text:N")
+    return finished(layered(rows, bands, full, kept, ticks, numbers), "Kept ratio of every layer", rows=len(rows))

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+
+import altair as alt
 
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, capitalised
-from bcnet.report.look import ORIGINAL, SEARCHED, UNIFORM, colour, macs_axis, metric_axis, scale_of, spec
+from bcnet.report.look import (
+    ORIGINAL,
+    SEARCHED,
+    UNIFORM,
+    colour,
+    colours_of,
+    finished,
+    layered,
+    macs_axis,
+    metric_axis,
+    shapes_of,
+    tip,
+    values,
+)
 from bcnet.run.finished import NETWORKS
 from bcnet.run.run import Network
 
@@ -33,43 +47,37 @@ def networks_chart(evidence: Evidence) -> Chart:
     metric = evidence.metric_of_test
     labels = [NETWORKS[key] for key in NETWORKS if key in evidence.networks]
     limit = [evidence.budget.macs] if evidence.budget is not None and evidence.budget.macs is not None else []
-    x = {"field": "macs", **macs_axis([*(row["macs"] for row in rows), *limit], zero=True)}
-    colours = {"field": "network", "scale": scale_of(labels, _COLOURS[: len(labels)])}
-    y = metric_axis(metric, [row[end] for row in rows for end in ("low", "high")])
-    legend = {"symbolSize": 110}
-    tooltip = [
-        {"field": "network"},
-        {"field": "macs", "format": ",", "title": "MACs"},
-        {"field": "params", "format": ",", "title": "parameters"},
-        {"field": "value", "format": f".{metric.digits}f", "title": metric.heading},
-    ]
-    points = {
-        "mark": {"type": "point", "filled": True, "size": 110, "opacity": 1},
-        "encoding": {
-            "x": x,
-            "y": {"field": "value", **y},
-            "color": {**colours, "legend": legend},
-            "shape": {"field": "network", "scale": scale_of(labels, (), _SHAPES[: len(labels)]), "legend": legend},
-            "tooltip": tooltip,
-        },
-    }
-    intervals = {
-        "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.7},
-        "encoding": {"x": x, "y": {"field": "low", **y}, "y2": {"field": "high"}, "color": colours},
-    }
-    layers = [*budget_layers(evidence, x), intervals, points]
-    return spec(f"{capitalised(metric.name)} against multiply-adds", height=190, data={"values": rows}, layer=layers)
+    macs = alt.X("macs:Q", **macs_axis([*(row["macs"] for row in rows), *limit], zero=True))
+    test = metric_axis(metric, [row[end] for row in rows for end in ("low", "high")])
+    colours = colours_of(labels, _COLOURS[: len(labels)])
+    legend = alt.Legend(symbolSize=110)
+    points = alt.Chart().mark_point(filled=True, size=110, opacity=1)
+    points = points.encode(
+        x=macs,
+        y=alt.Y("value:Q", **test),
+        color=alt.Color("network:N", scale=colours, legend=legend),
+        shape=alt.Shape("network:N", scale=shapes_of(labels, _SHAPES[: len(labels)]), legend=legend),
+        tooltip=[
+            tip("network"),
+            tip("macs", "MACs", ","),
+            tip("params", "parameters", ","),
+            tip("value", metric.heading, f".{metric.digits}f"),
+        ],
+    )
+    intervals = alt.Chart().mark_rule(strokeWidth=2, opacity=0.7)
+    intervals = intervals.encode(
+        x=macs, y=alt.Y("low:Q", **test), y2="high", color=alt.Color("network:N", scale=colours)
+    )
+    whole = layered(rows, *budget_layers(evidence, macs), intervals, points)
+    return finished(whole, f"{capitalised(metric.name)} against multiply-adds", height=190)
 
 
-def budget_layers(evidence: Evidence, x: dict[str, Any]) -> list[dict[str, Any]]:
-    """The budget as a line across a chart whose axis of MACs is `x`; nothing where only parameters are limited."""
+def budget_layers(evidence: Evidence, macs: alt.X) -> list[alt.Chart]:
+    """The budget as a line across a chart whose axis is of MACs; nothing where only other measures are limited."""
     limit = None if evidence.budget is None else evidence.budget.macs
     if limit is None:
         return []
-    data = {"values": [{"macs": limit, "text": "budget"}]}
-    rule = {"type": "rule", "strokeDash": [5, 4], "strokeWidth": 1.5}
-    text = {"type": "text", "baseline": "bottom", "dy": -3, "y": 0, "color": colour("muted")}
-    return [
-        {"data": data, "mark": rule, "encoding": {"x": x}},
-        {"data": data, "mark": text, "encoding": {"x": x, "text": {"field": "text"}}},
-    ]
+    place = alt.Chart(values([{"macs": limit, "text": "budget"}]))
+    line = place.mark_rule(strokeDash=[5, 4], strokeWidth=1.5).encode(x=macs)
+    name = place.mark_text(baseline="bottom", dy=-3, y=0, color=colour("muted")).encode(x=macs, text="text:N")
+    return [line, name]
