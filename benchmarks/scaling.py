@@ -18,7 +18,6 @@ import argparse
 import os
 import statistics
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ import torch
 from bcnet.data import Augmentation, DataSet, TrainingBatches, fixed_batches
 from bcnet.distributed import ProcessGroup, joined
 from bcnet.machine.allocator import keep_memory
+from bcnet.machine.timing import Stopwatch
 from bcnet.models import create
 from bcnet.searchers import EvaluationStore, Evolution, SupernetEvaluator, search_widths
 from bcnet.space import Budget, WidthSpace
@@ -65,23 +65,6 @@ class Timed:
 
     seconds: float
     delayed: float
-
-
-class Stopwatch:
-    """Wall seconds, and seconds that the main thread, which does all the work, spent on the run queue."""
-
-    def __init__(self) -> None:
-        self._start = self._now()
-
-    def _now(self) -> tuple[float, float]:
-        schedstat = Path("/proc/self/schedstat")  # nanoseconds running, nanoseconds on the run queue, turns
-        queued = int(schedstat.read_text().split()[1]) / 1e9 if schedstat.is_file() else 0.0
-        return time.perf_counter(), queued
-
-    def read(self) -> tuple[float, float]:
-        """Both so far."""
-        wall, queued = self._now()
-        return wall - self._start[0], queued - self._start[1]
 
 
 class Work:

@@ -34,11 +34,12 @@ import speed_profile  # noqa: E402
 import speed_scoring  # noqa: E402
 import speed_search  # noqa: E402
 import speed_steps  # noqa: E402
-from speed_turns import Figure, Pace, Waiting, clock  # noqa: E402
+from speed_turns import Figure, Pace, clock  # noqa: E402
 from speed_workloads import Workload  # noqa: E402
 
 from bcnet.machine.allocator import keep_memory  # noqa: E402
 from bcnet.machine.defaults import set_primitive_cache_capacity, usual_threads  # noqa: E402
+from bcnet.machine.timing import Stopwatch  # noqa: E402
 from studies.shared.provenance import append_row, finished, provenance  # noqa: E402
 from studies.shared.torchvision_here import let_torchvision_import  # noqa: E402
 
@@ -166,12 +167,12 @@ def on_device(work: Workload, scored: int, *, epochs: int, pace: Pace) -> Cell:
 
 def measured(cell: Cell, out: Path) -> None:
     """Measure a cell, show it, and append its rows; the last one says that it is finished."""
-    waiting = Waiting()
+    watch = Stopwatch()
     threads = {"threads": torch.get_num_threads(), "clock": clock(cell.device)}
     for figure in [*cell.figures(), Figure.single(END, 1, "")]:
         spread = {key: f"{value:.5g}" for key, value in (("low", figure.low), ("high", figure.high))}
         row = {"figure": figure.name, "value": f"{figure.value:.5g}", **spread, "unit": figure.unit}
-        machine = {"load": f"{os.getloadavg()[0]:.1f}", "waiting": f"{waiting.share():.2f}", "torch": torch.__version__}
+        machine = {"load": f"{os.getloadavg()[0]:.1f}", "waiting": f"{watch.waiting():.2f}", "torch": torch.__version__}
         append_row(
             out, cell.key | row | {"rounds": figure.rounds, **threads, "seed": 0} | machine | hardware(cell.device)
         )

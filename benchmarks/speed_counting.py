@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from speed_turns import Figure, Pace, in_turns, nothing
+from speed_turns import Figure, Pace, in_turns
 from speed_workloads import Workload
 
+from bcnet.machine.timing import nothing
 from bcnet.space import WidthSpace
 
 CANDIDATES = 100_000

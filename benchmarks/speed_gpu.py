@@ -13,11 +13,12 @@ from itertools import count
 
 import numpy as np
 import torch
-from speed_turns import Call, Figure, Pace, in_turns, nothing
+from speed_turns import Call, Figure, Pace, in_turns
 from speed_workloads import Workload
 
 from bcnet.data import Augmentation, Images, Normaliser, TrainingBatches, fixed_batches
 from bcnet.machine.precision import autocast
+from bcnet.machine.timing import nothing
 from bcnet.searchers import SupernetEvaluator
 from bcnet.space import Side, Widths
 from bcnet.supernet import Supernet

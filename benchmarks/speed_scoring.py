@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from speed_turns import Call, Figure, Pace, in_turns, nothing
+from speed_turns import Call, Figure, Pace, in_turns
 from speed_workloads import Variant, Workload
 from torch import nn
 
 from bcnet.machine.defaults import memory_format
 from bcnet.machine.precision import autocast
+from bcnet.machine.timing import nothing
 from bcnet.searchers import SupernetEvaluator
 from bcnet.space import Side, Widths
 from bcnet.supernet import Supernet, build

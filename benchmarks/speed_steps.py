@@ -20,10 +20,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from speed_masked import MaskedTrainee, Way
-from speed_turns import Call, Figure, Pace, Turns, in_turns, nothing
+from speed_turns import Call, Figure, Pace, Turns, in_turns
 from speed_workloads import VARIANTS, Steps, Variant, Workload
 from torch import nn
 
+from bcnet.machine.timing import nothing
 from bcnet.supernet import build
 from bcnet.supernet.pairs import worthwhile
 from bcnet.train import Complementary, NetworkLearner

@@ -10,16 +10,15 @@ that it was given.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
 
-Call = Callable[[], object]
+from bcnet.machine import timing
+from bcnet.machine.timing import Call, Pace
+
 EVERY = slice(None)
 
 
@@ -71,81 +70,18 @@ class Turns:
         return min(self.taken, key=lambda name: float(np.median(self.taken[name])))
 
 
-@dataclass(frozen=True)
-class Pace:
-    """How long a comparison may go on: rounds until `seconds` of the clock are over, but at least `least`."""
-
-    seconds: float
-    least: int = 3
-    most: int = 40
-
-    def rounds(self, device: str = "cpu") -> Iterator[int]:
-        """Numbers of the rounds."""
-        end = now(device) + self.seconds
-        for number in range(self.most):
-            if number >= self.least and now(device) > end:
-                return
-            yield number
-
-
 def in_turns(
     arms: Callable[[int], Mapping[str, tuple[Call, Call]]], pace: Pace, *, warmup: int = 1, device: str = "cpu"
 ) -> Turns:
-    """Time all things of a round after each other, round by round.
-
-    `arms(round)` gives for each thing what prepares it, which is not timed, and what is. The first of them is always
-    the first: it meets the round's shapes before the others do, whose order rotates. `warmup` rounds do not count.
-    """
-    taken: dict[str, list[float]] = {}
-    for number in range(warmup):
-        _round(arms(-1 - number), 0, device)
-    for number in pace.rounds(device):
-        for name, seconds in _round(arms(number), number, device).items():
-            taken.setdefault(name, []).append(seconds)
-    return Turns({name: np.array(values) for name, values in taken.items()})
+    """Time all things of a round by the benchmarks' clock; the first of them meets the round's shapes first."""
+    return Turns(timing.in_turns(arms, pace, warmup=warmup, device=device, clock=clock(device), first_stays=True))
 
 
-def nothing() -> None:
-    """Prepare nothing."""
-
-
-def _round(arms: Mapping[str, tuple[Call, Call]], shift: int, device: str) -> dict[str, float]:
-    first, *others = arms
-    shift %= max(1, len(others))
-    seconds = {}
-    for name in (first, *others[shift:], *others[:shift]):
-        prepare, call = arms[name]
-        prepare()
-        start = now(device)
-        call()
-        seconds[name] = now(device) - start
-    return seconds
-
-
-def clock(device: str = "cpu") -> Literal["CPU", "wall"]:
+def clock(device: str = "cpu") -> timing.Clock:
     """Which time is taken of what runs on the device."""
     return "CPU" if device == "cpu" and torch.get_num_threads() == 1 else "wall"
 
 
 def now(device: str = "cpu") -> float:
     """Seconds of that clock."""
-    if device != "cpu":
-        torch.cuda.synchronize(device)
-    return time.process_time() if clock(device) == "CPU" else time.perf_counter()
-
-
-class Waiting:
-    """The share of wall time that the main thread was ready to compute and had no core, since it was made."""
-
-    def __init__(self) -> None:
-        self._start = self._read()
-
-    def _read(self) -> tuple[float, float]:
-        schedstat = Path("/proc/self/schedstat")  # nanoseconds running, nanoseconds on the run queue, turns
-        queued = int(schedstat.read_text().split()[1]) / 1e9 if schedstat.is_file() else 0.0
-        return time.perf_counter(), queued
-
-    def share(self) -> float:
-        """The share so far."""
-        wall, queued = self._read()
-        return (queued - self._start[1]) / max(wall - self._start[0], 1e-9)
+    return timing.now(device, clock(device))

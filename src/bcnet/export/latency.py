@@ -19,8 +19,9 @@ from bcnet.costs import Budget, Cost
 from bcnet.errors import ExportError
 from bcnet.export.formats import Onnx, needed, without_gradients
 from bcnet.export.rounding import rounded
-from bcnet.export.timing import Timing, alternating, torch_threads
+from bcnet.export.timing import Timing, alternating
 from bcnet.files.documents import read_document, write_document
+from bcnet.machine.defaults import threads as torch_threads
 from bcnet.machine.devices import check_device, device_name
 from bcnet.run.finished import FinishedRun, Which
 from bcnet.run.workload import ModelLike
@@ -112,9 +113,8 @@ def measure_latency(
     networks, widths = _networks(finished)
     images = torch.rand(batch, *finished.input.shape, generator=derived_generator(finished.settings.seed, "latency"))
     calls = {name: _call(backend, network, images, place, threads) for name, network in networks.items()}
-    finish = torch.cuda.synchronize if place.type == "cuda" else None
     with torch_threads(threads):
-        times = alternating(calls, rounds=rounds, warmup=warmup, finish=finish)
+        times = alternating(calls, rounds=rounds, warmup=warmup, device=device)
     space = finished.space()
     latency = Latency(
         backend,

@@ -1,14 +1,13 @@
-"""Timing calls against each other: alternating, so that what the machine does meanwhile falls on all of them alike."""
+"""Times of calls as people read them: milliseconds, the median and the quartiles."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import torch
+
+from bcnet.machine.timing import Pace, in_turns, nothing
 
 
 @dataclass(frozen=True)
@@ -22,37 +21,13 @@ class Timing:
 
 
 def alternating(
-    calls: Mapping[str, Callable[[], object]], *, rounds: int, warmup: int, finish: Callable[[], object] | None = None
+    calls: Mapping[str, Callable[[], object]], *, rounds: int, warmup: int, device: str = "cpu"
 ) -> dict[str, Timing]:
-    """Time every call `rounds` times, in turns whose order rotates, after `warmup` rounds that do not count.
-
-    `finish` waits for the device where calls return before their work is done.
-    """
-    names = list(calls)
-    taken: dict[str, list[float]] = {name: [] for name in names}
-    for number in range(warmup + rounds):
-        shift = number % len(names)
-        for name in (*names[shift:], *names[:shift]):
-            start = time.perf_counter()
-            calls[name]()
-            if finish is not None:
-                finish()
-            if number >= warmup:
-                taken[name].append(1000 * (time.perf_counter() - start))
-    return {name: _summary(values) for name, values in taken.items()}
-
-
-@contextmanager
-def torch_threads(count: int) -> Iterator[None]:
-    """Let torch compute with `count` threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _summary(values: list[float]) -> Timing:
-    low, median, high = np.percentile(values, (25, 50, 75)).tolist()
-    return Timing(median, low, high, len(values))
+    """Time every call `rounds` times, in turns whose order rotates, after `warmup` rounds that do not count."""
+    arms = {name: (nothing, call) for name, call in calls.items()}
+    taken = in_turns(lambda _: arms, Pace.of_rounds(rounds), warmup=warmup, device=device)
+    timings = {}
+    for name, seconds in taken.items():
+        low, median, high = np.percentile(1000 * seconds, (25, 50, 75)).tolist()
+        timings[name] = Timing(median, low, high, len(seconds))
+    return timings
