@@ -49,7 +49,7 @@ mutants: $(VENV)/.installed-test
 	$(BIN)/python -m tests.robustness.mutants
 
 bench: $(VENV)/.installed-test
-	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python -m benchmarks.speed
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

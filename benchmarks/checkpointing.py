@@ -1,6 +1,6 @@
 """What saving the state costs: ResNet-20 on CIFAR-sized images, trained with checkpoints at the default pace.
 
-    python benchmarks/checkpointing.py [--seconds 150]
+    python -m benchmarks.checkpointing [--seconds 150]
 
 Blocks of steps without and with checkpoints alternate, so that both meet the same machine. Two figures: the share of
 the time of a block with checkpoints that was spent in saving, by the clock around each save, and the time of a save in
@@ -10,7 +10,6 @@ save is at least 50 times what the last one took.
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,10 +22,7 @@ import typer
 from bcnet.models import resnet20
 from bcnet.train import CHECKPOINT_SECONDS, Checkpoints, NetworkLearner, Recipe, train
 from bcnet.train.saving import Saver
-
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.append(str(ROOT))  # for the columns that say where a row comes from
-from studies.shared.provenance import append_row, provenance  # noqa: E402
+from studies.shared.provenance import ROOT, append_row, provenance
 
 OUTPUT = ROOT / "benchmarks" / "results" / "checkpointing.csv"
 BATCH, STEPS = 128, 1_000_000

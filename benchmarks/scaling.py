@@ -1,6 +1,6 @@
 """How training and search scale from one process to several, one thread each: seconds per step and per candidate.
 
-    torchrun --nproc-per-node 2 benchmarks/scaling.py
+    torchrun --nproc-per-node 2 -m benchmarks.scaling
 
 Three kinds of runs take turns within one start, so that all meet the same machine: one process alone, while the
 others wait without computing; all together; and all apart, each on a share of the work at the same time as the
@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,8 +33,6 @@ from bcnet.searchers import EvaluationStore, Evolution, SupernetEvaluator, searc
 from bcnet.space import Budget, WidthSpace
 from bcnet.supernet import Supernet
 from bcnet.train import Complementary, Recipe, SupernetLearner, train
-
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # for the columns that say where a row comes from
 from studies.shared.provenance import append_row, provenance
 
 RESULTS = Path(__file__).parent / "results" / "scaling.csv"

@@ -1,6 +1,6 @@
 """What a run on several GPUs costs, worked out from counts and a few stated assumptions, not measured.
 
-    python benchmarks/scaling_model.py [torchvision:resnet50]
+    python -m benchmarks.scaling_model [torchvision:resnet50]
 
 Notation: `N` processes share a batch of `B` images; the four paths of a step have `m` multiply-adds for an image
 together (mean over widths drawn as in training), the network has `p` parameters. A forward and backward pass takes 3
@@ -26,9 +26,7 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 WORD = 4  # bytes of a gradient
 
@@ -186,7 +184,6 @@ def main() -> None:
     parser.add_argument("model", nargs="?", default="torchvision:resnet50")
     options = parser.parse_args()
     if options.model.startswith(("torchvision:", "timm:")):
-        sys.path.append(str(Path(__file__).resolve().parents[1]))
         from studies.shared.torchvision_here import let_torchvision_import
 
         let_torchvision_import()

@@ -1,6 +1,6 @@
 """How fast bcnet is: everything timed against its rivals in one run, a row of `results/speed.csv` for each figure.
 
-    python benchmarks/speed.py [--quick] [--threads 2] [--only steps]
+    python -m benchmarks.speed [--quick] [--threads 2] [--only steps]
 
 Steps, scoring, counting, search, memory and peers; where there is a GPU, training and scoring on it. What is compared
 takes turns; a figure is a median with quartiles. With one thread the clock is CPU time, with more it is wall time
@@ -23,25 +23,24 @@ from typing import Annotated
 import torch
 import typer
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.append(str(ROOT / "studies"))  # for the columns that say where a row comes from
-import speed_counting  # noqa: E402
-import speed_gpu  # noqa: E402
-import speed_memory  # noqa: E402
-import speed_pairs  # noqa: E402
-import speed_peers  # noqa: E402
-import speed_profile  # noqa: E402
-import speed_scoring  # noqa: E402
-import speed_search  # noqa: E402
-import speed_steps  # noqa: E402
-from speed_turns import Figure, Pace, clock  # noqa: E402
-from speed_workloads import Workload  # noqa: E402
-
-from bcnet.machine.allocator import keep_memory  # noqa: E402
-from bcnet.machine.defaults import set_primitive_cache_capacity, usual_threads  # noqa: E402
-from bcnet.machine.timing import Stopwatch  # noqa: E402
-from studies.shared.provenance import append_row, finished, provenance  # noqa: E402
-from studies.shared.torchvision_here import let_torchvision_import  # noqa: E402
+from bcnet.machine.allocator import keep_memory
+from bcnet.machine.defaults import set_primitive_cache_capacity, usual_threads
+from bcnet.machine.timing import Stopwatch
+from benchmarks import (
+    speed_counting,
+    speed_gpu,
+    speed_memory,
+    speed_pairs,
+    speed_peers,
+    speed_profile,
+    speed_scoring,
+    speed_search,
+    speed_steps,
+)
+from benchmarks.speed_turns import Figure, Pace, clock
+from benchmarks.speed_workloads import Workload
+from studies.shared.provenance import ROOT, append_row, finished, provenance
+from studies.shared.torchvision_here import let_torchvision_import
 
 OUTPUT = ROOT / "benchmarks" / "results" / "speed.csv"
 END = "end of cell"

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from speed_turns import Figure, Pace, in_turns
-from speed_workloads import Workload
 
 from bcnet.machine.timing import nothing
 from bcnet.space import WidthSpace
+from benchmarks.speed_turns import Figure, Pace, in_turns
+from benchmarks.speed_workloads import Workload
 
 CANDIDATES = 100_000
 

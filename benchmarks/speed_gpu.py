@@ -13,8 +13,6 @@ from itertools import count
 
 import numpy as np
 import torch
-from speed_turns import Call, Figure, Pace, in_turns
-from speed_workloads import Workload
 
 from bcnet.data import Augmentation, Images, Normaliser, TrainingBatches, fixed_batches
 from bcnet.machine.precision import autocast
@@ -23,6 +21,8 @@ from bcnet.searchers import SupernetEvaluator
 from bcnet.space import Side, Widths
 from bcnet.supernet import Supernet
 from bcnet.train import Learner, NetworkLearner, Recipe, train
+from benchmarks.speed_turns import Call, Figure, Pace, in_turns
+from benchmarks.speed_workloads import Workload
 
 OURS, FULL, SCORING = "supernet", "full", "scoring"
 BATCHES = 4  # of an epoch, and of a candidate's score

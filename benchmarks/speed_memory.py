@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from speed_turns import Figure
-from speed_workloads import Steps, Workload
 
 from bcnet.train import NetworkLearner
+from benchmarks.speed_turns import Figure
+from benchmarks.speed_workloads import Steps, Workload
 from studies.shared.torchvision_here import let_torchvision_import
 
 _AT_ONCE = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}  # what glibc gives back when freed

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from speed_steps import OTHERS
-from speed_turns import Call, Figure, Pace, in_turns
-from speed_workloads import Steps, Workload
+from benchmarks.speed_steps import OTHERS
+from benchmarks.speed_turns import Call, Figure, Pace, in_turns
+from benchmarks.speed_workloads import Steps, Workload
 
 WAYS = {"pairs": True, "slices": False}
 WARM = 20  # steps

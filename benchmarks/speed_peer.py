@@ -1,6 +1,6 @@
 """One way to a network of half the multiply-adds, in a process of its own: seconds, and where it lands.
 
-    python benchmarks/speed_peer.py bcnet-search start.safetensors 1
+    python -m benchmarks.speed_peer bcnet-search start.safetensors 1
 
 Each way starts from the same trained network and, where it scores, asks for the accuracy on the same images. None
 trains: what training a supernet takes, or fine-tuning, comes on top. Channels are divisible by 1 and, where a way has
@@ -17,11 +17,11 @@ from collections.abc import Callable
 
 import torch
 from safetensors.torch import load_file
-from speed_turns import now
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from bcnet.models import resnet20
+from benchmarks.speed_turns import now
 
 RATIO = 0.5
 CANDIDATES = 200

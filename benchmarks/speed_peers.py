@@ -20,14 +20,14 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 from safetensors.torch import save_file
-from speed_peer import RATIO, WAYS
-from speed_turns import Figure
 
 from bcnet.data import TrainingBatches, fixed_batches, load
 from bcnet.models import resnet20
 from bcnet.train import NetworkLearner, Recipe, train
+from benchmarks.speed_peer import RATIO, WAYS
+from benchmarks.speed_turns import Figure
+from studies.shared.provenance import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("nvidia-modelopt==0.47.*", "torch-pruning==1.6.*", "torchprofile<0.1", "requests", "huggingface_hub")
 HELD_OUT = 256
 
@@ -87,14 +87,14 @@ def starting_tensors(epochs: int) -> dict[str, torch.Tensor]:
 
 
 def _run(python: str, way: str, start: Path) -> dict[str, float]:
-    command = [python, str(ROOT / "benchmarks" / "speed_peer.py"), way, str(start), str(torch.get_num_threads())]
+    command = [python, "-m", "benchmarks.speed_peer", way, str(start), str(torch.get_num_threads())]
     run: dict[str, float] = json.loads(_checked(command).strip().splitlines()[-1])
     return run
 
 
 def _checked(command: list[str]) -> str:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
     if done.returncode:
         last = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
         raise PeerError(f"{' '.join(command[:4])} ... failed: {last}")

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 
-from speed_steps import OTHERS, WARM, fastest
-from speed_turns import Figure, Pace
-from speed_workloads import Steps, Workload
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from bcnet.train import NetworkLearner
+from benchmarks.speed_steps import OTHERS, WARM, fastest
+from benchmarks.speed_turns import Figure, Pace
+from benchmarks.speed_workloads import Steps, Workload
 
 KINDS = {
     "convolution and linear": ("conv", "addmm", "aten::mm", "aten::bmm", "linear"),

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from speed_turns import Call, Figure, Pace, in_turns
-from speed_workloads import Variant, Workload
 from torch import nn
 
 from bcnet.machine.defaults import memory_format
@@ -20,6 +18,8 @@ from bcnet.machine.timing import nothing
 from bcnet.searchers import SupernetEvaluator
 from bcnet.space import Side, Widths
 from bcnet.supernet import Supernet, build
+from benchmarks.speed_turns import Call, Figure, Pace, in_turns
+from benchmarks.speed_workloads import Variant, Workload
 
 _BEFORE = 4  # candidates
 OURS, AGAIN, SAME, FIXED = "ours", "ours again", "statistics of the batch", "fixed statistics"

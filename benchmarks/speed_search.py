@@ -14,8 +14,6 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
-from speed_turns import Figure, now
-from speed_workloads import Variant, Workload
 
 from bcnet.machine.defaults import memory_format
 from bcnet.machine.precision import autocast
@@ -23,6 +21,8 @@ from bcnet.prior import Prior, learn_prior
 from bcnet.searchers import Candidate, EvaluationStore, Evolution, SupernetEvaluator, search_widths
 from bcnet.space import Budget, Side, Widths, WidthSpace
 from bcnet.supernet import Supernet
+from benchmarks.speed_turns import Figure, now
+from benchmarks.speed_workloads import Variant, Workload
 
 BUDGET = Budget(macs=0.5)
 POPULATION = 40

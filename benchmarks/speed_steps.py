@@ -19,9 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from speed_masked import MaskedTrainee, Way
-from speed_turns import Call, Figure, Pace, Turns, in_turns
-from speed_workloads import VARIANTS, Steps, Variant, Workload
 from torch import nn
 
 from bcnet.machine.timing import nothing
@@ -29,6 +26,9 @@ from bcnet.supernet import build
 from bcnet.supernet.pairs import worthwhile
 from bcnet.train import Complementary, NetworkLearner
 from bcnet.train.step import Term
+from benchmarks.speed_masked import MaskedTrainee, Way
+from benchmarks.speed_turns import Call, Figure, Pace, Turns, in_turns
+from benchmarks.speed_workloads import VARIANTS, Steps, Variant, Workload
 
 OURS, AGAIN, STANDALONE, FULL, FASTEST = "ours", "ours again", "four standalone", "full", "fastest full"
 DRAWS = 2000

@@ -1,6 +1,6 @@
 """The figures of `results/speed.csv` as the tables of docs/speed.md.
 
-python benchmarks/speed_table.py    # writes them there
+python -m benchmarks.speed_table    # writes them there
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from studies.shared.provenance import ROOT
+
 RESULTS = ROOT / "benchmarks" / "results" / "speed.csv"
 PAGE = ROOT / "docs" / "speed.md"
 BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scaling_model import (
+
+from benchmarks.scaling_model import (
     Job,
     Machine,
     compute_seconds,
@@ -71,7 +72,7 @@ def test_the_docs_show_what_the_model_gives():
 @pytest.mark.slow
 def test_the_benchmark_runs(tmp_path):
     rendezvous = ("--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0")
-    command = (*rendezvous, "benchmarks/scaling.py", "--quick", "--out", str(tmp_path / "scaling.csv"))
+    command = (*rendezvous, "-m", "benchmarks.scaling", "--quick", "--out", str(tmp_path / "scaling.csv"))
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", *command],

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from speed_masked import MaskedTrainee
-from speed_profile import REST, kind_of
-from speed_table import PAGE, STEP_20, newest, page, results, tables
-from speed_turns import Figure, Pace, Turns, clock, in_turns
-from speed_workloads import VARIANTS, Steps, Workload
 
 from bcnet.supernet import Supernet
 from bcnet.train import Complementary, SupernetLearner
+from benchmarks.speed_masked import MaskedTrainee
+from benchmarks.speed_profile import REST, kind_of
+from benchmarks.speed_table import PAGE, STEP_20, newest, page, results, tables
+from benchmarks.speed_turns import Figure, Pace, Turns, clock, in_turns
+from benchmarks.speed_workloads import VARIANTS, Steps, Workload
 
 ROOT = Path(__file__).parents[2]
 SECTIONS = ["counting", "steps", "scoring", "memory", "profile", "pairs", "search", "free search", "gpu"]
@@ -86,8 +86,17 @@ def test_ratios_are_medians_of_those_of_the_rounds():
 
 @pytest.mark.slow
 def test_the_quick_benchmark_runs_once(tmp_path):
-    command = [sys.executable, "benchmarks/speed.py", "--quick", "--threads", "1", "--out", str(tmp_path / "speed.csv")]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.speed",
+        "--quick",
+        "--threads",
+        "1",
+        "--out",
+        str(tmp_path / "speed.csv"),
+    ]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
     for _ in range(2):
         subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
     with (tmp_path / "speed.csv").open(newline="") as file:
