@@ -61,6 +61,18 @@ def test_expected_cost_is_the_mean_over_independent_draws(seed):
         assert expected(moved) == pytest.approx(others + expected.gradient(rows, g)[0])
 
 
+@given(seeds, st.floats(0.1, 10))
+@settings(max_examples=20, deadline=None)
+def test_a_tighter_limit_scales_the_expected_cost(seed, factor):
+    rng = np.random.default_rng(seed)
+    space = random_space(rng)
+    rows = [rng.dirichlet(np.ones(len(g.choices))) for g in space.groups]
+    cost = ExpectedCost.of(space.macs_terms, space, 7)
+    assert cost.scaled(factor)(rows) == pytest.approx(factor * cost(rows))
+    for g in range(len(rows)):
+        assert cost.scaled(factor).gradient(rows, g) == pytest.approx(factor * cost.gradient(rows, g))
+
+
 @given(seeds, st.booleans())
 @settings(max_examples=30, deadline=None)
 def test_lower_bound_is_below_every_feasible_distribution(seed, exact):
@@ -229,6 +241,20 @@ def test_a_dense_graph_gets_a_looser_bound_in_bounded_tables():
     lagrangian = Lagrangian(tuple(errors), expected_costs(space, space.feasible(Budget(macs=0.5))), 20_000)
     assert not lagrangian.exact
     assert solve(errors, space, Budget(macs=0.5), max_cells=20_000).gap < 0.2
+
+
+@pytest.mark.parametrize("max_cells", [2_000_000, 20])
+@given(seeds)
+@settings(max_examples=20, deadline=None)
+def test_a_cut_is_the_dual_functions_value_and_slope(max_cells, seed):
+    rng = np.random.default_rng(seed)
+    space = random_space(rng)
+    costs = expected_costs(space, space.feasible(Budget(macs=feasible_ratio(space, rng))))
+    lagrangian = Lagrangian(tuple(random_errors(space, rng)), costs, max_cells)
+    here, there = rng.uniform(0, 5, (2, len(costs)))
+    value, cut = lagrangian.value(here)
+    assert cut.objective + here @ cut.slack == pytest.approx(value)
+    assert lagrangian.value(there)[0] <= cut.objective + there @ cut.slack + 1e-9  # it is concave
 
 
 def test_wrong_input_is_refused():

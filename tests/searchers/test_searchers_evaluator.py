@@ -65,6 +65,12 @@ def test_the_loss_is_better_when_higher():
     assert evaluator((8,)) > evaluator((2,))
 
 
+def test_batches_may_be_of_one_image():
+    images, labels = batches(1)[0]
+    one_by_one = [(images[i : i + 1], labels[i : i + 1]) for i in range(len(labels))]
+    assert SupernetEvaluator(paths, one_by_one)((8,)) == pytest.approx(SupernetEvaluator(paths, batches(1))((8,)))
+
+
 def test_batches_have_one_size():
     ragged = [*batches(1), (torch.zeros(3, 1, 1, 1), torch.zeros(3, dtype=torch.long))]
     for wrong in ([], ragged):

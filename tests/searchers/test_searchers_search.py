@@ -145,9 +145,10 @@ def test_callbacks_follow_every_evaluation():
     assert seen == [(n, 5) for n in range(1, 6)]
 
 
-def test_greedy_follows_the_least_harm():
+@pytest.mark.parametrize("step", [None, 1])
+def test_greedy_follows_the_least_harm(step):
     space = toy_space(3, choices=4)  # 8, 16, 24, 32
-    result = search_widths(space, lambda w: 10.0 * w[0] + 1.0 * w[1] + 0.1 * w[2], HALF, searcher=Greedy())
+    result = search_widths(space, lambda w: 10.0 * w[0] + 1.0 * w[1] + 0.1 * w[2], HALF, searcher=Greedy(step=step))
     assert result.best.widths[0] == 32
     assert result.best.widths[2] == 8
     assert result.evaluations[0].cost.macs > result.budget.macs  # it starts from full width

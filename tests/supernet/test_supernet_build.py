@@ -55,6 +55,54 @@ def test_fresh_weights_follow_the_originals_law_at_the_narrower_fan() -> None:
             assert torch.equal(narrow.bias, torch.zeros_like(narrow.bias))
 
 
+class Gained(nn.Module):
+    """Two layers whose weights were drawn for a gain of their own."""
+
+    def __init__(self, gain: float) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 128, 3)
+        self.second = nn.Conv2d(128, 96, 1)
+        self.head = nn.Linear(96, 5)
+        for layer in (self.first, self.second, self.head):
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="linear")
+            with torch.no_grad():
+                layer.weight.mul_(gain)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.tanh(self.second(torch.tanh(self.first(x)))).mean((2, 3)))
+
+
+@pytest.mark.parametrize("activation", ["linear", "tanh", "relu"])
+def test_the_law_is_that_of_the_activation(activation: str) -> None:
+    torch.manual_seed(0)
+    model = Gained(nn.init.calculate_gain(activation))
+    space = WidthSpace.trace(model, torch.zeros(2, 3, 8, 8))
+    network = build(model, space, tuple(width // 2 for width in space.full))
+    assert float((network.second.weight.std() / model.second.weight.std()).detach()) == pytest.approx(2**0.5, rel=0.05)
+
+
+class NoFirst(nn.Module):
+    """A layer that lists a parameter it does not have before those it has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_parameter("gain", None)
+        self.weight = nn.Parameter(torch.randn(8, 3, 3, 3))
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(nn.functional.conv2d(x, self.weight).mean((2, 3)))
+
+
+def test_a_parameter_that_is_not_there_hides_no_other() -> None:
+    model = NoFirst()
+    space = WidthSpace.trace(model, torch.zeros(2, 3, 8, 8))
+    network = build(model, space, (4,))
+    assert network.weight.shape == (4, 3, 3, 3)
+    assert network.gain is None
+    assert network(torch.zeros(2, 3, 8, 8)).shape == (2, 5)
+
+
 class Constants(nn.Module):
     """Weights whose law has no fan keep it, and constants stay."""
 

@@ -1,3 +1,7 @@
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import ClassVar
+
 import pytest
 import torch
 from torch import nn
@@ -5,7 +9,7 @@ from torch import nn
 from bcnet.errors import RecipeError, RunError, TrainingError
 from bcnet.files.tensors import read_tensors
 from bcnet.machine.precision import resolve_precision
-from bcnet.tasks import distillation_loss
+from bcnet.tasks import Metric, Task, distillation_loss
 from bcnet.train import (
     Checkpoints,
     Complementary,
@@ -14,8 +18,10 @@ from bcnet.train import (
     Recipe,
     SupernetLearner,
     accuracy,
+    learning_rate,
     train,
 )
+from bcnet.train.saving import Saver
 
 RECIPE = Recipe(lr=0.05, batch_size=8, epochs=3, weight_decay=1e-3, warmup_epochs=0.5, label_smoothing=0.1)
 IDENTITY = {"stage": "test"}
@@ -129,6 +135,69 @@ def test_no_batch_is_an_error(tiny_supernet):
 
     with pytest.raises(TrainingError, match="at least one batch"):
         train(SupernetLearner(tiny_supernet, Complementary()), Nothing(), RECIPE, seed=0)
+
+
+class Slope(Task):
+    """The loss is the network's one weight, so that the gradient is one."""
+
+    name: ClassVar[str] = "slope"
+    headline: ClassVar[Metric] = Metric("value", "value")
+
+    def loss(self, outputs, targets):
+        return outputs.mean()
+
+    def score(self, outputs, targets):
+        return outputs[:, 0]
+
+    def figures(self, outputs, targets):
+        return {"value": outputs[:, 0]}
+
+
+class OneWeight(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x):
+        return self.weight.expand(len(x), 1)
+
+
+@pytest.mark.parametrize("clip_norm", [None, 0.25])
+def test_every_step_goes_as_far_as_the_schedule_says(tiny_batches, clip_norm):
+    plain = {"momentum": 1e-12, "weight_decay": 0.0, "precision": "fp32"}
+    recipe = Recipe(lr=0.1, batch_size=8, epochs=3, warmup_epochs=1, clip_norm=clip_norm, **plain)
+    network = OneWeight()
+    seen = [0.0]
+    train(
+        NetworkLearner(network, Slope()),
+        tiny_batches,
+        recipe,
+        seed=0,
+        on_step=lambda progress: seen.append(float(network.weight.detach())),
+    )
+    steps = len(tiny_batches)
+    rates = [learning_rate(recipe, step, steps) for step in range(3 * steps)]
+    assert len(set(rates)) > steps
+    moved = [before - after for before, after in pairwise(seen)]
+    assert moved == pytest.approx([rate * (clip_norm or 1.0) for rate in rates], rel=1e-4, abs=1e-7)
+
+
+def test_a_checkpoint_of_a_longer_training_is_refused(tiny_batches, tmp_path):
+    run("network", nn.Identity, tiny_batches, tmp_path)
+    with pytest.raises(RunError, match=r"step \d+ of \d+, where there are \d+"):
+        run("network", nn.Identity, tiny_batches, tmp_path, recipe=RECIPE.changed({"epochs": 4}))
+
+
+def test_losses_are_looked_at_where_a_checkpoint_or_the_end_is_due(tmp_path):
+    def due(checkpoints, size):
+        saver = Saver(checkpoints, 50, SimpleNamespace(size=size, is_rank_zero=True))
+        return [step for step in range(1, 51) if saver.look_is_due(step)]
+
+    every = Checkpoints(tmp_path / "c.safetensors", IDENTITY, every_steps=20)
+    assert due(None, 1) == [50]
+    assert due(every, 1) == [20, 40, 50]
+    assert due(None, 2) == [16, 32, 48, 50]
+    assert due(every, 2) == [16, 20, 32, 40, 48, 50]
 
 
 def test_a_checkpoint_of_another_model_is_refused(tiny_supernet, tiny_batches, tmp_path):

@@ -1,0 +1,101 @@
+"""What each operator makes of the channels that it is given: searchable as before, shared, in parts, or pinned."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from properties import check_network
+from torch import nn
+from torch.nn import functional as F
+
+# Name -> what happens between two convolutions of 8 channels and 6.
+OPERATORS = {
+    "nothing": lambda x: x,
+    "permute": lambda x: x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2),
+    "transpose": lambda x: x.transpose(1, 2).transpose(2, 1),
+    "movedim": lambda x: x.movedim(1, -1).movedim(-1, 1),
+    "glu": lambda x: F.glu(x, 1),
+    "first half": lambda x: x[:, :4],
+    "last half": lambda x: x[:, -4:],
+    "middle": lambda x: x[:, 2:6],
+    "some": lambda x: x[:, :3],
+    "chunk": lambda x: torch.cat(x.chunk(2, 1)[::-1], 1),
+    "uneven split": lambda x: torch.cat(x.split([3, 5], 1)[::-1], 1),
+    "unbind channels": lambda x: torch.stack(x.unbind(1), 1),
+    "unbind rows": lambda x: torch.stack(x.unbind(2), 2),
+    "one channel": lambda x: x * x.select(1, 0)[:, None],
+    "one row": lambda x: x * x.select(2, 0)[:, :, None],
+    "mean over positions": lambda x: x * torch.sigmoid(x.mean((2, 3), keepdim=True)),
+    "largest position": lambda x: x - x.amax((2, 3), keepdim=True),
+    "norm over positions": lambda x: x / (1 + x.norm(dim=(2, 3), keepdim=True)),
+    "deviation over positions": lambda x: x / (1 + x.std((2, 3), keepdim=True)),
+    "mean over channels": lambda x: x - x.mean(1, keepdim=True),
+    "largest channel": lambda x: x - x.max(dim=1, keepdim=True).values,
+    "larger of two": lambda x: torch.max(x, -x),
+    "sum along rows": lambda x: x.cumsum(2),
+    "pixel shuffle": lambda x: F.pixel_shuffle(x, 2),
+    "pixel unshuffle": lambda x: F.pixel_unshuffle(x, 2),
+    "pixel unshuffle by four": lambda x: F.pixel_unshuffle(x, 4),
+    "roll": lambda x: x.roll(1, 1),
+    "flip": lambda x: x.flip(1),
+}
+LAYERS = {
+    "transposed": lambda: nn.ConvTranspose2d(8, 4, 2, 2),
+    "grouped": lambda: nn.Conv2d(8, 8, 3, padding=1, groups=4),
+    "grouped transposed": lambda: nn.ConvTranspose2d(8, 4, 2, 2, groups=2),
+    "wider grouped transposed": lambda: nn.ConvTranspose2d(8, 16, 2, 2, groups=4),
+    "depthwise transposed": lambda: nn.ConvTranspose2d(8, 8, 2, 2, groups=8),
+}
+
+
+class Around(nn.Module):
+    """Something by name between two convolutions, and a linear head."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.layer = LAYERS[name]() if name in LAYERS else nn.Identity()
+        self.last = nn.Conv2d(self.between(torch.zeros(2, 3, 8, 8)).shape[1], 6, 1)
+        self.head = nn.Linear(6, 3)
+
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.layer(torch.relu(self.first(x)))
+        return OPERATORS.get(self.name, OPERATORS["nothing"])(x)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.last(self.between(x)).mean((2, 3)))
+
+
+# Width and unit of the group that the first convolution makes, or why its channels cannot be searched.
+EXPECTED = {
+    **dict.fromkeys(OPERATORS, (8, 1)),
+    **dict.fromkeys(("glu", "chunk"), (4, 1)),  # both halves keep the same channels
+    "pixel shuffle": (2, 1),  # four channels make one
+    **dict.fromkeys(("first half", "last half"), "the model's own code breaks at other widths"),
+    **dict.fromkeys(("middle", "some"), "channels picked by number"),
+    "uneven split": "channels split at numbers that the model's code holds",
+    **dict.fromkeys(("unbind channels", "one channel"), "single channels are picked by their number"),
+    **dict.fromkeys(("movedim", "sum along rows", "roll", "flip"), "no rule for operator aten"),
+    "transposed": (8, 1),
+    "grouped": (8, 2),
+    "grouped transposed": (4, 2),  # pairs of groups: four channels in, two out
+    "wider grouped transposed": (8, 2),
+    "depthwise transposed": (8, 1),
+}
+
+
+@pytest.mark.parametrize("name", [*OPERATORS, *LAYERS])
+def test_channels_are_searchable_across_an_operator_or_it_is_said_why_not(name: str) -> None:
+    space = check_network(Around(name).double(), torch.randn(2, 3, 8, 8, dtype=torch.float64))
+    groups = {group.name: group for group in space.groups}
+    pinned = [dim.reason for dim in space.fixed if (dim.name, dim.dim) == ("first.weight", 0)]
+    assert (groups["last"].max_width, groups["last"].unit) == (6, 1)
+    expected = EXPECTED[name]
+    if isinstance(expected, str):
+        (reason,) = pinned
+        assert reason.startswith(expected)
+        assert "first" not in groups
+    else:
+        assert (groups["first"].max_width, groups["first"].unit) == expected
+        assert not pinned
