@@ -14,6 +14,7 @@ from bcnet.prior.certificate.lagrangian import Lagrangian
 from bcnet.prior.certificate.mccormick import Estimates, Mixture
 from bcnet.prior.certificate.relaxation import relaxed_bound
 from bcnet.prior.expected_cost import ExpectedCost, expected_costs, one_hot
+from bcnet.prior.smoothing import Smoothed
 from bcnet.space import Budget, Polynomial, WidthGroup, WidthSpace
 from bcnet.space.problem import Problem
 from bcnet.testing import toy_space
@@ -241,6 +242,22 @@ def test_a_dense_graph_gets_a_looser_bound_in_bounded_tables():
     lagrangian = Lagrangian(tuple(errors), expected_costs(space, space.feasible(Budget(macs=0.5))), 20_000)
     assert not lagrangian.exact
     assert solve(errors, space, Budget(macs=0.5), max_cells=20_000).gap < 0.2
+
+
+@given(seeds, st.floats(0.01, 3))
+@settings(max_examples=15, deadline=None)
+def test_softened_rows_use_the_budget_up_where_it_binds(seed, temperature):
+    rng = np.random.default_rng(seed)
+    space = random_space(rng)
+    errors = [np.sort(rng.random(len(group.choices)))[::-1] for group in space.groups]  # wider is better
+    costs = expected_costs(space, space.feasible(Budget(macs=feasible_ratio(space, rng))))
+    smoothed = Smoothed(tuple(errors), costs, np.ones(len(costs)))
+    narrow = tuple(np.eye(len(e))[0] for e in errors)
+    free = smoothed.at(temperature, narrow)
+    assert smoothed.load(free) <= 1
+    even = tuple(np.exp(-e / temperature) / np.exp(-e / temperature).sum() for e in errors)
+    if smoothed.load(even) > 1 and free is not narrow:
+        assert smoothed.load(free) >= 1 - 1e-2
 
 
 @pytest.mark.parametrize("max_cells", [2_000_000, 20])

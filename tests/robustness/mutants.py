@@ -5,17 +5,19 @@
 
 The mutants are cosmic-ray's: another operator, a number one larger or smaller, a condition negated, a loop that does
 not run. A place in the code is drawn first and then what happens to it, so that an operator with many replacements does
-not fill the sample. Annotations are no code and are left out.
+not fill the sample. Annotations are no code, and `strict=` of `zip` asserts what the code has seen to: both stay.
 
 The tests run once as they are, with coverage's record of which test executes which line. A mutant then meets the tests
-that execute its line, those of its own room first, until one fails or `--seconds` of them have run: who is alive then
-counts as survived, though later tests might have killed it. The share that is killed is a lower bound.
+that execute its line, and those of its room that start processes of their own, which coverage does not see. Its room's
+come first, until one fails or `--seconds` of them have run: who is alive then counts as survived, though later tests
+might have killed it. The share that is killed is a lower bound.
 """
 
 from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import os
 import random
 import shutil
@@ -106,8 +108,9 @@ class LineMap:
             *(tests for (file, _), tests in self.by_line.items() if file == mutant.file)
         )
         room = f"tests/{Path(mutant.file).parts[2]}/"
+        apart = {test for test in self.seconds if test.startswith(room) and _starts_processes(test.partition("::")[0])}
         files: dict[str, list[str]] = defaultdict(list)
-        for test in sorted(executed):
+        for test in sorted(executed | apart if executed else executed):
             files[test.partition("::")[0]].append(test)
         order = sorted(files, key=lambda name: (not name.startswith(room), self._sum(files[name]), name))
         chosen: list[str] = []
@@ -124,12 +127,18 @@ class LineMap:
         return sum(self.seconds.get(test, 0.0) for test in tests)
 
 
+@functools.cache
+def _starts_processes(file: str) -> bool:
+    path = ROOT / file
+    return path.is_file() and any(word in path.read_text() for word in ("subprocess", "processes"))
+
+
 def places(files: Sequence[Path]) -> list[Place]:
     """All places in `files`, in the order of the code."""
     found: list[Place] = []
     for path in files:
         code = path.read_text()
-        silent = _annotations(code)
+        silent = _left_out(code)
         tree = get_ast(code)
         at: dict[tuple[int, int], list[tuple[str, int]]] = defaultdict(list)
         for name in operator_names():
@@ -145,14 +154,16 @@ def places(files: Sequence[Path]) -> list[Place]:
     return found
 
 
-def _annotations(code: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """Where annotations stand: nothing executes them."""
+def _left_out(code: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Where annotations stand, which nothing executes, and `strict=` of `zip`."""
     nodes: list[ast.expr | None] = []
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.AnnAssign | ast.arg):
             nodes.append(node.annotation)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             nodes.append(node.returns)
+        elif isinstance(node, ast.keyword) and node.arg == "strict":
+            nodes.append(node.value)
     return [
         ((node.lineno, node.col_offset), (node.end_lineno or node.lineno, node.end_col_offset or 0))
         for node in nodes

@@ -28,6 +28,7 @@ OPERATORS = {
     "mean over positions": lambda x: x * torch.sigmoid(x.mean((2, 3), keepdim=True)),
     "largest position": lambda x: x - x.amax((2, 3), keepdim=True),
     "norm over positions": lambda x: x / (1 + x.norm(dim=(2, 3), keepdim=True)),
+    "norm without its axes": lambda x: x / (1 + torch.norm(x, 2, (2, 3))[:, :, None, None]),
     "deviation over positions": lambda x: x / (1 + x.std((2, 3), keepdim=True)),
     "mean over channels": lambda x: x - x.mean(1, keepdim=True),
     "largest channel": lambda x: x - x.max(dim=1, keepdim=True).values,

@@ -200,6 +200,16 @@ def test_losses_are_looked_at_where_a_checkpoint_or_the_end_is_due(tmp_path):
     assert due(every, 2) == [16, 20, 32, 40, 48, 50]
 
 
+@pytest.mark.parametrize("size", [1, 2])
+def test_one_process_saves_by_the_clock_and_several_where_they_look_anyway(tmp_path, size):
+    checkpoints = Checkpoints(tmp_path / "c.safetensors", IDENTITY, every_seconds=0.0)
+    saver = Saver(checkpoints, 50, SimpleNamespace(size=size, is_rank_zero=True))
+    assert saver.save_is_due(7, look=True)
+    assert saver.save_is_due(7, look=False) == (size == 1)
+    other = Saver(checkpoints, 50, SimpleNamespace(size=size, is_rank_zero=False))
+    assert not other.save_is_due(50, look=True)
+
+
 def test_a_checkpoint_of_another_model_is_refused(tiny_supernet, tiny_batches, tmp_path):
     run("network", type(tiny_supernet), tiny_batches, tmp_path)
     with pytest.raises(RunError, match="does not fit this model"):

@@ -2,6 +2,7 @@ import pytest
 
 from bcnet.errors import RecipeError
 from bcnet.train import Cosine, Exponential, Recipe, Steps, learning_rate, load_recipe, parse_recipe, recipe_names
+from bcnet.train.recipe import Crop
 
 BASE = {"lr": 0.1, "batch_size": 8, "epochs": 10}
 
@@ -131,3 +132,15 @@ def test_one_step_is_no_division_by_zero():
 def test_impossible_combinations_are_refused(changes, message):
     with pytest.raises(RecipeError, match=message):
         load_recipe("resnet50-imagenet").changed(changes)
+
+
+def test_small_images_are_cropped_and_flipped_as_is_usual():
+    assert (Crop().padding, Crop().flip) == (4, True)
+
+
+def test_a_value_too_deep_to_show_is_refused_all_the_same():
+    deep = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(RecipeError, match=r"'lr' must be .*; got a list too long to show"):
+        parse_recipe({"lr": deep, "batch_size": 8, "epochs": 1})
