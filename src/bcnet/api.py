@@ -508,7 +508,7 @@ def baseline(
     fixed = BASELINES[name]
     clash = sorted(set(fixed) & set(options))
     if clash:
-        raise RecipeError(f"the baseline {name!r} settles {', '.join(clash)}: leave it out, or call bcnet.search")
+        raise RecipeError(f"the baseline {name!r} decides {', '.join(clash)}: leave it out, or call bcnet.search")
     return search(model, data, budget=budget, run_dir=run_dir, **fixed, **options)
 
 

@@ -7,7 +7,7 @@ from tiny_job import RECIPE, SMALL, Recorder, StoppedError, TinyNetwork, tiny_da
 
 import bcnet
 from bcnet import Budget
-from bcnet.errors import BCNetError, ModelError, RunError, WidthError
+from bcnet.errors import BCNetError, ModelError, RecipeError, RunError, WidthError
 from bcnet.run.settings import make_settings
 from bcnet.stages.reuse import shared_stages
 
@@ -241,3 +241,66 @@ def test_stages_of_tuned_runs_are_shared_as_far_as_they_tune_alike():
 def test_a_stage_is_shared_where_what_it_depends_on_is(changes, shared):
     values = {"model": "m", "data": "d", "limits": {"macs": 0.5}, "supernet": RECIPE, "final": RECIPE}
     assert shared_stages(make_settings(**values), make_settings(**(values | changes))) == tuple(shared.split())
+
+
+def test_widths_alone_are_those_of_a_search_that_goes_on_from_them(finished, tmp_path):
+    stages = [Recorder(), Recorder()]
+    options = {"budget": HALF, "run_dir": tmp_path / "run", "recipe": RECIPE} | SMALL
+    found = bcnet.find_widths(TinyNetwork, tiny_data(), reporter=stages[0], **options)
+    assert not list((tmp_path / "run").glob("original*"))
+    outcome = bcnet.search(TinyNetwork, tiny_data(), reporter=stages[1], **options)
+    assert [s.stages for s in stages] == [
+        ["supernet", "prior", "evolution"],
+        ["evolution", "original", "Uniform", "searched"],
+    ]
+    assert found.widths == outcome.widths
+    assert comparable(tmp_path / "run") == comparable(finished)
+
+
+def test_random_widths_are_found_without_final_networks(tmp_path):
+    options = {"budget": HALF, "run_dir": tmp_path / "run", "recipe": RECIPE, "threads": 1, "num_choices": 4}
+    found = bcnet.find_widths(
+        TinyNetwork, tiny_data(), baseline="random", random_networks=3, random_epochs=1, **options
+    )
+    assert len(found.found.evaluations) == 3
+    assert found.widths in {c.widths for c in found.found.evaluations}
+    assert not list((tmp_path / "run").glob("final*"))
+
+
+def test_what_scores_no_candidates_finds_no_widths(tmp_path):
+    with pytest.raises(RecipeError, match=r"the baseline 'uniform' does not: call bcnet\.baseline"):
+        bcnet.find_widths(TinyNetwork, tiny_data(), baseline="uniform", budget=HALF, run_dir=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_network_alone_is_trained_as_it_is_beside_others(tmp_path):
+    options = {"recipe": RECIPE, "num_choices": 4, "threads": 1}
+    seen = Recorder()
+    alone = bcnet.train_widths(
+        TinyNetwork, tiny_data(), (3, 5), run_dir=tmp_path / "alone", seed=2, reporter=seen, **options
+    )
+    assert seen.stages == ["searched"]
+    assert alone.widths == (3, 5)
+    both = bcnet.retrain(
+        model=TinyNetwork, data=tiny_data(), widths=(3, 5), run_dir=tmp_path / "both", seed=2, **options
+    )
+    assert alone.test.figures["top1"] == pytest.approx(both.result["networks"]["searched"]["test_top1"])
+    for mine, theirs in zip(alone.network.parameters(), both.network.parameters(), strict=True):
+        assert mine.equal(theirs)
+
+
+def test_one_network_alone_learns_from_the_original_where_the_recipe_says(tmp_path):
+    options = {"recipe": RECIPE, "changes": {"final.distillation": {}}, "num_choices": 4, "threads": 1}
+    first, second = Recorder(), Recorder()
+    bcnet.train_widths(TinyNetwork, tiny_data(), (3, 5), run_dir=tmp_path / "a", reporter=first, **options)
+    bcnet.train_widths(
+        TinyNetwork, tiny_data(), (4, 5), run_dir=tmp_path / "b", reporter=second, take_from=[tmp_path / "a"], **options
+    )
+    assert first.stages == ["original", "searched"]
+    assert second.stages == ["searched"]
+
+
+def test_one_network_alone_needs_widths_that_fit(tmp_path):
+    with pytest.raises(WidthError):
+        bcnet.train_widths(TinyNetwork, tiny_data(), (3, 5, 7), run_dir=tmp_path / "run", recipe=RECIPE)
+    assert not (tmp_path / "run").exists()

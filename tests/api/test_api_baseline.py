@@ -148,7 +148,7 @@ def test_fine_tuned_networks_of_a_run_are_another_run(searched, tmp_path):
 def test_mistakes(tmp_path, searched, monkeypatch):
     with pytest.raises(RecipeError, match="is one of uniform, random, autoslim, magnitude, fastnas; got 'x'"):
         run("x", tmp_path / "new")
-    with pytest.raises(RecipeError, match="'autoslim' settles strategy: leave it out"):
+    with pytest.raises(RecipeError, match="'autoslim' decides strategy: leave it out"):
         run("autoslim", tmp_path / "new", strategy="bilateral")
     with pytest.raises(RecipeError, match=r'final_from="supernet" needs a supernet'):
         run("random", tmp_path / "new", final_from="supernet")

@@ -20,7 +20,7 @@ def test_a_space_and_its_costs_are_tables_in_a_notebook():
     shown = space._repr_html_()
     assert shown.count("<tr>") == 1 + len(space.groups) + 1 + len(space.fixed)
     assert "<td>8</td>" in shown
-    assert "<caption>Held at full width</caption>" in shown
+    assert "<caption>Pinned at full width</caption>" in shown
     assert "layers.2.weight" in shown
     assert f"<td>{space.reference.macs:,}</td>" in space.reference._repr_html_()
     assert space.cost(np.array([[2], [4], [8]]))._repr_html_().count("<tr>") == 4

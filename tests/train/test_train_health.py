@@ -91,42 +91,42 @@ def state_of(module):
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_a_loss_that_is_no_number_is_bad(loss):
-    verdict = Health(RECIPE).judge(3, [1.0, loss], 1.0, 10)
+    verdict = Health(RECIPE).check(3, [1.0, loss], 1.0, 10)
     assert (verdict.bad, verdict.stop) == (True, True)
     assert f"got 1, {loss}" in verdict.fault
 
 
 def test_a_gradient_that_is_no_number_is_bad():
-    verdict = Health(RECIPE).judge(3, [1.0], math.nan, 10)
+    verdict = Health(RECIPE).check(3, [1.0], math.nan, 10)
     assert verdict.stop
     assert "the norm of the gradient must be a finite number; got nan at loss 1" in verdict.fault
 
 
 def test_bad_steps_are_left_out_until_too_many_follow_each_other():
     health = Health(SKIP.changed({"max_bad_steps": 2}))
-    verdicts = [health.judge(s, [math.nan if s in (1, 2, 4, 5, 6) else 1.0], 1.0, 10) for s in range(7)]
+    verdicts = [health.check(s, [math.nan if s in (1, 2, 4, 5, 6) else 1.0], 1.0, 10) for s in range(7)]
     assert [v.bad for v in verdicts] == [False, True, True, False, True, True, True]
     assert [v.stop for v in verdicts] == [False] * 6 + [True]
     assert "3 bad steps in a row, and max_bad_steps is 2" in verdicts[-1].fault
     assert health.skipped == [1, 2, 4, 5, 6]
 
 
-def judged(losses, recipe=RECIPE, classes=10):
+def checked(losses, recipe=RECIPE, classes=10):
     health = Health(recipe)
-    return [health.judge(step, [loss], 1.0, classes).stop for step, loss in enumerate(losses)]
+    return [health.check(step, [loss], 1.0, classes).stop for step, loss in enumerate(losses)]
 
 
 def test_a_loss_that_stays_far_above_its_usual_size_explodes():
     usual, high = [2.3] * 50, [47.0] * PATIENCE  # 20 * ln 10 = 46.05, 20 * 2.3 = 46
-    assert judged(usual + high) == [False] * (50 + PATIENCE - 1) + [True]
-    assert not any(judged(usual + high[1:] + [2.3] + high[1:]))
-    assert not any(judged(usual + high, RECIPE.changed({"explosion_factor": None})))
-    assert judged([40.0] * 50 + [700.0] * PATIENCE) == [False] * (50 + PATIENCE)  # 20 * 40 = 800
-    assert judged([40.0] * 50 + [900.0] * PATIENCE)[-1]
+    assert checked(usual + high) == [False] * (50 + PATIENCE - 1) + [True]
+    assert not any(checked(usual + high[1:] + [2.3] + high[1:]))
+    assert not any(checked(usual + high, RECIPE.changed({"explosion_factor": None})))
+    assert checked([40.0] * 50 + [700.0] * PATIENCE) == [False] * (50 + PATIENCE)  # 20 * 40 = 800
+    assert checked([40.0] * 50 + [900.0] * PATIENCE)[-1]
 
 
 def test_a_loss_no_worse_than_guessing_never_explodes():
-    assert not any(judged([1e-4] * WINDOW + [2.3] * 30))
+    assert not any(checked([1e-4] * WINDOW + [2.3] * 30))
 
 
 def test_health_goes_on_where_it_stopped():

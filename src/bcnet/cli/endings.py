@@ -87,7 +87,7 @@ def exit_code(stop: KeyboardInterrupt) -> int:
 
 
 def complain(text: str) -> None:
-    """Print to standard error, control characters as escapes: what is quoted may come from a stranger's file."""
+    """Print to standard error, control characters as escapes: what is quoted may come from an untrusted file."""
     console = Console(file=sys.__stderr__) if launched_rank() else Console(stderr=True)
     console.print(printable(text), style="red", highlight=False, markup=False, soft_wrap=True)
 

@@ -31,7 +31,7 @@ def show_preview(console: Console, found: Preview) -> None:
     space = found.space
     lines = [
         f"Space: {len(space.groups)} width groups, {space.reference.macs:,} MACs at full width, "
-        f"{space.cost(space.narrowest).macs:,} at the narrowest; {len(space.fixed)} dimensions held "
+        f"{space.cost(space.narrowest).macs:,} at the narrowest; {len(space.fixed)} dimensions pinned "
         "(bcnet profile says why).",
         f"Disk: about {size(found.disk)} at most, {size(found.disk_free)} free.",
         *(found.estimate.lines() if found.estimate is not None else ["Every stage of this run is finished."]),

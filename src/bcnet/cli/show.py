@@ -164,7 +164,7 @@ def show_space(console: Console, space: WidthSpace, name: str, widths: Widths | 
 
 
 def _fixed_table(space: WidthSpace) -> Table:
-    table = Table(title="Held at full width")
+    table = Table(title="Pinned at full width")
     for heading in ("parameter", "dim", "size", "why, and what to do", "where"):
         table.add_column(heading)
     for fixed in space.fixed:

@@ -140,7 +140,7 @@ def _encoded_images(name: str, values: list[Any], start: int, roots: Sequence[Pa
 
 
 def _inside(path: Any, roots: Sequence[Path]) -> Path | None:
-    """The file that a table names, if it is one under `roots`: a stranger's table reads no others."""
+    """The file that a table names, if it is one under `roots`: an untrusted table reads no others."""
     if not path:
         return None
     file = (roots[0] / str(path)).resolve()  # an absolute path stays what it is

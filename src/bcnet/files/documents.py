@@ -33,7 +33,7 @@ def read_document(path: Path) -> dict[str, Any]:
 
 
 def parse_json(text: bytes) -> Any:
-    """The data of a JSON text from a stranger, which everything that handles it by recursion can take.
+    """The data of an untrusted JSON text, which everything that handles it by recursion can take.
 
     Raises:
         ValueError: no JSON, or nested more than 32 levels deep: no document of ours is.

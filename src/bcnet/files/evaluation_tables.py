@@ -1,4 +1,4 @@
-"""The SQLite file of a search's evaluations: its tables, and what a stranger's file must not hold.
+"""The SQLite file of a search's evaluations: its tables, and what an untrusted file must not hold.
 
 `others` are costs by measure beside MACs and parameters. `batches` are the scores on single batches where candidates
 were raced, `upper` the bound on the score of one that was stopped early: its `score` is an estimate.

@@ -17,7 +17,7 @@ _HALF_WRITTEN = re.compile(r"\..+\.\d+\.tmp")
 def check_contained(folder: Path) -> None:
     """Make sure that everything in a run directory is a file or a folder of its own.
 
-    A run directory may come from a stranger: a link would have the run write, or delete, what it points to; a pipe
+    A run directory may be untrusted: a link would have the run write, or delete, what it points to; a pipe
     would have it wait forever.
 
     Raises:

@@ -17,8 +17,8 @@ _ROUNDS = 20
 class PriorSample:
     """A population with what drawing it took.
 
-    `within_budget` is the share of the first draws that held the budget, `duplicates` the share of these that had been
-    drawn before, `topped_up` how many of `widths` are random because the prior gave no more. Fewer than asked for
+    `within_budget` is the share of the first draws that satisfied the budget, `duplicates` the share of these that had
+    been drawn before, `topped_up` how many of `widths` are random because the prior gave no more. Fewer than asked for
     come back only where the space has no more feasible candidates.
     """
 

@@ -22,7 +22,7 @@ def check_request(
     """Refuse what no model and no data could make right, so that none are fetched for it; read the recipe asked for.
 
     Where that is left open, changes are refused that no recipe of the library takes; the others are tried once model
-    and data have settled it.
+    and data have decided it.
 
     Raises:
         RecipeError: the key at fault, what was expected, what was got, or a package that is missing.

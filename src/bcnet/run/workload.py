@@ -124,10 +124,10 @@ def is_name(model: str) -> bool:
 
 
 def refuse_to_import(name: str, place: Path) -> None:
-    """Raise ModelError where the model that a file names would import code: a file may come from a stranger."""
+    """Raise ModelError where the model that a file names would import code: the file may be untrusted."""
     if imports_code(name):
         raise ModelError(
-            f"{place} is of the model {name!r}, which imports and runs that code; a file may come from a stranger, so "
+            f"{place} is of the model {name!r}, which imports and runs that code; a file may be untrusted, so "
             f"name it yourself: --model {name}, in Python {name!r} as the model"
         )
 

@@ -2,7 +2,7 @@
 
 Each row's checksum covers the row and the checksum before it, the first one the owner: rows that were changed, removed
 from the middle or reordered are noticed when the file is opened. Rows missing at the end are what a power failure
-leaves; they are scored again. A stranger's file can hold no view, trigger or journal that acts on its own.
+leaves; they are scored again. An untrusted file can hold no view, trigger or journal that acts on its own.
 """
 
 from __future__ import annotations

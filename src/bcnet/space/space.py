@@ -279,7 +279,7 @@ class WidthSpace:
         title = f"{len(self.groups)} width groups: {cost.macs:,} MACs, {cost.params:,} parameters"
         held = [(f.name, f.dim, f.size, f.reason) for f in self.fixed]
         shown = table(title, ("group", "width", "unit", "choices", "narrowest"), rows)
-        return shown + table("Held at full width", ("parameter", "dimension", "size", "why"), held) if held else shown
+        return shown + table("Pinned at full width", ("parameter", "dimension", "size", "why"), held) if held else shown
 
     def fingerprint(self) -> str:
         """A hash of groups, choices and costs: equal spaces have equal fingerprints, in every process."""

@@ -1,8 +1,8 @@
 """Tracing: from a model to its width space.
 
 The model is exported in both modes, labels are propagated through both graphs, what they tie becomes the width groups,
-and the result is tried out: narrow paths are run in both modes, and whatever group breaks the model's own code is held
-at full width with the error it gave.
+and the result is tried out: narrow paths are run in both modes, and whatever group breaks the model's own code is
+pinned at full width with the error it gave.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _tie(propagation: Propagation, patterns: tuple[str, ...]) -> None:
     if len(sizes) > 1:
         raise TraceError(f"ties need layers of equal width; got {sorted(sizes)} for {patterns}")
     for dim in tied[1:]:
-        propagation.symbols.unify(tied[0], dim, Reason(f"tied by ties={patterns!r} to what is held"))
+        propagation.symbols.unify(tied[0], dim, Reason(f"tied by ties={patterns!r} to what is pinned"))
 
 
 def _prepared(model: nn.Module, example: torch.Tensor) -> tuple[nn.Module, torch.Tensor]:

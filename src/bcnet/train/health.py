@@ -36,7 +36,7 @@ class Verdict:
 
 
 class Health:
-    """What a training run has to remember to judge its next step; part of its state.
+    """What a training run has to remember to check its next step; part of its state.
 
     `skipped` are the steps left out so far.
     """
@@ -47,7 +47,7 @@ class Health:
         self._high = 0
         self.skipped: list[int] = []
 
-    def judge(self, step: int, losses: Sequence[float], norm: float, classes: int) -> Verdict:
+    def check(self, step: int, losses: Sequence[float], norm: float, classes: int) -> Verdict:
         """The verdict on step `step`, and remember it.
 
         `losses` are those of the step's terms, `norm` that of the whole gradient.

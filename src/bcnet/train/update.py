@@ -101,8 +101,8 @@ class Updates:
         seen = []
         for measured, (*losses, norm) in zip(self._unseen, rows, strict=True):
             # An fp16 gradient may overflow: the scaler leaves that step out and lowers its scale.
-            judged = 0.0 if self.scaler.is_enabled() and self.scaler.get_scale() > 1 else norm
-            verdict = self.health.judge(measured.step, losses, judged, measured.classes)
+            checked = 0.0 if self.scaler.is_enabled() and self.scaler.get_scale() > 1 else norm
+            verdict = self.health.check(measured.step, losses, checked, measured.classes)
             seen.append(Seen(measured.step, measured.terms, tuple(losses), norm, verdict))
         self._unseen.clear()
         self._bad = torch.zeros_like(self._bad)

@@ -1,4 +1,4 @@
-"""YAML from strangers as plain data: nothing in it runs, refers to itself, or takes long to read."""
+"""Untrusted YAML as plain data: nothing in it runs, refers to itself, or takes long to read."""
 
 from __future__ import annotations
 
