@@ -81,6 +81,41 @@ def test_the_law_is_that_of_the_activation(activation: str) -> None:
     assert float((network.second.weight.std() / model.second.weight.std()).detach()) == pytest.approx(2**0.5, rel=0.05)
 
 
+class Filtered(nn.Module):
+    """A frozen filter on the image, a frozen table at the end, and a trained layer between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.edges = nn.Conv2d(3, 3, 3, padding=1, groups=3, bias=False)
+        self.first = nn.Conv2d(3, 16, 3)
+        self.norm = nn.BatchNorm2d(16)
+        self.second = nn.Conv2d(16, 16, 1)
+        self.mean = nn.Conv2d(16, 1, 1, bias=False)
+        with torch.no_grad():
+            self.edges.weight.copy_(torch.tensor([-1.0, 0.0, 1.0]).expand(3, 1, 3, 3))
+            self.mean.weight.copy_(torch.arange(16.0).view(1, 16, 1, 1))
+        self.edges.requires_grad_(False)
+        self.mean.requires_grad_(False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.second(self.norm(self.first(self.edges(x))))
+        return self.mean(x.softmax(1)).mean((2, 3))
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_what_is_frozen_stays_bit_for_bit(trained: bool) -> None:
+    torch.manual_seed(0)
+    model = Filtered().train(trained)
+    model(torch.randn(4, 3, 8, 8))  # in training mode batch norm counts: the model has been trained
+    space = WidthSpace.trace(model, torch.zeros(2, 3, 8, 8), ignore=["second"])
+    for widths in (space.full, tuple(width // 2 for width in space.full)):
+        network = build(model, space, widths)
+        assert torch.equal(network.edges.weight, model.edges.weight)
+        assert torch.equal(network.mean.weight, model.mean.weight)
+        assert not network.mean.weight.requires_grad
+        assert not torch.equal(network.second.bias, model.second.bias)  # others are drawn again
+
+
 class NoFirst(nn.Module):
     """A layer that lists a parameter it does not have before those it has."""
 

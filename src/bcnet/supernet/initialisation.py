@@ -23,12 +23,16 @@ def redraw(model: nn.Module, generator: torch.Generator) -> None:
 
     Weights of a model that was never trained are independent draws: a random permutation of each tensor's elements is a
     draw from the same law, whatever it was. A model whose batch norm has counted batches has been trained; its layers
-    are reset by their own `reset_parameters` instead.
+    are reset by their own `reset_parameters` instead. Parameters that ask for no gradient are no draws but part of what
+    the network computes, a filter or a table: they stay as they are, bit for bit.
     """
+    frozen = {name: p.detach().clone() for name, p in model.named_parameters() if not p.requires_grad}
     if _trained(model):
         _reset(model, generator)
     with torch.no_grad():
-        for parameter in dict.fromkeys(model.parameters()):
+        for name, values in frozen.items():  # a layer's own reset knows nothing of them
+            model.get_parameter(name).copy_(values)
+        for parameter in dict.fromkeys(p for p in model.parameters() if p.requires_grad):
             flat = parameter.flatten()
             order = torch.randperm(flat.numel(), generator=generator).to(flat.device)
             parameter.copy_(flat[order].view_as(parameter))
@@ -46,6 +50,8 @@ def rescale(model: nn.Module, full: nn.Module, space: WidthSpace, widths: tuple[
                 continue
             narrow = tuple(length(layout, widths) for layout in space.layouts[name])
             for key, parameter in part.named_parameters(recurse=False):
+                if not parameter.requires_grad:
+                    continue
                 ratio = _variance_ratio(parameter, tuple(weight.shape), narrow)
                 if ratio != 1:
                     model.get_parameter(f"{prefix}.{key}" if prefix else key).mul_(math.sqrt(ratio))
