@@ -57,6 +57,7 @@ def previous_of(path: Path) -> Path:
 
 
 def _sync_directory(directory: Path) -> None:
+    # A new name survives a power failure once the folder that lists it has been written.
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

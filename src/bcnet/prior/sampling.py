@@ -44,6 +44,7 @@ class PriorSample:
 def draw(rows: Rows, count: int, rng: np.random.Generator) -> IntArray:
     """Choice indices `(count, groups)`, every group drawn independently from its row."""
     columns = [np.searchsorted(np.cumsum(row), rng.random(count), side="right") for row in rows]
+    # A cumulative sum may end a rounding below 1: what is drawn above it is the last width that has any probability.
     highest = [int(np.flatnonzero(row)[-1]) for row in rows]
     return np.minimum(np.stack(columns, axis=1), highest).astype(np.int64)
 

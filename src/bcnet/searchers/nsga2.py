@@ -33,7 +33,7 @@ from pymoo.operators.selection.tournament import TournamentSelection
 from bcnet.space import Widths
 from bcnet.space.problem import IntArray, Problem
 
-_MATING_ROUNDS = 30  # of pymoo, before a generation is topped up
+_MATING_ROUNDS = 30  # of pymoo, before a generation is topped up: late in a search most offspring are known
 
 
 class _NewAndFeasible(DuplicateElimination):  # type: ignore[misc]
@@ -49,7 +49,7 @@ class _NewAndFeasible(DuplicateElimination):  # type: ignore[misc]
             return pop
         indices: IntArray = pop.get("X").astype(np.int64)
         feasible = self._problem.feasible(indices)
-        taken = set(self._known)
+        taken = set(self._known)  # a score is never asked for twice, nor spent on what the budget forbids
         for other in others:
             if len(other) > 0:
                 taken.update(self._problem.widths(other.get("X").astype(np.int64)))

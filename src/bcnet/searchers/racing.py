@@ -144,7 +144,9 @@ class Race:
         count, look = met.shape
         estimate = np.concatenate([held.mean(axis=1), estimates(met, held)])  # (members,)
         rows, mine = np.arange(count), len(held) + np.arange(count)
-        at_bound = np.tile(estimate, (count, 1))  # case by case another one at its bound
+        # Retention depends on all scores at once: in each case one candidate is as good as it might be, the others as
+        # they seem.
+        at_bound = np.tile(estimate, (count, 1))
         at_bound[rows, mine] += error * self._quantile(self.lenience, look, count)
         verdicts = retained(np.concatenate([estimate[None], at_bound]), members)
         best = estimate[mine] + error * self._quantile(self.level, look, count) >= estimate.max()

@@ -76,6 +76,7 @@ class Narrowing:
         with _TURNS:
             try:
                 for table, key, name, tensor in self._slots:
+                    # A tensor under several names is sliced once: its users go on sharing it.
                     if id(tensor) not in views:
                         runs = [spans(layout, widths, side) for layout in self.layouts[name]]
                         views[id(tensor)] = slicing(name, tensor, runs) if slicing else take(tensor, runs)
@@ -83,7 +84,7 @@ class Narrowing:
                 for part, full, own in self._numbers:
                     part.__dict__.update(_fitted(part, full, own, widths))
                 yield
-            finally:
+            finally:  # whatever the model's forward raised, the module is whole again
                 for table, key, _, tensor in self._slots:
                     table[key] = tensor
                 for part, full, _ in self._numbers:

@@ -76,6 +76,7 @@ class Symbols:
 
     def unify(self, left: Dim, right: Dim, reason: Reason) -> None:
         """Let two dimensions of equal size keep the same elements; `reason` is given to what has to be fixed for it."""
+        # The pieces of both, the first on top: where one is longer it is cut, and what is left of it waits its turn.
         left_stack, right_stack = list(self.resolve(left))[::-1], list(self.resolve(right))[::-1]
         while left_stack and right_stack:
             a, b = self._refresh(left_stack), self._refresh(right_stack)
@@ -109,6 +110,7 @@ class Symbols:
 
     def _refresh(self, stack: list[Piece]) -> Piece:
         """Resolve the piece on top of the stack, which an earlier step may have bound."""
+        # Cutting or tying an earlier piece binds its variable everywhere, in what still waits on the stack too.
         top = stack.pop()
         stack.extend(reversed(self.resolve((top,))))
         return stack[-1]
@@ -131,10 +133,12 @@ class Symbols:
         """Tie two pieces of equal size, the coarser atoms winning."""
         if a == b:
             return
+        # An atom is kept or dropped whole on both sides, so that it spans whole atoms of each.
         common = math.lcm(a.repeat, b.repeat)
         if a.variable == b.variable or a.size % common:
             self.fix((a, b), reason)
         elif a.repeat == b.repeat:
+            # Always the older one remains: which of two tied groups names them does not depend on the order of ties.
             older, newer = sorted((a, b))
             self._bind(newer.variable, (Piece(older.variable, older.atoms),))
         else:

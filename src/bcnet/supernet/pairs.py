@@ -71,9 +71,11 @@ class Pairs:
         Raises:
             UnpairableError: outputs differ, or the model's own code does not run: it couples channels in its forward.
         """
+        # In float64 a coupling of channels stands out from rounding, however deep the network.
         double = copy.deepcopy(network).double().eval()
         x = x.detach().to(next(double.parameters()))
         pairs, single = cls(double, space), Narrowing(double, space.layouts)
+        # Narrow, mixed and full widths: paths that overlap in no group, in some, and in all.
         third = tuple(max(g.choices[0], g.max_width // 3 // g.unit * g.unit) for g in space.groups)
         mixed = tuple(g.max_width if i % 2 else third[i] for i, g in enumerate(space.groups))
         for left in (third, mixed, space.full):
@@ -128,6 +130,7 @@ class Pairs:
         sided: list[int] = []
         for d, dim in enumerate(self._layouts[name]):
             if self._outputs.get(name) == d:
+                # Outputs are pinned: both paths make all of them, one after the other.
                 index.append(torch.arange(tensor.shape[d], device=tensor.device).repeat(2))
                 sided.append(d)
             elif dim[0].group is None:
@@ -137,6 +140,7 @@ class Pairs:
                 sided.append(d)
         if len(sided) < 2:
             return index, None
+        # A weight between two searched dimensions is block diagonal: no path reads the other's channels.
         first, second = (self._sides_along(name, tensor, d, widths) for d in sided)
         return index, first == second
 

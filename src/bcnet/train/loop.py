@@ -138,6 +138,7 @@ class _Run:
         """Train from `self.step` to the end; an epoch that was begun draws its order again and skips what is done."""
         length = len(self.batches)
         for epoch in range(self.step // length, self.recipe.epochs):
+            # Every draw is a function of seed, stage and position: no generator's state has to survive a kill.
             order = derived_generator(self.seed, self.stage, "data", epoch)
             for position, (x, y) in enumerate(self.batches.epoch(order)):
                 if position < self.step - epoch * length:
@@ -152,7 +153,7 @@ class _Run:
         """One step on this process's images `x` `(share, ...)` and labels `y` `(share,)`, which may be none."""
         lr = learning_rate(self.recipe, self.step, len(self.batches))
         terms = self.learner.plan(derived_generator(self.seed, self.stage, "widths", self.step))
-        torch.manual_seed(self.noise_seed(self.step))
+        torch.manual_seed(self.noise_seed(self.step))  # dropout takes no generator of its own
         self.updates.begin()
         losses, classes = self.gradients(terms, x, y)
         self.updates.measure(self.step, terms, losses, classes)
@@ -162,6 +163,7 @@ class _Run:
         offender = self.updates.offender(seen)
         if offender is not None:
             self.stop(offender, x, y)
+        # A step that was left out trained nothing: neither its losses nor its channels are counted.
         for good in (s for s in seen if not s.verdict.bad):
             for term, loss in zip(good.terms, good.losses, strict=True):
                 self.records.append(good.step, term.recorded, loss)
@@ -179,6 +181,7 @@ class _Run:
             objective = Objective(self.learner, self.recipe, self.precision, x, y, self.teach(x))
             losses = accumulate_gradients(terms, objective, self.updates.backward, self.learner.passes)
             return self.reduction(losses, len(y), objective.classes)
+        # The last batch of an epoch may have fewer images than there are processes; all meet in the reduction.
         none = torch.zeros(len(terms), device=self.device)
         self.updates.scaler.scale(none)  # a gradient scaler is ready for its step after its first loss
         return self.reduction(none, 0, 0)

@@ -66,7 +66,7 @@ class Updates:
 
     def measure(self, step: int, terms: tuple[Term, ...], losses: torch.Tensor, classes: int) -> None:
         """Take note of the losses `(terms,)` and of the gradients, which are complete now."""
-        if self.scaler.is_enabled():
+        if self.scaler.is_enabled():  # the norm is told, and clipped, in the units of the loss
             self.scaler.unscale_(self.optimizer)
         norm = nn.utils.get_total_norm([p.grad for p in self._module.parameters() if p.grad is not None])
         self._unseen.append(Measured(step, terms, losses, norm, classes))
@@ -77,6 +77,7 @@ class Updates:
         Where one of them must end the run (see `offender`) the weights are those before it.
         """
         newest = self._unseen[-1]
+        # Momentum is made by the first update: before it there is nothing that a bad step could be undone to.
         if look or len(self._unseen) >= self._look_every or not self.optimizer.state:
             seen = self._look()
             if seen[-1].verdict.bad or self.offender(seen):
@@ -85,6 +86,7 @@ class Updates:
             else:
                 self._update(lr, newest.norm)
             return seen
+        # The host does not wait: whether the step counts is decided on the device, by a number it multiplies with.
         bad = ~(newest.losses.isfinite().all() & newest.norm.isfinite())
         self._bad = bad | self._bad if self._recipe.on_bad_step == "stop" else bad
         with self._guard.undone_where(self._bad):

@@ -70,6 +70,7 @@ class Elimination:
         for variable in least_degree_order(self._scopes, len(self.sizes)):
             mine = [p for p in pieces if variable in p[0]]
             pieces = [p for p in pieces if variable not in p[0]]
+            # Mini-buckets: minimising parts of a sum apart gives a lower bound, in tables of bounded size.
             groups = self._split(mine, max_cells)
             self.exact &= len(groups) <= 1
             for members in groups:
@@ -81,7 +82,7 @@ class Elimination:
     def _split(self, pieces: list[tuple[Scope, int, bool]], max_cells: int) -> list[list[tuple[Scope, int, bool]]]:
         groups: list[list[tuple[Scope, int, bool]]] = []
         unions: list[set[int]] = []
-        for piece in sorted(pieces, key=lambda p: -len(p[0])):
+        for piece in sorted(pieces, key=lambda p: -len(p[0])):  # large scopes first: small ones fit in beside them
             for members, union in zip(groups, unions, strict=True):
                 if self._cells(union | set(piece[0])) <= max_cells:
                     members.append(piece)
