@@ -14,6 +14,8 @@ from pathlib import Path
 from bcnet.machine import device_name
 
 ROOT = Path(__file__).resolve().parents[2]
+CHANGED = "+changes"  # ends a commit whose files were not quite those that ran
+_ROWS = ("results", "benchmarks/results")  # what studies write themselves
 
 
 def provenance() -> dict[str, str]:
@@ -23,9 +25,15 @@ def provenance() -> dict[str, str]:
 
 @functools.cache
 def _commit() -> str:
-    """That of the code that runs: a checkout may move on meanwhile."""
-    git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
-    return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    """That of the code that runs, marked where files were changed since: a checkout may move on meanwhile."""
+    name = _git("rev-parse", "--short", "HEAD")
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", *(f":!{place}" for place in _ROWS))
+    return f"{name or 'unknown'}{CHANGED if changed else ''}"
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False)
+    return done.stdout.strip()
 
 
 _commit()  # before anything can change
