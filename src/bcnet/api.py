@@ -70,6 +70,7 @@ _HOW_FOUND = ("baseline", "tune_steps", "finalist_steps", "tune_lr_share")  # se
 BASELINES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "uniform": {"baseline": "uniform"},
+        "balanced": {"baseline": "balanced"},
         "random": {"baseline": "random"},
         "autoslim": AUTOSLIM,
         "magnitude": {"baseline": "magnitude"},
@@ -485,6 +486,7 @@ def baseline(
     networks compare at equal cost; no method sees test images. It resumes as `search` does.
 
     - "uniform": one ratio for all layers, as large as the budget allows.
+    - "balanced": a formula that looks at neither data nor weights (`WidthSpace.balanced`, `balance_exponent`).
     - "random": `random_networks` (20) widths near the budget, each trained for `random_epochs` on what a supernet
       learns from, the best on the validation images then trained by the full schedule on all training images.
     - "autoslim": greedy slimming on a unilateral supernet (Yu and Huang, 2019).

@@ -50,6 +50,20 @@ def test_uniform_is_trained_once_and_ends_like_any_run(tmp_path):
     assert not any(f'id="{part}"' in page for part in ("progress", "prior", "fairness"))
 
 
+@pytest.mark.parametrize("exponent", [0.0, 1.5])
+def test_balanced_is_the_formula_trained_like_any_run(tmp_path, exponent):
+    recorder = Recorder()
+    outcome = run("balanced", tmp_path, reporter=recorder, balance_exponent=exponent, budget=Budget(macs=0.3))
+    assert recorder.stages == ["original", "Uniform", "searched"]
+    space = bcnet.FinishedRun.read(tmp_path, TinyNetwork).space()
+    assert outcome.widths == space.balanced(macs=0.3, exponent=exponent)
+    assert (outcome.result["method"], outcome.result["search"]) == ("balanced", None)
+    page = (tmp_path / "report.html").read_text()
+    assert "narrowed by a formula that balances its layers under a budget of 0.3x MACs" in page
+    with pytest.raises(RecipeError, match="balance_exponent"):
+        run("balanced", tmp_path / "wrong", balance_exponent=3.0)
+
+
 def test_final_training_is_that_of_a_search(searched, tmp_path):
     run("random", tmp_path)
     for name in ("original", "uniform"):
@@ -146,7 +160,7 @@ def test_fine_tuned_networks_of_a_run_are_another_run(searched, tmp_path):
 
 
 def test_mistakes(tmp_path, searched, monkeypatch):
-    with pytest.raises(RecipeError, match="is one of uniform, random, autoslim, magnitude, fastnas; got 'x'"):
+    with pytest.raises(RecipeError, match="is one of uniform, balanced, random, autoslim, magnitude, fastnas; got 'x'"):
         run("x", tmp_path / "new")
     with pytest.raises(RecipeError, match="'autoslim' decides strategy: leave it out"):
         run("autoslim", tmp_path / "new", strategy="bilateral")

@@ -30,6 +30,7 @@ _METHODS = {
     "search": "searched",
     "autoslim": "narrowed by AutoSlim's greedy slimming",
     "uniform": "narrowed alike in all layers",
+    "balanced": "narrowed by a formula that balances its layers",
     "random": "narrowed to the best of some random widths",
     "magnitude": "narrowed to what magnitude pruning leaves of the original",
     "fastnas": "narrowed to what FastNAS leaves of the original",

@@ -58,6 +58,7 @@ class RunOptions(SearchOptions, total=False):
     fresh_fraction: float
     search_seed: int | None
     baseline: BaselineName | None
+    balance_exponent: float
     random_networks: int
     random_epochs: int | None
     final_seed: int | None

@@ -31,7 +31,7 @@ from bcnet.train.recipe import HEALTH, Count, describe
 FinalFrom = Literal["scratch", "supernet", "pretrained"]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 StrategyName = Literal["complementary", "complementary-bounded", "bilateral", "unilateral", "unilateral-complementary"]
-BaselineName = Literal["uniform", "random", "magnitude", "fastnas"]
+BaselineName = Literal["uniform", "balanced", "random", "magnitude", "fastnas"]
 FROM_PRIOR = ("evolution", "greedy-evolution", "prior-only")
 """Searchers that start from the prior."""
 TAKES_PRIOR = '"prior": "learnt"'  # in the description of a searcher of the user's own
@@ -197,7 +197,9 @@ class BaselineSettings(Section):
     title: ClassVar[str] = "Baselines"
 
     baseline: BaselineName | None = None
-    """uniform, random, magnitude or fastnas (`bcnet.baseline`)."""
+    """uniform, balanced, random, magnitude or fastnas (`bcnet.baseline`)."""
+    balance_exponent: float = Field(default=0.5, ge=0, le=2)
+    """Share of a layer's multiply-adds in `balanced`: its positions to this power."""
     random_networks: Count = 20
     """Networks that the baseline random compares."""
     random_epochs: Count | None = None

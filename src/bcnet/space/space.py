@@ -240,6 +240,35 @@ class WidthSpace:
             )
         return self.scaled(ratios[low - 1])
 
+    def balanced(
+        self,
+        budget: Budget | None = None,
+        *,
+        macs: int | float | None = None,
+        params: int | float | None = None,
+        exponent: float = 0.5,
+    ) -> Widths:
+        """Widths that share the multiply-adds among the layers by a formula: no data, no weights, no training.
+
+        A layer whose weights are applied at `a` positions gets a share that is proportional to `a ** exponent`: equal
+        multiply-adds at 0, equal parameters at 1 (`bcnet.space.balance`).
+
+        Args:
+            budget: the limits, or
+            macs, params: limits on these.
+            exponent: from 0 to 2.
+
+        Raises:
+            BudgetError: even one unit in every group costs more.
+            WidthError: an exponent out of range.
+
+        Example: `space.balanced(macs=0.5)`
+        """
+        from bcnet.space.balance import balanced_widths  # which needs spaces, as tracing does
+
+        given = Budget(macs=macs, params=params) if budget is None else budget
+        return balanced_widths(self, given, exponent)
+
     def feasible(self, budget: Budget) -> Budget:
         """The budget in absolute counts, checked.
 

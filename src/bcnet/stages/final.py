@@ -183,8 +183,11 @@ class SearchedStage(FinalStage):
         settings = context.settings
         if settings.widths is not None:
             return settings.widths
+        space, budget = context.workload.space, context.workload.budget
         if settings.baseline == "uniform":
-            return context.workload.space.uniform(context.workload.budget)
+            return space.uniform(budget)
+        if settings.baseline == "balanced":
+            return space.balanced(budget, exponent=settings.balance_exponent)
         if settings.scores_candidates:
             widths: Widths = context.output("finalists").widths
             return widths

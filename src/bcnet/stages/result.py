@@ -102,6 +102,7 @@ def origin_note(document: Mapping[str, Any]) -> str:
     """A sentence on where the widths of a run come from that scored no candidates."""
     sentences = {
         "uniform": "All layers were narrowed alike.",
+        "balanced": "The widths are those of a formula, which looks at neither data nor weights.",
         "magnitude": "The widths are what magnitude pruning left of the original.",
         "fastnas": "The widths are what FastNAS left of the original.",
     }

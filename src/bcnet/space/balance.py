@@ -1,0 +1,167 @@
+"""Balanced widths: a closed form that looks at neither data nor weights.
+
+Notation: `m_l(c)` the multiply-adds of layer `l` at widths `c`, `a_l` the positions its weights are applied at (its
+multiply-adds over its parameters), `p` the exponent. Balanced widths
+
+    maximise  sum_l a_l^p log m_l(c)   under the budget.
+
+Where no width is at its end and the budget is on multiply-adds, each layer then has a share of them that is
+proportional to `a_l^p`: with `p = 0` all layers have equally many multiply-adds, with `p = 1` equally many parameters.
+
+In `u = log c` every `log m_l` and the logarithm of every cost is a log-sum-exp of linear functions. For networks
+without concatenations the objective is linear and the programme convex.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from bcnet.costs import Budget, Polynomial
+from bcnet.errors import BudgetError, WidthError
+from bcnet.space.space import Widths, WidthSpace
+
+FloatArray = npt.NDArray[np.float64]
+
+EXPONENT = 0.5  # chosen on the rows of one network, a quarter of VGG19 on small CIFAR-10 (docs/baselines.md)
+_BISECTIONS = 30
+
+
+@dataclass(frozen=True)
+class _LogSum:
+    """`log sum_k exp(offsets[k] + powers[k] . u)`, a polynomial with positive coefficients in logarithms."""
+
+    offsets: FloatArray  # (terms,)
+    powers: FloatArray  # (terms, groups)
+
+    @classmethod
+    def of(cls, polynomial: Polynomial, groups: int) -> _LogSum:
+        terms = polynomial.terms
+        powers = np.zeros((len(terms), groups))
+        for row, members in enumerate(terms):
+            for group in members:
+                powers[row, group] += 1
+        return cls(np.log(np.array(list(terms.values()), dtype=np.float64)), powers)
+
+    def __call__(self, u: FloatArray) -> tuple[float, FloatArray]:
+        """Value and gradient `(groups,)` at `u`."""
+        exponents = self.offsets + self.powers @ u
+        highest = exponents.max()
+        shares = np.exp(exponents - highest)
+        total = shares.sum()
+        return float(highest + np.log(total)), shares @ self.powers / total
+
+
+def balanced_widths(space: WidthSpace, budget: Budget, exponent: float = EXPONENT) -> Widths:
+    """The balanced widths of `space` under `budget`; see `WidthSpace.balanced`."""
+    if isinstance(exponent, bool) or not isinstance(exponent, int | float) or not 0 <= exponent <= 2:
+        raise WidthError(f"the exponent of balanced widths is a number from 0 to 2; got {exponent!r}: 0.5 is usual")
+    measured = space.measuring(budget)
+    limits = budget.resolve(measured.reference)
+    least = tuple(group.unit for group in space.groups)
+    if not limits.admits(measured.cost(least)):
+        raise BudgetError(
+            f"a budget must admit the narrowest network, {measured.cost_text(least)}; got {limits}: raise the budget"
+        )
+    layers = _weighted_layers(space, exponent)
+    widths = _floored(space, _optimum(space, layers, limits, 1.0))
+    if not limits.admits(measured.cost(widths)):
+        # A measure that is no polynomial: the balance of a tighter budget, as loose as the measure lets it be.
+        low, high = 0.0, 1.0
+        widths = least
+        for _ in range(_BISECTIONS):
+            middle = (low + high) / 2
+            tried = _floored(space, _optimum(space, layers, limits, middle))
+            if limits.admits(measured.cost(tried)):
+                low, widths = middle, tried
+            else:
+                high = middle
+    return _filled_up(measured, widths, layers, limits)
+
+
+def _weighted_layers(space: WidthSpace, exponent: float) -> list[tuple[float, _LogSum]]:
+    """`a_l^p` and `log m_l` of each layer whose multiply-adds depend on widths; the weights add up to one."""
+    found = []
+    full = np.array([space.original_widths])
+    for layer in space.layers:
+        macs, params = int(layer.macs(full)[0]), int(layer.params(full)[0])
+        if macs and params and any(layer.macs.terms):
+            found.append(((macs / params) ** exponent, _LogSum.of(layer.macs, len(space.groups))))
+    total = sum(weight for weight, _ in found)
+    return [(weight / total, log_macs) for weight, log_macs in found]
+
+
+def _optimum(
+    space: WidthSpace, layers: Sequence[tuple[float, _LogSum]], limits: Budget, tightness: float
+) -> FloatArray:
+    """The real widths `(groups,)` of the optimum under `tightness` times the limits on MACs and parameters."""
+    from scipy.optimize import minimize  # a tenth of a second to import
+
+    count = len(space.groups)
+    low = np.log([group.unit for group in space.groups])
+    high = np.log([group.max_width for group in space.groups])
+    polynomials = [(space.macs_terms, limits.macs), (space.params_terms, limits.params)]
+    bounds = [(_LogSum.of(terms, count), limit) for terms, limit in polynomials if limit is not None]
+    if not bounds:
+        bounds = [(_LogSum.of(space.macs_terms, count), int(space.reference.macs))]
+    constraints = [
+        {
+            "type": "ineq",
+            "fun": lambda u, cost=cost, limit=limit: math.log(tightness * limit) - cost(u)[0],
+            "jac": lambda u, cost=cost: -cost(u)[1],
+        }
+        for cost, limit in bounds
+    ]
+
+    def loss(u: FloatArray) -> tuple[float, FloatArray]:
+        parts = [(weight, *log_macs(u)) for weight, log_macs in layers]
+        slope: FloatArray = -np.sum([weight * gradient for weight, _, gradient in parts], axis=0)
+        return -sum(weight * value for weight, value, _ in parts), slope
+
+    # From uniform widths that satisfy the limits: inside, and of every group something.
+    start, share = high.copy(), 1.0
+    while any(cost(start)[0] > math.log(tightness * limit) for cost, limit in bounds) and share > 1e-6:
+        share *= 0.9
+        start = np.maximum(low, high + math.log(share))
+    found = minimize(
+        loss,
+        start,
+        jac=True,
+        bounds=list(zip(low, high, strict=True)),
+        constraints=constraints,
+        method="SLSQP",
+        options={"maxiter": 500, "ftol": 1e-10},
+    )
+    return np.exp(np.clip(found.x, low, high))
+
+
+def _floored(space: WidthSpace, widths: FloatArray) -> Widths:
+    return tuple(
+        min(g.max_width, max(g.unit, math.floor(width / g.unit + 1e-6) * g.unit))
+        for g, width in zip(space.groups, widths, strict=True)
+    )
+
+
+def _filled_up(space: WidthSpace, widths: Widths, layers: Sequence[tuple[float, _LogSum]], limits: Budget) -> Widths:
+    """Widen group by group what rounding down has left, by what gains most for its multiply-adds, while that fits."""
+    current = list(widths)
+    while True:
+        here = int(space.cost(tuple(current)).macs)
+        slope = np.sum([weight * log_macs(np.log(current))[1] for weight, log_macs in layers], axis=0)
+        wider = []
+        for number, group in enumerate(space.groups):
+            if current[number] + group.unit > group.max_width:
+                continue
+            tried = list(current)
+            tried[number] += group.unit
+            cost = space.cost(tuple(tried))
+            if limits.admits(cost):
+                gain = slope[number] * math.log(tried[number] / current[number])
+                wider.append((gain / max(int(cost.macs) - here, 1), -number, tried))
+        if not wider:
+            return tuple(current)
+        current = max(wider)[2]
