@@ -136,7 +136,8 @@ def _optimum(
         method="SLSQP",
         options={"maxiter": 500, "ftol": 1e-10},
     )
-    return np.exp(np.clip(found.x, low, high))
+    widths: FloatArray = np.exp(np.clip(found.x, low, high))
+    return widths
 
 
 def _floored(space: WidthSpace, widths: FloatArray) -> Widths:
