@@ -142,6 +142,11 @@ def test_help_reads_like_a_manual_page(command):
     assert f"bcnet {command[0] if command else 'search'}" in outcome.output
 
 
+def test_help_shows_brackets_as_they_are():
+    shown = " ".join(run("baseline", "--help").output.split())
+    assert "pip install 'bcnet[magnitude]'" in shown
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [("0.5", 0.5), ("1.0", 1.0), (".25", 0.25), ("150M", 150_000_000), ("1.5g", 1_500_000_000), ("20_000", 20_000)],

@@ -21,5 +21,6 @@ def prepare_process(allocator: str, primitives: int | None) -> None:
 
 
 def page(text: str) -> str:
-    """Help text with its paragraphs unwrapped, for the terminal to wrap."""
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n"))
+    """Help text with its paragraphs unwrapped, for the terminal to wrap; brackets in it are no markup."""
+    plain = text.replace("[", "\\[")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in plain.strip().split("\n\n"))
