@@ -90,7 +90,7 @@ VARIANTS = {
 }
 METHODS = (
     *("uniform", "ours", "ours, tuned scores", "ours, tuned finalists", "ours, tuned at the full rate"),
-    *("ours without prior", "random", "autoslim", "magnitude", "ours, 4x epochs", "ours, 4x epochs, tuned"),
+    *("ours without prior", "balanced", "random", "autoslim", "magnitude", "ours, 4x epochs", "ours, 4x epochs, tuned"),
     *("ours, 4x epochs, tuned for an epoch", "fastnas"),
 )
 AGAIN = ("autoslim", *(method for method, variant in VARIANTS.items() if "--tune-steps" in variant.options))

@@ -11,7 +11,7 @@ from pathlib import Path
 from studies.shared.provenance import rows
 
 ORDER = (
-    *("original", "uniform", "random", "autoslim", "autoslim by evolution", "magnitude", "fastnas"),
+    *("original", "uniform", "balanced", "random", "autoslim", "autoslim by evolution", "magnitude", "fastnas"),
     *("ours without prior", "ours", "ours, 2.4x epochs", "ours, 2.4x epochs, by loss", "ours, 2.4x epochs, greedy"),
     *("ours, 4x epochs", "ours, 4x epochs, by loss", "ours, tuned scores", "ours, tuned finalists"),
     *("ours, tuned at the full rate", "ours, 4x epochs, tuned", "ours, 4x epochs, tuned for an epoch"),
