@@ -138,7 +138,7 @@ class Workshop:
         )
 
     def _siblings(self, network: Network) -> list[Path]:
-        folders = self.runs.glob(f"network-{network.model.rpartition(':')[2]}-*")
+        folders = self.runs.glob(f"network-{self._name(network)}-*")
         return sorted(folder for folder in folders if (folder / "original.safetensors").exists())
 
     @property
@@ -149,9 +149,16 @@ class Workshop:
         return _data(self.sources[network.data], network.image_size)
 
     def _folder(self, kind: str, network: Network, about: Mapping[str, object]) -> Path:
-        facts = {"network": dataclasses.asdict(network), "data": self.sources[network.data], **about}
-        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
-        return self.runs / f"{kind}-{network.model.rpartition(':')[2]}-{digest}"
+        return self.runs / f"{kind}-{self._name(network)}-{_digest(about)}"
+
+    def _name(self, network: Network) -> str:
+        """A network on its data: others have the same model at another size, or a wider one of the same name."""
+        facts = {"network": dataclasses.asdict(network), "data": self.sources[network.data]}
+        return f"{network.model.rpartition(':')[2]}-{_digest(facts)}"
+
+
+def _digest(facts: Mapping[str, object]) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
 
 
 @functools.cache

@@ -130,6 +130,8 @@ def test_a_distilled_network_learns_from_a_teacher(tmp_path):
     (folder,) = (file.parent for file in tmp_path.glob("*/original.safetensors"))  # the teacher's
     assert json.loads((folder / "settings.json").read_text())["final"]["recipe"]["distillation"] is not None
     assert len(list(tmp_path.glob("*/final.safetensors"))) == 2
+    assert workshop._siblings(network) == [folder]
+    assert not workshop._siblings(dataclasses.replace(network, image_size=2 * network.image_size))
     began = (folder / "seconds.json").stat().st_mtime
     again = workshop.train(network, workshop.space(network).scaled(0.25), 0, distilled=True)
     (other,) = (file.parent for file in tmp_path.glob("*/original.safetensors") if file.parent != folder)
