@@ -61,8 +61,8 @@ class Gained(nn.Module):
     def __init__(self, gain: float) -> None:
         super().__init__()
         self.first = nn.Conv2d(3, 128, 3)
-        self.second = nn.Conv2d(128, 96, 1)
-        self.head = nn.Linear(96, 5)
+        self.second = nn.Conv2d(128, 64, 1)  # whose fans no two laws make alike
+        self.head = nn.Linear(64, 5)
         for layer in (self.first, self.second, self.head):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="linear")
             with torch.no_grad():

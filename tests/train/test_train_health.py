@@ -132,13 +132,13 @@ def test_a_loss_no_worse_than_guessing_never_explodes():
 def test_health_goes_on_where_it_stopped():
     losses = [2.0, math.nan, *[2.0] * WINDOW, *[50.0] * PATIENCE]
     whole, first = Health(SKIP), Health(SKIP)
-    expected = [whole.judge(s, [loss], 1.0, 10) for s, loss in enumerate(losses)]
+    expected = [whole.check(s, [loss], 1.0, 10) for s, loss in enumerate(losses)]
     found = []
     for step, loss in enumerate(losses):
         second = Health(SKIP)
         second.restore(first.state())
         first = second
-        found.append(first.judge(step, [loss], 1.0, 10))
+        found.append(first.check(step, [loss], 1.0, 10))
     assert found == expected
     assert expected[-1].stop
 
