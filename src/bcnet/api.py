@@ -7,11 +7,9 @@ that is another run, in a directory of its own, which takes over the finished st
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Unpack
 
 from bcnet.data import DataSet
@@ -22,25 +20,25 @@ from bcnet.machine.disk import free_bytes
 from bcnet.progress import Reporter, Together, console_reporter
 from bcnet.progress.callbacks import Callbacks
 from bcnet.report import finish, reported
-from bcnet.run.callables import OfWidths, UserCallables, user_callables, user_searcher
+from bcnet.run.baselines import BASELINES
+from bcnet.run.callables import OfWidths, user_callables, user_searcher
 from bcnet.run.directory import check_usable, read_settings
 from bcnet.run.options import Arguments, BaselineArguments, EvolveOptions, Options, RunOptions
 from bcnet.run.pretrained import Weights
 from bcnet.run.recipes import check_request, recipes_for
-from bcnet.run.settings import AUTOSLIM, Settings, limits_of, make_settings
+from bcnet.run.settings import Settings, limits_of, make_settings
 from bcnet.run.widths import WidthsLike, resolve_widths
 from bcnet.run.workload import (
     DataLike,
     ModelLike,
     Source,
     Workload,
-    is_name,
     open_source,
     prepare,
-    refuse_to_import,
+    source_of_run,
     trace,
 )
-from bcnet.searchers import Metric, PerImage, Searcher
+from bcnet.searchers import Metric, PerImage
 from bcnet.space import Budget, Widths, WidthSpace
 from bcnet.stages.base import Stage
 from bcnet.stages.estimate import Estimate, estimate
@@ -64,20 +62,7 @@ from bcnet.stages.running import check_seconds, planned, resolved_settings, run_
 from bcnet.tasks import Classification, Loss, Task
 from bcnet.train import CHECKPOINT_SECONDS, Recipe
 
-_DIGEST = re.compile(r" [0-9a-f]{12}$")  # ends the description of a data set that was passed in
 _HOW_FOUND = ("baseline", "tune_steps", "finalist_steps", "tune_lr_share")  # settings that given widths make no use of
-
-BASELINES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {
-        "uniform": {"baseline": "uniform"},
-        "balanced": {"baseline": "balanced"},
-        "random": {"baseline": "random"},
-        "autoslim": AUTOSLIM,
-        "magnitude": {"baseline": "magnitude"},
-        "fastnas": {"baseline": "fastnas"},
-    }
-)
-"""Baseline -> the settings that make a run one of it."""
 
 
 def search(
@@ -323,7 +308,7 @@ def evolve(
         _check_target(origin, target, stored, request)
         if not stored.has_supernet or (target != origin and not (origin / "supernet.safetensors").exists()):
             raise RunError(f"a search needs a trained supernet; run {origin} has none: run `bcnet train` there first")
-        source = _source(origin, request, model, data, searcher)
+        source = source_of_run(origin, request, model, data, searcher)
         resolved = resolved_settings(request, source, target, world)
         outcome = run_stages(
             to_the_widths,
@@ -394,7 +379,7 @@ def retrain(
                 raise RunError(f"what a run is of stays as it is; got {given}: leave it out, or leave out the run")
             assert stored is not None
             asked = check_request(recipe or stored.final, changes or {}, {"processes": stored.processes})
-            source = _source(Path(run), stored, model, data)
+            source = source_of_run(Path(run), stored, model, data)
             request = _with_final(stored, source, asked if recipe else None, changes or {}, seed)
         if final_from is not None:
             request = _changed(request, {"final_from": final_from})
@@ -507,7 +492,7 @@ def baseline(
     """
     if name not in BASELINES:
         raise RecipeError(f"a baseline is one of {', '.join(BASELINES)}; got {name!r}")
-    fixed = BASELINES[name]
+    fixed = BASELINES[name].settings
     clash = sorted(set(fixed) & set(options))
     if clash:
         raise RecipeError(f"the baseline {name!r} decides {', '.join(clash)}: leave it out, or call bcnet.search")
@@ -672,46 +657,6 @@ def _check_target(origin: Path, target: Path, stored: Settings, request: Setting
             f"run {origin} is one of {key} {there!r} and stays so; {here!r} makes another run: give it a directory of "
             "its own (--out), which takes over what both share"
         )
-
-
-def _source(
-    run: Path,
-    stored: Settings,
-    model: ModelLike | None,
-    data: str | DataSet | None,
-    searcher: Searcher | None = None,
-) -> Source:
-    """The model and the data of a run, which must still be what they were."""
-    for what in ("loss", "own_score", "pretrained"):
-        if getattr(stored, what) is not None:
-            raise RunError(
-                f"run {run} was given something of your own ({what} {getattr(stored, what)}), which only your code "
-                "has: repeat bcnet.search with it, in a run directory of its own"
-            )
-    if stored.own_stages or stored.task != Classification.name or (" " in stored.searcher and searcher is None):
-        what = "stages" if stored.own_stages else "a searcher" if stored.task == Classification.name else "a task"
-        raise RunError(
-            f"run {run} was given {what} of your own, which only your code has: give searcher=... as for the run, or "
-            "repeat bcnet.search with it"
-        )
-    objects = (("model", not is_name(stored.model), model), ("data", bool(_DIGEST.search(stored.data)), data))
-    for what, is_object, given in objects:
-        if given is None and is_object:
-            name = getattr(stored, what)
-            raise RunError(f"run {run} is of {name!r}, which only your code can make: give {what}=... as for the run")
-    if model is None:
-        refuse_to_import(stored.model, run)
-    source = open_source(
-        stored.model if model is None else model,
-        stored.data if data is None else data,
-        image_size=stored.image_size,
-        seed=stored.seed,
-    )
-    source = dataclasses.replace(source, own=UserCallables(searcher=searcher))
-    for what, name, now in (("model", stored.model, source.model_name), ("data", stored.data, source.data_name)):
-        if name != now:
-            raise RunError(f"run {run} is of the {what} {name!r}; got {now!r}: give the same, or start a new search")
-    return source
 
 
 def _fresh_source(

@@ -14,7 +14,7 @@ rate; "tuned at the full rate" does as the latter at the whole of it, and "ours,
 supernet of as many epochs as AutoSlim's. "Tuned for an epoch" takes four times as many steps for every candidate, whose
 scores depend less on the order of the images (`tuning_noise.py`). `--also` adds what tells supernet and search apart:
 our supernet searched greedily as AutoSlim does, AutoSlim's by evolution, scores by the mean loss, which depend less on
-the images they are taken on (`score_noise.py`).
+the images they are taken on (`studies.scores.noise`).
 
 One training says little: `--again 1` trains original, Uniform and the found networks of `AGAIN` from scratch a second
 time, by other seeds, as cells of their own, `--again 2` a third time.

@@ -27,7 +27,7 @@ import torch
 from torch.nn import functional
 
 from bcnet.data import Batch, DataSet, TrainingBatches, fixed_batches, load, split_validation
-from bcnet.files import make_folder, read_tensors, write_atomic, write_tensors
+from bcnet.files import read_tensors, write_atomic, write_tensors
 from bcnet.models import create
 from bcnet.space import Side, Widths, WidthSpace
 from bcnet.supernet import Supernet
@@ -147,7 +147,6 @@ class Laboratory:
         """The trained supernet: read where it was trained before, and else trained from the newest checkpoint on."""
         supernet, kept = Supernet(self.network(), self.space()), self._training
         if not kept.finished:
-            make_folder(self.folder)
             batches = TrainingBatches(
                 self._split[0], self.training.batch_size, self.images.normaliser, self.images.augmentation
             )

@@ -7,7 +7,7 @@ below `--runs`, shared between all studies. A cell that fails leaves a log, the 
     python -m studies.paper --list                                  the studies
     python -m studies.paper table1 --list                           the cells of one, and which are finished
     python -m studies.paper table1 --only network=ResNet50 --only budget=2000000000 --imagenet DIR
-    python -m studies.paper figure3 --scale digits --seeds 3        a small network stands in (see `paper_networks`)
+    python -m studies.paper figure3 --scale digits --seeds 3        a small network stands in (see `networks`)
     python -m studies.paper table4 --quick                          one cell of each kind, in seconds
 """
 

@@ -2,7 +2,7 @@
 
 `qcqp`: networks of the paper, budgets 0.1 to 0.9. The potential errors are ten draws each of independent uniform
 numbers ("uniform") and of numbers that fall with the width, as real losses do, with noise ("falling"), and those of one
-real supernet training of each network ("trained": see `short_training`; `results/prior_errors.csv` has them).
+real supernet training of each network ("trained", in `results/prior_errors.csv`; see `studies.shared.short_training`).
 Beside the certified solution: the descent of the authors' released code, written afresh from its description (softmax
 rows, a penalty on the cost above the budget, 2,000 steps of SGD), SLSQP, and the best of 2,000 uniform draws under the
 budget. Every gap is to our lower bound, as a share of the attainable range; `excess` is how far the cost is over the

@@ -1,8 +1,8 @@
 """Which records of a supernet's training should the prior believe? Judged by 16,384 trained networks.
 
-The records are those of real trainings of Channel-Bench-Macro's MobileNet: the files that `ranking.py` leaves, or one
-short training of this study's own (see `short_training`). Every rule makes potential errors and a prior of them, which
-are held against the table of networks that were each trained alone:
+The records are those of real trainings of Channel-Bench-Macro's MobileNet: the files that `studies.ranking` leaves, or
+one short training of this study's own (see `studies.shared.short_training`). Every rule makes potential errors and a
+prior of them, which are held against the table of networks that were each trained alone:
 
 - `correlation`: Spearman's, between the potential errors and the mean errors of all networks of the table with the same
   width, each centred within its group;

@@ -1,7 +1,7 @@
 """Which supernet ranks widths best, by which side and by which score? Judged by 16,384 trained networks.
 
-Four supernets of Channel-Bench-Macro's MobileNet are trained on CIFAR-10 at equal cost (see `ranking_supernets`): BC
-with complement, BC without, UA, and UA with complement. Each scores the same widths, drawn uniformly from the table
+Four supernets of Channel-Bench-Macro's MobileNet are trained on CIFAR-10 at equal cost (see `supernets`): BC with
+complement, BC without, UA, and UA with complement. Each scores the same widths, drawn uniformly from the table
 without repetition, on images held out of the training images: by accuracy and by negative loss, by LEFT, and where it
 trains RIGHT too, by that and by the mean of both. They are held against the mean accuracy of the table's three runs:
 

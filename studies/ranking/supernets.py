@@ -30,7 +30,7 @@ import torch
 from torch.nn import functional
 
 from bcnet.data import Batch, DataSet, TrainingBatches, fixed_batches, load, split_validation
-from bcnet.files import make_folder, write_atomic
+from bcnet.files import write_atomic
 from bcnet.models import channel_bench_mobilenet
 from bcnet.space import Side, Widths, WidthSpace
 from bcnet.supernet import Supernet
@@ -162,7 +162,6 @@ class Cell:
         kept = self._training
         if not kept.finished:
             strategy = SUPERNETS[self.supernet]()
-            make_folder(self.folder)
             with self._timed("training") as lap:
                 recipe = self.training.recipe(strategy, workload.space)
                 report = functools.partial(_report, kept, lap)

@@ -1,6 +1,6 @@
 """Does a score say which widths will train best? With shared weights, and after some steps of fine-tuning.
 
-For every run of `cifar_table.py` given, the networks that the table has trained from scratch at the run's budget are
+For every run of `studies.cifar` given, the networks that the table has trained from scratch at the run's budget are
 scored by the mean loss on held-out training images: with the weights they share in the run's supernet, and each after
 as many steps by itself as `--steps` says, at the shares of the supernet's learning rate that `--lr-shares` says
 (`bcnet.stages.tuning`). Kendall's tau compares the order of these scores with that of the table's test top-1, the
@@ -46,7 +46,7 @@ def main(
     runs: Annotated[list[Path], typer.Argument(help="Run directories.")],
     steps: Annotated[str, typer.Option(help="Of fine-tuning, with commas; 0 for shared weights.")] = STEPS,
     lr_shares: Annotated[str, typer.Option(help="Of the supernet's learning rate, with commas.")] = LR_SHARES,
-    table: Annotated[Path, typer.Option(help="Of `cifar_table.py`.")] = TABLE,
+    table: Annotated[Path, typer.Option(help="Of `studies.cifar`.")] = TABLE,
     threads: Annotated[int, typer.Option(help="Of every pass.")] = 1,
     out: Annotated[Path, typer.Option(help="The CSV.")] = OUT,
 ) -> None:

@@ -24,14 +24,13 @@ from bcnet.cli.options import (
     given,
     with_settings,
 )
+from bcnet.run.baselines import BASELINES
 
-HELP = """
+_NAMES = ", ".join(f"{name} ({baseline.help})" for name, baseline in BASELINES.items())
+HELP = f"""
 Find widths of MODEL under a budget by another method than BCNet's, train that network, and compare it.
 
-NAME is uniform (one ratio for all layers), balanced (a formula that looks at neither data nor weights), random (the
-best of 20 random networks after a short training each), autoslim (greedy slimming on a unilateral supernet), magnitude
-(what magnitude pruning leaves of the trained original; pip install 'bcnet[magnitude]') or fastnas (what NVIDIA's
-FastNAS leaves of it; pip install 'bcnet[fastnas]').
+NAME is one of: {_NAMES}.
 
 Final training, run directory, resuming and report are those of `bcnet search`, so that runs of the same options compare
 at equal cost. No method sees test images. With --take-from what another run has finished is not trained again.
@@ -56,7 +55,7 @@ Examples:
     sections=("space",),
 )
 def baseline(
-    name: Annotated[str, typer.Argument(help="uniform, balanced, random, autoslim, magnitude or fastnas.")],
+    name: Annotated[str, typer.Argument(help=f"{', '.join(BASELINES)}.")],
     model: Annotated[str, typer.Option(help="As in `bcnet search`.")],
     data: Annotated[str, typer.Option(help="As in `bcnet search`.")],
     out: Annotated[Path, typer.Option(help="Run directory, new or to go on with.")],

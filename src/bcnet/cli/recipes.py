@@ -58,7 +58,7 @@ def recipes(
         console.print(_measured_table(runs))
     else:
         console.print(
-            f"\nNo finished runs are recorded in {results}/: bcnet search, then studies/shared/result_row.py.",
+            f"\nNo finished runs are recorded in {results}/: bcnet search, then python -m studies.shared.result_row.",
             soft_wrap=True,
         )
 

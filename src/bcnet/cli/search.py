@@ -113,9 +113,9 @@ def search(
     from_file = {} if recipe is not None else arguments.get("changes", {})
     arguments["changes"] = from_file | _for_both(recipe_changes, from_file)
     prepare_process(allocator, primitives)
-    workload = arguments.pop("model"), arguments.pop("data")
+    asked = arguments.pop("model"), arguments.pop("data")
     if dry_run or print_settings:
-        found = preview(*workload, **arguments)
+        found = preview(*asked, **arguments)
         if print_settings:
             typer.echo(run_file(found.settings, arguments["run_dir"]), nl=False)
         else:
@@ -123,7 +123,7 @@ def search(
         return
     arguments["take_from"] = tuple(take_from or ())
     carry_to_the_end(
-        lambda reporter: run_search(*workload, reporter=reporter, checkpoint_seconds=checkpoint_seconds, **arguments),
+        lambda reporter: run_search(*asked, reporter=reporter, checkpoint_seconds=checkpoint_seconds, **arguments),
         out=arguments["run_dir"],
         log=log,
         tensorboard=tensorboard,

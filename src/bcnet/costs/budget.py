@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NoReturn
 
-from bcnet.costs.base import Cost, Measure
+import numpy as np
+
+from bcnet.costs.base import Cost, Measure, Measured
 from bcnet.costs.macs import MACS
 from bcnet.costs.params import PARAMS
+from bcnet.costs.polynomial import IntArray
 from bcnet.display import table
-from bcnet.errors import BudgetError
+from bcnet.errors import BudgetError, RunError
 
 MEASURES: Mapping[str, Measure] = MappingProxyType({measure.name: measure for measure in (MACS, PARAMS)})
 """The measures that a budget knows by name."""
@@ -107,6 +111,38 @@ class Budget:
     def __str__(self) -> str:
         parts = self.limits.items()
         return " and ".join(f"{v:g}x {m.unit}" if isinstance(v, float) else f"{v:,} {m.unit}" for m, v in parts)
+
+
+@dataclass(frozen=True)
+class Recorded(Measure):
+    """A measure of the user's own, read from a file: its values are on record, its code is not."""
+
+    described: str
+
+    def __post_init__(self) -> None:
+        # Of the instance, where those of other measures are of their class.
+        name = self.described.partition(" ")[0]
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "unit", name)
+
+    @property
+    def description(self) -> str:
+        """As the user's own measure describes itself."""
+        return self.described
+
+    def values(self, space: Measured, widths: IntArray) -> NoReturn:
+        """Raise RunError."""
+        raise RunError(f"the budget limits {self.described!r}, which only your code can count: give budget=... again")
+
+    def constraints(self, space: Measured) -> NoReturn:
+        """Raise RunError."""
+        self.values(space, np.zeros((0, 0), dtype=np.int64))
+
+
+def measure_called(name: str, own: Iterable[Measure] = ()) -> Measure:
+    """The measure that a file calls `name`: one of ours, one of the user's `own`, else what is on record of it."""
+    known = {measure.description: measure for measure in own} | dict(MEASURES)
+    return known.get(name) or Recorded(name)
 
 
 def _checked_measures(others: Mapping[Measure, Limit]) -> Mapping[Measure, Limit]:

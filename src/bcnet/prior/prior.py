@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bcnet.costs import MEASURES, Budget, Recorded
+from bcnet.costs import Budget, measure_called
 from bcnet.errors import SearchError
 from bcnet.prior.certificate.qcqp import checked_errors, solve
 from bcnet.prior.expected_cost import Rows, expected_costs, one_hot
@@ -100,10 +100,8 @@ def _others(budget: Budget) -> dict[str, Any]:
 
 def _budget(limits: Mapping[str, Any], space: WidthSpace) -> Budget:
     """The budget of a document; measures of the user's own are those that the space counts, or on record only."""
-    own = {measure.description: measure for measure in space.measures}
-    names = [name for name in limits if name not in MEASURES]
-    others = {own.get(name) or Recorded(name): limits[name] for name in names}
-    return Budget(others, macs=limits["macs"], params=limits["params"])
+    given = {name: limit for name, limit in limits.items() if limit is not None}
+    return Budget({measure_called(name, space.measures): limit for name, limit in given.items()})
 
 
 def _vectors(lists: Any, space: WidthSpace, total: float | None = None) -> Rows:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, Section, capitalised, figure, not_yet, paragraph
-from bcnet.report.look import PICKED, SEARCHED, colour, finished, layered, macs_axis, score_axis, tip, values
+from bcnet.report.look import PICKED, SEARCHED, colour, inline, layered, macs_axis, score_axis, spec, tip
 from bcnet.report.profile import profile_chart, profile_figure
 from bcnet.report.trained import budget_layers, networks_chart
 from bcnet.run.early_stop import candidates_text
@@ -71,7 +71,7 @@ def candidates_chart(evidence: Evidence) -> Chart:
     reference = evidence.space.reference.macs  # type: ignore[union-attr]
     marks = [_front_line(), _trained_ring(), _picked_diamond(picked), _dots(reference)]  # dots on top, for the pointer
     layers = [*budget_layers(evidence, macs), *(mark.encode(x=macs, y=score) for mark in marks)]
-    return finished(layered(rows, *layers, name="candidates"), "Score against multiply-adds", height=380)
+    return spec(layered(rows, *layers, name="candidates"), "Score against multiply-adds", height=380)
 
 
 def _rows(evidence: Evidence) -> list[dict[str, Any]]:
@@ -124,7 +124,7 @@ def _trained_ring() -> Any:
 
 
 def _picked_diamond(picked: list[dict[str, Any]]) -> Any:
-    chosen = alt.Chart(values(picked, "picked"))
+    chosen = alt.Chart(inline(picked, "picked"))
     return chosen.mark_point(shape="diamond", size=130, filled=True, fill=colour(PICKED), opacity=1)
 
 

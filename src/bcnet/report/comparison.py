@@ -27,7 +27,7 @@ from bcnet.report.look import (
     SERIES,
     SHAPES,
     colours_of,
-    finished,
+    inline,
     layered,
     macs_axis,
     metric_axis,
@@ -35,8 +35,8 @@ from bcnet.report.look import (
     ratio_axis,
     score_axis,
     shapes_of,
+    spec,
     tip,
-    values,
 )
 from bcnet.report.page import page
 from bcnet.run.finished import NETWORKS
@@ -122,7 +122,7 @@ def _trained(runs: Runs) -> Section:
     metric = next(e.metric_of_test for _, e in runs if e.networks)
     limits = [e.budget.macs for _, e in runs if e.budget is not None and e.budget.macs is not None]
     shapes = shapes_of(list(NETWORKS.values()), ("square", "triangle-up", "circle"))
-    points = alt.Chart(values(rows)).mark_point(filled=True, size=110, opacity=0.9)
+    points = alt.Chart(inline(rows)).mark_point(filled=True, size=110, opacity=0.9)
     points = points.encode(
         x=alt.X("macs:Q", **macs_axis([*(row["macs"] for row in rows), *limits], zero=True)),
         y=alt.Y("value:Q", **metric_axis(metric, [row["value"] for row in rows])),
@@ -137,7 +137,7 @@ def _trained(runs: Runs) -> Section:
         ],
     )
     description = f"{capitalised(metric.name)} against multiply-adds of the networks of every run"
-    chart = finished(points, description, height=260)
+    chart = spec(points, description, height=260)
     label = f"{capitalised(metric.name)} of the trained networks of every run against their multiply-adds"
     return Section(
         "trained",
@@ -187,7 +187,7 @@ def _front_chart(runs: Runs, rows: list[dict[str, Any]]) -> Chart:
     lines = lines.encode(x=macs, y=score, color=_colours(runs))
     dots = alt.Chart().mark_point(filled=True, size=60, opacity=0.9)
     dots = dots.encode(x=macs, y=score, color=_colours(runs), shape=_shapes(runs), tooltip=tooltip)
-    return finished(layered(rows, lines, dots), "Fronts of the runs", height=360)
+    return spec(layered(rows, lines, dots), "Fronts of the runs", height=360)
 
 
 def _widths(runs: Runs) -> list[Section]:
@@ -205,7 +205,7 @@ def _widths(runs: Runs) -> list[Section]:
         for g, full, w in zip(e.space.groups, e.space.original_widths, best, strict=True)
     ]
     mine = [(name, e) for name, e, _ in known]
-    points = alt.Chart(values(rows)).mark_point(filled=True, size=80, opacity=0.9)
+    points = alt.Chart(inline(rows)).mark_point(filled=True, size=80, opacity=0.9)
     points = points.encode(
         x=alt.X("ratio:Q", **ratio_axis(*spaces)),
         y=names_axis("group", names, grid=True),
@@ -213,7 +213,7 @@ def _widths(runs: Runs) -> list[Section]:
         shape=_shapes(mine),
         tooltip=[tip("run"), tip("group"), tip("width"), tip("full", "original")],
     )
-    chart = finished(points, "Kept ratio of every group in every run", rows=len(names))
+    chart = spec(points, "Kept ratio of every group in every run", rows=len(names))
     caption = "Trained widths, or the best so far where none are trained."
     body = figure("widths", "Kept ratio of every group in every run", caption, tall=len(names) > 40)
     return [Section("widths", "Kept widths", body, {"widths": chart})]

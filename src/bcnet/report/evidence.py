@@ -17,6 +17,7 @@ from bcnet.export import read_latencies
 from bcnet.files.tensors import read_latest
 from bcnet.prior import Prior
 from bcnet.report.curves import Curve
+from bcnet.run.baselines import BASELINES
 from bcnet.run.finished import NETWORK_FILES, NETWORKS
 from bcnet.run.run import Network, Run
 from bcnet.run.settings import Settings
@@ -25,16 +26,6 @@ from bcnet.searchers.result import effort, pareto_front
 from bcnet.space import Budget, Widths, WidthSpace
 from bcnet.tasks import Classification, Metric
 from bcnet.train import LossRecords
-
-_METHODS = {
-    "search": "searched",
-    "autoslim": "narrowed by AutoSlim's greedy slimming",
-    "uniform": "narrowed alike in all layers",
-    "balanced": "narrowed by a formula that balances its layers",
-    "random": "narrowed to the best of some random widths",
-    "magnitude": "narrowed to what magnitude pruning leaves of the original",
-    "fastnas": "narrowed to what FastNAS leaves of the original",
-}
 
 
 @dataclass(frozen=True)
@@ -76,7 +67,8 @@ class Evidence:
         method, budget = self.settings.method, self.settings.budget
         if method == "given":
             return "narrowed to given widths"
-        return f"{_METHODS[method]} under a budget of {budget}"
+        narrowed = BASELINES[method].narrowed if method in BASELINES else "searched"
+        return f"{narrowed} under a budget of {budget}"
 
     @property
     def metric_of_test(self) -> Metric:

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from bcnet.costs import IntArray
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, Section, figure, folded, not_yet, paragraph, table
-from bcnet.report.look import SEARCHED, colour, finished, layered, tip
+from bcnet.report.look import SEARCHED, colour, layered, spec, tip
 
 _TITLE = "Training of every channel"
 
@@ -77,4 +77,4 @@ def chart(names: list[str], counts: tuple[IntArray, ...]) -> Chart:
     points = alt.Chart().mark_point(filled=True, size=40, color=colour(SEARCHED), opacity=0.75)
     tooltip = [tip("group"), tip("channel"), tip("count", "times trained", ",")]
     points = points.encode(x=place, y=times, tooltip=tooltip)
-    return finished(layered(rows, lines, points), "Times each channel was trained", height=150)
+    return spec(layered(rows, lines, points), "Times each channel was trained", height=150)

@@ -10,7 +10,7 @@ import numpy as np
 
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, Section, figure, not_yet, paragraph
-from bcnet.report.look import SEARCHED, colour, finished, layered, score_axis, tip, values
+from bcnet.report.look import SEARCHED, colour, inline, layered, score_axis, spec, tip
 from bcnet.run.score import score_text
 from bcnet.searchers import Candidate
 from bcnet.searchers.result import hypervolume, pareto_front
@@ -111,16 +111,16 @@ def scores_chart(rows: list[dict[str, Any]], metric: str) -> Chart:
     median = median.encode(x=x, y=alt.Y("median:Q", **score))
     # Rules that nobody sees are what the pointer meets.
     targets = alt.Chart().mark_rule(opacity=0, strokeWidth=8).encode(x=x, tooltip=tooltip)
-    return finished(layered(rows, whole, middle, best, median, targets), "Scores by generation", height=240)
+    return spec(layered(rows, whole, middle, best, median, targets), "Scores by generation", height=240)
 
 
 def hypervolume_chart(rows: list[dict[str, Any]]) -> Chart:
     """Hypervolume of the front."""
     dots = alt.OverlayMarkDef(size=40, fill=colour("green"))
-    line = alt.Chart(values(rows)).mark_line(color=colour("green"), strokeWidth=2, point=dots)
+    line = alt.Chart(inline(rows)).mark_line(color=colour("green"), strokeWidth=2, point=dots)
     line = line.encode(
         x=_generation(),
         y=alt.Y("hypervolume:Q", title="hypervolume", scale=alt.Scale(zero=False)),
         tooltip=[tip("generation"), tip("hypervolume", form=".3f")],
     )
-    return finished(line, "Hypervolume by generation", height=130)
+    return spec(line, "Hypervolume by generation", height=130)

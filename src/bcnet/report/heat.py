@@ -9,7 +9,7 @@ import altair as alt
 from bcnet.prior import Prior
 from bcnet.report.evidence import Evidence, expected_macs
 from bcnet.report.html import Chart, Section, figure, listing, not_yet, paragraph
-from bcnet.report.look import SEARCHED, colour, finished, layered, names_axis, ratio_axis, tip, values
+from bcnet.report.look import SEARCHED, colour, inline, layered, names_axis, ratio_axis, spec, tip
 from bcnet.space import Widths
 
 _TITLE = "Prior over widths"
@@ -98,8 +98,8 @@ def chart(prior: Prior, rows: list[dict[str, Any]], trained: Widths | None) -> C
             for cell in rows
             if cell["width"] == chosen[cell["group"]]
         ]
-        dot = alt.Chart(values(marks)).mark_point(
+        dot = alt.Chart(inline(marks)).mark_point(
             shape="circle", filled=True, size=40, color=colour("orange"), opacity=1
         )
         layers.append(dot.encode(x=alt.X("middle:Q", **ratio), y=group))
-    return finished(layered(rows, *layers), "Probability of every width", rows=len(prior.rows))
+    return spec(layered(rows, *layers), "Probability of every width", rows=len(prior.rows))

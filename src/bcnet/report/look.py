@@ -44,7 +44,7 @@ def colour(name: str) -> str:
     return f"var(--{name})"
 
 
-def finished(chart: AnyChart, description: str, *, rows: int = 0, height: int = 0) -> Chart:
+def spec(chart: AnyChart, description: str, *, rows: int = 0, height: int = 0) -> Chart:
     """The specification of a chart as wide as its place in the page.
 
     It is as high as its `rows` of groups or layers where it has any, else of a `height` in pixels.
@@ -88,10 +88,10 @@ def finished(chart: AnyChart, description: str, *, rows: int = 0, height: int = 
 
 def layered(rows: Sequence[Mapping[str, Any]], *layers: alt.Chart, name: str = "") -> AnyChart:
     """Layers over the same rows, which the page's script knows by their `name` where they have one."""
-    return alt.layer(*layers, data=values(rows, name))
+    return alt.layer(*layers, data=inline(rows, name))
 
 
-def values(rows: Sequence[Mapping[str, Any]], name: str = "") -> alt.InlineData:
+def inline(rows: Sequence[Mapping[str, Any]], name: str = "") -> alt.InlineData:
     """Rows as the data of a chart."""
     given = list(rows)
     return alt.InlineData(values=given, name=name) if name else alt.InlineData(values=given)

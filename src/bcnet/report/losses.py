@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, Section, figure, not_yet, paragraph
-from bcnet.report.look import ORIGINAL, SEARCHED, UNIFORM, colours_of, finished, layered, tip
+from bcnet.report.look import ORIGINAL, SEARCHED, UNIFORM, colours_of, layered, spec, tip
 from bcnet.run.finished import NETWORKS
 from bcnet.stages.result import skipped_note
 
@@ -66,4 +66,4 @@ def chart(rows: dict[str, list[dict[str, Any]]]) -> Chart:
     points = alt.Chart().mark_point(opacity=0, size=140)
     points = points.encode(x=epoch, y=alt.Y("loss:Q", **loss), color=shade, tooltip=tooltip)
     every = [row for stage in stages for row in rows[stage]]
-    return finished(layered(every, band, line, points), "Training loss of " + ", ".join(stages), height=220)
+    return spec(layered(every, band, line, points), "Training loss of " + ", ".join(stages), height=220)

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, figure, piece
-from bcnet.report.look import PICKED, UNIFORM, colour, finished, layered, names_axis, ratio_axis, tip
+from bcnet.report.look import PICKED, UNIFORM, colour, layered, names_axis, ratio_axis, spec, tip
 from bcnet.run.score import score_text
 from bcnet.space import Widths, WidthSpace
 
@@ -49,7 +49,7 @@ def profile_chart(evidence: Evidence) -> Chart:
     numbers = alt.Chart(name="widths").transform_calculate(text="datum.width + ' of ' + datum.full")
     numbers = numbers.mark_text(align="left", dx=6).encode(x=alt.value("width"), y=group, text="text:N")
     whole = layered(rows, full, kept, ticks, numbers, name="profile")
-    return finished(whole, "Kept ratio of every group of the candidate", rows=len(rows))
+    return spec(whole, "Kept ratio of every group of the candidate", rows=len(rows))
 
 
 def profile_figure(evidence: Evidence) -> Markup:

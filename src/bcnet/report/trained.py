@@ -14,13 +14,13 @@ from bcnet.report.look import (
     UNIFORM,
     colour,
     colours_of,
-    finished,
+    inline,
     layered,
     macs_axis,
     metric_axis,
     shapes_of,
+    spec,
     tip,
-    values,
 )
 from bcnet.run.finished import NETWORKS
 from bcnet.run.run import Network
@@ -69,7 +69,7 @@ def networks_chart(evidence: Evidence) -> Chart:
         x=macs, y=alt.Y("low:Q", **test), y2="high", color=alt.Color("network:N", scale=colours)
     )
     whole = layered(rows, *budget_layers(evidence, macs), intervals, points)
-    return finished(whole, f"{capitalised(metric.name)} against multiply-adds", height=190)
+    return spec(whole, f"{capitalised(metric.name)} against multiply-adds", height=190)
 
 
 def budget_layers(evidence: Evidence, macs: alt.X) -> list[alt.Chart]:
@@ -77,7 +77,7 @@ def budget_layers(evidence: Evidence, macs: alt.X) -> list[alt.Chart]:
     limit = None if evidence.budget is None else evidence.budget.macs
     if limit is None:
         return []
-    place = alt.Chart(values([{"macs": limit, "text": "budget"}]))
+    place = alt.Chart(inline([{"macs": limit, "text": "budget"}]))
     line = place.mark_rule(strokeDash=[5, 4], strokeWidth=1.5).encode(x=macs)
     name = place.mark_text(baseline="bottom", dy=-3, y=0, color=colour("muted")).encode(x=macs, text="text:N")
     return [line, name]

@@ -16,15 +16,17 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, ValidationError, field_validator
 
-from bcnet.costs import MEASURES, Budget, Recorded
+from bcnet.costs import Budget, measure_called
 from bcnet.errors import BudgetError, RecipeError
 from bcnet.machine.defaults import Layout, layout_of, precision_of, score_batch, usual_threads
 from bcnet.machine.devices import best_device, check_device
 from bcnet.machine.memory import free_bytes
 from bcnet.prior.prior import DEFAULT_EFFECTIVE_WIDTHS
 from bcnet.prior.records import DEFAULT_SINCE
+from bcnet.run.baselines import AUTOSLIM
 from bcnet.searchers import Metric
 from bcnet.searchers.racing import DEFAULT_LEVEL
+from bcnet.space.options import BALANCE_EXPONENT
 from bcnet.train import Recipe
 from bcnet.train.recipe import HEALTH, Count, describe
 
@@ -36,7 +38,6 @@ FROM_PRIOR = ("evolution", "greedy-evolution", "prior-only")
 """Searchers that start from the prior."""
 TAKES_PRIOR = '"prior": "learnt"'  # in the description of a searcher of the user's own
 SEARCHERS = (*FROM_PRIOR, "evolution-without-prior", "greedy", "random")
-AUTOSLIM = {"strategy": "unilateral", "searcher": "greedy"}
 _USUAL_RANDOM_EPOCHS = 50  # of the paper
 
 
@@ -198,7 +199,7 @@ class BaselineSettings(Section):
 
     baseline: BaselineName | None = None
     """uniform, balanced, random, magnitude or fastnas (`bcnet.baseline`)."""
-    balance_exponent: float = Field(default=0.5, ge=0, le=2)
+    balance_exponent: float = Field(default=BALANCE_EXPONENT, ge=0, le=2)
     """Share of a layer's multiply-adds in `balanced`: its positions to this power."""
     random_networks: Count = 20
     """Networks that the baseline random compares."""
@@ -286,7 +287,7 @@ class Settings(
     @property
     def budget(self) -> Budget:
         """The budget, as given; measures of the user's own are known by name only."""
-        return Budget({MEASURES.get(name) or Recorded(name): limit for name, limit in self.limits.items()})
+        return Budget({measure_called(name): limit for name, limit in self.limits.items()})
 
     @property
     def metric(self) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from bcnet.costs import Budget
 from bcnet.data import Batch, DataSet, Loaders, load, loaders_of
-from bcnet.errors import DataError, ModelError
+from bcnet.errors import DataError, ModelError, RunError
 from bcnet.machine.defaults import memory_format
 from bcnet.machine.memory import largest_activation
 from bcnet.models import ModelSpec, create, imports_code
@@ -26,10 +28,13 @@ from bcnet.run.inputs import InputFacts
 from bcnet.run.parts import Parts, cut_data
 from bcnet.run.pretrained import Weights, load_pretrained
 from bcnet.run.settings import Settings
+from bcnet.searchers import Searcher
 from bcnet.space import WidthSpace
 from bcnet.supernet import build
 from bcnet.tasks import Classification, Task
 from bcnet.train import EpochBatches, derived_generator, derived_seed
+
+_DIGEST = re.compile(r" [0-9a-f]{12}$")  # ends the description of a data set that was passed in
 
 ModelLike = nn.Module | Callable[[], nn.Module] | str
 DataLike = str | DataSet | Loaders | tuple[Any, ...] | list[Any]
@@ -290,3 +295,50 @@ def _digest_of_images(data: DataSet | Loaders) -> str:
         sizes = f"{len(data.train)} batches of {data.batch_size}, {len(data.test)} to test"
         return digest_of(dict(zip(("images", "labels"), data.held, strict=True)), sizes)
     return hashlib.sha256(f"{data.train.digest()} {data.test.digest()}".encode()).hexdigest()[:12]
+
+
+def source_of_run(
+    run: Path,
+    stored: Settings,
+    model: ModelLike | None = None,
+    data: str | DataSet | None = None,
+    searcher: Searcher | None = None,
+) -> Source:
+    """The model and the data of a run, which must still be what they were.
+
+    `model`, `data` and `searcher` are what the run was given, where that was no name.
+
+    Raises:
+        RunError: something is the user's own and not given, or the model or the data are others than the run's.
+        ModelError: the model's name imports code, and it was not given.
+    """
+    for what in ("loss", "own_score", "pretrained"):
+        if getattr(stored, what) is not None:
+            raise RunError(
+                f"run {run} was given something of your own ({what} {getattr(stored, what)}), which only your code "
+                "has: repeat bcnet.search with it, in a run directory of its own"
+            )
+    if stored.own_stages or stored.task != Classification.name or (" " in stored.searcher and searcher is None):
+        what = "stages" if stored.own_stages else "a searcher" if stored.task == Classification.name else "a task"
+        raise RunError(
+            f"run {run} was given {what} of your own, which only your code has: give searcher=... as for the run, or "
+            "repeat bcnet.search with it"
+        )
+    objects = (("model", not is_name(stored.model), model), ("data", bool(_DIGEST.search(stored.data)), data))
+    for what, is_object, given in objects:
+        if given is None and is_object:
+            name = getattr(stored, what)
+            raise RunError(f"run {run} is of {name!r}, which only your code can make: give {what}=... as for the run")
+    if model is None:
+        refuse_to_import(stored.model, run)
+    source = open_source(
+        stored.model if model is None else model,
+        stored.data if data is None else data,
+        image_size=stored.image_size,
+        seed=stored.seed,
+    )
+    source = dataclasses.replace(source, own=UserCallables(searcher=searcher))
+    for what, name, now in (("model", stored.model, source.model_name), ("data", stored.data, source.data_name)):
+        if name != now:
+            raise RunError(f"run {run} is of the {what} {name!r}; got {now!r}: give the same, or start a new search")
+    return source

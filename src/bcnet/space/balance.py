@@ -1,7 +1,8 @@
 """Balanced widths: a closed form that looks at neither data nor weights.
 
 Notation: `m_l(c)` the multiply-adds of layer `l` at widths `c`, `a_l` the positions its weights are applied at (its
-multiply-adds over its parameters), `p` the exponent. Balanced widths
+multiply-adds over its parameters), `p` the exponent, 0.5 where nothing is said: halfway between both ends, and no study
+of ours has chosen it. Balanced widths
 
     maximise  sum_l a_l^p log m_l(c)   under the budget.
 
@@ -27,7 +28,6 @@ from bcnet.space.space import Widths, WidthSpace
 
 FloatArray = npt.NDArray[np.float64]
 
-EXPONENT = 0.5  # chosen on the rows of one network, a quarter of VGG19 on small CIFAR-10 (docs/baselines.md)
 _BISECTIONS = 30
 
 
@@ -56,7 +56,7 @@ class _LogSum:
         return float(highest + np.log(total)), shares @ self.powers / total
 
 
-def balanced_widths(space: WidthSpace, budget: Budget, exponent: float = EXPONENT) -> Widths:
+def balanced_widths(space: WidthSpace, budget: Budget, exponent: float) -> Widths:
     """The balanced widths of `space` under `budget`; see `WidthSpace.balanced`."""
     if isinstance(exponent, bool) or not isinstance(exponent, int | float) or not 0 <= exponent <= 2:
         raise WidthError(f"the exponent of balanced widths is a number from 0 to 2; got {exponent!r}: 0.5 is usual")
@@ -68,14 +68,14 @@ def balanced_widths(space: WidthSpace, budget: Budget, exponent: float = EXPONEN
             f"a budget must admit the narrowest network, {measured.cost_text(least)}; got {limits}: raise the budget"
         )
     layers = _weighted_layers(space, exponent)
-    widths = _floored(space, _optimum(space, layers, limits, 1.0))
+    widths = space.floored(_optimum(space, layers, limits, 1.0))
     if not limits.admits(measured.cost(widths)):
         # A measure that is no polynomial: the balance of a tighter budget, as loose as the measure lets it be.
         low, high = 0.0, 1.0
         widths = least
         for _ in range(_BISECTIONS):
             middle = (low + high) / 2
-            tried = _floored(space, _optimum(space, layers, limits, middle))
+            tried = space.floored(_optimum(space, layers, limits, middle))
             if limits.admits(measured.cost(tried)):
                 low, widths = middle, tried
             else:
@@ -138,13 +138,6 @@ def _optimum(
     )
     widths: FloatArray = np.exp(np.clip(found.x, low, high))
     return widths
-
-
-def _floored(space: WidthSpace, widths: FloatArray) -> Widths:
-    return tuple(
-        min(g.max_width, max(g.unit, math.floor(width / g.unit + 1e-6) * g.unit))
-        for g, width in zip(space.groups, widths, strict=True)
-    )
 
 
 def _filled_up(space: WidthSpace, widths: Widths, layers: Sequence[tuple[float, _LogSum]], limits: Budget) -> Widths:

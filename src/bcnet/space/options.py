@@ -10,6 +10,7 @@ from typing import Any
 from bcnet.errors import WidthError
 
 MOST_WIDENING = 4.0
+BALANCE_EXPONENT = 0.5  # between equal multiply-adds and equal parameters
 
 
 @dataclass(frozen=True)

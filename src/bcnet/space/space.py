@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from bcnet.errors import BudgetError, WidthError
 from bcnet.space.groups import FixedDimension, WidthGroup, complement, with_choices
 from bcnet.space.layers import LayerTerms
 from bcnet.space.layout import ParameterLayout
-from bcnet.space.options import SpaceOptions, as_tuple
+from bcnet.space.options import BALANCE_EXPONENT, SpaceOptions, as_tuple
 
 if TYPE_CHECKING:
     from torch import nn
@@ -201,9 +201,13 @@ class WidthSpace:
 
     def scaled(self, ratio: float) -> Widths:
         """One ratio of the original widths: `floor(ratio * l)` to the unit, at least one unit, at most the widest."""
+        return self.floored([ratio * own for own in self.original_widths])
+
+    def floored(self, widths: Iterable[float]) -> Widths:
+        """Real widths, one for each group, rounded down to its unit: at least one unit, at most the widest."""
         return tuple(
-            min(g.max_width, max(g.unit, math.floor(ratio * own / g.unit + 1e-9) * g.unit))
-            for g, own in zip(self.groups, self.original_widths, strict=True)
+            min(g.max_width, max(g.unit, math.floor(width / g.unit + 1e-9) * g.unit))
+            for g, width in zip(self.groups, widths, strict=True)
         )
 
     def uniform(
@@ -246,7 +250,7 @@ class WidthSpace:
         *,
         macs: int | float | None = None,
         params: int | float | None = None,
-        exponent: float = 0.5,
+        exponent: float = BALANCE_EXPONENT,
     ) -> Widths:
         """Widths that share the multiply-adds among the layers by a formula: no data, no weights, no training.
 

@@ -22,7 +22,7 @@ from bcnet.progress.base import Advance, Reporter
 from bcnet.progress.forecast import Planned
 from bcnet.run.directory import RunDirectory, read_settings
 from bcnet.run.settings import SECTION_OF, Settings
-from bcnet.run.workload import Workload, open_source, prepare
+from bcnet.run.workload import Workload, prepare, source_of_run
 from bcnet.space import Widths
 from bcnet.train import CHECKPOINT_SECONDS, Checkpoints, Progress
 
@@ -53,12 +53,13 @@ class Context:
         For trying a stage, or a score, on what a run has made; the run directory is not locked.
 
         Raises:
-            RunError: it is no run directory, or its settings are damaged.
+            RunError: it is no run directory, its settings are damaged, or it was given something of the user's own.
+            ModelError: the model's name imports code.
         """
         stored = read_settings(Path(run))
-        source = open_source(stored.model, stored.data, image_size=stored.image_size, seed=stored.seed)
+        workload = prepare(source_of_run(Path(run), stored), stored)
         settings = stored.model_copy(update=changes)
-        return cls(settings, prepare(source, stored), RunDirectory(Path(run), settings), Reporter(), ProcessGroup())
+        return cls(settings, workload, RunDirectory(Path(run), settings), Reporter(), ProcessGroup())
 
     def output(self, name: str) -> Any:
         """What the stage of this name came to: run now, unless it has been."""

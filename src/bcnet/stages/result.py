@@ -13,6 +13,7 @@ import torch
 
 from bcnet.costs import Cost
 from bcnet.machine.devices import device_name
+from bcnet.run.baselines import BASELINES
 from bcnet.run.settings import Settings
 from bcnet.searchers import SearchResult
 from bcnet.stages.base import Context
@@ -100,13 +101,8 @@ def _search(settings: Settings, choice: Choice, found: SearchResult) -> dict[str
 
 def origin_note(document: Mapping[str, Any]) -> str:
     """A sentence on where the widths of a run come from that scored no candidates."""
-    sentences = {
-        "uniform": "All layers were narrowed alike.",
-        "balanced": "The widths are those of a formula, which looks at neither data nor weights.",
-        "magnitude": "The widths are what magnitude pruning left of the original.",
-        "fastnas": "The widths are what FastNAS left of the original.",
-    }
-    return sentences.get(document.get("method", "given"), "The widths were given.")
+    baseline = BASELINES.get(document.get("method", "given"))
+    return baseline.origin if baseline is not None and baseline.origin else "The widths were given."
 
 
 def skipped_note(document: Mapping[str, Any]) -> str:

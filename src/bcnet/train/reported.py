@@ -1,7 +1,7 @@
 """What the paper reports for the recipes, and what has been measured here with them.
 
 The paper's figures are facts kept in `reported.yaml`. Ours come from CSV files with a row for each finished run, as
-`studies/shared/result_row.py` writes them: `configuration`, `seed`, `searched_top1`, `final_epochs` and more.
+`python -m studies.shared.result_row` writes them: `configuration`, `seed`, `searched_top1`, `final_epochs` and more.
 """
 
 from __future__ import annotations
