@@ -700,9 +700,12 @@ def _with_final(
 
 
 def _with_widths(request: Settings, source: Source, widths: WidthsLike) -> Settings:
-    """The settings for given widths; their own cost is the budget that the Uniform network keeps to."""
+    """The settings for given widths; their own cost is the budget that the Uniform network keeps to.
+
+    A budget admits the narrowest choices of a space: widths that are narrower still are compared with that.
+    """
     space = trace(source.model, source.example(), request)
     found: Widths = resolve_widths(widths, space, source.model, request.model)
     how_found = {name: Settings.model_fields[name].default for name in _HOW_FOUND}
-    limit = {"limits": {"macs": space.cost(found).macs}}
+    limit = {"limits": {"macs": max(space.cost(w).macs for w in (found, space.narrowest))}}
     return _changed(request, {"widths": found, **limit, **how_found})

@@ -304,3 +304,11 @@ def test_one_network_alone_needs_widths_that_fit(tmp_path):
     with pytest.raises(WidthError):
         bcnet.train_widths(TinyNetwork, tiny_data(), (3, 5, 7), run_dir=tmp_path / "run", recipe=RECIPE)
     assert not (tmp_path / "run").exists()
+
+
+def test_widths_may_be_narrower_than_any_choice_of_a_search(tmp_path):
+    options = {"recipe": RECIPE, "num_choices": 2, "threads": 1}  # from half of each group on
+    alone = bcnet.train_widths(TinyNetwork, tiny_data(), (1, 2), run_dir=tmp_path / "alone", **options)
+    both = bcnet.retrain(model=TinyNetwork, data=tiny_data(), widths=(1, 2), run_dir=tmp_path / "both", **options)
+    assert alone.widths == both.widths == (1, 2)
+    assert both.result["networks"]["uniform"]["macs"] > both.result["networks"]["searched"]["macs"]

@@ -48,7 +48,7 @@ def test_shares_of_the_multiply_adds_are_balanced_where_no_width_is_at_its_end(s
 
 
 @pytest.mark.parametrize(("exponent", "expected"), [(0.0, [1, 1, 1]), (1.0, [4, 1, 1]), (0.5, [2, 1, 1])])
-def test_a_layer_has_a_share_by_the_power_of_its_positions(spaces, exponent, expected):
+def test_a_layer_has_a_share_by_the_power_of_its_positions(exponent, expected):
     def layer(into, out):
         return nn.Conv2d(into, out, 3, padding=1, bias=False)
 
@@ -127,9 +127,13 @@ class Widest(Measure):
 
 def test_any_measure_can_be_the_limit(spaces):
     space = spaces["vgg19_quarter"]
-    widths = space.balanced(Budget({Widest(): 60}, macs=0.9))
+    widths = space.balanced(Budget({Widest(): 60}, macs=0.9), exponent=1.0)
     assert max(widths) <= 60
     assert space.cost(widths).macs <= 0.9 * space.reference.macs
+    tighter = [space.balanced(macs=ratio, exponent=1.0) for ratio in (0.1, 0.2, 0.3, 0.4)]
+    admitted = [other for other in tighter if max(other) <= 60]
+    assert admitted
+    assert all(objective(space, other, 1.0) <= objective(space, widths, 1.0) + 0.02 for other in admitted)
 
 
 def test_a_full_budget_gives_the_original(spaces):

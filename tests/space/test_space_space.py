@@ -22,6 +22,11 @@ def chain(*channels: int, unit: int = 1, min_ratio: float = 0.0) -> WidthSpace:
     return WidthSpace(groups, Polynomial(terms | pairs), Polynomial(terms | pairs))
 
 
+@pytest.mark.parametrize("hundredths", range(1, 101))
+def test_a_ratio_of_hundredths_keeps_so_many_of_a_hundred(hundredths: int) -> None:
+    assert chain(100, 100).scaled(hundredths / 100) == (hundredths, hundredths)  # 0.29 * 100 is a little less than 29
+
+
 @given(st.integers(1, 2048), st.integers(1, 40))
 def test_choices_follow_the_floor(width: int, count: int) -> None:
     choices = floor_choices(width, count)

@@ -6,12 +6,12 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
-from tiny_job import Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
+from tiny_job import RECIPE, Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
 
 import bcnet
 from bcnet.errors import RecipeError, RunError
 from bcnet.files.documents import read_document
-from bcnet.stages.base import in_order
+from bcnet.stages.base import Context, in_order
 from bcnet.stages.plan import stages_of
 
 
@@ -199,3 +199,25 @@ def test_what_is_no_searcher_is_refused(tmp_path, wrong):
         RecipeError, match=r"'searcher' must be one of evolution, .* a bcnet.Searcher of your own; got 'x'"
     ):
         tiny_search(tmp_path / "run", searcher="x")
+
+
+def test_what_the_stages_of_a_run_are_given_can_be_had_again(tmp_path):
+    options = {"recipe": RECIPE.changed({"epochs": 1}), "threads": 1, "num_choices": 4, "seed": 3}
+    bcnet.train_widths("resnet_digits", "digits", [4] * 6, run_dir=tmp_path / "run", **options)
+    context = Context.of_run(tmp_path / "run", score="loss")
+    assert (context.settings.score, context.settings.seed) == ("loss", 3)
+    assert len(context.workload.space.groups) == 6
+    assert context.directory.path == tmp_path / "run"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "is of 'TinyNetwork.*', which only your code can make: give model="),
+        ({"score_of_widths": sum, "tags": {"score": "sum"}}, "was given something of your own"),
+    ],
+)
+def test_what_only_the_users_code_has_cannot_be_had_again(tmp_path, given, message):
+    tiny_search(tmp_path / "run", **given)
+    with pytest.raises(RunError, match=message):
+        Context.of_run(tmp_path / "run")
