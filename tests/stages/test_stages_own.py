@@ -1,5 +1,6 @@
 """A stage and a searcher from outside the package: run, stored, resumed, refused where they changed, taken over."""
 
+import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -208,6 +209,12 @@ def test_what_the_stages_of_a_run_are_given_can_be_had_again(tmp_path):
     assert (context.settings.score, context.settings.seed) == ("loss", 3)
     assert len(context.workload.space.groups) == 6
     assert context.directory.path == tmp_path / "run"
+    context = Context.of_run(tmp_path / "run")
+    context = dataclasses.replace(context, stages=stages_of(context.settings))
+    assert context.output("searched").widths == (4,) * 6
+    other = dataclasses.replace(context, settings=context.settings.model_copy(update={"widths": (8,) * 6}))
+    with pytest.raises(RunError, match=r"holds widths \[4, 4"):
+        other.output("searched")  # what other settings came to is not taken for its own
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ class Context:
     world: ProcessGroup
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     stages: tuple[Stage, ...] = ()
-    _outputs: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    _outputs: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of_run(cls, run: str | Path, **changes: Any) -> Context:
