@@ -604,7 +604,7 @@ def resolve(
 
 def _check_start(source: Source, settings: Settings) -> None:
     """Raise RecipeError where a recipe does not suit the task, or networks are to start from weights there are not."""
-    if not isinstance(source.task, Classification):
+    if not source.task.soft_labels:
         for recipe in (settings.supernet, settings.final):
             if recipe.label_smoothing or recipe.distillation is not None:
                 raise RecipeError(

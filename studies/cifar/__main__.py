@@ -224,7 +224,7 @@ class Table:
         result = json.loads(self._result(run).read_text())
         figures, found = result["networks"][network], result["search"] if network == "searched" else None
         return {
-            "top1": round(figures["test_top1"], 3),
+            "top1": round(figures["test"]["top1"], 3),
             "macs_ratio": round(figures["macs_ratio"], 4),
             "params": figures["params"],
             "widths": " ".join(map(str, figures["widths"])),

@@ -22,7 +22,7 @@ def columns(run: Path) -> dict[str, object]:
     settings = json.loads((run / "settings.json").read_text())
     networks = result["networks"]
     return {
-        **{f"{name}_top1": round(networks[name]["test_top1"], 3) for name in NETWORKS},
+        **{f"{name}_top1": round(networks[name]["test"]["top1"], 3) for name in NETWORKS},
         **{f"{name}_macs_ratio": round(networks[name]["macs_ratio"], 4) for name in NETWORKS},
         **{f"{name}_params": networks[name]["params"] for name in NETWORKS},
         "widths": " ".join(map(str, networks["searched"]["widths"])),

@@ -90,7 +90,7 @@ def test_an_interrupted_takeover_goes_on(finished, tmp_path):
     for stop in (("original", 1), None):
         options = {"seed": 7, "run_dir": tmp_path / "again", "reporter": Recorder(stop), **OBJECTS}
         if stop is None:
-            assert bcnet.retrain(finished, **options).result["networks"]["searched"]["test_top1"] > 0
+            assert bcnet.retrain(finished, **options).result["networks"]["searched"]["test"]["top1"] > 0
         else:
             with pytest.raises(StoppedError):
                 bcnet.retrain(finished, **options)
@@ -284,7 +284,7 @@ def test_one_network_alone_is_trained_as_it_is_beside_others(tmp_path):
     both = bcnet.retrain(
         model=TinyNetwork, data=tiny_data(), widths=(3, 5), run_dir=tmp_path / "both", seed=2, **options
     )
-    assert alone.test.figures["top1"] == pytest.approx(both.result["networks"]["searched"]["test_top1"])
+    assert alone.test.figures["top1"] == pytest.approx(both.result["networks"]["searched"]["test"]["top1"])
     for mine, theirs in zip(alone.network.parameters(), both.network.parameters(), strict=True):
         assert mine.equal(theirs)
 

@@ -40,7 +40,7 @@ def test_an_imagenet_recipe_runs_on_a_folder_of_images(data, tmp_path, recipe):
     outcome = search(data, tmp_path, recipe)
     for figures in outcome.result["networks"].values():
         assert figures["test_images"] == 9
-        assert figures["test_top5"] == 100  # of three classes
+        assert figures["test"]["top5"] == 100  # of three classes
     assert outcome.result["networks"]["searched"]["macs_ratio"] <= 0.6
 
 

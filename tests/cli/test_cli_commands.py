@@ -44,7 +44,7 @@ def test_report_shows_the_same_again(finished):
     again = run("report", folder)
     assert again.exit_code == 0
     assert "searched" in again.output
-    top1 = read_document(folder / "result.json")["networks"]["searched"]["test_top1"]
+    top1 = read_document(folder / "result.json")["networks"]["searched"]["test"]["top1"]
     assert f"{top1:.2f}" in output
     assert f"{top1:.2f}" in again.output
 
@@ -61,7 +61,7 @@ def test_machines_get_the_result_and_the_error_as_lines(finished):
     lines = run(*QUICK, "--log", "json", "--out", folder).output.splitlines()
     last = json.loads(lines[-1])
     assert (last["event"], last["run"]) == ("result", str(folder))
-    assert last["result"]["networks"]["searched"]["test_top1"] > 0
+    assert last["result"]["networks"]["searched"]["test"]["top1"] > 0
     outcome = run(*QUICK, "--seed", "1", "--log", "json", "--out", folder)
     assert outcome.exit_code == 2
     error = json.loads(outcome.stdout.splitlines()[-1])

@@ -7,19 +7,11 @@ from stand_in_device import outside, stand_in
 from tiny_job import TinyNetwork, tiny_search
 
 from bcnet.data import DataSet, Images
-from bcnet.errors import TrainingError
 from bcnet.run import workload
-from bcnet.train import Accuracy, accuracy
 
 AT_THE_START = {"run/workload.py", "data/images.py", "data/splits.py", "supernet/pairs.py"}
 OF_A_NETWORK = {"stages/final.py", "supernet/calibration.py", "files/tensors.py"}  # placing and saving it
 AT_THE_END = {"export/latency.py"}  # the networks are timed for the report, where they were trained
-
-
-def measured(*args, **kwargs):
-    with pytest.raises(TrainingError, match="got NaN"):  # every value asked for is 1, the number of NaN too
-        accuracy(*args, **kwargs)
-    return Accuracy(0.5, 1.0, 30)
 
 
 @pytest.mark.slow
@@ -40,13 +32,12 @@ def test_a_run_keeps_to_its_device(tmp_path, monkeypatch, lives, trainings, scor
     monkeypatch.setattr("bcnet.supernet.pairs._compare", lambda output, expected: None)
     for place in ("workload", "finished"):
         monkeypatch.setattr(f"bcnet.run.{place}.trace", outside(workload.trace))
-    monkeypatch.setattr("bcnet.stages.final.accuracy", measured)
     monkeypatch.setattr("bcnet.stages.running.estimate", lambda *args: None)  # hooks on saved tensors mind the block
     monkeypatch.setattr("bcnet.run.parts.lives_on", lambda device, data, free: lives)
     with stand_in() as waits:
         result = tiny_search(tmp_path, device="meta", **changes)
     places = Counter(wait.partition(":")[0] for wait in waits)
     assert places.pop("train/update.py") == 2 * trainings  # the first step and the last: there are fewer than 16
-    assert places.pop("train/evaluate.py") == 3  # one for each network
+    assert places.pop("tasks/base.py") == 3  # one for each network
     assert places.pop("searchers/evaluator.py") == scored * len(result.found.evaluations)  # again on fresh images
     assert set(places) <= AT_THE_START | OF_A_NETWORK | AT_THE_END

@@ -51,7 +51,7 @@ def test_a_finished_run_has_every_part(finished):
     searched, original = (finished.result["networks"][name] for name in ("searched", "original"))
     headline = re.search(r'<p class="headline">(.*?)</p>', page)[1]
     assert f"{100 * searched['macs_ratio']:.1f} % of the multiply-adds" in headline
-    assert f"{searched['test_top1']:.2f} % test top-1 against {original['test_top1']:.2f} %" in headline
+    assert f"{searched['test']['top1']:.2f} % test top-1 against {original['test']['top1']:.2f} %" in headline
     for text in ("its expected MACs", "no prior can have less than", "Time spent per stage", "torch", "seed"):
         assert text in page
 

@@ -30,7 +30,7 @@ def test_evidence_is_what_the_run_found(finished, evidence):
     networks = finished.result["networks"]
     for key, network in evidence.networks.items():
         assert list(network.widths) == networks[key]["widths"]
-        assert network.value == pytest.approx(networks[key]["test_top1"])
+        assert network.value == pytest.approx(networks[key]["test"]["top1"])
         assert tuple(network.cost) == (networks[key]["macs"], networks[key]["params"])
     assert list(evidence.uniform) == networks["uniform"]["widths"]
     assert evidence.best == finished.widths

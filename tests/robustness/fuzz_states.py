@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import io
 import json
 import math
@@ -24,6 +25,7 @@ from bcnet.run.result_file import read_result
 from bcnet.run.settings import Settings, make_settings
 from bcnet.run.status import as_document, read_status
 from bcnet.space import Budget, Side
+from bcnet.tasks import Classification
 from bcnet.testing import toy_space
 from bcnet.train import Checkpoints, FailedStep, NetworkLearner, Path, Recipe, Term, load_failed_step, train
 from tests.robustness import mutations as m
@@ -248,7 +250,14 @@ class SealedResult(Result):
 
 
 def _result() -> dict[str, Any]:
-    figures = {"macs": 9, "macs_ratio": 0.5, "params": 7, "test_top1": 9.0, "test_top5": 9.5, "test_images": 30}
+    figures = {
+        "macs": 9,
+        "macs_ratio": 0.5,
+        "params": 7,
+        "test": {"top1": 9.0},
+        "test_errors": {"top1": 1.0},
+        "test_images": 30,
+    }
     found = {
         "metric": "accuracy",
         "score": 9.0,
@@ -262,6 +271,7 @@ def _result() -> dict[str, Any]:
         "format": 1,
         "model": "resnet_digits",
         "data": "digits",
+        "task": {"name": "classification", "headline": dataclasses.asdict(Classification.headline)},
         "budget": {"macs": 10, "params": None, "given": "0.5x MACs"},
         "widths": {"a": 3, "b": 4},
         "networks": {name: {"widths": [3, 4], **figures} for name in ("original", "uniform", "searched")},

@@ -21,7 +21,7 @@ def test_a_finished_run_holds_everything(outcome):
     assert run.space.fingerprint() == bcnet.FinishedRun.read(outcome.run_dir, TinyNetwork).space().fingerprint()
     assert run.evaluations == outcome.found.evaluations
     assert run.networks["searched"].widths == outcome.widths
-    assert run.networks["searched"].value == outcome.result["networks"]["searched"]["test_top1"]
+    assert run.networks["searched"].value == outcome.result["networks"]["searched"]["test"]["top1"]
     assert run.result == outcome.result
     assert run.prior.budget.macs == outcome.result["budget"]["macs"]
     assert len(run.records.losses) > 0

@@ -93,11 +93,12 @@ def test_a_failed_run_says_why(run):
 
 
 def test_a_finished_run_shows_its_networks(run):
-    figures = {"macs": 480, "macs_ratio": 0.48, "params": 50, "test_top1": 91.5}
-    write_document(run / "result.json", {"networks": {"searched": figures}})
+    figures = {"macs": 480, "macs_ratio": 0.48, "params": 50, "test": {"top1": 91.5, "top5": 99.0}}
+    metric = {"key": "top1", "name": "test top-1", "unit": "%", "digits": 2}
+    write_document(run / "result.json", {"task": {"headline": metric}, "networks": {"searched": figures}})
     status = read_status(run)
     assert status.state == "finished"
-    assert status.result == {"searched": figures}
+    assert status.result == {"searched": {**figures, "headline": "91.50 % test top-1"}}
 
 
 def test_the_best_is_within_the_budget_and_of_equals_the_cheapest(run):

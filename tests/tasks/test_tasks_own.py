@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 from tiny_job import Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
@@ -13,8 +14,9 @@ from torch.nn import functional
 import bcnet
 from bcnet.errors import ModelError, RecipeError, RunError, TrainingError
 from bcnet.report.evidence import read_evidence
+from bcnet.searchers import accuracy_interval
 from bcnet.tasks import Classification, Measurement, distillation_loss
-from bcnet.train import Distillation
+from bcnet.train import Distillation, accuracy
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,6 @@ def test_a_run_is_of_its_own_loss_score_and_metric(counted):
     networks = counted.result["networks"]
     assert counted.result["task"]["headline"]["key"] == "mae"
     assert all(set(network["test"]) == {"mae", "within half"} for network in networks.values())
-    assert "test_top1" not in networks["searched"]
     assert counted.network(torch.zeros(2, 1, 8, 8)).shape == (2, 1)
     assert counted.result["search"]["metric"] == "own"
     assert all(candidate.score <= 0 for candidate in counted.found.evaluations)
@@ -186,7 +187,53 @@ def test_a_teacher_pulls_as_hard_at_any_temperature(temperature):
     assert 0.02 < float(logits.grad.norm()) < 1.0, "without the factor it is 0.0005 at temperature 20"
 
 
-def test_a_task_says_nothing_of_itself_where_it_is_the_usual_one(tmp_path):
+def test_classification_is_a_task_as_others_are(tmp_path):
     outcome = tiny_search(tmp_path)
-    assert "task" not in outcome.result
+    assert outcome.result["task"]["name"] == "classification"
+    assert bcnet.Metric(**outcome.result["task"]["headline"]) == Classification.headline
+    network = bcnet.Run.open(tmp_path).networks["searched"]
+    data = tiny_data()
+    shares = accuracy(outcome.network, [(data.normaliser(data.test.pixels), data.test.labels)])
+    figures = outcome.result["networks"]["searched"]["test"]
+    assert figures == pytest.approx({"top1": 100 * shares.top1, "top5": 100 * shares.top5})
+    right = round(shares.top1 * shares.count)
+    hits = np.repeat([100.0, 0.0], [right, shares.count - right])
+    assert (network.low, network.high) == pytest.approx(accuracy_interval(hits))
     assert json.loads((tmp_path / "settings.json").read_text())["task"] == "classification"
+
+
+def test_the_interval_of_a_share_is_wilsons_and_of_others_the_normal_one():
+    share, error = bcnet.Metric("hit", "hits", share=True), bcnet.Metric("mae", "error")
+    measured = Measurement({"hit": 100.0, "mae": 3.0}, {"hit": 0.0, "mae": 0.5}, 20)
+    assert measured.interval(share) == pytest.approx((83.89, 100), abs=0.01)
+    assert measured.interval(error) == pytest.approx((2.02, 3.98))
+
+
+def test_images_whose_logits_are_no_numbers_are_neither_right_nor_wrong():
+    logits = torch.tensor([[1.0, 0.0], [torch.nan, 0.0], [0.0, 1.0]])
+    figures = Classification().figures(logits, torch.tensor([0, 0, 0]))
+    assert figures["top1"][[0, 2]].tolist() == [100, 0]
+    assert figures["top1"].isnan().tolist() == [False, True, False]
+    with pytest.raises(TrainingError, match="others for 'top1': the weights are broken"):
+        Classification().test(Fixed(logits), [(torch.zeros(3, 1), torch.zeros(3, dtype=torch.int64))])
+
+
+class Fixed(nn.Module):
+    """Gives the same outputs whatever comes in."""
+
+    def __init__(self, outputs):
+        super().__init__()
+        self.outputs = nn.Parameter(outputs)
+
+    def forward(self, x):
+        return self.outputs[: len(x)]
+
+
+def test_figures_that_some_batches_lack_are_refused():
+    class Fickle(Counting):
+        def figures(self, outputs, targets):
+            return {"mae": targets.double()} | ({"more": targets.double()} if len(targets) == 1 else {})
+
+    batches = [(torch.zeros(count, 1), torch.zeros(count)) for count in (3, 1)]
+    with pytest.raises(TrainingError, match="every figure is there for all 4 images; got 1 of 'more'"):
+        Fickle().test(Fixed(torch.zeros(3, 1)), batches)

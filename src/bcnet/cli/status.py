@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -49,7 +49,7 @@ def _lines(found: Status) -> Iterator[str]:
         yield _found(found)
     if found.result:
         yield "Test: " + ", ".join(
-            f"{name} {_tested(figures)} at {figures['macs_ratio']:.3f} of the MACs"
+            f"{name} {figures['headline']} at {figures['macs_ratio']:.3f} of the MACs"
             for name, figures in found.result.items()
         )
     if found.state == "running":
@@ -57,12 +57,6 @@ def _lines(found: Status) -> Iterator[str]:
     if found.message:
         yield f"Error: {found.message}"
     yield from (f"Problem: {problem}" for problem in found.problems)
-
-
-def _tested(figures: dict[str, Any]) -> str:
-    if figures.get("test_top1") is not None:
-        return f"{figures['test_top1']:.2f} % top-1"
-    return ", ".join(f"{key} {value:.4g}" for key, value in (figures.get("test") or {}).items())
 
 
 def _headline(found: Status) -> str:

@@ -24,7 +24,7 @@ from bcnet.run.settings import Settings
 from bcnet.searchers import Candidate
 from bcnet.searchers.result import effort, pareto_front
 from bcnet.space import Budget, Widths, WidthSpace
-from bcnet.tasks import Classification, Metric
+from bcnet.tasks import Metric
 from bcnet.train import LossRecords
 
 
@@ -72,8 +72,8 @@ class Evidence:
 
     @property
     def metric_of_test(self) -> Metric:
-        """What is measured on the test images."""
-        return next((network.metric for network in self.networks.values()), Classification.headline)
+        """What was measured of the trained networks on the test images."""
+        return next(iter(self.networks.values())).metric
 
     @property
     def metric(self) -> str:

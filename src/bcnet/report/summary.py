@@ -15,7 +15,6 @@ from bcnet.run.early_stop import candidates_text
 from bcnet.run.finished import NETWORKS
 from bcnet.run.run import Network
 from bcnet.run.score import fresh_score_text, score_text
-from bcnet.tasks import Classification
 
 
 def headline(evidence: Evidence) -> str:
@@ -117,12 +116,8 @@ def results(evidence: Evidence) -> Section:
 
 def _reading(networks: Mapping[str, Network], images: int) -> Markup:
     metric = next(iter(networks.values())).metric
-    text = f"Top-1 is the share of the {images:,} test images that were classified right, looked at once. "
-    if metric != Classification.headline:
-        better = "higher" if metric.higher else "lower"
-        text = (
-            f"{capitalised(metric.name)} is the mean over {images:,} test images, looked at once; {better} is better. "
-        )
+    better = "higher" if metric.higher else "lower"
+    text = f"{capitalised(metric.name)}: {metric.meaning}, of {images:,} that were looked at once; {better} is better. "
     if {"searched", "uniform"} <= set(networks):
         searched, uniform = networks["searched"], networks["uniform"]
         left = chance(searched, uniform)

@@ -18,10 +18,8 @@ class _Network(BaseModel):
     macs: NonNegativeInt
     macs_ratio: FiniteFloat
     params: NonNegativeInt
-    test_top1: FiniteFloat | None = None
-    test_top5: FiniteFloat | None = None
-    test: dict[str, FiniteFloat] | None = None
-    test_errors: dict[str, FiniteFloat] | None = None
+    test: dict[str, FiniteFloat]
+    test_errors: dict[str, FiniteFloat]
     test_images: Count
     others: dict[str, FiniteFloat] = {}
 
@@ -32,6 +30,8 @@ class _Headline(BaseModel):
     unit: str
     digits: NonNegativeInt
     higher: bool
+    share: bool
+    meaning: str
 
 
 class _Task(BaseModel):
@@ -77,7 +77,7 @@ class _Result(BaseModel):
     model: str
     data: str
     method: str = "given"
-    task: _Task | None = None
+    task: _Task
     budget: _Budget
     widths: dict[str, Count]
     networks: _Networks
@@ -94,9 +94,7 @@ class _Result(BaseModel):
     def _measured(self) -> _Result:
         """Every network says what its task measures."""
         for network in (self.networks.original, self.networks.uniform, self.networks.searched):
-            if self.task is None and (network.test_top1 is None or network.test_top5 is None):
-                raise ValueError("'test_top1' and 'test_top5' are required of every network")
-            if self.task is not None and self.task.headline.key not in (network.test or {}):
+            if self.task.headline.key not in network.test:
                 raise ValueError(f"'test' has the headline {self.task.headline.key!r} for every network")
         return self
 

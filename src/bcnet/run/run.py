@@ -13,7 +13,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -24,11 +23,11 @@ from bcnet.prior import Prior
 from bcnet.run.directory import RunDirectory, read_settings
 from bcnet.run.finished import NETWORK_FILES, NETWORKS, FinishedRun, Which, factory_of, input_facts
 from bcnet.run.result_file import read_result
-from bcnet.run.score import headline_of
+from bcnet.run.score import headline_of, measurement_of
 from bcnet.run.settings import Settings
 from bcnet.run.status import Status, read_status
 from bcnet.run.workload import ModelLike, make_model, trace, widened_model
-from bcnet.searchers import Candidate, EvaluationStore, accuracy_interval
+from bcnet.searchers import Candidate, EvaluationStore
 from bcnet.space import FixedDimension, LayerTerms, WidthGroup, Widths, WidthSpace
 from bcnet.supernet import Supernet
 from bcnet.tasks import Metric
@@ -219,20 +218,10 @@ def _networks(directory: RunDirectory, space: WidthSpace) -> dict[str, Network]:
             _, state = read_tensors(file, directory.identity(label))
             widths = tuple(state["widths"])
             cost = dataclasses.replace(space.cost(widths), others=state.get("others", {}))
-            value, low, high = _measured(state, metric)
-            networks[key] = Network(label, widths, cost, value, state["count"], metric, low, high)
+            test = measurement_of(state)
+            value, interval = test.figures[metric.key], test.interval(metric)
+            networks[key] = Network(label, widths, cost, value, test.count, metric, *interval)
     return networks
-
-
-def _measured(state: Mapping[str, Any], metric: Metric) -> tuple[float, float, float]:
-    """A network's value of the metric with its 95 % interval: what the number of test images leaves to chance."""
-    if "top1" in state:
-        count = state["count"]
-        value = 100 * state["top1"]
-        right = round(value / 100 * count)
-        return value, *accuracy_interval(np.repeat([100.0, 0.0], [right, count - right]))
-    value, error = state["figures"][metric.key], state["errors"][metric.key]
-    return value, value - 1.96 * error, value + 1.96 * error
 
 
 def _counts(directory: RunDirectory) -> tuple[IntArray, ...]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bcnet.tasks import Classification, Metric
+from bcnet.errors import RunError
+from bcnet.tasks import Measurement, Metric
 
 _FORMATS = {"accuracy": (".2f", " %"), "loss": (".4f", " nats"), "own": (".4g", "")}
 _TITLES = {"accuracy": "score (%)", "loss": "score (negative loss, nats)", "own": "score"}
@@ -38,12 +39,28 @@ def fresh_score_text(found: Mapping[str, Any]) -> str:
 
 
 def headline_of(document: Mapping[str, Any]) -> Metric:
-    """The metric that people read first, of `result.json` or `space.json`."""
-    task = document.get("task")
-    return Classification.headline if task is None else Metric(**task["headline"])
+    """The metric that people read first, of `result.json` or `space.json`.
+
+    Raises:
+        RunError: the document does not say.
+    """
+    try:
+        return Metric(**document["task"]["headline"])
+    except (KeyError, TypeError):
+        raise RunError("the run does not say what its task measures: repeat its command in a new directory") from None
 
 
 def headline_value(network: Mapping[str, Any], metric: Metric) -> float:
     """Its value, of a network of `result.json`."""
-    value: float = network["test"][metric.key] if "test" in network else network[f"test_{metric.key}"]
+    value: float = network["test"][metric.key]
     return value
+
+
+def measurement_of(state: Mapping[str, Any]) -> Measurement:
+    """What a network's file says that it did on the test images.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError, OverflowError: it is no such file.
+    """
+    figures, errors = ({key: float(v) for key, v in state[part].items()} for part in ("figures", "errors"))
+    return Measurement(figures, errors, int(state["count"]))

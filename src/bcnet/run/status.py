@@ -110,7 +110,7 @@ class _Reader:
             evaluations=count,
             best=best,
             best_ratio=ratio,
-            result=_headline(self.result) if state == "finished" else None,
+            result=_headline(self.result) if state == "finished" and self.result is not None else None,
             message=record.message if state == "failed" else "",
             problems=tuple(self.problems),
         )
@@ -166,10 +166,15 @@ def _limit(given: int | float | None, reference: float | None) -> float | None:
     return given
 
 
-def _headline(result: dict[str, Any] | None) -> dict[str, Any]:
-    networks = (result or {}).get("networks", {})
-    keys = ("macs", "macs_ratio", "params", "test_top1", "test")
-    return {name: {key: figures[key] for key in keys if key in figures} for name, figures in networks.items()}
+def _headline(result: dict[str, Any]) -> dict[str, Any]:
+    """What the networks cost and did; `headline` is for people: "91.52 % test top-1"."""
+    metric, keys = result["task"]["headline"], ("macs", "macs_ratio", "params", "test")
+    found = {}
+    for name, figures in result["networks"].items():
+        value = f"{figures['test'][metric['key']]:.{metric['digits']}f}"
+        words = " ".join(word for word in (value, metric["unit"], metric["name"]) if word)
+        found[name] = {key: figures[key] for key in keys} | {"headline": words}
+    return found
 
 
 def _is_held(path: Path) -> bool:

@@ -17,11 +17,11 @@ from bcnet.searchers.racing import mean
 from bcnet.searchers.result import Candidate
 from bcnet.searchers.scoring import Mapper
 from bcnet.space import Side, Widths
+from bcnet.tasks.base import Z95, share_interval
 
 Metric = Literal["accuracy", "loss"]
 PerImage = Callable[[Tensor, Tensor], Tensor]  # logits (batch, classes), labels (batch,) -> (batch,)
 _SIDES = (Side.LEFT, Side.RIGHT)
-_Z = 1.96  # standard errors on either side in a 95 % interval
 
 
 class Paths(Protocol):
@@ -142,24 +142,22 @@ def confidence_interval(per_image: np.ndarray[tuple[int], np.dtype[np.float64]])
     Example: `confidence_interval(evaluator.per_image(widths))`, for scores by loss.
     """
     centre = float(per_image.mean())
-    half = _Z * float(per_image.std(ddof=1)) / math.sqrt(len(per_image)) if len(per_image) > 1 else math.inf
+    half = Z95 * float(per_image.std(ddof=1)) / math.sqrt(len(per_image)) if len(per_image) > 1 else math.inf
     return centre - half, centre + half
 
 
 def accuracy_interval(per_image: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[float, float]:
     """95 % interval of an accuracy in percent from that of single images, shape `(images,)`, each in [0, 100].
 
-    Wilson's interval ("Probable inference", 1927), which keeps its width where all images are right or all wrong and
-    never leaves [0, 100]. An image counts once where both sides agree on it and up to twice where they do not: the
-    effective number is `n p (1 - p) / v`, with `p` the mean and `v` the variance over the `n` images.
+    That of a share (`bcnet.tasks.share_interval`). An image counts once where both sides agree on it and up to twice
+    where they do not: the effective number is `n p (1 - p) / v`, with `p` the mean and `v` the variance over the `n`
+    images.
 
     Example: 20 images of 20 right: (83.9, 100).
     """
     share, spread = float(per_image.mean()) / 100, float(per_image.var()) / 100**2
     count = len(per_image) * (min(2.0, share * (1 - share) / spread) if spread > 0 else 1.0)
-    centre = (share + _Z**2 / (2 * count)) / (1 + _Z**2 / count)
-    half = _Z / (1 + _Z**2 / count) * math.sqrt(share * (1 - share) / count + _Z**2 / (4 * count**2))
-    return 100 * max(0.0, centre - half), 100 * min(1.0, centre + half)
+    return share_interval(100 * share, count)
 
 
 def rescore(

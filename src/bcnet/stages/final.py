@@ -21,14 +21,15 @@ from bcnet.errors import RecipeError, RunError
 from bcnet.files.tensors import load_module
 from bcnet.progress.forecast import Planned
 from bcnet.run.directory import RunDirectory
+from bcnet.run.score import measurement_of
 from bcnet.run.settings import Settings, in_sections
 from bcnet.run.workload import Workload
 from bcnet.space import Side, Widths
 from bcnet.stages.base import TRAINING_PASS, Context, Stage, copy_tensors
 from bcnet.stages.room import training_bytes
 from bcnet.supernet import Supernet, build, recalibrate
-from bcnet.tasks import Classification, Measurement
-from bcnet.train import EpochBatches, NetworkLearner, accuracy, derived_generator, train
+from bcnet.tasks import Measurement
+from bcnet.train import EpochBatches, NetworkLearner, derived_generator, train
 
 _TRAINING = frozenset({"final", "final_from", "final_seed"})
 _CALIBRATION = 20  # batches for the statistics of batch norm
@@ -102,7 +103,11 @@ class FinalStage(Stage):
                 world=context.world,
             )
         directory.write_tensors(f"{self._stem}_losses.safetensors", f"{self.name} losses", records.tensors())
-        test = context.world.on_rank_zero(lambda: _test(context, network))
+        test = context.world.on_rank_zero(
+            lambda: dataclasses.asdict(
+                workload.source.task.test(network, workload.parts.test(), precision=settings.final.precision)
+            )
+        )
         outcome = {"widths": list(widths), "skipped": len(records.skipped), **test}
         others = workload.space.cost(widths).others
         if others:
@@ -259,19 +264,6 @@ def _placed(network: nn.Module, settings: Settings) -> nn.Module:
 def _outcome(file: Path, state: Mapping[str, Any]) -> tuple[Measurement, int]:
     """What a network did on the test images, and how many steps of its training were left out."""
     try:
-        count, skipped = int(state["count"]), int(state["skipped"])
-        if "top1" in state:
-            shares = {key: 100 * float(state[key]) for key in ("top1", "top5")}
-            return Measurement(shares, {}, count), skipped
-        figures, errors = ({key: float(v) for key, v in state[part].items()} for part in ("figures", "errors"))
-        return Measurement(figures, errors, count), skipped
+        return measurement_of(state), int(state["skipped"])
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         raise RunError(f"{file} does not say how its network did on the test images: start a new run") from None
-
-
-def _test(context: Context, network: nn.Module) -> dict[str, Any]:
-    """Plain data on what the network does on the test images."""
-    task, precision = context.workload.source.task, context.settings.final.precision
-    if isinstance(task, Classification):
-        return dataclasses.asdict(accuracy(network, context.workload.parts.test(), precision=precision))
-    return dataclasses.asdict(task.test(network, context.workload.parts.test(), precision=precision))

@@ -177,7 +177,7 @@ def _space_summary(context: Context) -> dict[str, Any]:
         "fingerprint": space.fingerprint(),
         "images": context.workload.source.data_digest,
         "input": context.workload.source.input.to_dict(),
-        **task_document(context.workload.source.task),
+        "task": task_document(context.workload.source.task),
         "macs": space.reference.macs,
         "params": space.reference.params,
         **({"others": dict(space.reference.others)} if space.reference.others else {}),

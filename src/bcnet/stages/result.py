@@ -20,7 +20,7 @@ from bcnet.stages.base import Context
 from bcnet.stages.final import TrainedNetwork
 from bcnet.stages.finalists import Choice
 from bcnet.stages.search import found_by
-from bcnet.tasks import Classification, Measurement, Task
+from bcnet.tasks import Task
 
 
 def result_document(context: Context) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def result_document(context: Context) -> dict[str, Any]:
         "model": settings.model,
         "data": settings.data,
         "method": settings.method,
-        **task_document(context.workload.source.task),
+        "task": task_document(context.workload.source.task),
         "budget": {"macs": limits.macs, "params": limits.params, "given": str(budget)}
         | _if_any({measure.name: limit for measure, limit in limits.others.items()}),
         "widths": {g.name: w for g, w in zip(space.groups, searched.widths, strict=True)},
@@ -111,12 +111,6 @@ def skipped_note(document: Mapping[str, Any]) -> str:
     return f"Bad training steps left out: {', '.join(skipped)}." if skipped else ""
 
 
-def _measured(test: Measurement) -> dict[str, Any]:
-    if "top1" in test.figures and not test.errors:
-        return {f"test_{key}": value for key, value in test.figures.items()}
-    return {"test": dict(test.figures), "test_errors": dict(test.errors)}
-
-
 def _if_any(others: Mapping[str, Any]) -> dict[str, Any]:
     return {"others": dict(others)} if others else {}
 
@@ -127,7 +121,8 @@ def _network(trained: TrainedNetwork, reference: Cost) -> dict[str, Any]:
         "macs": trained.cost.macs,
         "macs_ratio": trained.cost.macs / reference.macs,
         "params": trained.cost.params,
-        **_measured(trained.test),
+        "test": dict(trained.test.figures),
+        "test_errors": dict(trained.test.errors),
         "test_images": trained.test.count,
     } | _if_any(trained.cost.others)
 
@@ -145,10 +140,8 @@ def versions() -> dict[str, str]:
 
 
 def task_document(task: Task) -> dict[str, Any]:
-    """What documents say of a task; nothing of classification, which is the usual one."""
-    if isinstance(task, Classification):
-        return {}
-    return {"task": {"name": task.name, "headline": dataclasses.asdict(task.headline)}}
+    """What documents say of a task."""
+    return {"name": task.name, "headline": dataclasses.asdict(task.headline)}
 
 
 def table_rows(document: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:

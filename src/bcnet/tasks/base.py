@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,12 +21,15 @@ from bcnet.data.transfer import moved
 from bcnet.errors import TrainingError
 from bcnet.machine.precision import Precision, autocast, resolve_precision
 
+Z95 = 1.96  # standard errors on either side in a 95 % interval
+
 
 @dataclass(frozen=True)
 class Metric:
     """What is measured on the test images, and how it is written.
 
-    `key` names it in files, `name` and `unit` are for people; `higher` says which way is better.
+    `key` names it in files, `name` and `unit` are for people; `higher` says which way is better. `share` is for
+    percents of images, each of which counts as 0 or 100. `meaning` continues "it is", for who does not know the name.
 
     Example: `Metric("mae", "mean absolute error", "years", digits=1, higher=False)`.
     """
@@ -35,6 +39,8 @@ class Metric:
     unit: str = ""
     digits: int = 2
     higher: bool = True
+    share: bool = False
+    meaning: str = "the mean over images"
 
     @property
     def heading(self) -> str:
@@ -54,6 +60,28 @@ class Measurement:
     errors: Mapping[str, float]
     count: int
 
+    def interval(self, metric: Metric) -> tuple[float, float]:
+        """What the number of images leaves to chance: the 95 % interval of one of the figures."""
+        value = self.figures[metric.key]
+        if metric.share:
+            return share_interval(value, self.count)
+        half = Z95 * self.errors[metric.key]
+        return value - half, value + half
+
+
+def share_interval(percent: float, count: float) -> tuple[float, float]:
+    """95 % interval of a share of `count` images, in percent.
+
+    Wilson's interval ("Probable inference", 1927), which keeps its width where all images are right or all wrong and
+    never leaves [0, 100].
+
+    Example: 20 images of 20: `share_interval(100.0, 20)` is (83.9, 100).
+    """
+    share = percent / 100
+    centre = (share + Z95**2 / (2 * count)) / (1 + Z95**2 / count)
+    half = Z95 / (1 + Z95**2 / count) * math.sqrt(share * (1 - share) / count + Z95**2 / (4 * count**2))
+    return 100 * max(0.0, centre - half), 100 * min(1.0, centre + half)
+
 
 class Distilling(Protocol):
     """How a teacher's outputs enter the loss."""
@@ -70,7 +98,8 @@ class Distilling(Protocol):
 class Task(ABC):
     """Loss, score and test metric of what a network is trained for. Settings are fields of a frozen dataclass.
 
-    `name` is the word for it in files, `headline` the metric that people read first.
+    `name` is the word for it in files, `headline` the metric that people read first. `soft_labels` says whether label
+    smoothing and distillation mean something to it: `training_loss` is then its own.
 
     Example: a number for each image,
 
@@ -91,6 +120,7 @@ class Task(ABC):
 
     name: ClassVar[str]
     headline: ClassVar[Metric]
+    soft_labels: ClassVar[bool] = False
 
     @abstractmethod
     def loss(self, outputs: Any, targets: Tensor) -> Tensor:
@@ -153,20 +183,28 @@ class Task(ABC):
             with autocast(resolved, device):
                 outputs = network(moved(x, device))
             for key, values in self.figures(outputs, moved(y, device)).items():
-                parts.setdefault(key, []).append(one_for_each(values, len(y), f"the figure {key!r}").cpu())
+                parts.setdefault(key, []).append(one_for_each(values, len(y), f"the figure {key!r}"))
         network.train(was_training)
         if self.headline.key not in parts:
             raise TrainingError(
                 f"the figures of the task {self.name!r} have its headline {self.headline.key!r}, for at least one test "
                 f"image; got {', '.join(parts) or 'none'}"
             )
-        columns = {key: torch.cat(rows) for key, rows in parts.items()}
-        broken = [key for key, row in columns.items() if not row.isfinite().all()]
+        counts = {key: sum(map(len, rows)) for key, rows in parts.items()}
+        count = max(counts.values())
+        for key, there in counts.items():
+            if there != count:
+                raise TrainingError(f"every figure is there for all {count} images; got {there} of {key!r}")
+        table = torch.stack([torch.cat(rows) for rows in parts.values()])  # (figures, images)
+        spread = table.std(dim=1) if count > 1 else torch.zeros_like(table[:, 0])
+        # Asked for once, at the end: a GPU works ahead.
+        finite, means, errors = torch.stack(
+            [table.isfinite().all(dim=1), table.mean(dim=1), spread / count**0.5]
+        ).tolist()
+        broken = [key for key, whole in zip(parts, finite, strict=True) if not whole]
         if broken:
             raise TrainingError(f"figures are finite numbers; got others for {broken[0]!r}: the weights are broken")
-        count = len(columns[self.headline.key])
-        errors = {key: float(row.std()) / count**0.5 if count > 1 else 0.0 for key, row in columns.items()}
-        return Measurement({key: float(row.mean()) for key, row in columns.items()}, errors, count)
+        return Measurement(dict(zip(parts, means, strict=True)), dict(zip(parts, errors, strict=True)), count)
 
 
 def scalar(loss: object) -> Tensor:

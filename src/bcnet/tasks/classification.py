@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -25,7 +26,10 @@ class Classification(Task):
     """Integer labels `(batch,)`, logits `(batch, classes)`; a loss of the user's `own` in place of cross-entropy."""
 
     name: ClassVar[str] = "classification"
-    headline: ClassVar[Metric] = Metric("top1", "test top-1", "%")
+    headline: ClassVar[Metric] = Metric(
+        "top1", "test top-1", "%", share=True, meaning="the share of images that are classified right"
+    )
+    soft_labels: ClassVar[bool] = True
 
     own: Loss | None = field(default=None, repr=False)
 
@@ -44,8 +48,15 @@ class Classification(Task):
         return 100.0 * right.double()
 
     def figures(self, outputs: Any, targets: Tensor) -> Mapping[str, Tensor]:
-        """Whether the label is the best guess, in percent."""
-        return {"top1": self.score(outputs, targets)}
+        """Whether the label is the best guess, and whether it is among the five best, in percent.
+
+        An image whose logits are no numbers has none.
+        """
+        guesses = outputs.topk(min(5, outputs.shape[1]), dim=1).indices  # (batch, <= 5)
+        right = guesses == targets[:, None]
+        broken = outputs.isnan().any(dim=1)
+        shares = {"top1": right[:, 0], "top5": right.any(dim=1)}
+        return {key: (100.0 * hits.double()).masked_fill(broken, torch.nan) for key, hits in shares.items()}
 
     def check(self, outputs: Any, classes: int) -> None:
         """Raise ModelError unless there are logits for all classes."""
