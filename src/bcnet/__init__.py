@@ -18,7 +18,7 @@ from bcnet.errors import BCNetError
 if TYPE_CHECKING:
     from bcnet import data, distributed, models
     from bcnet.api import baseline, evolve, find_widths, retrain, search, train_supernet, train_widths
-    from bcnet.costs import Budget, Cost, Measure
+    from bcnet.costs import Budget, Cost, Measure, Memory, Size
     from bcnet.data import DataSet, Loaders
     from bcnet.export import Export, Latency, export_run, measure_latency, push_run
     from bcnet.prior import Prior, learn_prior
@@ -78,7 +78,7 @@ _HOMES = {
         "SupernetEvaluator",
         "search_widths",
     ],
-    "bcnet.costs": ["Budget", "Cost", "Measure"],
+    "bcnet.costs": ["Budget", "Cost", "Measure", "Memory", "Size"],
     "bcnet.space": ["Side", "WidthGroup", "WidthSpace"],
     "bcnet.supernet": ["Supernet", "build", "describe", "rebuild", "recalibrate"],
     "bcnet.tasks": ["Metric", "Task"],
@@ -102,6 +102,7 @@ __all__ = [
     "Latency",
     "Loaders",
     "Measure",
+    "Memory",
     "Metric",
     "Prior",
     "PriorOnly",
@@ -113,6 +114,7 @@ __all__ = [
     "SearchResult",
     "Searcher",
     "Side",
+    "Size",
     "Stage",
     "Status",
     "Supernet",

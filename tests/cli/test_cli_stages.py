@@ -81,7 +81,7 @@ def test_published_widths_are_profiled_by_name():
         (["retrain"], "needs --model, --data, --widths and --out; missing: --model"),
         (["retrain", *SUBJECT, "--widths", "8,8", "--out", "{tmp}/new"], "one entry per group, 6 here; got 2"),
         (["retrain", *SUBJECT, "--widths", "gone.json", "--out", "{tmp}/new"], "gone.json cannot be read"),
-        (["train", *SUBJECT, "--budget", "half", "--out", "{tmp}/new"], "--budget is a ratio"),
+        (["train", *SUBJECT, "--budget", "half", "--out", "{tmp}/new"], "a limit on macs is a ratio"),
         (["train", *SUBJECT, "--set", "augmentation.padding=x", "--out", "{tmp}/new"], "'augmentation"),
         (["search", *SUBJECT, "--budget", "0.5", "--log", "loud", "--out", "{tmp}/new"], "--log is one of auto"),
         (["recipes", "vgg"], "a recipe is a .yaml file or one of"),

@@ -138,7 +138,7 @@ def test_a_run_with_a_measure_of_ones_own_from_end_to_end(tmp_path):
     searched = outcome.result["networks"]["searched"]
     assert searched["others"]["weighted"] <= limit < outcome.result["networks"]["original"]["others"]["weighted"]
     assert outcome.result["networks"]["uniform"]["others"]["weighted"] <= limit
-    assert outcome.result["budget"]["others"] == {"weighted": limit}
+    assert outcome.result["budget"]["others"] == {Weighted(layer=1, factor=3).description: limit}
     assert outcome.result["budget"]["given"] == "0.9x MACs and 0.5x weighted MACs"
     settings = json.loads((tmp_path / "run" / "settings.json").read_text())
     assert settings["limits"] == {"macs": 0.9, 'weighted {"factor": 3, "layer": 1}': 0.5}

@@ -161,7 +161,7 @@ def test_fingerprints_tell_spaces_apart() -> None:
     assert chain(8, 8).fingerprint() == chain(8, 8).fingerprint()
 
 
-@pytest.mark.parametrize("value", [0.0, -0.5, 1.6, float("nan"), float("inf"), 0, -3, True, "0.5"])
+@pytest.mark.parametrize("value", [0.0, -0.5, 1.6, float("nan"), float("inf"), 0, -3, True, None.__class__, "1.6"])
 @pytest.mark.parametrize("kind", ["macs", "params"])
 def test_budgets_out_of_range_say_so(kind: str, value: object) -> None:
     with pytest.raises(BudgetError, match=rf"budget {kind} is a ratio \(float\) in \(0, 1.5\].*got"):

@@ -21,7 +21,7 @@ Data = Annotated[str | None, typer.Option(help="Data set: digits, cifar10, parqu
 Out = Annotated[Path | None, typer.Option(help="Run directory, new or to go on with.")]
 BudgetText = Annotated[
     str | None,
-    typer.Option(help="Most MACs: a ratio (0.5) or a count (150M); several measures as macs=0.5,params=2M."),
+    typer.Option(help="Most MACs: a ratio (0.5) or a count (150M); several measures as macs=0.5,memory=320KiB."),
 ]
 ParamsBudget = Annotated[str | None, typer.Option(help="Most parameters, as well or instead: a ratio or a count.")]
 RecipeName = Annotated[

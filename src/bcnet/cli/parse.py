@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,25 +10,6 @@ from bcnet.errors import BudgetError, RecipeError
 if TYPE_CHECKING:
     from bcnet.space import Budget
 
-_SCALES = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9}
-
-
-def limit(text: str, option: str = "--budget") -> int | float:
-    """A budget's limit: a ratio with a decimal point, or a count, also with k, M or G.
-
-    Example: `limit("0.5") == 0.5`, `limit("150M") == limit("150_000_000") == 150_000_000`.
-
-    Raises:
-        BudgetError: neither of the two.
-    """
-    match = re.fullmatch(r"([0-9_]*\.?[0-9]+|[0-9][0-9_]*\.?)\s*([kmg]?)", text.strip(), re.IGNORECASE)
-    if match is None:
-        raise BudgetError(f"{option} is a ratio such as 0.5 or a count such as 150M or 150_000_000; got {text!r}")
-    number, suffix = match[1].replace("_", ""), match[2].lower()
-    if suffix:
-        return round(float(number) * _SCALES[suffix])
-    return float(number) if "." in number else int(number)
-
 
 def budget(macs: str | None, params: str | None) -> Budget:
     """The budget of `--budget` and `--params-budget`, of which at least one is given.
@@ -37,27 +17,27 @@ def budget(macs: str | None, params: str | None) -> Budget:
     Raises:
         BudgetError: neither is, or one of them is no limit.
     """
-    from bcnet.costs import MEASURES, Budget
+    from bcnet.costs import MEASURES, PARAMS, Budget, Measure, measure_named
 
     if macs is None and params is None:
         raise BudgetError(
             "a search needs a budget; got none: give --budget 0.5 for half the MACs, --params-budget 0.5 for half the "
             "parameters, or both"
         )
-    limits: dict[str, int | float] = {}
+    limits: dict[Measure, str] = {}
     for part in (macs or "").split(",") if macs is not None else ():
         name, equals, text = part.partition("=")
-        name = name.strip() if equals else "macs"
-        if name not in MEASURES or name in limits:
+        measure = measure_named(name.strip() if equals else "macs")
+        if measure is None or measure in limits:
             raise BudgetError(
-                f"--budget limits each of {', '.join(MEASURES)} once, as macs=0.5,params=2M; got {part.strip()!r}"
+                f"--budget limits each of {', '.join(MEASURES)} once, as macs=0.5,memory=320KiB; got {part.strip()!r}"
             )
-        limits[name] = limit(text if equals else part)
+        limits[measure] = text if equals else part
     if params is not None:
-        if "params" in limits:
+        if PARAMS in limits:
             raise BudgetError(f"parameters are limited once; got --budget {macs} and --params-budget {params}")
-        limits["params"] = limit(params, "--params-budget")
-    return Budget({MEASURES[name]: value for name, value in limits.items()})
+        limits[PARAMS] = params
+    return Budget(limits)
 
 
 def recipe_changes(pairs: Sequence[str] | None, epochs: int | None, precision: str | None) -> dict[str, Any]:

@@ -71,11 +71,12 @@ def run_file(settings: Any, out: Path | None) -> str:
 
 def _budget(limits: Any, path: Path) -> Any:
     from bcnet.cli import parse
-    from bcnet.costs import MEASURES, Budget
+    from bcnet.costs import MEASURES, Budget, measure_named
 
     if isinstance(limits, dict):
-        unknown = sorted(set(limits) - set(MEASURES))
+        measures = {str(name): measure_named(str(name)) for name in limits}
+        unknown = sorted(name for name, measure in measures.items() if measure is None)
         if unknown:
-            raise RecipeError(f"{path}: budget limits {' and '.join(MEASURES)}; got {', '.join(map(str, unknown))}")
-        return Budget(**{name: parse.limit(v, name) if isinstance(v, str) else v for name, v in limits.items()})
+            raise RecipeError(f"{path}: budget limits {', '.join(MEASURES)}; got {', '.join(unknown)}")
+        return Budget({measure: limits[name] for name, measure in measures.items() if measure is not None})
     return parse.budget(str(limits), None)

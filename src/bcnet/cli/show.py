@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bcnet.cli.endings import printable
+from bcnet.display import size
 
 if TYPE_CHECKING:
     from bcnet.space import Widths, WidthSpace
@@ -21,6 +22,7 @@ _BAR = 20
 
 def show_result(console: Console, document: Mapping[str, Any], folder: str) -> None:
     """The comparison of the three networks, the kept widths, and where everything is."""
+    from bcnet.costs import measure_called
     from bcnet.run.score import headline_of, headline_value
     from bcnet.stages.result import table_rows
 
@@ -28,7 +30,7 @@ def show_result(console: Console, document: Mapping[str, Any], folder: str) -> N
     title = f"{document['model']} on {document['data']}, budget {document['budget']['given']}"
     table = Table(title=plain(title))
     table.add_column("network")
-    others = list(document["networks"]["original"].get("others", {}))
+    others = {measure.name: measure for measure in map(measure_called, document["budget"].get("others", {}))}
     for heading in ("MACs", "ratio", "parameters", *others, metric.heading):
         table.add_column(plain(heading), justify="right")
     for name, label, figures in table_rows(document):
@@ -37,7 +39,7 @@ def show_result(console: Console, document: Mapping[str, Any], folder: str) -> N
             f"{figures['macs']:,}",
             f"{figures['macs_ratio']:.3f}",
             f"{figures['params']:,}",
-            *(f"{figures['others'][name]:,}" for name in others),
+            *(measure.text(figures["others"][name]) for name, measure in others.items()),
             f"{headline_value(figures, metric):.{metric.digits}f}",
             style="bold" if name == "searched" else None,
         )
@@ -175,16 +177,26 @@ def _fixed_table(space: WidthSpace) -> Table:
 
 
 def _costs_table(space: WidthSpace, widths: Widths | None) -> Table:
-    table = Table(title="Cost for one input")
+    from bcnet.costs import Budget
+
+    table = Table(title="Cost for one input, its activations at their peak and the weights in fp32")
     table.add_column("network")
-    for heading in ("MACs", "ratio", "parameters"):
+    for heading in ("MACs", "ratio", "parameters", "activations", "weights"):
         table.add_column(heading, justify="right")
-    rows = {"original": space.original_widths, "narrowest of the space": space.narrowest}
+    space = space.measuring(Budget(memory=1.0, size=1.0))
+    rows = {"original": space.original_widths, "narrowest": space.narrowest}
     if widths is not None:
         rows["chosen widths"] = widths
     for label, row in rows.items():
         cost = space.cost(row)
-        table.add_row(label, f"{cost.macs:,}", f"{cost.macs / space.reference.macs:.4f}", f"{cost.params:,}")
+        table.add_row(
+            label,
+            f"{cost.macs:,}",
+            f"{cost.macs / space.reference.macs:.4f}",
+            f"{cost.params:,}",
+            size(cost["memory"]),
+            size(cost["size"]),
+        )
     return table
 
 

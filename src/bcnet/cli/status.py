@@ -70,7 +70,7 @@ def _headline(found: Status) -> str:
 
 def _budget(found: Status) -> str:
     units = {"macs": "MACs", "params": "parameters"}
-    given = [(units.get(key, key), limit) for key, limit in found.settings.get("limits", {}).items()]
+    given = [(units.get(key, f"of {key}"), limit) for key, limit in found.settings.get("limits", {}).items()]
     return " and ".join(f"{v:g}x {unit}" if isinstance(v, float) else f"{v:,} {unit}" for unit, v in given)
 
 

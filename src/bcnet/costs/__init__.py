@@ -1,23 +1,29 @@
 """Costs: what a network of given widths takes, and budgets on it. One more is a `Measure` in a file of its own."""
 
 from bcnet.costs.base import Constraint, Cost, Measure, Measured, Tables
-from bcnet.costs.budget import MEASURES, Budget, Recorded, measure_called
+from bcnet.costs.budget import MEASURES, Budget, Recorded, measure_called, measure_named
 from bcnet.costs.macs import MACS
+from bcnet.costs.memory import MEMORY, SIZE, Memory, Size
 from bcnet.costs.params import PARAMS
 from bcnet.costs.polynomial import IntArray, Polynomial
 
 __all__ = [
     "MACS",
     "MEASURES",
+    "MEMORY",
     "PARAMS",
+    "SIZE",
     "Budget",
     "Constraint",
     "Cost",
     "IntArray",
     "Measure",
     "Measured",
+    "Memory",
     "Polynomial",
     "Recorded",
+    "Size",
     "Tables",
     "measure_called",
+    "measure_named",
 ]

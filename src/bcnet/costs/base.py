@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ import numpy.typing as npt
 
 from bcnet.costs.polynomial import IntArray, Polynomial
 from bcnet.display import table
+from bcnet.errors import BudgetError
 
 Tables = Mapping[tuple[int, ...], npt.NDArray[np.float64]]
 Constraint = Polynomial | Tables
@@ -60,12 +62,17 @@ class Measured(Protocol):
     def params_terms(self) -> Polynomial:
         """Parameters."""
 
+    @property
+    def live_terms(self) -> Sequence[Polynomial]:
+        """Elements of the tensors that live at once, for one input, at each moment that may be the largest."""
+
 
 class Measure(ABC):
     """A cost of widths. Settings are fields of a frozen dataclass, so that equal measures are equal.
 
     Class attributes: `name` is the word for it in budgets, files and on the command line, `unit` what people read
-    behind a value. Limits are whole numbers of it: microseconds, say, where milliseconds would be too coarse.
+    behind a value. Limits are whole numbers of it: microseconds, say, where milliseconds would be too coarse. A person
+    writes a limit with one of `scales` (in small letters) behind the number, as in the `example`.
 
     A measure never falls as a width grows: searchers narrow a candidate to bring it under a limit.
 
@@ -84,6 +91,8 @@ class Measure(ABC):
 
     name: ClassVar[str]
     unit: ClassVar[str]
+    scales: ClassVar[Mapping[str, float]] = MappingProxyType({"k": 1e3, "m": 1e6, "g": 1e9})
+    example: ClassVar[str] = "150M"
 
     @abstractmethod
     def values(self, space: Measured, widths: IntArray) -> Any:
@@ -96,6 +105,25 @@ class Measure(ABC):
         A `Polynomial` in the widths, or tables `{groups: table}` over the choices of distinct ascending groups, one
         axis for each; the empty tuple of groups is a constant.
         """
+
+    def limit(self, text: str) -> int | float:
+        """A limit as a person writes it: a ratio with a decimal point, or a count with a unit or without.
+
+        Example: `MACS.limit("0.5") == 0.5`, `MACS.limit("150M") == MACS.limit("150_000_000") == 150_000_000`.
+
+        Raises:
+            BudgetError: neither of the two.
+        """
+        match = re.fullmatch(r"([0-9_]*\.?[0-9]+|[0-9][0-9_]*\.?)\s*([a-zµ]*)", text.strip(), re.IGNORECASE)
+        scale = "" if match is None else match[2].lower()
+        if match is None or (scale and scale not in self.scales):
+            raise BudgetError(
+                f"a limit on {self.name} is a ratio such as 0.5 or a count such as {self.example}; got {text!r}"
+            )
+        number = match[1].replace("_", "")
+        if scale:
+            return round(float(number) * self.scales[scale])
+        return float(number) if "." in number else int(number)
 
     def text(self, value: float) -> str:
         """A value for people, with its unit.

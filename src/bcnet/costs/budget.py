@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -12,28 +13,36 @@ import numpy as np
 
 from bcnet.costs.base import Cost, Measure, Measured
 from bcnet.costs.macs import MACS
+from bcnet.costs.memory import MEMORY, SIZE
 from bcnet.costs.params import PARAMS
 from bcnet.costs.polynomial import IntArray
 from bcnet.display import table
 from bcnet.errors import BudgetError, RunError
 
-MEASURES: Mapping[str, Measure] = MappingProxyType({measure.name: measure for measure in (MACS, PARAMS)})
+MEASURES: Mapping[str, Measure] = MappingProxyType({m.name: m for m in (MACS, PARAMS, MEMORY, SIZE)})
 """The measures that a budget knows by name."""
 
 Limit = int | float
+Given = int | float | str  # "320 KiB", as a person writes it
 
 
 class Budget:
-    """Upper limits on what a network takes: multiply-adds, parameters, any other measure, or several at once.
+    """Upper limits on what a network takes: multiply-adds, parameters, bytes, any other measure, or several at once.
 
-    A float in (0, 1.5] is a ratio of the original network's cost, an int an absolute count. `others` are limits on
-    measures of your own.
+    A float in (0, 1.5] is a ratio of the original network's cost, an int an absolute count, a text either of them with
+    a unit. `others` are limits on measures of your own, or on ours with settings of their own.
 
-    Example: `Budget(macs=0.5)` is half the multiply-adds; `Budget(macs=150_000_000, params=0.4)` sets both limits;
-    `Budget({Weighted(): 0.5})` limits a measure of your own.
+    Args:
+        macs: multiply-adds for one input.
+        params: parameters.
+        memory: the most bytes of activations at once, in fp32, for one input (`bcnet.Memory`).
+        size: bytes of the weights in fp32 (`bcnet.Size`).
+
+    Example: `Budget(macs=0.5)` is half the multiply-adds; `Budget(macs="150M", memory="320 KiB")` sets two limits;
+    `Budget({bcnet.Memory("int8"): "64 KiB", Weighted(): 0.5})` limits memory in int8 and a measure of your own.
 
     Raises:
-        BudgetError: no limit given, or a value that is neither such a float nor a positive int.
+        BudgetError: no limit given, or a value that is none of these.
     """
 
     __slots__ = ("limits",)
@@ -41,14 +50,19 @@ class Budget:
 
     def __init__(
         self,
-        others: Mapping[Measure, Limit] | None = None,
+        others: Mapping[Measure, Given] | None = None,
         /,
         *,
-        macs: Limit | None = None,
-        params: Limit | None = None,
+        macs: Given | None = None,
+        params: Given | None = None,
+        memory: Given | None = None,
+        size: Given | None = None,
     ) -> None:
-        named: dict[Measure, Limit | None] = {MACS: macs, PARAMS: params, **_checked_measures(others or {})}
-        limits = {measure: limit for measure, limit in named.items() if limit is not None}
+        named = {MACS: macs, PARAMS: params, MEMORY: memory, SIZE: size}
+        given = [(measure, limit) for measure, limit in named.items() if limit is not None]
+        given += _checked_measures(others or {}).items()
+        _check_names([measure for measure, _ in given])
+        limits = {measure: measure.limit(v) if isinstance(v, str) else v for measure, v in given}
         if not limits:
             raise BudgetError(
                 "a budget needs at least one limit; got none: give macs=0.5 or macs=150_000_000, for instance"
@@ -110,7 +124,7 @@ class Budget:
 
     def __str__(self) -> str:
         parts = self.limits.items()
-        return " and ".join(f"{v:g}x {m.unit}" if isinstance(v, float) else f"{v:,} {m.unit}" for m, v in parts)
+        return " and ".join(f"{v:g}x {m.unit}" if isinstance(v, float) else m.text(v) for m, v in parts)
 
 
 @dataclass(frozen=True)
@@ -141,20 +155,42 @@ class Recorded(Measure):
 
 def measure_called(name: str, own: Iterable[Measure] = ()) -> Measure:
     """The measure that a file calls `name`: one of ours, one of the user's `own`, else what is on record of it."""
-    known = {measure.description: measure for measure in own} | dict(MEASURES)
-    return known.get(name) or Recorded(name)
+    known = {measure.description: measure for measure in own}
+    return known.get(name) or measure_named(name) or Recorded(name)
 
 
-def _checked_measures(others: Mapping[Measure, Limit]) -> Mapping[Measure, Limit]:
+def measure_named(text: str) -> Measure | None:
+    """One of our measures, by its name with its settings: "macs", "memory:int8"; None for another one.
+
+    Raises:
+        BudgetError: settings that it does not take.
+    """
+    name, *settings = text.split(":")
+    if name not in MEASURES or not settings:
+        return MEASURES.get(text)
+    kind, fields = type(MEASURES[name]), dataclasses.fields(MEASURES[name])  # type: ignore[arg-type]
+    if len(settings) > len(fields):
+        raise BudgetError(f"{name} takes {len(fields)} settings behind colons; got {text!r}: write {name}, say")
+    return kind(*(int(value) if value.isdecimal() else value for value in settings))
+
+
+def _checked_measures(others: Mapping[Measure, Given]) -> Mapping[Measure, Given]:
     if not isinstance(others, Mapping) or not all(isinstance(measure, Measure) for measure in others):
         raise BudgetError(
             f"limits on other measures are a mapping of bcnet.Measure to limit; got {others!r}: write "
             "Budget({mine: 0.5}), or Budget(macs=0.5) for multiply-adds"
         )
-    names = [measure.name for measure in others]
+    return others
+
+
+def _check_names(measures: Sequence[Measure]) -> None:
+    names = [measure.name for measure in measures]
+    for measure in measures:
+        ours = MEASURES.get(measure.name)
+        if ours is not None and type(measure) is not type(ours):
+            raise BudgetError(f"{measure.name!r} is a measure of the library; got another one of this name: rename it")
     if len(set(names)) < len(names):
         raise BudgetError(f"a budget limits each measure once; got {', '.join(names)}: give the measures other names")
-    return others
 
 
 def _check_limit(name: str, value: object) -> None:

@@ -8,7 +8,7 @@ costing a candidate never runs a network.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -39,6 +39,18 @@ class Polynomial:
             columns = np.ascontiguousarray(widths[start : start + _CHUNK].T)  # (groups, chunk)
             values[start : start + _CHUNK] = self._of_columns(columns)
         return values
+
+    def to_list(self) -> list[list[Any]]:
+        """Plain lists and numbers, for JSON; `from_list` is the inverse."""
+        return [[list(groups), value] for groups, value in self.terms.items()]
+
+    @classmethod
+    def from_list(cls, terms: Sequence[Any]) -> Polynomial:
+        """The polynomial that `to_list` wrote."""
+        return cls({tuple(groups): value for groups, value in terms})
+
+    def __mul__(self, factor: int) -> Polynomial:
+        return Polynomial({groups: factor * value for groups, value in self.terms.items()})
 
     def __add__(self, other: Polynomial) -> Polynomial:
         terms = dict(self.terms)

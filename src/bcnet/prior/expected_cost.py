@@ -119,11 +119,17 @@ def _contract(factor: Factor, rows: Sequence[FloatArray], keep: int | None = Non
 
 
 def expected_costs(space: WidthSpace, limits: Budget) -> tuple[ExpectedCost, ...]:
-    """One expected cost per constraint of an absolute budget: MACs first, then parameters, then other measures."""
-    pairs = (
-        (constraint, limit) for measure, limit in limits.limits.items() for constraint in measure.constraints(space)
-    )
-    return tuple(ExpectedCost.of(constraint, space, limit) for constraint, limit in pairs)
+    """One expected cost per constraint of an absolute budget: MACs first, then parameters, then other measures.
+
+    Of several constraints of one measure, those that no widths of the space break are left out; one stays.
+    """
+    full = np.array([space.full], dtype=np.int64)
+    costs = []
+    for measure, limit in limits.limits.items():
+        sums = measure.constraints(space)
+        binding = [s for s in sums if not isinstance(s, Polynomial) or s(full)[0] > limit]
+        costs += [ExpectedCost.of(s, space, limit) for s in binding or sums[:1]]
+    return tuple(costs)
 
 
 def one_hot(indices: Sequence[int] | IntArray, sizes: Sequence[int] | IntArray) -> Rows:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bcnet.costs import MEASURES, IntArray
+from bcnet.costs import IntArray, Measure, Recorded
 from bcnet.export import read_latencies
 from bcnet.files.tensors import read_latest
 from bcnet.prior import Prior
@@ -71,6 +71,11 @@ class Evidence:
         return f"{narrowed} under a budget of {budget}"
 
     @property
+    def measures(self) -> dict[str, Measure]:
+        """The measures that the budget limits beside MACs and parameters, by name."""
+        return {measure.name: measure for measure in self.settings.budget.others}
+
+    @property
     def metric_of_test(self) -> Metric:
         """What was measured of the trained networks on the test images."""
         return next(iter(self.networks.values())).metric
@@ -126,7 +131,7 @@ class Evidence:
         if "uniform" in self.networks:
             return self.networks["uniform"].widths
         budget = self.settings.budget
-        if self.space is None or not set(budget.limits) <= set(MEASURES.values()):
+        if self.space is None or any(isinstance(measure, Recorded) for measure in budget.limits):
             return None  # a measure of the user's own, which only their code counts
         return self.space.uniform(budget)
 

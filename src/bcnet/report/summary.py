@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
 
-from bcnet.display import duration
+from bcnet.costs import Budget
+from bcnet.display import duration, size
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import MINUS, Section, capitalised, count, listing, paragraph, piece, points, table
 from bcnet.report.trained import chance
@@ -15,6 +16,7 @@ from bcnet.run.early_stop import candidates_text
 from bcnet.run.finished import NETWORKS
 from bcnet.run.run import Network
 from bcnet.run.score import fresh_score_text, score_text
+from bcnet.space import WidthSpace
 
 
 def headline(evidence: Evidence) -> str:
@@ -96,7 +98,11 @@ def results(evidence: Evidence) -> Section:
             _share(n.cost.macs, full.macs),
             f"{n.cost.params:,}",
             _share(n.cost.params, full.params),
-            *(part for name, value in n.cost.others.items() for part in (f"{value:,}", _share(value, full[name]))),
+            *(
+                part
+                for name, value in n.cost.others.items()
+                for part in (evidence.measures[name].text(value), _share(value, full[name]))
+            ),
             f"{n.value:.{n.metric.digits}f}",
             f"{n.low:.{n.metric.digits}f} to {n.high:.{n.metric.digits}f}",
         )
@@ -111,7 +117,16 @@ def results(evidence: Evidence) -> Section:
     )
     strong = [number for number, n in enumerate(networks) if n.label == NETWORKS["searched"]]
     body = table(head, rows, f"Networks {evidence.training} by the same recipe", strong=strong)
-    return Section("results", "Result", body + _reading(evidence.networks, networks[0].images) + _selection(evidence))
+    text = _reading(evidence.networks, networks[0].images) + _in_bytes(evidence.space, networks) + _selection(evidence)
+    return Section("results", "Result", body + text)
+
+
+def _in_bytes(space: WidthSpace, networks: Sequence[Network]) -> Markup:
+    """What the networks hold in memory, whatever their budget was."""
+    space = space.measuring(Budget(memory=1.0, size=1.0))
+    costs = [(n.label, space.cost(n.widths)) for n in networks]
+    held = "; ".join(f"{label} {size(cost['memory'])} and {size(cost['size'])}" for label, cost in costs)
+    return paragraph(f"Activations for one input at their peak and weights, both in fp32: {held}.")
 
 
 def _reading(networks: Mapping[str, Network], images: int) -> Markup:

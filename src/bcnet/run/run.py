@@ -184,6 +184,7 @@ def _space(directory: RunDirectory) -> WidthSpace | None:
             ),
             macs_terms=sum((layer.macs for layer in layers), Polynomial({})),
             params_terms=sum((layer.params for layer in layers), Polynomial({})),
+            live_terms=tuple(Polynomial.from_list(terms) for terms in document["live"]),
             fixed=tuple(FixedDimension(**dimension) for dimension in document["fixed"]),
             layers=layers,
             original=Cost(document["macs"], document["params"], document.get("others", {})),

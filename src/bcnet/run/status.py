@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import fcntl
 import math
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,7 +139,7 @@ class _Reader:
             return None, None, None
         space = self._document("space.json") or {}
         reference = {"macs": space.get("macs"), "params": space.get("params"), **space.get("others", {})}
-        given = {name.partition(" ")[0]: limit for name, limit in self.settings.get("limits", {}).items()}
+        given = {re.split("[ :]", name)[0]: limit for name, limit in self.settings.get("limits", {}).items()}
         limits = {name: _limit(limit, reference.get(name)) for name, limit in given.items()}
         try:
             count, best = look(file, {name: limit for name, limit in limits.items() if limit is not None})

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from bcnet.costs import Budget, Polynomial
+from bcnet.costs import MEASURES, Budget, Polynomial
 from bcnet.errors import BudgetError, WidthError
 from bcnet.space.space import Widths, WidthSpace
 
@@ -98,14 +98,20 @@ def _weighted_layers(space: WidthSpace, exponent: float) -> list[tuple[float, _L
 def _optimum(
     space: WidthSpace, layers: Sequence[tuple[float, _LogSum]], limits: Budget, tightness: float
 ) -> FloatArray:
-    """The real widths `(groups,)` of the optimum under `tightness` times the limits on MACs and parameters."""
+    """The real widths `(groups,)` of the optimum under `tightness` times the limits that are polynomials."""
     from scipy.optimize import minimize  # a tenth of a second to import
 
     count = len(space.groups)
     low = np.log([group.unit for group in space.groups])
     high = np.log([group.max_width for group in space.groups])
-    polynomials = [(space.macs_terms, limits.macs), (space.params_terms, limits.params)]
-    bounds = [(_LogSum.of(terms, count), limit) for terms, limit in polynomials if limit is not None]
+    polynomials = [
+        (terms, limit)
+        for measure, limit in limits.limits.items()
+        if measure.name in MEASURES  # of another one nothing but its values is asked for
+        for terms in measure.constraints(space)
+        if isinstance(terms, Polynomial)
+    ]
+    bounds = [(_LogSum.of(terms, count), limit) for terms, limit in polynomials]
     if not bounds:
         bounds = [(_LogSum.of(space.macs_terms, count), int(space.reference.macs))]
     constraints = [

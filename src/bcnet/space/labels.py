@@ -58,6 +58,7 @@ class Propagation:
         self.inputs: list[Dim] = []
         self.macs: list[MacsEntry] = []
         self.outputs: list[tuple[Labels, ...]] = []  # the output tensors of every graph
+        self.live: tuple[tuple[Labels, ...], ...] = ()  # the tensors that live at once (bcnet.space.liveness)
         self.node: Any = None  # the graph's node at hand
         self.counting = False
         shared: dict[int, Labels] = {}

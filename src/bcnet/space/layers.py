@@ -38,8 +38,8 @@ class LayerTerms:
         return {
             "name": self.name,
             "out": None if self.out is None else [[s.group, s.size, s.per_channel] for s in self.out],
-            "macs": [[list(groups), value] for groups, value in self.macs.terms.items()],
-            "params": [[list(groups), value] for groups, value in self.params.terms.items()],
+            "macs": self.macs.to_list(),
+            "params": self.params.to_list(),
         }
 
     @classmethod
@@ -48,10 +48,6 @@ class LayerTerms:
         return cls(
             name=data["name"],
             out=None if data["out"] is None else tuple(Segment(*segment) for segment in data["out"]),
-            macs=_polynomial(data["macs"]),
-            params=_polynomial(data["params"]),
+            macs=Polynomial.from_list(data["macs"]),
+            params=Polynomial.from_list(data["params"]),
         )
-
-
-def _polynomial(terms: Sequence[Any]) -> Polynomial:
-    return Polynomial({tuple(groups): value for groups, value in terms})

@@ -9,12 +9,13 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
 from bcnet.space.labels import Labels, Propagation
+from bcnet.space.liveness import live_sets
 from bcnet.space.rules import RULES, unknown
 from bcnet.space.symbols import Reason
 
 
 def propagate(p: Propagation, program: ExportedProgram, *, count_macs: bool) -> None:
-    """Carry labels through one exported graph, tying what it ties; count multiply-adds where asked."""
+    """Carry labels through one exported graph, tying what it ties; count multiply-adds and memory where asked."""
     p.counting = count_macs
     values: dict[Any, Any] = {}
     inputs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
@@ -28,6 +29,8 @@ def propagate(p: Propagation, program: ExportedProgram, *, count_macs: bool) -> 
             values[node] = None
         elif node.op == "output":
             _note_outputs(p, program, node, values)
+    if count_macs:
+        p.live = live_sets(program, values)
 
 
 def _placeholder(p: Propagation, node: Any, spec: Any) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from bcnet.costs import Polynomial
 from bcnet.errors import TraceError
 from bcnet.space.groups import FixedDimension, WidthGroup, floor_choices
-from bcnet.space.labels import MacsEntry, Propagation, owner_of
+from bcnet.space.labels import Labels, MacsEntry, Propagation, owner_of
 from bcnet.space.layers import LayerTerms
 from bcnet.space.layout import Layout, ParameterLayout, Segment
 from bcnet.space.options import SpaceOptions
@@ -55,6 +55,9 @@ class Solution:
             groups=self.groups,
             macs_terms=sum_of_products(self._product(entry, batch) for entry in self._propagation.macs),
             params_terms=sum_of_products((1, layouts[name]) for name in sorted(parameters)),
+            live_terms=largest(
+                sum_of_products(self._elements(labels, batch) for labels in live) for live in self._propagation.live
+            ),
             layouts={name: layout for name, layout in layouts.items() if _varies(layout)},
             fixed=fixed,
             layers=self._layers({name: layouts[name] for name in layouts if name in parameters}, batch),
@@ -137,11 +140,14 @@ class Solution:
 
     def _product(self, entry: MacsEntry, batch: int) -> tuple[int, ParameterLayout]:
         """The multiply-adds of an entry for one input: a coefficient and the layouts it is multiplied by."""
-        positions, weight = entry.positions, entry.weight
-        plain = math.prod(n for n, dim in zip(positions.shape, positions.dims, strict=True) if dim is None)
-        labelled = tuple(self._layout(dim) for dim in positions.dims if dim is not None)
+        count, labelled = self._elements(entry.positions, batch)
+        return count, (*labelled, *self._layouts(entry.weight.dims, entry.weight.shape))
+
+    def _elements(self, labels: Labels, batch: int) -> tuple[int, ParameterLayout]:
+        """The elements of a tensor for one input: a coefficient and the layouts it is multiplied by."""
+        plain = math.prod(n for n, dim in zip(labels.shape, labels.dims, strict=True) if dim is None)
         whole, ragged = divmod(plain, batch)
-        return plain if ragged else whole, (*labelled, *self._layouts(weight.dims, weight.shape))
+        return plain if ragged else whole, tuple(self._layout(dim) for dim in labels.dims if dim is not None)
 
     def _layers(self, parameters: Mapping[str, ParameterLayout], batch: int) -> tuple[LayerTerms, ...]:
         """Layers with multiply-adds in network order, then the other owners of parameters."""
@@ -176,6 +182,20 @@ class Solution:
             reason = symbols.reason(variable) or Reason("a single channel")
             if reason.text:
                 yield FixedDimension(name, d, piece.size, reason.text, reason.operator, reason.where, reason.remedy)
+
+
+def largest(polynomials: Iterable[Polynomial]) -> tuple[Polynomial, ...]:
+    """Those of which no other is at least as large whatever the widths; of equal ones the first."""
+    kept: list[Polynomial] = []
+    for polynomial in polynomials:
+        if not any(_at_most(polynomial, other) for other in kept):
+            kept = [*(other for other in kept if not _at_most(other, polynomial)), polynomial]
+    return tuple(kept)
+
+
+def _at_most(one: Polynomial, other: Polynomial) -> bool:
+    """Whether no coefficient is larger, coefficients and widths being positive."""
+    return all(other.terms.get(groups, 0) >= value for groups, value in one.terms.items())
 
 
 def _varies(layout: ParameterLayout) -> bool:

@@ -32,12 +32,14 @@ class WidthSpace:
     """What can be searched in a network, and what any widths cost. Made by `WidthSpace.trace`.
 
     A candidate is a tuple of ints, one width per group. Any multiples of a group's unit up to `max_width` can be costed
-    and run; a search draws from `choices`. `layers` share out the costs of a traced network.
+    and run; a search draws from `choices`. `layers` share out the costs of a traced network. `live_terms` are the
+    elements of the tensors that it holds at once, for one input, of every moment that may be the largest.
     """
 
     groups: tuple[WidthGroup, ...]
     macs_terms: Polynomial
     params_terms: Polynomial
+    live_terms: tuple[Polynomial, ...] = field(default=(), repr=False)
     layouts: Mapping[str, ParameterLayout] = field(default_factory=dict, repr=False)
     fixed: tuple[FixedDimension, ...] = ()
     layers: tuple[LayerTerms, ...] = field(default=(), repr=False)
@@ -285,9 +287,11 @@ class WidthSpace:
         if not limits.admits(cheapest):
             names = ("macs", "params", *(measure.name for measure in budget.others))
             ratios = " and ".join(f"{cheapest[name] / reference[name]:.4g}x" for name in names)
+            tight = [m.name for m, limit in limits.limits.items() if cheapest[m.name] > limit]
             raise BudgetError(
                 f"a budget must admit the narrowest network of the space, {space.cost_text(self.narrowest)} "
-                f"({ratios} of the original); got {limits}: raise the budget, or lower min_ratio"
+                f"({ratios} of the original); got {limits}: raise the limit on {' and '.join(tight)}, or lower "
+                "min_ratio"
             )
         return limits
 

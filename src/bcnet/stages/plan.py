@@ -194,4 +194,5 @@ def _space_summary(context: Context) -> dict[str, Any]:
         ],
         "fixed": [dataclasses.asdict(f) for f in space.fixed],
         "layers": [layer.to_dict() for layer in space.layers],
+        "live": [terms.to_list() for terms in space.live_terms],
     }

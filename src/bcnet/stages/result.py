@@ -41,7 +41,7 @@ def result_document(context: Context) -> dict[str, Any]:
         "method": settings.method,
         "task": task_document(context.workload.source.task),
         "budget": {"macs": limits.macs, "params": limits.params, "given": str(budget)}
-        | _if_any({measure.name: limit for measure, limit in limits.others.items()}),
+        | _if_any({measure.description: limit for measure, limit in limits.others.items()}),
         "widths": {g.name: w for g, w in zip(space.groups, searched.widths, strict=True)},
         "networks": {
             name: _network(trained, space.reference)

@@ -1,0 +1,119 @@
+"""Bytes: what a network holds while it runs, and what its weights take.
+
+Notation: `n_t(c)` elements of the tensors that live at moment `t` of the graph's own schedule at widths `c`
+(`bcnet.space.liveness`), `b` bytes of an element, `B` images at once:
+
+    memory(c) = B * b * max_t n_t(c)        size(c) = b * params(c)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar, Literal, get_args
+
+import numpy as np
+
+from bcnet.costs.base import Measure, Measured
+from bcnet.costs.polynomial import IntArray, Polynomial
+from bcnet.display import size
+from bcnet.errors import BudgetError
+
+Element = Literal["fp32", "fp16", "int8"]
+_BYTES: Mapping[str, int] = MappingProxyType({"fp32": 4, "fp16": 2, "int8": 1})
+_SCALES: Mapping[str, float] = MappingProxyType(
+    {"b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+)
+
+
+@dataclass(frozen=True)
+class Memory(Measure):
+    """The most bytes of activations that a network holds at once, weights apart: what an arena must have room for.
+
+    `element` is what a number is stored as, `batch` how many images go through at once. Batch norm and activations work
+    in place, as engines fold them; scratch space of single operators is not counted.
+
+    Example: `Budget({Memory("int8"): "320 KiB"})`, on the command line `--budget memory:int8=320KiB`.
+    """
+
+    name: ClassVar[str] = "memory"
+    unit: ClassVar[str] = "bytes of activations"
+    scales: ClassVar[Mapping[str, float]] = _SCALES
+    example: ClassVar[str] = "320 KiB"
+
+    element: Element = "fp32"
+    batch: int = 1
+
+    def __post_init__(self) -> None:
+        _check_element(self.element)
+        if isinstance(self.batch, bool) or not isinstance(self.batch, int) or self.batch < 1:
+            raise BudgetError(f"the batch of a memory budget is an int of at least 1; got {self.batch!r}")
+
+    @property
+    def description(self) -> str:
+        """As people write it: "memory", "memory:int8", "memory:int8:8"."""
+        return _described(self.name, (self.element, self.batch), ("fp32", 1))
+
+    def values(self, space: Measured, widths: IntArray) -> IntArray:
+        """See `Measure`."""
+        most: IntArray = np.max([terms(widths) for terms in self.constraints(space)], axis=0)
+        return most
+
+    def constraints(self, space: Measured) -> tuple[Polynomial, ...]:
+        """See `Measure`: one for each moment that may be the largest."""
+        return tuple(terms * (_BYTES[self.element] * self.batch) for terms in space.live_terms)
+
+    def text(self, value: float) -> str:
+        """See `Measure`."""
+        return f"{size(value)} of activations"
+
+
+@dataclass(frozen=True)
+class Size(Measure):
+    """Bytes of the weights, each stored as an `element`.
+
+    Example: `Budget(size="1 MiB")`, on the command line `--budget size:int8=250KiB`.
+    """
+
+    name: ClassVar[str] = "size"
+    unit: ClassVar[str] = "bytes of weights"
+    scales: ClassVar[Mapping[str, float]] = _SCALES
+    example: ClassVar[str] = "1 MiB"
+
+    element: Element = "fp32"
+
+    def __post_init__(self) -> None:
+        _check_element(self.element)
+
+    @property
+    def description(self) -> str:
+        """As people write it: "size", "size:int8"."""
+        return _described(self.name, (self.element,), ("fp32",))
+
+    def values(self, space: Measured, widths: IntArray) -> IntArray:
+        """See `Measure`."""
+        return self.constraints(space)[0](widths)
+
+    def constraints(self, space: Measured) -> tuple[Polynomial]:
+        """See `Measure`."""
+        return (space.params_terms * _BYTES[self.element],)
+
+    def text(self, value: float) -> str:
+        """See `Measure`."""
+        return f"{size(value)} of weights"
+
+
+def _described(name: str, settings: Sequence[object], usual: Sequence[object]) -> str:
+    """The name with its settings behind colons, as far as they are not the usual ones."""
+    last = max((n for n, (one, other) in enumerate(zip(settings, usual, strict=True), 1) if one != other), default=0)
+    return ":".join(map(str, (name, *settings[:last])))
+
+
+def _check_element(element: object) -> None:
+    if element not in get_args(Element):
+        raise BudgetError(f"an element is stored as one of {', '.join(get_args(Element))}; got {element!r}")
+
+
+MEMORY = Memory()
+SIZE = Size()

@@ -1,0 +1,139 @@
+"""Liveness: which tensors a network holds at once while it runs, one operator after the other.
+
+The schedule is that of the exported graph in eval mode. A tensor lives from the operator that makes it to the last one
+that reads it, views of it included; the input lives from the start, outputs to the end. Weights are not among them.
+What every engine folds into the layer before takes no room of its own: batch norm and activations write over their
+input where nobody reads it afterwards. Scratch space of single operators is not counted.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from bcnet.space.labels import Labels
+
+LiveSet = tuple[Labels, ...]  # the tensors of one moment
+
+_VIEWS = frozenset(
+    {
+        "view", "view_as", "permute", "transpose", "swapaxes", "t", "unsqueeze", "squeeze", "expand", "expand_as",
+        "broadcast_to", "select", "slice", "narrow", "split", "split_with_sizes", "chunk", "tensor_split", "unbind",
+        "unflatten", "getitem", "detach", "alias", "movedim",
+    }
+)  # fmt: skip
+_VIEWS_OF_WHOLE_MEMORY = frozenset({"reshape", "reshape_as", "flatten", "contiguous", "_unsafe_view"})
+_IDLE_IN_EVAL = frozenset({"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"})
+_FOLDED = frozenset(
+    {
+        "batch_norm", "relu", "relu6", "hardtanh", "clamp", "clamp_min", "clamp_max", "silu", "gelu", "sigmoid",
+        "hardswish", "hardsigmoid", "tanh", "elu", "selu", "celu", "leaky_relu", "mish", "softplus", "prelu",
+    }
+)  # fmt: skip
+
+
+def live_sets(program: ExportedProgram, values: Mapping[Any, Any]) -> tuple[LiveSet, ...]:
+    """The tensors that live at once, for every moment at which no other holds the same and more.
+
+    `values` are the labels of the graph's nodes, as propagated.
+    """
+    schedule = _Schedule(program, values)
+    moments = dict.fromkeys(schedule.moments())
+    largest = [moment for moment in moments if not any(moment < other for other in moments)]
+    return tuple(tuple(schedule.tensors[number] for number in sorted(moment)) for moment in largest)
+
+
+class _Schedule:
+    """Tensors by number with their first and last moment; `held` says in which of them a node's value lies."""
+
+    def __init__(self, program: ExportedProgram, values: Mapping[Any, Any]) -> None:
+        self.tensors: list[Labels] = []
+        self._born: list[int] = []
+        self._nodes: dict[int, list[Any]] = defaultdict(list)  # of a tensor, whose values lie in it
+        self._held: dict[Any, Any] = {}
+        nodes = list(program.graph.nodes)
+        self._position = {node: position for position, node in enumerate(nodes)}
+        self._last: dict[Any, int] = {}
+        inputs = set(program.graph_signature.user_inputs)
+        for node in nodes:
+            if node.op == "placeholder" and node.name in inputs:
+                self._made(node, values[node])
+            elif node.op == "call_function":
+                self._called(node, values[node])
+
+    def moments(self) -> Iterator[frozenset[int]]:
+        """The numbers of the tensors that live while each operator runs."""
+        ends = [max([born, *map(self._last_use, self._nodes[number])]) for number, born in enumerate(self._born)]
+        for node, position in self._position.items():
+            if node.op == "call_function":
+                yield frozenset(n for n, born in enumerate(self._born) if born <= position <= ends[n])
+
+    def _called(self, node: Any, value: Any) -> None:
+        source = next(iter(node.all_input_nodes), None)
+        held = self._held.get(source)
+        if held is None:  # of weights and constants, or of nothing
+            self._made(node, value)
+        elif _operator(node) == "getitem":
+            self._is_in(node, held[node.args[1]] if isinstance(held, tuple) else held)
+        elif _is_view(node) or (_operator(node) in _FOLDED and self._ends_with(held, node)):
+            self._is_in(node, held)
+        else:
+            self._made(node, value)
+
+    def _made(self, node: Any, value: Any) -> None:
+        """New tensors of a node."""
+        if isinstance(value, Labels):
+            self._is_in(node, self._new(node, value))
+        elif isinstance(value, tuple):  # each lives as long as what picks it out
+            self._held[node] = tuple(self._new(node, part) if isinstance(part, Labels) else None for part in value)
+
+    def _new(self, node: Any, labels: Labels) -> int:
+        self.tensors.append(labels)
+        self._born.append(self._position[node])
+        return len(self.tensors) - 1
+
+    def _is_in(self, node: Any, held: Any) -> None:
+        self._held[node] = held
+        if held is not None:
+            self._nodes[held].append(node)
+
+    def _ends_with(self, held: Any, node: Any) -> bool:
+        """Whether nobody reads a tensor after `node`."""
+        return isinstance(held, int) and all(self._last_use(n) <= self._position[node] for n in self._nodes[held])
+
+    def _last_use(self, node: Any) -> int:
+        """The position of the last operator that reads a node's value or a view of it; its own where none does.
+
+        What an operator works on in place is its first argument.
+        """
+        if node not in self._last:
+            uses = [self._position[node], *(self._position[user] for user in node.users)]
+            views = [user for user in node.users if user.all_input_nodes[0] is node and _is_view(user)]
+            self._last[node] = max([*uses, *map(self._last_use, views)])
+        return self._last[node]
+
+
+def _operator(node: Any) -> str:
+    if node.op != "call_function":
+        return ""
+    name = getattr(node.target, "_schema", None)
+    return str(name.name.split("::")[-1]) if name is not None else str(node.target.__name__)
+
+
+def _is_view(node: Any) -> bool:
+    """Whether a node's value lies in the memory of its first argument."""
+    operator = _operator(node)
+    if operator in _VIEWS or operator in _IDLE_IN_EVAL or operator.endswith("_"):  # the last work in place
+        return True
+    if not node.all_input_nodes:
+        return False
+    before, after = (n.meta.get("val") for n in (node.all_input_nodes[0], node))
+    if not isinstance(before, torch.Tensor) or not isinstance(after, torch.Tensor):
+        return False
+    if operator in ("to", "_to_copy", "type_as"):
+        return before.dtype == after.dtype and before.device == after.device
+    return operator in _VIEWS_OF_WHOLE_MEMORY and before.is_contiguous()
