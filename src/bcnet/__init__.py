@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bcnet.costs import Budget, Cost, Measure, Memory, Size
     from bcnet.data import DataSet, Loaders
     from bcnet.export import Export, Latency, export_run, measure_latency, push_run
+    from bcnet.latency import calibrate
     from bcnet.prior import Prior, learn_prior
     from bcnet.progress.base import Reporter, Together
     from bcnet.progress.callbacks import Callbacks
@@ -78,6 +79,7 @@ _HOMES = {
         "SupernetEvaluator",
         "search_widths",
     ],
+    "bcnet.latency": ["calibrate"],
     "bcnet.costs": ["Budget", "Cost", "Measure", "Memory", "Size"],
     "bcnet.space": ["Side", "WidthGroup", "WidthSpace"],
     "bcnet.supernet": ["Supernet", "build", "describe", "rebuild", "recalibrate"],
@@ -128,6 +130,7 @@ __all__ = [
     "WidthSpace",
     "baseline",
     "build",
+    "calibrate",
     "data",
     "describe",
     "distributed",

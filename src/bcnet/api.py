@@ -523,6 +523,9 @@ def preview(model: Any, data: Any, *, run_dir: str | Path, **arguments: Any) -> 
     path = Path(run_dir)
     with joined(arguments.get("device")) as world:
         workload, settings = resolve(model, data, run_dir=path, world=world, **arguments)
+    if not all(measure.countable for measure in workload.budget.limits):
+        # What widths a latency admits is known once networks are timed: what the widest need is the most.
+        workload = dataclasses.replace(workload, budget=Budget(macs=1.0))
     there = {file.name for file in path.iterdir()} if path.exists() else set()
     with threads(settings.threads):
         expected = estimate(settings, workload, planned(stages_of(settings), settings, workload, there))

@@ -9,8 +9,8 @@ from tiny_job import TinyNetwork, tiny_data, tiny_search
 
 import bcnet
 from bcnet.errors import ExportError, ModelError, RunError
-from bcnet.export.formats import FORMATS, Onnx, exported
 from bcnet.files.documents import read_document, write_document
+from bcnet.formats import FORMATS, Onnx, exported
 
 
 @pytest.fixture(scope="module")

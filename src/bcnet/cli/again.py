@@ -13,6 +13,7 @@ from bcnet.cli.options import (
     BudgetText,
     CheckpointSeconds,
     Epochs,
+    LatencyFile,
     Log,
     NewOut,
     ParamsBudget,
@@ -78,6 +79,7 @@ def train(
     out: Annotated[Path, typer.Option(help="Run directory, new or to go on with.")],
     budget: Annotated[str, typer.Option(help="Of the prior: a ratio of the original's MACs, or a count.")] = "0.5",
     params_budget: ParamsBudget = None,
+    latency_model: LatencyFile = None,
     epochs: Epochs = None,
     recipe: RecipeName = None,
     set_: Set = None,
@@ -92,7 +94,7 @@ def train(
     from bcnet.cli import parse
     from bcnet.cli.show import show_supernet, supernet_document
 
-    limits = parse.budget(budget, params_budget)
+    limits = parse.with_latency_model(parse.budget(budget, params_budget), latency_model)
     changes = parse.recipe_changes(set_, epochs, precision)
     carry_out(
         lambda reporter: train_supernet(
@@ -120,6 +122,7 @@ def evolve(
     run: Run,
     budget: BudgetText = None,
     params_budget: ParamsBudget = None,
+    latency_model: LatencyFile = None,
     out: NewOut = None,
     seed: Annotated[int | None, typer.Option(help="Of the search.")] = None,
     model: Annotated[
@@ -136,7 +139,7 @@ def evolve(
     from bcnet.cli.show import found_document, show_found
 
     another = budget is not None or params_budget is not None
-    limits = parse.budget(budget, params_budget) if another else None
+    limits = parse.with_latency_model(parse.budget(budget, params_budget), latency_model) if another else None
     carry_out(
         lambda reporter: run_evolve(
             run,

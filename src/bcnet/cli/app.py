@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from bcnet.cli import again, baseline, profile, recipes, replay, report, results, search, status
+from bcnet.cli import again, baseline, calibrate, profile, recipes, replay, report, results, search, status
 from bcnet.cli.common import page
 from bcnet.cli.endings import (
     complain,
@@ -45,6 +45,7 @@ Ctrl-C, 143 by SIGTERM.
 _COMMANDS = {  # module and help of each
     "search": (search, search.HELP),
     "profile": (profile, profile.HELP),
+    "calibrate": (calibrate, calibrate.HELP),
     "baseline": (baseline, baseline.HELP),
     "report": (report, report.HELP),
     "export": (results, results.EXPORT_HELP),

@@ -13,6 +13,7 @@ from bcnet.cli.options import (
     BudgetText,
     CheckpointSeconds,
     Epochs,
+    LatencyFile,
     Log,
     ParamsBudget,
     Precision,
@@ -61,6 +62,7 @@ def baseline(
     out: Annotated[Path, typer.Option(help="Run directory, new or to go on with.")],
     budget: BudgetText = None,
     params_budget: ParamsBudget = None,
+    latency_model: LatencyFile = None,
     epochs: Epochs = None,
     take_from: TakeFrom = None,
     recipe: RecipeName = None,
@@ -78,7 +80,7 @@ def baseline(
     from bcnet.cli import parse
 
     arguments = {
-        "budget": parse.budget(budget, params_budget),
+        "budget": parse.with_latency_model(parse.budget(budget, params_budget), latency_model),
         "run_dir": out,
         "take_from": tuple(take_from or ()),
         "recipe": recipe,

@@ -24,6 +24,9 @@ BudgetText = Annotated[
     typer.Option(help="Most MACs: a ratio (0.5) or a count (150M); several measures as macs=0.5,memory=320KiB."),
 ]
 ParamsBudget = Annotated[str | None, typer.Option(help="Most parameters, as well or instead: a ratio or a count.")]
+LatencyFile = Annotated[
+    Path | None, typer.Option(help="What `bcnet calibrate` wrote, for a budget of latency=2ms; else measured first.")
+]
 RecipeName = Annotated[
     str | None, typer.Option(help="Recipe name or YAML file (default: by model and data).", rich_help_panel=TRAINING)
 ]

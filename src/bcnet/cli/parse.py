@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from bcnet.errors import BudgetError, RecipeError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from bcnet.space import Budget
 
 
@@ -38,6 +40,28 @@ def budget(macs: str | None, params: str | None) -> Budget:
             raise BudgetError(f"parameters are limited once; got --budget {macs} and --params-budget {params}")
         limits[PARAMS] = params
     return Budget(limits)
+
+
+def with_latency_model(budget: Budget, path: Path | None) -> Budget:
+    """The budget, whose limit on latency is predicted by the model of a file, where one is given.
+
+    Raises:
+        BudgetError: no such file, a budget without a limit on latency, or one for another engine.
+    """
+    from bcnet.costs import Budget, Latency, read_latency
+
+    if path is None:
+        return budget
+    theirs = read_latency(path)
+    asked = next((measure for measure in budget.limits if isinstance(measure, Latency)), None)
+    if asked is None:
+        raise BudgetError(f"--latency-model is for a limit on latency; got --budget {budget}: add latency=2ms, say")
+    if asked not in (theirs, Latency()):
+        raise BudgetError(
+            f"{path} is of {theirs.description}, and the budget limits {asked.description}: write latency=... alone, "
+            "or calibrate for that engine"
+        )
+    return Budget({theirs if measure is asked else measure: limit for measure, limit in budget.limits.items()})
 
 
 def recipe_changes(pairs: Sequence[str] | None, epochs: int | None, precision: str | None) -> dict[str, Any]:

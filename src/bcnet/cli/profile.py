@@ -51,12 +51,13 @@ def profile(
         refuse("give a MODEL, for instance `bcnet profile vgg19`; --list shows the names")
     wishes = given(settings)
     image_size = wishes.pop("image_size", None)
-    space, network = _trace(model, classes, image_size, wishes)
+    space, network, _ = space_of(model, classes, image_size, wishes)
     chosen = None if widths is None else resolve_widths(widths, space, network, model)
     show_space(Console(), space, model, chosen)
 
 
-def _trace(model: str, classes: int | None, image_size: int | None, wishes: dict[str, Any]) -> Any:
+def space_of(model: str, classes: int | None, image_size: int | None, wishes: dict[str, Any]) -> Any:
+    """The width space of a model by name, the network, and two inputs."""
     import torch
 
     from bcnet.models import create
@@ -64,7 +65,8 @@ def _trace(model: str, classes: int | None, image_size: int | None, wishes: dict
 
     spec = create(model, classes, image_size=image_size)
     network = spec.build()
-    return WidthSpace.trace(network, torch.zeros(2, *spec.input_size), **wishes), network
+    images = torch.zeros(2, *spec.input_size)
+    return WidthSpace.trace(network, images, **wishes), network, images
 
 
 def _list_names() -> None:

@@ -18,6 +18,7 @@ from bcnet.cli.options import (
     CheckpointSeconds,
     Data,
     Epochs,
+    LatencyFile,
     Log,
     Model,
     Out,
@@ -73,6 +74,7 @@ def search(
     out: Out = None,
     budget: BudgetText = None,
     params_budget: ParamsBudget = None,
+    latency_model: LatencyFile = None,
     epochs: Epochs = None,
     take_from: TakeFrom = None,
     recipe: RecipeName = None,
@@ -109,6 +111,8 @@ def search(
             )
     if budget is not None or params_budget is not None or "budget" not in arguments:
         arguments["budget"] = parse.budget(budget, params_budget)
+    if latency_model is not None:
+        arguments["budget"] = parse.with_latency_model(arguments["budget"], latency_model)
     recipe_changes = parse.recipe_changes(set_, epochs, precision)
     from_file = {} if recipe is not None else arguments.get("changes", {})
     arguments["changes"] = from_file | _for_both(recipe_changes, from_file)

@@ -23,7 +23,7 @@ _BAR = 20
 def show_result(console: Console, document: Mapping[str, Any], folder: str) -> None:
     """The comparison of the three networks, the kept widths, and where everything is."""
     from bcnet.costs import measure_called
-    from bcnet.run.score import headline_of, headline_value
+    from bcnet.run.score import headline_of, headline_value, measured_text
     from bcnet.stages.result import table_rows
 
     metric = headline_of(document)
@@ -45,7 +45,8 @@ def show_result(console: Console, document: Mapping[str, Any], folder: str) -> N
         )
     console.print(table)
     console.print(_widths_table(document))
-    console.print(_summary(document, folder), highlight=False, markup=False, soft_wrap=True)
+    told = measured_text(document) + _summary(document, folder)
+    console.print(told, highlight=False, markup=False, soft_wrap=True)
 
 
 def _summary(document: Mapping[str, Any], folder: str) -> str:

@@ -2,12 +2,14 @@
 
 from bcnet.costs.base import Constraint, Cost, Measure, Measured, Tables
 from bcnet.costs.budget import MEASURES, Budget, Recorded, measure_called, measure_named
+from bcnet.costs.latency import LATENCY, Latency, LatencyModel, Term, read_latency
 from bcnet.costs.macs import MACS
 from bcnet.costs.memory import MEMORY, SIZE, Memory, Size
 from bcnet.costs.params import PARAMS
 from bcnet.costs.polynomial import IntArray, Polynomial
 
 __all__ = [
+    "LATENCY",
     "MACS",
     "MEASURES",
     "MEMORY",
@@ -17,6 +19,8 @@ __all__ = [
     "Constraint",
     "Cost",
     "IntArray",
+    "Latency",
+    "LatencyModel",
     "Measure",
     "Measured",
     "Memory",
@@ -24,6 +28,8 @@ __all__ = [
     "Recorded",
     "Size",
     "Tables",
+    "Term",
     "measure_called",
     "measure_named",
+    "read_latency",
 ]

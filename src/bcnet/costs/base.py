@@ -125,6 +125,15 @@ class Measure(ABC):
             return round(float(number) * self.scales[scale])
         return float(number) if "." in number else int(number)
 
+    def of_original(self, value: float) -> float:
+        """What a ratio is taken of, `value` being that of the original network's widths."""
+        return value
+
+    @property
+    def countable(self) -> bool:
+        """Whether there are values: not of a measure that a file only names, or that waits for measurements."""
+        return True
+
     def text(self, value: float) -> str:
         """A value for people, with its unit.
 
@@ -137,6 +146,12 @@ class Measure(ABC):
         """What tells this measure from others of other settings, in a run's files."""
         fields: dict[str, Any] = dataclasses.asdict(self) if dataclasses.is_dataclass(self) else {}
         return f"{self.name} {json.dumps(fields, sort_keys=True, default=str)}" if fields else self.name
+
+
+def described(name: str, settings: Sequence[object], usual: Sequence[object]) -> str:
+    """A measure's name with its settings behind colons, as far as they are not the usual ones."""
+    last = max((n for n, (one, other) in enumerate(zip(settings, usual, strict=True), 1) if one != other), default=0)
+    return ":".join(map(str, (name, *settings[:last])))
 
 
 @dataclass(frozen=True)

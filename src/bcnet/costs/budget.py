@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from bcnet.costs.base import Cost, Measure, Measured
+from bcnet.costs.latency import LATENCY
 from bcnet.costs.macs import MACS
 from bcnet.costs.memory import MEMORY, SIZE
 from bcnet.costs.params import PARAMS
@@ -19,7 +20,7 @@ from bcnet.costs.polynomial import IntArray
 from bcnet.display import table
 from bcnet.errors import BudgetError, RunError
 
-MEASURES: Mapping[str, Measure] = MappingProxyType({m.name: m for m in (MACS, PARAMS, MEMORY, SIZE)})
+MEASURES: Mapping[str, Measure] = MappingProxyType({m.name: m for m in (MACS, PARAMS, MEMORY, SIZE, LATENCY)})
 """The measures that a budget knows by name."""
 
 Limit = int | float
@@ -37,6 +38,7 @@ class Budget:
         params: parameters.
         memory: the most bytes of activations at once, in fp32, for one input (`bcnet.Memory`).
         size: bytes of the weights in fp32 (`bcnet.Size`).
+        latency: time of one input on PyTorch and one thread, "2 ms" (`bcnet.Latency`).
 
     Example: `Budget(macs=0.5)` is half the multiply-adds; `Budget(macs="150M", memory="320 KiB")` sets two limits;
     `Budget({bcnet.Memory("int8"): "64 KiB", Weighted(): 0.5})` limits memory in int8 and a measure of your own.
@@ -57,8 +59,9 @@ class Budget:
         params: Given | None = None,
         memory: Given | None = None,
         size: Given | None = None,
+        latency: Given | None = None,
     ) -> None:
-        named = {MACS: macs, PARAMS: params, MEMORY: memory, SIZE: size}
+        named = {MACS: macs, PARAMS: params, MEMORY: memory, SIZE: size, LATENCY: latency}
         given = [(measure, limit) for measure, limit in named.items() if limit is not None]
         given += _checked_measures(others or {}).items()
         _check_names([measure for measure, _ in given])
@@ -109,7 +112,7 @@ class Budget:
         Raises:
             BudgetError: a ratio of a measure with fractions comes to less than 1, which no count can say.
         """
-        return Budget({m: _absolute(m, limit, reference[m.name]) for m, limit in self.limits.items()})
+        return Budget({m: _absolute(m, limit, m.of_original(reference[m.name])) for m, limit in self.limits.items()})
 
     def admits(self, cost: Cost) -> Any:
         """Whether `cost` satisfies every limit: a bool, or a bool array for a cost of arrays. Needs absolute limits."""
@@ -144,6 +147,11 @@ class Recorded(Measure):
         """As the user's own measure describes itself."""
         return self.described
 
+    @property
+    def countable(self) -> bool:
+        """Never."""
+        return False
+
     def values(self, space: Measured, widths: IntArray) -> NoReturn:
         """Raise RunError."""
         raise RunError(f"the budget limits {self.described!r}, which only your code can count: give budget=... again")
@@ -168,7 +176,8 @@ def measure_named(text: str) -> Measure | None:
     name, *settings = text.split(":")
     if name not in MEASURES or not settings:
         return MEASURES.get(text)
-    kind, fields = type(MEASURES[name]), dataclasses.fields(MEASURES[name])  # type: ignore[arg-type]
+    kind = type(MEASURES[name])
+    fields = [field for field in dataclasses.fields(MEASURES[name]) if field.compare]  # type: ignore[arg-type]
     if len(settings) > len(fields):
         raise BudgetError(f"{name} takes {len(fields)} settings behind colons; got {text!r}: write {name}, say")
     return kind(*(int(value) if value.isdecimal() else value for value in settings))

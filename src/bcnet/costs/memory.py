@@ -8,14 +8,14 @@ Notation: `n_t(c)` elements of the tensors that live at moment `t` of the graph'
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
-from bcnet.costs.base import Measure, Measured
+from bcnet.costs.base import Measure, Measured, described
 from bcnet.costs.polynomial import IntArray, Polynomial
 from bcnet.display import size
 from bcnet.errors import BudgetError
@@ -53,7 +53,7 @@ class Memory(Measure):
     @property
     def description(self) -> str:
         """As people write it: "memory", "memory:int8", "memory:int8:8"."""
-        return _described(self.name, (self.element, self.batch), ("fp32", 1))
+        return described(self.name, (self.element, self.batch), ("fp32", 1))
 
     def values(self, space: Measured, widths: IntArray) -> IntArray:
         """See `Measure`."""
@@ -89,7 +89,7 @@ class Size(Measure):
     @property
     def description(self) -> str:
         """As people write it: "size", "size:int8"."""
-        return _described(self.name, (self.element,), ("fp32",))
+        return described(self.name, (self.element,), ("fp32",))
 
     def values(self, space: Measured, widths: IntArray) -> IntArray:
         """See `Measure`."""
@@ -102,12 +102,6 @@ class Size(Measure):
     def text(self, value: float) -> str:
         """See `Measure`."""
         return f"{size(value)} of weights"
-
-
-def _described(name: str, settings: Sequence[object], usual: Sequence[object]) -> str:
-    """The name with its settings behind colons, as far as they are not the usual ones."""
-    last = max((n for n, (one, other) in enumerate(zip(settings, usual, strict=True), 1) if one != other), default=0)
-    return ":".join(map(str, (name, *settings[:last])))
 
 
 def _check_element(element: object) -> None:

@@ -1,10 +1,10 @@
 """The result outside of bcnet: in other formats, with a model card, on the hub, and how fast it is there."""
 
-from bcnet.export.formats import FORMATS, Format
 from bcnet.export.hub import push_run
 from bcnet.export.job import Export, export_run
 from bcnet.export.latency import Latency, measure_latency, read_latencies
 from bcnet.export.timing import Timing
+from bcnet.formats import FORMATS, Format
 
 __all__ = [
     "FORMATS",

@@ -15,10 +15,10 @@ from torch import nn
 
 from bcnet.errors import ExportError
 from bcnet.export.card import model_card
-from bcnet.export.formats import FORMATS, Format, Runner
 from bcnet.export.timing import Timing, alternating
 from bcnet.files.atomic import write_atomic
 from bcnet.files.documents import read_document, write_document
+from bcnet.formats import FORMATS, Format, Runner
 from bcnet.machine.defaults import threads as torch_threads
 from bcnet.run.finished import FinishedRun, Which
 from bcnet.run.workload import ModelLike

@@ -17,10 +17,10 @@ from torch import nn
 
 from bcnet.costs import Budget, Cost
 from bcnet.errors import ExportError
-from bcnet.export.formats import Onnx, needed, without_gradients
 from bcnet.export.rounding import rounded
 from bcnet.export.timing import Timing, alternating
 from bcnet.files.documents import read_document, write_document
+from bcnet.formats import Onnx, needed, without_gradients
 from bcnet.machine.defaults import threads as torch_threads
 from bcnet.machine.devices import check_device, device_name
 from bcnet.run.finished import FinishedRun, Which

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bcnet.costs import IntArray, Measure, Recorded
+from bcnet.costs import IntArray, Measure
 from bcnet.export import read_latencies
 from bcnet.files.tensors import read_latest
 from bcnet.prior import Prior
@@ -48,6 +48,7 @@ class Evidence:
     counts: tuple[IntArray, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     latencies: tuple[Mapping[str, Any], ...] = ()
+    given: Budget | None = None
 
     @property
     def name(self) -> str:
@@ -130,8 +131,8 @@ class Evidence:
         """The Uniform baseline's widths under the run's budget."""
         if "uniform" in self.networks:
             return self.networks["uniform"].widths
-        budget = self.settings.budget
-        if self.space is None or any(isinstance(measure, Recorded) for measure in budget.limits):
+        budget = self.given or self.settings.budget
+        if self.space is None or not all(measure.countable for measure in budget.limits):
             return None  # a measure of the user's own, which only their code counts
         return self.space.uniform(budget)
 
@@ -148,6 +149,7 @@ def read_evidence(path: str | Path) -> Evidence:
         settings=run.settings,
         space=run.space,
         result=run.result,
+        given=run.budget,
         prior=run.prior,
         evaluations=run.evaluations,
         networks=run.networks,

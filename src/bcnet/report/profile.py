@@ -17,11 +17,12 @@ from bcnet.space import Widths, WidthSpace
 _LISTED = 12  # of the front, in the menu
 
 
-def profile_rows(space: WidthSpace, widths: Widths, uniform: Widths) -> list[dict[str, Any]]:
-    """One row per group: its width beside the original's and Uniform's."""
+def profile_rows(space: WidthSpace, widths: Widths, uniform: Widths | None) -> list[dict[str, Any]]:
+    """One row per group: its width beside the original's and, where it is known, Uniform's."""
+    beside = uniform or (None,) * len(widths)
     return [
-        {"group": g.name, "full": full, "width": w, "ratio": w / full, "uniform": u / full}
-        for g, full, w, u in zip(space.groups, space.original_widths, widths, uniform, strict=True)
+        {"group": g.name, "full": full, "width": w, "ratio": w / full, "uniform": None if u is None else u / full}
+        for g, full, w, u in zip(space.groups, space.original_widths, widths, beside, strict=True)
     ]
 
 
@@ -29,7 +30,6 @@ def profile_chart(evidence: Evidence) -> Chart:
     """Kept ratio of every group of one candidate beside the original; the page exchanges the rows."""
     space, best, uniform = evidence.space, evidence.best, evidence.uniform
     assert space is not None
-    assert uniform is not None
     rows = profile_rows(space, best or evidence.evaluations[0].widths, uniform)
     ratio = ratio_axis(space)
     group = names_axis("group", [group.name for group in space.groups])
@@ -61,7 +61,7 @@ def profile_figure(evidence: Evidence) -> Markup:
 
 def profile_data(evidence: Evidence) -> dict[str, Any]:
     """What the page's script needs to show the profile of any candidate: the groups with full and Uniform widths."""
-    if evidence.space is None or evidence.uniform is None:
+    if evidence.space is None:
         return {}
     space = evidence.space
     return {"groups": profile_rows(space, space.original_widths, evidence.uniform), "reference": space.reference.macs}

@@ -15,7 +15,7 @@ from bcnet.report.trained import chance
 from bcnet.run.early_stop import candidates_text
 from bcnet.run.finished import NETWORKS
 from bcnet.run.run import Network
-from bcnet.run.score import fresh_score_text, score_text
+from bcnet.run.score import fresh_score_text, measured_text, score_text
 from bcnet.space import WidthSpace
 
 
@@ -118,6 +118,8 @@ def results(evidence: Evidence) -> Section:
     strong = [number for number, n in enumerate(networks) if n.label == NETWORKS["searched"]]
     body = table(head, rows, f"Networks {evidence.training} by the same recipe", strong=strong)
     text = _reading(evidence.networks, networks[0].images) + _in_bytes(evidence.space, networks) + _selection(evidence)
+    if evidence.result is not None and "measured_latency" in evidence.result:
+        text += paragraph(measured_text(evidence.result).strip())
     return Section("results", "Result", body + text)
 
 

@@ -83,6 +83,7 @@ class _Result(BaseModel):
     networks: _Networks
     search: _Search | None
     groups: tuple[_Group, ...]
+    measured_latency: dict[str, FiniteFloat] | None = None
     epochs: dict[str, Count]
     skipped_steps: dict[str, NonNegativeInt]
     seed: NonNegativeInt

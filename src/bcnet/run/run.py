@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from bcnet.costs import Cost, IntArray, Polynomial
+from bcnet.costs import Budget, Cost, IntArray, Latency, LatencyModel, Polynomial
 from bcnet.errors import ModelError, RunError
 from bcnet.files.tensors import load_module, read_tensors
 from bcnet.prior import Prior
@@ -76,6 +76,20 @@ class Run:
     def status(self) -> Status:
         """Where the run is, as of now."""
         return read_status(self.path)
+
+    @cached_property
+    def budget(self) -> Budget:
+        """The budget as given; a limit on latency has the model that the run was searched by, once there is one."""
+        document = _optional(self._directory, "latency_model.json")
+        budget = self.settings.budget
+        if document is None:
+            return budget
+        try:
+            model = LatencyModel.from_dict(document["model"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise RunError(f"{self.path / 'latency_model.json'} is no latency model ({error!r})") from None
+        known = {m: dataclasses.replace(m, model=model) if isinstance(m, Latency) else m for m in budget.limits}
+        return Budget({known[measure]: limit for measure, limit in budget.limits.items()})
 
     @cached_property
     def space(self) -> WidthSpace | None:

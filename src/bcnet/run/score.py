@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from bcnet.costs import LATENCY
 from bcnet.errors import RunError
 from bcnet.tasks import Measurement, Metric
 
@@ -36,6 +37,17 @@ def fresh_score_text(found: Mapping[str, Any]) -> str:
     steps = found.get("finalist_steps", 0)
     longer = f" after {steps:,} steps of fine-tuning" if steps else ""
     return f"{score_text(found['fresh_score'], metric)} (95 % interval {low} to {high}){longer}"
+
+
+def measured_text(document: Mapping[str, Any]) -> str:
+    """A line on the latencies that were measured of the networks in `result.json`; nothing without such a limit."""
+    if "measured_latency" not in document:
+        return ""
+    times = document["measured_latency"]
+    if times is None:
+        return "Latencies are those of a model of another machine: time the networks there before you rely on them.\n"
+    told = ", ".join(f"{name} {LATENCY.text(value)}" for name, value in times.items())
+    return f"Latency as measured: {told}; the table has upper bounds, as predicted.\n"
 
 
 def headline_of(document: Mapping[str, Any]) -> Metric:

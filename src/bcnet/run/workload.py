@@ -202,9 +202,10 @@ def prepare(source: Source, settings: Settings, budget: Budget | None = None) ->
     space = trace(source.model, example, settings)
     _check_outputs(source, example)
     limits = settings.budget if budget is None else budget
-    space = space.measuring(limits)
-    space.feasible(limits)
-    space.uniform(limits)
+    if all(measure.countable for measure in limits.limits):  # else once it is measured (bcnet.stages.calibration)
+        space = space.measuring(limits)
+        space.feasible(limits)
+        space.uniform(limits)
     original = _placed(copy.deepcopy(source.model), settings)
     model = original
     if settings.supernet_width > 1:

@@ -27,6 +27,7 @@ from bcnet.run.workload import Workload
 from bcnet.searchers import Candidate, Rescored, rescore
 from bcnet.space import Widths, WidthSpace
 from bcnet.stages.base import Context, Stage
+from bcnet.stages.calibration import holding
 from bcnet.stages.scores import Scorer
 from bcnet.stages.search import EVALUATIONS, RESCORED, Searched, scoring_passes, search_of, usual_macs
 
@@ -116,6 +117,7 @@ class FinalistsStage(Stage):
         inside = _inside(searched)
         with context.directory.timed("rescore"):
             best = _finalists(context, searched.scorer, list(inside.values()))
+            best = holding(context, best, finalists(list(inside.values()), len(inside)))
             rows = [_row(r) for r in _scored_again(context, searched.scorer, best)]
             context.directory.write(self.file, {"rescored": rows})
 

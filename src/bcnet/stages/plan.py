@@ -19,6 +19,7 @@ from bcnet.run.settings import Settings
 from bcnet.searchers import SearchResult
 from bcnet.space import Widths, WidthSpace
 from bcnet.stages.base import Context, Stage, in_order
+from bcnet.stages.calibration import CalibrationStage, TimingStage
 from bcnet.stages.final import OriginalStage, SearchedStage, TrainedNetwork, UniformStage
 from bcnet.stages.finalists import FinalistsStage
 from bcnet.stages.prior import PriorStage
@@ -30,6 +31,7 @@ from bcnet.stages.trials import TrialsStage
 from bcnet.supernet import Supernet, describe
 
 STAGES: tuple[Stage, ...] = (
+    CalibrationStage(),
     SupernetStage(),
     PriorStage(),
     EvolutionStage(),
@@ -39,6 +41,7 @@ STAGES: tuple[Stage, ...] = (
     OriginalStage(),
     UniformStage(),
     SearchedStage(),
+    TimingStage(),
 )
 """All stages of ours, as they come where nothing they need comes later."""
 

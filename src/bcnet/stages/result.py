@@ -56,6 +56,7 @@ def result_document(context: Context) -> dict[str, Any]:
             {"name": g.name, "max_width": full, "uniform": u, "searched": w}
             for g, full, u, w in zip(space.groups, space.original_widths, uniform.widths, searched.widths, strict=True)
         ],
+        **({"measured_latency": context.output("timing")} if "timing" in context.names else {}),
         "epochs": {"supernet": settings.supernet.epochs, "final": settings.final.epochs},
         "skipped_steps": {
             "supernet": supernet_skipped,

@@ -20,6 +20,7 @@ from bcnet.run.directory import RunDirectory, read_settings
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Source, Workload
 from bcnet.stages.base import Context, Stage
+from bcnet.stages.calibration import CalibrationStage, calibrated
 from bcnet.stages.estimate import estimate
 from bcnet.stages.plan import begin, stages_of
 from bcnet.stages.result import versions
@@ -48,7 +49,7 @@ def run_stages(
     Finished stages that the runs `take_from` share are reused. All processes of `world` do this; rank 0 tells of it.
     """
     every = stages_of(settings, own)
-    stages = tuple(stage for stage in every if not until or stage.name in until)
+    stages = tuple(stage for stage in every if not until or stage.name in {*until, CalibrationStage.name})
     with RunDirectory.open(path, settings, world) as directory, threads(settings.threads):
         silent = Context(settings, workload, directory, Reporter(), world, checkpoint_seconds, stages)
         if take_from:
@@ -57,10 +58,11 @@ def run_stages(
             )
             world.on_rank_zero(lambda: _reused(take_from, alone))
         if not world.is_rank_zero:
+            silent = calibrated(silent)
             begin(silent)
             return outcome(silent)
         with RunRecord(path) as record:
-            context = dataclasses.replace(silent, reporter=Together(reporter or Reporter(), record))
+            context = calibrated(dataclasses.replace(silent, reporter=Together(reporter or Reporter(), record)))
             _tell_plan(context)
             begin(context)
             return outcome(context)

@@ -50,13 +50,22 @@ class Onnx(Format):
 
     def written(self, network: nn.Module, example: torch.Tensor, notes: Mapping[str, str]) -> bytes:
         """See `Format`."""
+        return self.graph(network, example, notes, fold=True)
+
+    def graph(self, network: nn.Module, example: torch.Tensor, notes: Mapping[str, str], *, fold: bool) -> bytes:
+        """As `written`; without `fold` weights stay as the network has them, batch norm by itself."""
         for package in ("onnx", "onnxscript", "onnxruntime"):
             needed(package)
         program = exported(network, example)
         try:
             with _quiet():
                 model = torch.onnx.export(
-                    program, dynamo=True, input_names=["images"], output_names=["logits"], verbose=False
+                    program,
+                    dynamo=True,
+                    input_names=["images"],
+                    output_names=["logits"],
+                    optimize=fold,
+                    verbose=False,
                 )
         except Exception as error:
             raise _refusal("ONNX", network, error) from error

@@ -1,0 +1,199 @@
+"""Latency: nanoseconds of one batch on an engine, by a model that was fitted to measured networks.
+
+Notation: `phi_k(c)` features of the widths, each a polynomial of widths rounded up to whole blocks of `B` channels, as
+hardware counts them (`B = 1`: as they are), `a_k >= 0` their coefficients, `m` the margin:
+
+    latency(c) = (1 + m) * (a_0 + sum_k a_k phi_k(ceil_B(c)))
+
+The margin makes it an upper bound: in cross-validation nine of ten networks took no longer. A network that a budget
+admits may still take longer on the machine, so that a search accepts its widths only after it has measured them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, NoReturn, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from bcnet.costs.base import Measure, Measured, Tables, described
+from bcnet.costs.polynomial import IntArray, Polynomial
+from bcnet.errors import BudgetError, RunError
+
+Engine = Literal["torch", "onnxruntime", "openvino"]
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Term:
+    """`coefficient` nanoseconds times a polynomial of the widths, each rounded up to a multiple of `block`."""
+
+    coefficient: float
+    block: int
+    polynomial: Polynomial
+
+    def __call__(self, widths: IntArray) -> FloatArray:
+        """Values at `widths`, `(candidates, groups)` -> `(candidates,)`."""
+        return self.coefficient * self.polynomial(-(-widths // self.block) * self.block).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class LatencyModel:
+    """What `calibrate` found: predicts the latency of any widths of one network on one machine.
+
+    `space` is the fingerprint of the network's layers, `machine` says where it was measured, `form` which features the
+    cross-validation chose. `error` is the median and `worst` the 90 % quantile of the relative error on networks that
+    the fit had not seen, `margin` what makes the prediction an upper bound, `count` how many networks were measured,
+    `original` the nanoseconds of the original network: what a machine is compared by when it is met again.
+    """
+
+    space: str
+    machine: str
+    form: str
+    constant: float
+    terms: tuple[Term, ...] = field(repr=False)
+    error: float
+    worst: float
+    margin: float
+    count: int
+    original: float
+
+    def predicted(self, widths: IntArray) -> FloatArray:
+        """Nanoseconds as they are expected, `(candidates, groups)` -> `(candidates,)`."""
+        return np.asarray(sum((term(widths) for term in self.terms), np.full(len(widths), self.constant)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists and numbers, for JSON; `from_dict` is the inverse."""
+        terms = [[term.coefficient, term.block, term.polynomial.to_list()] for term in self.terms]
+        return {**{name: getattr(self, name) for name in _PLAIN}, "terms": terms}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> LatencyModel:
+        """The model that `to_dict` wrote.
+
+        Raises:
+            KeyError, TypeError, ValueError: it wrote something else.
+        """
+        terms = tuple(Term(float(c), int(block), Polynomial.from_list(p)) for c, block, p in data["terms"])
+        model = cls(**{name: data[name] for name in _PLAIN}, terms=terms)
+        numbers = (model.constant, model.margin, model.original, *(term.coefficient for term in terms))
+        if not all(np.isfinite(number) and number >= 0 for number in numbers):
+            raise ValueError("coefficients are finite numbers of at least 0")
+        return model
+
+
+_PLAIN = ("space", "machine", "form", "constant", "error", "worst", "margin", "count", "original")
+
+
+@dataclass(frozen=True)
+class Latency(Measure):
+    """Nanoseconds that an engine takes for one batch, at most; `model` is fitted before the first stage of a run.
+
+    `engine` runs the network on `threads` threads with `batch` inputs at once. Two of other models are the same limit:
+    what is asked for is the engine's time, however it is predicted.
+
+    Example: `Budget(latency="2 ms")`, or `Budget({Latency("onnxruntime", threads=2): "2 ms"})`, on the command line
+    `--budget latency:onnxruntime:2=2ms`.
+    """
+
+    name: ClassVar[str] = "latency"
+    unit: ClassVar[str] = "latency"
+    scales: ClassVar[Mapping[str, float]] = MappingProxyType({"ns": 1, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9})
+    example: ClassVar[str] = "2 ms"
+
+    engine: Engine = "torch"
+    threads: int = 1
+    batch: int = 1
+    model: LatencyModel | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.engine not in get_args(Engine):
+            raise BudgetError(f"an engine is one of {', '.join(get_args(Engine))}; got {self.engine!r}")
+        for name in ("threads", "batch"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise BudgetError(f"the {name} of a latency budget are an int of at least 1; got {value!r}")
+
+    @property
+    def description(self) -> str:
+        """As people write it: "latency", "latency:onnxruntime", "latency:torch:2:8"."""
+        return described(self.name, (self.engine, self.threads, self.batch), ("torch", 1, 1))
+
+    @property
+    def countable(self) -> bool:
+        """Whether there is a model."""
+        return self.model is not None
+
+    def values(self, space: Measured, widths: IntArray) -> FloatArray:
+        """See `Measure`: an upper bound."""
+        model = self._model()
+        return (1 + model.margin) * model.predicted(widths)
+
+    def constraints(self, space: Measured) -> tuple[Tables]:
+        """See `Measure`."""
+        model = self._model()
+        tables: dict[tuple[int, ...], FloatArray] = defaultdict(lambda: np.zeros(()))
+        tables[()] = np.asarray((1 + model.margin) * model.constant)
+        for term in model.terms:
+            for groups, coefficient in term.polynomial.terms.items():
+                scope = tuple(sorted(set(groups)))
+                powers = [_blocks(space.groups[g].choices, term.block) ** groups.count(g) for g in scope]
+                value: FloatArray = reduce(np.multiply.outer, powers, np.ones(()))
+                tables[scope] = tables[scope] + (1 + model.margin) * term.coefficient * coefficient * value
+        return (dict(tables),)
+
+    def of_original(self, value: float) -> float:
+        """See `Measure`: what the original was measured at."""
+        return self.model.original if self.model is not None and self.model.original else value
+
+    def limit(self, text: str) -> int | float:
+        """See `Measure`; a time has a unit."""
+        found = super().limit(text)
+        if isinstance(found, int) and text.strip().isdecimal():
+            raise BudgetError(f"a limit on latency is a ratio such as 0.5 or a time such as 2 ms; got {text!r}")
+        return found
+
+    def text(self, value: float) -> str:
+        """See `Measure`: milliseconds."""
+        return f"{value / 1e6:.3g} ms"
+
+    def _model(self) -> LatencyModel:
+        return self.model if self.model is not None else _not_calibrated(self)
+
+
+def _not_calibrated(measure: Latency) -> NoReturn:
+    raise RunError(
+        f"{measure.description} is predicted by a model that is fitted to measurements; there is none here: run "
+        "`bcnet calibrate`, and give its file as --latency-model"
+    )
+
+
+def _blocks(choices: Sequence[int], block: int) -> FloatArray:
+    return np.asarray(-(-np.array(choices, dtype=np.int64) // block) * block, dtype=np.float64)
+
+
+def read_latency(path: str | Path) -> Latency:
+    """The measure of a file that `bcnet calibrate` wrote, with its model.
+
+    Raises:
+        BudgetError: no such file, or it holds something else.
+
+    Example: `Budget({bcnet.read_latency("phone.json"): "2 ms"})`
+    """
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        return Latency(data["engine"], data["threads"], data["batch"], LatencyModel.from_dict(data["model"]))
+    except OSError as error:
+        raise BudgetError(f"a latency model is a file of `bcnet calibrate`; {path} cannot be read: {error}") from None
+    except (KeyError, TypeError, ValueError, UnicodeDecodeError) as error:
+        raise BudgetError(f"a latency model is a file of `bcnet calibrate`; {path} is none ({error!r})") from None
+
+
+LATENCY = Latency()

@@ -1,0 +1,185 @@
+"""Engines: what runs a network on the device, each given plain networks and timed from outside.
+
+To add one, write an `Engine` and enter it into `ENGINES`, and its name into `bcnet.costs.latency.Engine`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from bcnet.errors import ExportError
+from bcnet.formats import Onnx, needed, without_gradients
+
+Timed = Callable[[], Any]
+_CLOSE = 1e-3  # of the largest logit, what a rewritten file may differ by
+
+
+class Engine(ABC):
+    """Runs networks that have the same graph and other widths."""
+
+    name: ClassVar[str]
+    package: ClassVar[str]
+
+    @abstractmethod
+    def prepared(self, network: nn.Module, images: torch.Tensor, threads: int) -> Timed:
+        """What runs a network in eval mode on `images`, once at each call.
+
+        Raises:
+            ExportError: the engine is not installed, or refuses the network.
+        """
+
+    @property
+    def version(self) -> str:
+        """The engine's own."""
+        return str(importlib.import_module(self.package).__version__)
+
+
+class Torch(Engine):
+    """PyTorch itself, in the memory format that convolutions like."""
+
+    name = "torch"
+    package = "torch"
+
+    def prepared(self, network: nn.Module, images: torch.Tensor, threads: int) -> Timed:
+        """See `Engine`; torch's number of threads is for who calls to set."""
+        layout = torch.channels_last if images.ndim == 4 else torch.preserve_format
+        run = without_gradients(network.to(memory_format=layout))  # type: ignore[call-overload]
+        placed = images.to(memory_format=layout)
+        return lambda: run(placed)
+
+
+class OnnxGraph:
+    """ONNX files of networks of one graph: exported once, then with other weights put in, which takes no time.
+
+    The first file that is made so is checked against its network; where a graph holds widths elsewhere than in its
+    weights, every network is exported by itself.
+    """
+
+    def __init__(self) -> None:
+        self._graph: Any = None
+        self._rewritable: bool | None = None
+
+    def written(self, network: nn.Module, images: torch.Tensor) -> bytes:
+        """The file of a network."""
+        if self._graph is not None and self._rewritable is not False:
+            content = self._rewritten(network)
+            if self._rewritable is None:
+                self._rewritable = content is not None and _same(content, network, images)
+            if content is not None and self._rewritable:
+                return content
+        example = images if len(images) > 1 else torch.cat([images, images])
+        content = Onnx().graph(network, example, {}, fold=False)
+        if self._graph is None:
+            self._graph = needed("onnx").load_model_from_string(content)
+            _flatten_any_width(self._graph.graph)
+        return content
+
+    def _rewritten(self, network: nn.Module) -> bytes | None:
+        onnx = needed("onnx")
+        model = onnx.ModelProto()
+        model.CopyFrom(self._graph)
+        del model.graph.value_info[:]  # shapes of the network that was exported
+        weights = network.state_dict()
+        for initializer in model.graph.initializer:
+            if initializer.name in weights:
+                array = weights[initializer.name].detach().numpy()
+                initializer.CopyFrom(onnx.numpy_helper.from_array(array, initializer.name))
+        for node in model.graph.node:
+            if node.op_type == "Conv" and node.input[1] in weights:
+                channels, within = weights[node.input[1]].shape[:2]
+                for attribute in node.attribute:
+                    if attribute.name == "group" and attribute.i > 1 and within == 1:  # depthwise
+                        attribute.i = channels
+        content: bytes = model.SerializeToString()
+        return content
+
+
+def _flatten_any_width(graph: Any) -> None:
+    """Let what flattens a batch take as many elements as come: the number of channels is no constant of the graph."""
+    onnx = needed("onnx")
+    ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in graph.value_info}
+    for node in graph.node:
+        if node.op_type == "Reshape" and ranks.get(node.output[0]) == 2:
+            node.CopyFrom(onnx.helper.make_node("Flatten", node.input[:1], node.output, node.name, axis=1))
+
+
+def _same(content: bytes, network: nn.Module, images: torch.Tensor) -> bool:
+    expected = without_gradients(network)(images)
+    try:
+        found = Onnx().runner(content, network, 1)(images)
+    except Exception:  # a graph whose shapes do not fit, in the engine's own words
+        return False
+    if not isinstance(expected, torch.Tensor):
+        return False
+    return found.shape == expected.shape and bool((found - expected).abs().max() <= _CLOSE * expected.abs().max())
+
+
+class OnnxRuntime(Engine):
+    """ONNX Runtime on the CPU."""
+
+    name = "onnxruntime"
+    package = "onnxruntime"
+
+    def __init__(self) -> None:
+        self._graph = OnnxGraph()
+
+    def prepared(self, network: nn.Module, images: torch.Tensor, threads: int) -> Timed:
+        """See `Engine`."""
+        ort = needed("onnxruntime")
+        options = ort.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        # Spinning threads of one session take the core from the session that is timed next.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0" if threads == 1 else "1")
+        session = ort.InferenceSession(
+            self._graph.written(network, images), options, providers=["CPUExecutionProvider"]
+        )
+        feed = {session.get_inputs()[0].name: images.numpy()}
+        return lambda: session.run(None, feed)
+
+
+class OpenVino(Engine):
+    """OpenVINO on the CPU."""
+
+    name = "openvino"
+    package = "openvino"
+
+    def __init__(self) -> None:
+        self._graph = OnnxGraph()
+
+    def prepared(self, network: nn.Module, images: torch.Tensor, threads: int) -> Timed:
+        """See `Engine`."""
+        try:
+            openvino = importlib.import_module("openvino")
+        except ImportError as error:
+            raise ExportError(
+                f"the engine openvino is a package of its own; importing it failed with {error}: run "
+                "`pip install 'bcnet[openvino]'`"
+            ) from error
+        core = openvino.Core()
+        model = core.read_model(self._graph.written(network, images))
+        model.reshape(list(images.shape))
+        settings = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}
+        request = core.compile_model(model, "CPU", settings).create_infer_request()
+        feed = [images.numpy()]
+        return lambda: request.infer(feed)
+
+
+ENGINES: Mapping[str, type[Engine]] = MappingProxyType({kind.name: kind for kind in (Torch, OnnxRuntime, OpenVino)})
+
+
+def engine_of(name: str) -> Engine:
+    """A new engine of this name.
+
+    Raises:
+        ExportError: there is none.
+    """
+    if name not in ENGINES:
+        raise ExportError(f"an engine is one of {', '.join(ENGINES)}; got {name!r}")
+    return ENGINES[name]()

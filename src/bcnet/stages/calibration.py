@@ -1,0 +1,215 @@
+"""The stage of a latency budget: networks of random widths timed before the first training, and a model fitted to them.
+
+Whatever limits latency waits for it: what a space costs is known afterwards. A model that was given, measured here or
+elsewhere, is kept in the run as it is. The widths that a search chooses are accepted only once they have been timed
+themselves, where the model is of this machine.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+
+from bcnet.costs import Budget, Latency, LatencyModel
+from bcnet.errors import BudgetError, RunError
+from bcnet.latency.calibration import (
+    MOST,
+    Measured,
+    engine_times,
+    fingerprint,
+    machine,
+    measure_and_fit,
+    measured,
+)
+from bcnet.latency.engines import engine_of
+from bcnet.progress.forecast import Planned
+from bcnet.run.settings import Settings
+from bcnet.run.workload import Workload
+from bcnet.searchers import Candidate
+from bcnet.space import Widths
+from bcnet.stages.base import Context, Stage
+from bcnet.supernet import build
+
+_AT_ONCE = 8  # candidates that are timed in turns
+_ROUNDS = 5
+
+
+class CalibrationStage(Stage):
+    """Comes to the latency model of the run's budget."""
+
+    name: ClassVar[str] = "calibration"
+    file: ClassVar[str] = "latency_model.json"
+    kind: ClassVar[str] = "calibration"
+
+    def applies(self, settings: Settings) -> bool:
+        """Where the budget limits latency."""
+        return any(isinstance(measure, Latency) for measure in settings.budget.limits)
+
+    def plan(self, settings: Settings, workload: Workload) -> Planned:
+        """At most so many networks."""
+        return Planned(self.name, MOST, "networks", kind=self.kind, file=self.file)
+
+    def run(self, context: Context) -> None:
+        """Measure and fit, unless a model was given."""
+        asked = latency_of(context.workload.budget)
+        assert asked is not None, "the stage applies"
+        model, found = asked.model, list[Measured]()
+        if model is None:
+            with context.working(self.name, MOST, "networks") as advance:
+
+                def tell(so_far: Sequence[Measured]) -> None:
+                    advance(len(so_far), f"the quickest {asked.text(min(m.nanoseconds for m in so_far))}")
+
+                # One process measures, and the others wait for what it finds.
+                model, found = context.world.on_rank_zero(
+                    lambda: measure_and_fit(context.workload.space, *_subject(context, asked), asked, on_measured=tell)
+                )
+        rows = [[list(m.widths), m.nanoseconds, m.noise] for m in found]
+        context.directory.write(self.file, {"model": model.to_dict(), "measured": rows})
+
+    def load(self, context: Context) -> LatencyModel:
+        """The model."""
+        file = context.directory.file(self.file)
+        try:
+            model = LatencyModel.from_dict(context.directory.read(self.file)["model"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise RunError(f"{file} is no latency model ({error!r}): delete it, and the run calibrates again") from None
+        asked = latency_of(context.workload.budget)
+        if asked is not None and asked.model not in (None, model):
+            raise RunError(
+                f"{file} holds another latency model than the one given: leave it out to go on, or give another --out"
+            )
+        check_network(model, context.workload)
+        return model
+
+
+def check_network(model: LatencyModel, workload: Workload) -> None:
+    """Raise BudgetError unless a model was fitted to this network."""
+    here = fingerprint(workload.space)
+    if model.space != here:
+        raise BudgetError(
+            f"a latency model predicts the network that it was fitted to; got one of {model.space}, here {here}: run "
+            "`bcnet calibrate` for this model and these images"
+        )
+
+
+def latency_of(budget: Budget) -> Latency | None:
+    """The measure of latency that a budget limits."""
+    return next((measure for measure in budget.limits if isinstance(measure, Latency)), None)
+
+
+def calibrated(context: Context) -> Context:
+    """The context with a budget whose measures all can be counted.
+
+    Raises:
+        BudgetError: the budget is below the narrowest network.
+    """
+    asked = latency_of(context.workload.budget)
+    if asked is None or CalibrationStage.name not in context.names:
+        return context
+    model: LatencyModel = context.output(CalibrationStage.name)
+    limits = {
+        dataclasses.replace(m, model=model) if m is asked else m: v for m, v in context.workload.budget.limits.items()
+    }
+    budget = Budget(limits)
+    space = context.workload.space.measuring(budget)
+    space.feasible(budget)
+    space.uniform(budget)
+    bound = f"{100 * model.margin:.1f} % are added to each, so that nine of ten networks keep to it"
+    context.reporter.note(
+        f"Latency is predicted from {model.count} networks ({model.form}): the median error on unseen ones is "
+        f"{100 * model.error:.1f} %; {bound}."
+    )
+    return dataclasses.replace(context, workload=dataclasses.replace(context.workload, space=space, budget=budget))
+
+
+def timed(context: Context, widths: Sequence[Widths]) -> dict[Widths, float] | None:
+    """Nanoseconds of networks on this machine; None where the budget limits none, or the model is of another machine.
+
+    They are timed in turns with the original, and told as if it took what it took at the calibration: a machine that
+    others share is now faster, now slower, as a whole.
+    """
+    asked = latency_of(context.workload.budget)
+    if asked is None or asked.model is None or asked.model.machine != machine(asked) or not asked.model.original:
+        return None
+    network, images = _subject(context, asked)
+    engine, own = engine_of(asked.engine), context.workload.space.original_widths
+    found = context.world.on_rank_zero(
+        lambda: measured(engine_times(engine, network, images, asked.threads), [own, *widths], asked.threads)
+    )
+    times = {m.widths: m.nanoseconds for m in found}
+    return {w: times[w] * asked.model.original / times[own] for w in widths}
+
+
+def holding(context: Context, best: Sequence[Candidate], others: Sequence[Candidate]) -> list[Candidate]:
+    """Of the `best` candidates those that keep to the latency as measured; else the first of `others` that do.
+
+    `others` come in their order, those left out that the measurements so far say will not hold.
+
+    Raises:
+        RunError: none of several rounds does.
+    """
+    asked = latency_of(context.workload.budget)
+    times = timed(context, [c.widths for c in best])
+    if times is None or asked is None:
+        return list(best)
+    limit = context.workload.space.feasible(context.workload.budget).limits[asked]
+    batch, met, quickest = list(best), {c.widths for c in best}, float("inf")
+    worst = 1.0  # measured over predicted
+    for _ in range(_ROUNDS):
+        kept = [c for c in batch if times[c.widths] <= limit]
+        if kept:
+            return kept
+        quickest = min(quickest, *times.values())
+        worst = max(worst, *(times[c.widths] / c.cost[asked.name] for c in batch))
+        batch = [c for c in others if c.widths not in met and c.cost[asked.name] * worst <= limit][:_AT_ONCE]
+        if not batch:
+            break
+        met |= {c.widths for c in batch}
+        times = timed(context, [c.widths for c in batch]) or {}
+    raise RunError(
+        f"a search ends with widths whose latency was measured within {asked.text(limit)}; none of {len(met)} "
+        f"candidates was, the quickest took {asked.text(quickest)}: search for less by `bcnet evolve RUN --budget "
+        "latency=... --out NEW`, which trains no supernet again"
+    )
+
+
+def _subject(context: Context, asked: Latency) -> tuple[Any, torch.Tensor]:
+    """What makes a network of given widths, and the images it is timed on."""
+    workload = context.workload
+    model = copy.deepcopy(workload.model).cpu()
+    example = workload.source.example()[:1].cpu()
+    images = example.repeat(asked.batch, *(1,) * (example.ndim - 1))
+    return lambda widths: build(model, workload.space, widths), images
+
+
+class TimingStage(Stage):
+    """Comes to the nanoseconds that the original, Uniform and the searched network take, as in `timed`; or to none."""
+
+    name: ClassVar[str] = "timing"
+    file: ClassVar[str] = "timing.json"
+    needs: ClassVar[tuple[str, ...]] = ("searched",)
+
+    def applies(self, settings: Settings) -> bool:
+        """Where the budget limits latency."""
+        return latency_of(settings.budget) is not None
+
+    def plan(self, settings: Settings, workload: Workload) -> None:
+        """Too short to tell of."""
+
+    def run(self, context: Context) -> None:
+        """Time them."""
+        names = [name for name in ("original", "Uniform", "searched") if name in context.names]
+        widths = {name: context.output(name).widths for name in names}
+        found = timed(context, list(dict.fromkeys(widths.values())))
+        times = None if found is None else {name.lower(): found[w] for name, w in widths.items()}
+        context.directory.write(self.file, {"nanoseconds": times})
+
+    def load(self, context: Context) -> dict[str, float] | None:
+        """What was measured."""
+        times: dict[str, float] | None = context.directory.read(self.file)["nanoseconds"]
+        return times

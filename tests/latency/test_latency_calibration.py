@@ -1,0 +1,247 @@
+"""Latency models: fitted to times whose truth is known, on machines that are calm or not, and on real engines."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+from tiny_job import TinyNetwork
+from torch import nn
+
+import bcnet
+from bcnet.costs import Latency, LatencyModel, Polynomial, Term, measure_called, measure_named, read_latency
+from bcnet.errors import BudgetError, ExportError
+from bcnet.latency import ENGINES, calibration, engine_of, fitted, measure_and_fit
+from bcnet.latency.calibration import Measured, draws, fingerprint
+from bcnet.latency.engines import OnnxGraph
+from bcnet.models import create
+from bcnet.prior.expected_cost import ExpectedCost, one_hot
+from bcnet.space import Budget, WidthSpace
+from bcnet.supernet import build
+
+
+@pytest.fixture(scope="module")
+def space():
+    return WidthSpace.trace(create("resnet20", 10).build(), torch.zeros(2, 3, 32, 32))
+
+
+def truth(space, widths, block=1):
+    """Nanoseconds of a machine whose multiply-adds and outputs take time, in whole blocks of channels."""
+    array = -(-np.array(widths) // block) * block
+    made = sum(array[:, group].astype(float) for group in range(array.shape[1]))
+    return 20_000 + 0.05 * space.macs_terms(array) + 300 * made
+
+
+def times_of(space, count, block=1, noise=0.0, seed=0):
+    widths = [w for _, w in zip(range(count), draws(space, seed), strict=False)]
+    errors = np.exp(np.random.default_rng(seed).normal(0, noise, count))
+    return [Measured(w, float(t), 0.0) for w, t in zip(widths, truth(space, widths, block) * errors, strict=True)]
+
+
+@pytest.mark.parametrize(("block", "noise", "most"), [(1, 0.0, 0.04), (8, 0.0, 0.06), (16, 0.0, 0.06), (1, 0.02, 0.06)])
+def test_times_of_a_known_machine_are_predicted(space, block, noise, most):
+    model = fitted(space, times_of(space, 36, block, noise), Latency())
+    unseen = np.array([m.widths for m in times_of(space, 40, seed=1)])
+    errors = np.abs(model.predicted(unseen) / truth(space, unseen, block) - 1)
+    assert np.median(errors) < most
+    assert model.error < most
+    assert block == 1 or f"in {block}" in model.form
+
+
+def test_nine_of_ten_unseen_networks_keep_to_the_bound(space):
+    held = []
+    for seed in range(8):
+        model = fitted(space, times_of(space, 30, noise=0.1, seed=seed), Latency())
+        unseen = times_of(space, 100, noise=0.1, seed=100 + seed)
+        bound = Latency(model=model).values(space, np.array([m.widths for m in unseen]))
+        held.append(np.mean([m.nanoseconds for m in unseen] <= bound))
+    assert 0.84 <= np.mean(held) <= 0.97
+
+
+def test_a_wider_network_never_takes_less(space):
+    model = fitted(space, times_of(space, 30, noise=0.2), Latency())
+    latency, rng = Latency(model=model), np.random.default_rng(0)
+    widths = np.array([[rng.integers(1, g.max_width) for g in space.groups] for _ in range(50)])
+    for group in range(len(space.groups)):
+        wider = widths.copy()
+        wider[:, group] += 1
+        assert (latency.values(space, wider) >= latency.values(space, widths)).all()
+
+
+def test_the_prior_sees_what_the_budget_is_held_against(space):
+    latency = Latency(model=fitted(space, times_of(space, 30, block=8), Latency()))
+    (tables,) = latency.constraints(space)
+    cost = ExpectedCost.of(tables, space, 1.0)
+    rng, sizes = np.random.default_rng(0), [len(g.choices) for g in space.groups]
+    for _ in range(20):
+        indices = [int(rng.integers(size)) for size in sizes]
+        widths = np.array([[g.choices[i] for g, i in zip(space.groups, indices, strict=True)]])
+        assert cost(one_hot(indices, sizes)) == pytest.approx(latency.values(space, widths)[0])
+
+
+class Clock:
+    """Engines of a machine whose every network takes a time of its own, by its widths."""
+
+    def __init__(self, monkeypatch, space, noise=lambda: 1.0, speed=lambda: 1.0):
+        self.batches = []
+
+        def measured(times, batch, threads):
+            self.batches.append(list(batch))
+            found = truth(space, batch) * speed()
+            return [Measured(w, float(t), abs(noise() - 1)) for w, t in zip(batch, found, strict=True)]
+
+        monkeypatch.setattr(calibration, "measured", measured)
+
+
+def test_calibration_ends_when_the_error_is_small(monkeypatch, space):
+    clock = Clock(monkeypatch, space)
+    model, found = measure_and_fit(space, lambda widths: nn.Identity(), torch.zeros(1), Latency())
+    assert len(found) == model.count == sum(map(len, clock.batches[:1])) == calibration.FIRST
+    assert [m.widths for m in found[:2]] == [space.original_widths, space.narrowest]
+    assert model.original == found[0].nanoseconds
+    assert len({m.widths for m in found}) == len(found)
+
+
+def test_a_machine_that_gets_slower_meanwhile_is_taken_as_it_was(monkeypatch, space):
+    speeds = iter([1.0, 1.5, 2.0, 2.5, 3.0])
+    clock = Clock(monkeypatch, space, speed=lambda: next(speeds))
+    monkeypatch.setattr(calibration, "GOOD", -1.0)
+    model, found = measure_and_fit(space, lambda widths: nn.Identity(), torch.zeros(1), Latency())
+    assert len(clock.batches) > 1
+    assert clock.batches[1][0] == space.original_widths
+    assert np.allclose([m.nanoseconds for m in found], truth(space, [m.widths for m in found]))
+    assert model.error < 0.05
+
+
+def test_a_busy_machine_is_told_of_instead_of_a_number(monkeypatch, space):
+    clock = Clock(monkeypatch, space, noise=lambda: 1.3)
+    with pytest.raises(BudgetError, match=r"they lie 30% apart, after 3 tries: the machine is too busy"):
+        measure_and_fit(space, lambda widths: nn.Identity(), torch.zeros(1), Latency())
+    assert len(clock.batches) == 3
+    noises = iter([1.3] * calibration.FIRST + [1.0] * 1000)
+    Clock(monkeypatch, space, noise=lambda: next(noises))
+    assert measure_and_fit(space, lambda widths: nn.Identity(), torch.zeros(1), Latency())[0].count > 0
+
+
+@pytest.mark.parametrize("name", ["resnet20", "mobilenetv2", "resnet_digits"])
+def test_a_rewritten_onnx_file_is_that_of_the_network(name):
+    spec = create(name, 10)
+    model, image = spec.build(), torch.rand(1, *spec.input_size)
+    space, graph = WidthSpace.trace(model, image), OnnxGraph()
+    engine = ENGINES["onnxruntime"]()
+    for seed in range(3):
+        network = build(model, space, space.sample(torch.Generator().manual_seed(seed))).eval()
+        engine._graph = graph
+        (logits,) = engine.prepared(network, image, 1)()
+        with torch.no_grad():
+            assert np.allclose(logits, network(image).numpy(), atol=1e-4)
+    assert graph._rewritable is True
+
+
+class Stubborn(nn.Module):
+    """Holds its number of channels where no weight tells it."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(1, 8, 3), nn.Conv2d(8, 4, 3)
+
+    def forward(self, x):
+        x = self.first(x)
+        count = x.shape[1]
+        return self.second(x.reshape(x.shape[0], count // 1, 1, -1).reshape(x.shape)).mean((2, 3))
+
+
+def test_a_graph_with_widths_in_its_shapes_is_exported_for_each_network():
+    model, image = Stubborn(), torch.rand(1, 1, 8, 8)
+    space, engine = WidthSpace.trace(model, image), ENGINES["onnxruntime"]()
+    for widths in ((8,), (5,), (3,)):
+        network = build(model, space, widths).eval()
+        (logits,) = engine.prepared(network, image, 1)()
+        with torch.no_grad():
+            assert np.allclose(logits, network(image).numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("engine", ["torch", "onnxruntime"])
+def test_a_calibration_of_a_real_engine_is_kept_and_read_again(tmp_path, monkeypatch, engine):
+    monkeypatch.setattr(calibration, "BUSY", np.inf)  # of a test's machine nothing is known
+    monkeypatch.setattr(calibration, "ROUNDS", 4)
+    asked, told = Latency(engine, threads=1, batch=2), []
+    model, image = create("resnet_digits").build(), torch.rand(1, 1, 8, 8)
+    latency = bcnet.calibrate(model, image, latency=asked, path=tmp_path / "device.json", on_measured=told.append)
+    assert latency == asked
+    assert latency.model.count == len(told[-1]) >= calibration.FIRST
+    assert engine in latency.model.machine
+    assert read_latency(tmp_path / "device.json").model == latency.model
+    space = WidthSpace.trace(model, image)
+    assert latency.model.space == fingerprint(space)
+    narrow, full = latency.values(space, np.array([space.narrowest, space.full]))
+    assert 0 < narrow < full
+    limits = Budget({latency: 0.7}).resolve(space.measuring(Budget({latency: 0.7})).reference)
+    assert limits.limits[latency] == int(0.7 * latency.model.original)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "a latency model is a file of `bcnet calibrate`; .* is none"),
+        ("{}", "is none"),
+        ('{"engine": "torch", "threads": 1, "batch": 1, "model": {"terms": [[1, 1, [[[0], 1]]]]}}', "is none"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_file_that_is_no_model_is_refused(tmp_path, content, message):
+    if content is not None:
+        (tmp_path / "device.json").write_text(content)
+    with pytest.raises(BudgetError, match=message):
+        read_latency(tmp_path / "device.json")
+
+
+def test_a_model_of_negative_times_is_refused():
+    model = LatencyModel("s", "m", "f", 1.0, (Term(-1.0, 1, Polynomial({(0,): 1})),), 0.1, 0.1, 0.1, 3, 1.0)
+    with pytest.raises(ValueError, match="at least 0"):
+        LatencyModel.from_dict(json.loads(json.dumps(model.to_dict())))
+    good = dataclasses.replace(model, terms=(Term(1.0, 8, Polynomial({(0, 1): 2})),))
+    assert LatencyModel.from_dict(json.loads(json.dumps(good.to_dict()))) == good
+
+
+@pytest.mark.parametrize(
+    ("text", "measure"),
+    [
+        ("latency", Latency()),
+        ("latency:onnxruntime", Latency("onnxruntime")),
+        ("latency:torch:2", Latency(threads=2)),
+        ("latency:onnxruntime:1:8", Latency("onnxruntime", batch=8)),
+    ],
+)
+def test_a_limit_on_latency_has_a_name_for_files_and_commands(text, measure):
+    assert measure_named(text) == measure_called(text) == measure
+    assert measure.description == text
+
+
+@pytest.mark.parametrize(
+    ("limit", "message"),
+    [("2", "a time such as 2 ms; got '2'"), ("2 parsecs", "got '2 parsecs'"), ("-1ms", "got '-1ms'"), (0, "ratio")],
+)
+def test_a_time_without_a_unit_is_refused(limit, message):
+    with pytest.raises(BudgetError, match=message):
+        Budget(latency=limit)
+
+
+def test_limits_on_latency_are_times():
+    for text in ("2 ms", "2ms", "2000us", "2_000 µs", "0.002 s"):
+        assert Budget(latency=text) == Budget(latency=2_000_000)
+    assert str(Budget(latency="2 ms")) == "2 ms"
+    assert str(Budget(latency=0.5)) == "0.5x latency"
+    for wrong in (Latency, lambda: Latency("tensorrt"), lambda: Latency(threads=0), lambda: Latency(batch=True)):
+        if wrong is not Latency:
+            with pytest.raises(BudgetError):
+                wrong()
+
+
+def test_an_engine_that_is_not_there_says_so(monkeypatch):
+    with pytest.raises(ExportError, match="an engine is one of torch, onnxruntime, openvino; got 'x'"):
+        engine_of("x")
+    monkeypatch.setitem(__import__("sys").modules, "openvino", None)
+    with pytest.raises(ExportError, match=r"the engine openvino is a package of its own.*bcnet\[openvino\]"):
+        engine_of("openvino").prepared(TinyNetwork(), torch.zeros(1, 1, 8, 8), 1)

@@ -1,0 +1,170 @@
+"""Searches under a latency: calibrated first, kept to by measurement, stopped and gone on with, refused where wrong."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from tiny_job import Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
+from typer.testing import CliRunner
+
+import bcnet
+from bcnet.cli.app import app
+from bcnet.costs import Latency, LatencyModel, Term
+from bcnet.errors import BudgetError, RunError
+from bcnet.latency.calibration import Measured, fingerprint
+from bcnet.space import Budget, WidthSpace
+from bcnet.stages import calibration
+
+
+def truth(space, widths):
+    """Nanoseconds of a machine that multiplies once in a nanosecond."""
+    return 1_000.0 + space.macs_terms(np.array(widths))
+
+
+def model_of(space, slower=1.0):
+    terms = (Term(1.0 / slower, 1, space.macs_terms),)
+    return LatencyModel(fingerprint(space), "here", "macs", 1_000.0 / slower, terms, 0.01, 0.02, 0.05, 24, 0.0)
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A machine by the truth; what is in `slower` takes longer than a model says."""
+    calls = {"calibrated": 0, "timed": [], "slower": 1.0, "drift": 1.0}
+
+    def measure_and_fit(space, network, images, asked, *, on_measured):
+        calls["calibrated"] += 1
+        found = [Measured(space.original_widths, float(truth(space, [space.original_widths])[0]), 0.0)]
+        on_measured(found)
+        model = dataclasses.replace(model_of(space, calls["slower"]), original=found[0].nanoseconds)
+        return model, found
+
+    def measured(times, widths, threads):
+        calls["timed"].append(list(widths))
+        space = calls["space"]
+        return [Measured(w, calls["drift"] * float(truth(space, [w])[0]), 0.0) for w in widths]
+
+    monkeypatch.setattr(calibration, "measure_and_fit", measure_and_fit)
+    monkeypatch.setattr(calibration, "measured", measured)
+    monkeypatch.setattr(calibration, "machine", lambda asked: "here")
+    calls["space"] = WidthSpace.trace(TinyNetwork(), torch.zeros(2, 1, 8, 8), num_choices=4)
+    return calls
+
+
+def test_a_search_calibrates_first_and_keeps_to_the_latency(tmp_path, machine):
+    outcome = tiny_search(tmp_path / "run", budget=Budget(latency=0.6, params=0.9))
+    measured = outcome.result["measured_latency"]
+    limit = outcome.found.budget.limits[Latency()]
+    assert limit == int(0.6 * measured["original"])
+    assert measured["searched"] <= limit
+    assert measured["uniform"] <= limit
+    bound = outcome.result["networks"]["searched"]["others"]["latency"]
+    assert measured["searched"] * 1.05 == pytest.approx(bound)
+    assert machine["calibrated"] == 1
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "0.6x latency" in page
+    assert "Latency as measured: original" in page
+    assert bcnet.Run.open(tmp_path / "run").budget.limits.keys() == outcome.found.budget.limits.keys()
+    again = tiny_search(tmp_path / "run", budget=Budget(latency=0.6, params=0.9))
+    assert machine["calibrated"] == 1
+    assert again.result["networks"] == outcome.result["networks"]
+
+
+def test_a_machine_that_is_slower_by_now_is_compared_by_the_original(tmp_path, machine):
+    machine["drift"] = 3.0
+    outcome = tiny_search(tmp_path, budget=Budget(latency=0.6))
+    space = machine["space"]
+    assert outcome.result["measured_latency"]["searched"] == pytest.approx(truth(space, [outcome.widths])[0])
+
+
+def test_widths_that_are_slower_than_predicted_give_way_to_those_that_hold(tmp_path, machine):
+    machine["slower"] = 1.2
+    outcome = tiny_search(tmp_path, budget=Budget(latency="12 us"), population=16, generations=4)
+    assert outcome.result["measured_latency"]["searched"] <= 12_000
+    assert outcome.result["networks"]["searched"]["others"]["latency"] < 12_000 / 1.1
+
+
+def test_a_search_that_finds_none_that_holds_says_so(tmp_path, machine):
+    machine["slower"] = 100.0
+    with pytest.raises(RunError, match=r"within .*; none of \d+ candidates was, the quickest took .* evolve RUN"):
+        tiny_search(tmp_path, budget=Budget(latency="2 us"))
+
+
+def test_a_killed_search_goes_on_without_calibrating_again(tmp_path, machine):
+    whole = tiny_search(tmp_path / "whole", budget=Budget(latency=0.6))
+    with pytest.raises(StoppedError):
+        tiny_search(tmp_path / "killed", budget=Budget(latency=0.6), reporter=Recorder(("original", 2)))
+    resumed = tiny_search(tmp_path / "killed", budget=Budget(latency=0.6))
+    assert resumed.result["networks"] == whole.result["networks"]
+    assert machine["calibrated"] == 2
+
+
+def test_a_model_that_was_given_is_used_and_kept(tmp_path, machine):
+    space = machine["space"]
+    theirs = dataclasses.replace(model_of(space), machine="a phone", original=0.0)
+    budget = Budget({Latency("onnxruntime", model=theirs): 0.6})
+    outcome = tiny_search(tmp_path / "run", budget=budget)
+    assert machine["calibrated"] == 0
+    assert machine["timed"] == []
+    assert outcome.result["measured_latency"] is None
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "a model of another machine: time the networks there" in page
+    evolved = bcnet.evolve(
+        tmp_path / "run", budget=Budget({Latency("onnxruntime", model=theirs): 0.5}), run_dir=tmp_path / "new",
+        model=TinyNetwork, data=tiny_data(),
+    )  # fmt: skip
+    assert evolved.found.budget.admits(space.measuring(evolved.found.budget).cost(evolved.widths))
+    other = Budget({Latency("onnxruntime", model=dataclasses.replace(theirs, constant=2.0)): 0.6})
+    with pytest.raises(RunError, match="holds another latency model than the one given"):
+        tiny_search(tmp_path / "run", budget=other)
+
+
+def test_a_model_of_another_network_is_refused_before_anything_is_trained(tmp_path, machine):
+    theirs = dataclasses.replace(model_of(machine["space"]), space="another")
+    with pytest.raises(BudgetError, match="predicts the network that it was fitted to; got one of another"):
+        tiny_search(tmp_path, budget=Budget({Latency(model=theirs): 0.6}))
+    assert not (tmp_path / "supernet.safetensors").exists()
+
+
+def test_a_latency_below_the_narrowest_network_is_told_before_training(tmp_path, machine):
+    with pytest.raises(BudgetError, match=r"the narrowest network of the space.*raise the limit on latency"):
+        tiny_search(tmp_path, budget=Budget(latency="10 ns"))
+    assert not (tmp_path / "supernet.safetensors").exists()
+
+
+def test_the_command_takes_a_model_and_refuses_what_does_not_fit(tmp_path):
+    def run(*words):
+        return CliRunner().invoke(app, [str(word) for word in words])
+
+    job = ["search", "--model", "resnet_digits", "--data", "digits", "--out", tmp_path / "run"]
+    (tmp_path / "d.json").write_text("{}")
+    for words, message in (
+        (["--budget", "latency=2"], "a time such as 2 ms; got '2'"),
+        (["--budget", "latency=2ms", "--latency-model", tmp_path / "none.json"], "cannot be read"),
+        (["--budget", "latency=2ms", "--latency-model", tmp_path / "d.json"], "is none"),
+        (["--budget", "latency:tensorrt=2ms"], "an engine is one of"),
+    ):
+        found = run(*job, *words)
+        assert found.exit_code == 2
+        assert message in found.stderr
+        assert not (tmp_path / "run").exists()
+    assert "give a MODEL and the file to write" in run("calibrate").stderr
+    assert "an engine is one of" in run("calibrate", "resnet20", "--engine", "x", "--out", tmp_path / "e.json").stderr
+
+
+@pytest.mark.slow
+def test_the_commands_calibrate_search_and_tell(tmp_path):
+    def run(*words):
+        found = CliRunner().invoke(app, [str(word) for word in words])
+        assert found.exit_code == 0, found.output
+        return found.output
+
+    device = tmp_path / "device.json"
+    assert "median error" in run("calibrate", "resnet_digits", "--engine", "onnxruntime", "--out", device)
+    job = ["--model", "resnet_digits", "--data", "digits", "--epochs", 1, "--threads", 1, "--log", "lines"]
+    small = ["--set", "batch_size=256", "--population", 8, "--generations", 2]
+    limit = ["--budget", "latency:onnxruntime=0.6", "--latency-model", device]
+    assert "Latency as measured" in run("search", *job, *small, *limit, "--out", tmp_path / "run")
+    assert "0.6x of latency:onnxruntime" in run("status", tmp_path / "run")
+    preview = run("search", *job, *small, "--budget", "latency=0.6", "--out", tmp_path / "new", "--dry-run")
+    assert "groups" in preview
