@@ -33,6 +33,7 @@ from scipy.stats import kendalltau
 import bcnet
 from bcnet.costs import Latency
 from bcnet.data import Augmentation, Images
+from bcnet.errors import BudgetError
 from bcnet.latency import draws, engine_of, engine_times, measured
 from bcnet.models import create
 from bcnet.space import Budget, Widths, WidthSpace
@@ -75,7 +76,11 @@ def model(quick: Quick = False, out: Out = RESULTS) -> None:
             continue
         network, image, space = subject(name)
         began = time.monotonic()
-        latency = bcnet.calibrate(network, image, latency=Latency(engine, threads))  # type: ignore[arg-type]
+        try:
+            latency = bcnet.calibrate(network, image, latency=Latency(engine, threads))  # type: ignore[arg-type]
+        except BudgetError as error:
+            print(f"{key}: {error}", flush=True)  # the same command tries again
+            continue
         seconds = time.monotonic() - began
         fitted = latency.model
         assert fitted is not None

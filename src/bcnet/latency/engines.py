@@ -135,8 +135,8 @@ class OnnxRuntime(Engine):
         ort = needed("onnxruntime")
         options = ort.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        # Spinning threads of one session take the core from the session that is timed next.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0" if threads == 1 else "1")
+        # Else threads of one session still spin on the core when the next one is timed.
+        options.add_session_config_entry("session.force_spinning_stop", "1")
         session = ort.InferenceSession(
             self._graph.written(network, images), options, providers=["CPUExecutionProvider"]
         )
