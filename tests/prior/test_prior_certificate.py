@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bcnet.errors import BudgetError, SearchError
 from bcnet.prior import solve
-from bcnet.prior.certificate.elimination import Elimination
+from bcnet.prior.certificate.elimination import Elimination, least_degree_order
 from bcnet.prior.certificate.lagrangian import Lagrangian
 from bcnet.prior.certificate.mccormick import Estimates, Mixture
 from bcnet.prior.certificate.relaxation import relaxed_bound
@@ -283,3 +283,11 @@ def test_wrong_input_is_refused():
         solve([errors[0] * np.nan, *errors[1:]], space, Budget(macs=0.5))
     with pytest.raises(BudgetError, match="narrowest network"):
         solve(errors, space, Budget(macs=1))
+
+
+def test_variables_with_the_fewest_neighbours_go_first():
+    star = [(0, 1), (0, 2), (0, 3)]
+    assert least_degree_order(star, 4) == [1, 2, 0, 3]
+    chain = [(2, 0), (0, 1), (1, 3)]
+    assert least_degree_order(chain, 4) == [2, 0, 1, 3]
+    assert least_degree_order([], 3) == [0, 1, 2]

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from bcnet.errors import BudgetError, SearchError
 from bcnet.prior import Prior, learn_prior, potential_errors, prior_of_errors, select_records
 from bcnet.prior.expected_cost import expected_costs
-from bcnet.prior.sampling import draw
+from bcnet.prior.records import _minus_running_mean
+from bcnet.prior.sampling import draw, sample_population
 from bcnet.space import Budget
 from bcnet.space.problem import Problem
 from bcnet.testing import toy_space
@@ -178,3 +179,33 @@ def test_one_record_is_enough():
     assert len(chosen) == 1
     with pytest.raises(SearchError, match="keep is at least 1"):
         select_records(np.arange(3), widths, np.array([0.5, 0.1, 0.9]), keep=0)
+
+
+@pytest.mark.parametrize("place", ["errors", "rows"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_prior_with_numbers_that_are_none_is_refused(place, value):
+    space = toy_space(3)
+    document = learn_prior(space, *records(space, np.random.default_rng(0)), Budget(macs=0.5)).to_dict()
+    document[place][1][0] = value
+    with pytest.raises(SearchError, match="cannot be read"):
+        Prior.from_dict(document, space)
+
+
+def test_the_share_of_duplicates_is_that_of_the_first_draw():
+    space = toy_space(2)
+    certain = tuple(np.eye(len(group.choices))[0] for group in space.groups)
+    problem = Problem.of(space, Budget(macs=1.0))
+    sample = sample_population(certain, problem, 10, np.random.default_rng(0))
+    assert sample.duplicates == pytest.approx(0.9)  # ten draws of one candidate
+    spread = tuple(np.full(len(group.choices), 1 / len(group.choices)) for group in toy_space(8).groups)
+    sample = sample_population(spread, Problem.of(toy_space(8), Budget(macs=1.0)), 10, np.random.default_rng(0))
+    assert sample.duplicates == 0
+
+
+@pytest.mark.parametrize("window", [1, 4, 5, 40])
+def test_the_running_mean_is_that_of_the_window_around_each_record(window):
+    losses = np.random.default_rng(0).normal(2, 1, 30)
+    width = min(window, len(losses))
+    starts = [min(max(i - width // 2, 0), len(losses) - width) for i in range(len(losses))]
+    means = [losses[start : start + width].mean() for start in starts]
+    assert _minus_running_mean(losses, window) == pytest.approx(losses - means)

@@ -5,7 +5,8 @@
 
 The mutants are cosmic-ray's: another operator, a number one larger or smaller, a condition negated, a loop that does
 not run. A place in the code is drawn first and then what happens to it, so that an operator with many replacements does
-not fill the sample. Annotations are no code, and `strict=` of `zip` asserts what the code has seen to: both stay.
+not fill the sample. Annotations and what is imported for them are no code, `strict=` of `zip` asserts what the code has
+seen to, and which fields a value shows is for people: they stay.
 
 The tests run once as they are, with coverage's record of which test executes which line. A mutant then meets the tests
 that execute its line, and those of its room that start processes of their own, which coverage does not see. Its room's
@@ -20,6 +21,7 @@ import contextlib
 import functools
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -102,11 +104,13 @@ class LineMap:
         """Tests for a mutant, of about `at_most` seconds: its room's first, the quick files before the slow ones.
 
         Tests of a file stay together, since they share what is made for all of them. Lines that only an import
-        executes, which no test is named for, meet the tests of the whole file.
+        executes, which no test is named for, meet the tests of the whole file, and those of the whole package.
         """
-        executed = self.by_line.get((mutant.file, mutant.line)) or frozenset().union(
-            *(tests for (file, _), tests in self.by_line.items() if file == mutant.file)
-        )
+        executed = self.by_line.get((mutant.file, mutant.line))
+        if not executed:
+            of_all = {test for test in self.seconds if re.match(r"tests/test_\w+\.py::", test)}
+            of_file = [tests for (file, _), tests in self.by_line.items() if file == mutant.file]
+            executed = frozenset().union(*of_file, of_all) if of_file else frozenset()
         room = f"tests/{Path(mutant.file).parts[2]}/"
         apart = {test for test in self.seconds if test.startswith(room) and _starts_processes(test.partition("::")[0])}
         files: dict[str, list[str]] = defaultdict(list)
@@ -155,15 +159,17 @@ def places(files: Sequence[Path]) -> list[Place]:
 
 
 def _left_out(code: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """Where annotations stand, which nothing executes, and `strict=` of `zip`."""
+    """Where annotations stand, which nothing executes, `strict=` of `zip`, and `repr=` of fields."""
     nodes: list[ast.expr | None] = []
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.AnnAssign | ast.arg):
             nodes.append(node.annotation)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             nodes.append(node.returns)
-        elif isinstance(node, ast.keyword) and node.arg == "strict":
+        elif isinstance(node, ast.keyword) and node.arg in ("strict", "repr"):
             nodes.append(node.value)
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            nodes.append(node.test)
     return [
         ((node.lineno, node.col_offset), (node.end_lineno or node.lineno, node.end_col_offset or 0))
         for node in nodes

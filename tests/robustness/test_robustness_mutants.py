@@ -81,5 +81,13 @@ def test_the_rooms_own_tests_come_first_and_the_rest_as_far_as_there_is_time():
     assert known.tests_of(mutant, 1000.0) == list(seconds)
     at_import = Mutant("src/bcnet/space/x.py", 7, "core/AddNot", 0)
     assert known.tests_of(at_import, 1000.0) == list(seconds)
+    with_all = LineMap(known.by_line, seconds | {"tests/test_values.py::x": 1.0})
+    assert with_all.tests_of(at_import, 1000.0) == [
+        "tests/space/test_a.py::long",
+        "tests/cli/test_b.py::x",
+        "tests/test_values.py::x",
+        "tests/run/test_c.py::x",
+    ]
+    assert "tests/test_values.py::x" not in with_all.tests_of(mutant, 1000.0)
     elsewhere = Mutant("src/bcnet/space/y.py", 1, "core/AddNot", 0)
     assert known.tests_of(elsewhere, 1000.0) == []

@@ -1,3 +1,4 @@
+import inspect
 import sys
 
 import pytest
@@ -10,6 +11,9 @@ from bcnet.files.documents import read_document, write_document
 from bcnet.run.directory import check_usable, read_settings
 from bcnet.run.recipes import check_request, default_recipe, for_few_images, split_changes
 from bcnet.run.settings import Settings, make_settings
+from bcnet.searchers import Evolution, RegularizedEvolution
+from bcnet.space import WidthSpace
+from bcnet.space.options import SpaceOptions
 from bcnet.train import Recipe, load_recipe, recipe_names
 
 RECIPE = Recipe(lr=0.1, batch_size=8, epochs=2)
@@ -27,6 +31,16 @@ def test_settings_survive_a_file_with_the_type_of_the_budget(tmp_path):
         again = read_settings(tmp_path)
         assert again == stored
         assert type(again.limits["macs"]) is type(budget)
+
+
+@pytest.mark.parametrize("part", [WidthSpace.trace, SpaceOptions, Evolution, RegularizedEvolution])
+def test_a_part_by_itself_has_the_defaults_of_the_settings(part):
+    shared = {
+        name: p.default for name, p in inspect.signature(part).parameters.items() if name in Settings.model_fields
+    }
+    shared.pop("model", None)
+    assert "population" in shared or "num_choices" in shared
+    assert shared == {name: Settings.model_fields[name].default for name in shared}
 
 
 def test_what_is_open_is_settled_once():

@@ -10,7 +10,18 @@ from hypothesis import strategies as st
 from pymoo.core.population import Population
 
 from bcnet.errors import BudgetError, SearchError
-from bcnet.searchers import Evolution, Greedy, GreedyEvolution, Random, RegularizedEvolution, Searcher, search_widths
+from bcnet.prior import Prior
+from bcnet.searchers import (
+    Evolution,
+    Greedy,
+    GreedyEvolution,
+    PriorOnly,
+    Random,
+    RegularizedEvolution,
+    Searcher,
+    search_widths,
+)
+from bcnet.searchers.greedy import _slimmed
 from bcnet.searchers.nsga2 import better_scores
 from bcnet.searchers.result import Candidate, hypervolume, pareto_front
 from bcnet.space import Budget, Cost
@@ -231,3 +242,41 @@ def test_a_remembered_walk_asks_for_everything_once():
     assert [n for n, _ in zip(walk, range(2), strict=False)] == [0, 1]
     assert (list(walk), list(walk)) == ([0, 1, 2, 3], [0, 1, 2, 3])
     assert asked == [0, 1, 2, 3]
+
+
+def test_slimming_takes_whole_steps_in_turns_until_the_budget_holds():
+    problem = Problem.of(toy_space(3), Budget(macs=0.25))
+    top = len(toy_space(3).groups[0].choices) - 1
+    current = np.array([top, top, top])
+    slimmed = _slimmed(current, 2, [2, 0, 1], problem)
+    expected = current.copy()
+    for group in [2, 0, 1] * 20:
+        if problem.feasible(expected[None])[0]:
+            break
+        expected[group] = max(expected[group] - 2, 0)
+    assert (slimmed == expected).all()
+    assert (current - slimmed).max() > 2
+
+
+def test_candidates_over_the_budget_are_scored_only_where_a_searcher_says_so():
+    space = toy_space(3)
+
+    class Wide(Searcher):
+        limit = 1
+
+        def proposals(self, problem):
+            yield [space.full]
+
+    with pytest.raises(SearchError, match="budget"):
+        search_widths(space, lambda widths: 1.0, Budget(macs=0.3), searcher=Wide())
+
+
+def test_a_prior_that_gives_too_few_is_told_of_and_one_that_gives_enough_is_not():
+    space = toy_space(4)
+    rows = tuple(np.eye(len(g.choices))[0] for g in space.groups)
+    flat = tuple(np.full(len(g.choices), 1 / len(g.choices)) for g in space.groups)
+    for probabilities, expected in ((rows, 1), (flat, 0)):
+        prior = Prior(space, space.feasible(Budget(macs=0.9)), probabilities, flat, 1.0, 0.0, 0.0)
+        problem = Problem.of(space, Budget(macs=0.9))
+        next(PriorOnly(prior, 20).proposals(problem))
+        assert len(problem.notes) == expected

@@ -32,6 +32,7 @@ OPERATORS = {
     "deviation over positions": lambda x: x / (1 + x.std((2, 3), keepdim=True)),
     "mean over channels": lambda x: x - x.mean(1, keepdim=True),
     "largest channel": lambda x: x - x.max(dim=1, keepdim=True).values,
+    "flattened and back": lambda x: x.flatten(1).unflatten(1, (x.shape[1], x.shape[2], x.shape[3])),
     "larger of two": lambda x: torch.max(x, -x),
     "sum along rows": lambda x: x.cumsum(2),
     "pixel shuffle": lambda x: F.pixel_shuffle(x, 2),
@@ -42,6 +43,8 @@ OPERATORS = {
 }
 LAYERS = {
     "transposed": lambda: nn.ConvTranspose2d(8, 4, 2, 2),
+    "prelu": lambda: nn.PReLU(8),
+    "prelu of one": lambda: nn.PReLU(1),
     "grouped": lambda: nn.Conv2d(8, 8, 3, padding=1, groups=4),
     "grouped transposed": lambda: nn.ConvTranspose2d(8, 4, 2, 2, groups=2),
     "wider grouped transposed": lambda: nn.ConvTranspose2d(8, 16, 2, 2, groups=4),
@@ -79,6 +82,7 @@ EXPECTED = {
     **dict.fromkeys(("unbind channels", "one channel"), "single channels are picked by their number"),
     **dict.fromkeys(("movedim", "sum along rows", "roll", "flip"), "no rule for operator aten"),
     "transposed": (8, 1),
+    **dict.fromkeys(("prelu", "prelu of one"), (8, 1)),
     "grouped": (8, 2),
     "grouped transposed": (4, 2),  # pairs of groups: four channels in, two out
     "wider grouped transposed": (8, 2),

@@ -81,6 +81,29 @@ def test_the_law_is_that_of_the_activation(activation: str) -> None:
     assert float((network.second.weight.std() / model.second.weight.std()).detach()) == pytest.approx(2**0.5, rel=0.05)
 
 
+class FannedOut(nn.Module):
+    """Two layers whose weights were drawn by their outputs, of kernels that no group is as wide as."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 96, 3), nn.Conv2d(96, 32, 5)
+        self.head = nn.Linear(32, 5)
+        for layer in (self.first, self.second):
+            nn.init.kaiming_normal_(layer.weight, mode="fan_out")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.relu(self.second(torch.relu(self.first(x)))).mean((2, 3)))
+
+
+def test_weights_drawn_by_their_outputs_are_scaled_by_their_outputs() -> None:
+    torch.manual_seed(0)
+    model = FannedOut()
+    space = WidthSpace.trace(model, torch.zeros(2, 3, 16, 16))
+    network = build(model, space, (48, 8))
+    assert float((network.second.weight.std() / model.second.weight.std()).detach()) == pytest.approx(2, rel=0.05)
+    assert float((network.first.weight.std() / model.first.weight.std()).detach()) == pytest.approx(2**0.5, rel=0.1)
+
+
 class Filtered(nn.Module):
     """A frozen filter on the image, a frozen table at the end, and a trained layer between them."""
 

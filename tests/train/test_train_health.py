@@ -1,5 +1,7 @@
+import dataclasses
 import math
 
+import numpy as np
 import pytest
 import torch
 from tiny_supernet import TinyBatches, TinySupernet
@@ -20,8 +22,8 @@ from bcnet.train import (
     replay,
     train,
 )
-from bcnet.train.health import PATIENCE, WINDOW, Health
-from bcnet.train.update import Updates
+from bcnet.train.health import PATIENCE, WINDOW, Health, Verdict
+from bcnet.train.update import Seen, Updates
 
 RECIPE = Recipe(lr=0.05, batch_size=8, epochs=3, weight_decay=1e-3)
 SKIP = RECIPE.changed({"on_bad_step": "skip"})
@@ -390,3 +392,52 @@ def test_a_damaged_step_is_refused(tmp_path):
     file.write_bytes(content)
     with pytest.raises(RunError, match="damaged"):
         load_failed_step(file, IDENTITY)
+
+
+def test_a_replay_that_gives_other_losses_says_so_whichever_way_they_differ(tmp_path):
+    with pytest.raises(TrainingError):
+        train(
+            learner_of("network"), PoisonedBatches(3), RECIPE, seed=5, stage="first",
+            checkpoints=Checkpoints(tmp_path / "c.safetensors", IDENTITY, bad_steps=tmp_path / "bad"),
+        )  # fmt: skip
+    failed = load_failed_step(tmp_path / "bad" / "test-step-3.safetensors", IDENTITY)
+    for losses in ([0.0], [9.0e9], ["zzz"]):
+        learner = learner_of("network")
+        assert not replay(learner, dataclasses.replace(failed, losses=losses)).same
+        assert not any(part._forward_hooks for part in learner.module.modules()), "nothing listens any more"
+
+
+@pytest.mark.parametrize(("precision", "advised"), [("fp32", False), ("bf16", True), ("fp16", True)])
+def test_full_precision_is_advised_where_it_was_not_taken(tmp_path, precision, advised):
+    with pytest.raises(TrainingError):
+        train(
+            learner_of("network"), PoisonedBatches(3), RECIPE, seed=5, stage="first",
+            checkpoints=Checkpoints(tmp_path / "c.safetensors", IDENTITY, bad_steps=tmp_path / "bad"),
+        )  # fmt: skip
+    failed = load_failed_step(tmp_path / "bad" / "test-step-3.safetensors", IDENTITY)
+    other = dataclasses.replace(failed, recipe=failed.recipe.changed({"precision": precision}))
+    assert ("take precision fp32" in other.message("saved")) == advised
+
+
+def test_only_the_newest_step_that_was_looked_at_can_stop_a_run_by_its_verdict():
+    updates = object.__new__(Updates)
+    updates._recipe = SKIP
+    high, fine = (Seen(1, (), (1.0,), 1.0, verdict) for verdict in (Verdict("x", stop=True), Verdict()))
+    assert updates.offender([high, fine]) is None
+    assert updates.offender([fine, high]) is high
+
+
+def test_what_progress_tells_is_the_mean_loss_of_the_step():
+    told = []
+    records = train(
+        learner_of("supernet"), TinyBatches(), RECIPE, seed=5, stage="first", on_step=lambda p: told.append(p.loss)
+    )
+    steps = np.array(records.steps)
+    means = [records.losses[steps == step].mean() for step in range(len(told))]
+    assert told == pytest.approx(means, rel=1e-5)
+
+
+def test_the_fault_of_an_exploding_loss_counts_the_steps_before_it():
+    health = Health(RECIPE)
+    verdicts = [health.check(step, [loss], 1.0, 10) for step, loss in enumerate([2.3] * 50 + [47.0] * PATIENCE)]
+    assert verdicts[-1].fault.endswith(f"got 47, and {PATIENCE - 1} before it")

@@ -1,4 +1,5 @@
 import pytest
+from pydantic import ValidationError
 
 from bcnet.errors import RecipeError
 from bcnet.train import Cosine, Exponential, Recipe, Steps, learning_rate, load_recipe, parse_recipe, recipe_names
@@ -144,3 +145,10 @@ def test_a_value_too_deep_to_show_is_refused_all_the_same():
         deep = [deep]
     with pytest.raises(RecipeError, match=r"'lr' must be .*; got a list too long to show"):
         parse_recipe({"lr": deep, "batch_size": 8, "epochs": 1})
+
+
+def test_a_recipe_does_not_change():
+    recipe = Recipe(lr=0.1, batch_size=8, epochs=2)
+    with pytest.raises(ValidationError, match="frozen"):
+        recipe.lr = 0.2
+    assert recipe.lr == 0.1
