@@ -39,7 +39,7 @@ def show_result(console: Console, document: Mapping[str, Any], folder: str) -> N
             f"{figures['macs']:,}",
             f"{figures['macs_ratio']:.3f}",
             f"{figures['params']:,}",
-            *(measure.text(figures["others"][name]) for name, measure in others.items()),
+            *(measure.figure(figures["others"][name]) for name, measure in others.items()),
             f"{headline_value(figures, metric):.{metric.digits}f}",
             style="bold" if name == "searched" else None,
         )

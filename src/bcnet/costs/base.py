@@ -139,7 +139,14 @@ class Measure(ABC):
 
         Example: `MACS.text(1_500) == "1,500 MACs"`.
         """
-        return f"{value:,} {self.unit}" if isinstance(value, int) else f"{value:,.4g} {self.unit}"
+        return f"{self.figure(value)} {self.unit}"
+
+    def figure(self, value: float) -> str:
+        """A value for a table that has the measure's name at its head.
+
+        Example: `MACS.figure(1_500) == "1,500"`.
+        """
+        return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
     @property
     def description(self) -> str:

@@ -162,6 +162,10 @@ class Latency(Measure):
 
     def text(self, value: float) -> str:
         """See `Measure`: milliseconds."""
+        return self.figure(value)
+
+    def figure(self, value: float) -> str:
+        """See `Measure`: milliseconds."""
         return f"{value / 1e6:.3g} ms"
 
     def _model(self) -> LatencyModel:

@@ -66,7 +66,11 @@ class Memory(Measure):
 
     def text(self, value: float) -> str:
         """See `Measure`."""
-        return f"{size(value)} of activations"
+        return f"{self.figure(value)} of activations"
+
+    def figure(self, value: float) -> str:
+        """See `Measure`."""
+        return size(value)
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,11 @@ class Size(Measure):
 
     def text(self, value: float) -> str:
         """See `Measure`."""
-        return f"{size(value)} of weights"
+        return f"{self.figure(value)} of weights"
+
+    def figure(self, value: float) -> str:
+        """See `Measure`."""
+        return size(value)
 
 
 def _check_element(element: object) -> None:

@@ -99,19 +99,18 @@ def results(evidence: Evidence) -> Section:
             f"{n.cost.params:,}",
             _share(n.cost.params, full.params),
             *(
-                part
+                f"{evidence.measures[name].figure(value)} ({_share(value, full[name])})"
                 for name, value in n.cost.others.items()
-                for part in (evidence.measures[name].text(value), _share(value, full[name]))
             ),
             f"{n.value:.{n.metric.digits}f}",
             f"{n.low:.{n.metric.digits}f} to {n.high:.{n.metric.digits}f}",
         )
         for n in networks
     ]
-    costs = ("MACs", "parameters", *networks[0].cost.others)
     head = (
         "network",
-        *(part for name in costs for part in (name, "of original")),
+        *(part for name in ("MACs", "parameters") for part in (name, "of original")),
+        *networks[0].cost.others,
         networks[0].metric.heading,
         "95 % interval",
     )
