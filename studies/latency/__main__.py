@@ -69,7 +69,7 @@ def milliseconds(name: str, latency: Latency, widths: list[Widths]) -> np.ndarra
 @app.command()
 def model(quick: Quick = False, out: Out = RESULTS) -> None:
     """Errors on networks that the calibration has not seen."""
-    cells = [(n, e, t) for n in NETWORKS for e in ENGINES for t in THREADS]
+    cells = [(n, e, t) for e in ENGINES for t in THREADS for n in NETWORKS]
     for name, engine, threads in cells[:1] if quick else cells:
         key = {"network": name, "engine": engine, "threads": str(threads)}
         if finished(out / "latency_model.csv", key):

@@ -84,6 +84,19 @@ def test_widths_that_are_slower_than_predicted_give_way_to_those_that_hold(tmp_p
     assert outcome.result["networks"]["searched"]["others"]["latency"] < 12_000 / 1.1
 
 
+def test_what_noise_leaves_open_is_taken_for_slow(tmp_path, machine, monkeypatch):
+    plain = calibration.measured
+
+    def noisy(times, widths, threads):
+        return [dataclasses.replace(m, noise=0.2) for m in plain(times, widths, threads)]
+
+    monkeypatch.setattr(calibration, "measured", noisy)
+    outcome = tiny_search(tmp_path, budget=Budget(latency="12 us"), population=16, generations=4)
+    measured = outcome.result["measured_latency"]
+    assert measured["searched"] * 1.2 <= 12_000
+    assert measured["original"] == pytest.approx(truth(machine["space"], [machine["space"].full])[0])
+
+
 def test_a_search_that_finds_none_that_holds_says_so(tmp_path, machine):
     machine["slower"] = 100.0
     with pytest.raises(RunError, match=r"within .*; none of \d+ candidates was, the quickest took .* evolve RUN"):

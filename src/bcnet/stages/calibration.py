@@ -127,8 +127,8 @@ def calibrated(context: Context) -> Context:
     return dataclasses.replace(context, workload=dataclasses.replace(context.workload, space=space, budget=budget))
 
 
-def timed(context: Context, widths: Sequence[Widths]) -> dict[Widths, float] | None:
-    """Nanoseconds of networks on this machine; None where the budget limits none, or the model is of another machine.
+def timed(context: Context, widths: Sequence[Widths]) -> dict[Widths, Measured] | None:
+    """The latencies of networks on this machine; None where the budget limits none, or the model is of another machine.
 
     They are timed in turns with the original, and told as if it took what it took at the calibration: a machine that
     others share is now faster, now slower, as a whole.
@@ -141,8 +141,8 @@ def timed(context: Context, widths: Sequence[Widths]) -> dict[Widths, float] | N
     found = context.world.on_rank_zero(
         lambda: measured(engine_times(engine, network, images, asked.threads), [own, *widths], asked.threads)
     )
-    times = {m.widths: m.nanoseconds for m in found}
-    return {w: times[w] * asked.model.original / times[own] for w in widths}
+    pace = asked.model.original / next(m.nanoseconds for m in found if m.widths == own)
+    return {m.widths: dataclasses.replace(m, nanoseconds=m.nanoseconds * pace) for m in found}
 
 
 def holding(context: Context, best: Sequence[Candidate], others: Sequence[Candidate]) -> list[Candidate]:
@@ -154,23 +154,25 @@ def holding(context: Context, best: Sequence[Candidate], others: Sequence[Candid
         RunError: none of several rounds does.
     """
     asked = latency_of(context.workload.budget)
-    times = timed(context, [c.widths for c in best])
-    if times is None or asked is None:
+    found = timed(context, [c.widths for c in best])
+    if found is None or asked is None:
         return list(best)
     limit = context.workload.space.feasible(context.workload.budget).limits[asked]
     batch, met, quickest = list(best), {c.widths for c in best}, float("inf")
     worst = 1.0  # measured over predicted
     for _ in range(_ROUNDS):
+        # What noise leaves open is taken for slow: of many candidates the one that holds by luck would be chosen.
+        times = {m.widths: m.nanoseconds * (1 + m.noise) for m in found.values()}
         kept = [c for c in batch if times[c.widths] <= limit]
         if kept:
             return kept
-        quickest = min(quickest, *times.values())
+        quickest = min(quickest, *(times[c.widths] for c in batch))
         worst = max(worst, *(times[c.widths] / c.cost[asked.name] for c in batch))
         batch = [c for c in others if c.widths not in met and c.cost[asked.name] * worst <= limit][:_AT_ONCE]
         if not batch:
             break
         met |= {c.widths for c in batch}
-        times = timed(context, [c.widths for c in batch]) or {}
+        found = timed(context, [c.widths for c in batch]) or {}
     raise RunError(
         f"a search ends with widths whose latency was measured within {asked.text(limit)}; none of {len(met)} "
         f"candidates was, the quickest took {asked.text(quickest)}: search for less by `bcnet evolve RUN --budget "
@@ -206,7 +208,7 @@ class TimingStage(Stage):
         names = [name for name in ("original", "Uniform", "searched") if name in context.names]
         widths = {name: context.output(name).widths for name in names}
         found = timed(context, list(dict.fromkeys(widths.values())))
-        times = None if found is None else {name.lower(): found[w] for name, w in widths.items()}
+        times = None if found is None else {name.lower(): found[w].nanoseconds for name, w in widths.items()}
         context.directory.write(self.file, {"nanoseconds": times})
 
     def load(self, context: Context) -> dict[str, float] | None:
