@@ -140,7 +140,7 @@ def test_a_printed_file_makes_the_same_run_and_options_come_first(tmp_path):
         ("speed: 3", "unknown key 'speed': --print-settings shows the keys"),
         ("search: {speed: 3}", "unknown key 'speed'"),
         ("loss: mine.loss", "unknown key 'loss'"),
-        ("budget: {latency: 3}", "budget limits macs, params, memory, size; got latency"),
+        ("budget: {speed: 3}", "budget limits macs, params, memory, size, latency; got speed"),
         ("budget: half", "a limit on macs is a ratio such as 0.5"),
         ("supernet: {recipe: {lr: 0}}", "supernet.recipe: 'lr' must be greater than 0"),
         ("model: resnet_digits\ndata: digits", "a search needs a run directory: give --out"),
@@ -164,7 +164,7 @@ def test_a_budget_names_its_measures():
     assert parse.budget("macs=0.5,params=2M", None) == Budget(macs=0.5, params=2_000_000)
     assert parse.budget("0.5, params=0.25", None) == Budget(macs=0.5, params=0.25)
     for wrong in ("speed=3", "macs=0.5,macs=0.4", "macs=0.5,0.4"):
-        with pytest.raises(BudgetError, match="limits each of macs, params, memory, size once"):
+        with pytest.raises(BudgetError, match="limits each of macs, params, memory, size, latency once"):
             parse.budget(wrong, None)
     with pytest.raises(BudgetError, match="parameters are limited once"):
         parse.budget("params=0.4", "0.5")
