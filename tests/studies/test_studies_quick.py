@@ -14,6 +14,7 @@ from bcnet.space import Side
 from studies.cifar import __main__ as cifar_table
 from studies.coverage import __main__ as coverage
 from studies.digits import __main__ as demo_seeds
+from studies.latency import __main__ as latency
 from studies.prior import __main__ as prior
 from studies.prior import records
 from studies.ranking import channel_bench_macro
@@ -47,6 +48,17 @@ def test_the_priors_populations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     prior.populations(quick=True)
     (file,) = tmp_path.glob("quick_*.csv")
     assert all("1/1" in row for row in file.read_text().splitlines()[1:])
+
+
+def test_the_latency_of_unseen_networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bcnet.latency.calibration.BUSY", float("inf"))  # other tests run beside this one
+    latency.model(quick=True, out=tmp_path)
+    written = (tmp_path / "latency_model.csv").read_text()
+    (row,) = csv.DictReader(written.splitlines())
+    assert (row["network"], row["unseen"]) == ("resnet20", "6")
+    assert 0 <= float(row["model_median_error"]) <= float(row["model_90_error"])
+    latency.model(quick=True, out=tmp_path)
+    assert (tmp_path / "latency_model.csv").read_text() == written
 
 
 @needs_table
