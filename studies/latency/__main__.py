@@ -3,7 +3,7 @@
 `model`: calibrate each network on an engine, then time forty networks that took no part: twenty of one ratio with noise
 around it, as calibration draws them, and twenty of independent uniform choices, which it never draws. Median and 90 %
 quantile of the relative error and Kendall's tau, each beside those of an affine function of the multiply-adds that is
-fitted to the same calibration; and what the calibration took.
+fitted to those forty networks themselves; and what the calibration took.
 
 `budgets`: searches under a ratio of the original's latency, each with a calibration of its own. Scores are those of a
 formula, since how good the widths are does not matter here: the sum over groups of the logarithm of the width, with
@@ -122,7 +122,7 @@ def budgets(quick: Quick = False, out: Out = RESULTS) -> None:
             began = time.monotonic()
             found = bcnet.find_widths(
                 create(name, 10).build(),
-                photographs(create(name, 10).input_size),
+                noise_images(create(name, 10).input_size),
                 budget=Budget({latency: ratio}),
                 run_dir=folder,
                 score_of_widths=formula(seed),
@@ -158,7 +158,7 @@ def formula(seed: int) -> Callable[[Widths], float]:
     return score
 
 
-def photographs(shape: tuple[int, ...]) -> bcnet.DataSet:
+def noise_images(shape: tuple[int, ...]) -> bcnet.DataSet:
     """Noise of ten classes: nothing is trained on it."""
     generator = torch.Generator().manual_seed(0)
 

@@ -161,6 +161,8 @@ def test_the_command_takes_a_model_and_refuses_what_does_not_fit(tmp_path):
         assert found.exit_code == 2
         assert message in found.stderr
         assert not (tmp_path / "run").exists()
+    alone = run("evolve", tmp_path / "run", "--latency-model", tmp_path / "d.json")
+    assert (alone.exit_code, "a search needs a budget" in alone.stderr) == (2, True)
     assert "give a MODEL and the file to write" in run("calibrate").stderr
     assert "an engine is one of" in run("calibrate", "resnet20", "--engine", "x", "--out", tmp_path / "e.json").stderr
 

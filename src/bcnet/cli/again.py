@@ -138,7 +138,7 @@ def evolve(
     from bcnet.cli import parse
     from bcnet.cli.show import found_document, show_found
 
-    another = budget is not None or params_budget is not None
+    another = any(option is not None for option in (budget, params_budget, latency_model))
     limits = parse.with_latency_model(parse.budget(budget, params_budget), latency_model) if another else None
     carry_out(
         lambda reporter: run_evolve(

@@ -111,8 +111,7 @@ def search(
             )
     if budget is not None or params_budget is not None or "budget" not in arguments:
         arguments["budget"] = parse.budget(budget, params_budget)
-    if latency_model is not None:
-        arguments["budget"] = parse.with_latency_model(arguments["budget"], latency_model)
+    arguments["budget"] = parse.with_latency_model(arguments["budget"], latency_model)
     recipe_changes = parse.recipe_changes(set_, epochs, precision)
     from_file = {} if recipe is not None else arguments.get("changes", {})
     arguments["changes"] = from_file | _for_both(recipe_changes, from_file)

@@ -156,7 +156,7 @@ class Latency(Measure):
     def limit(self, text: str) -> int | float:
         """See `Measure`; a time has a unit."""
         found = super().limit(text)
-        if isinstance(found, int) and text.strip().isdecimal():
+        if isinstance(found, int) and not text.strip()[-1].isalpha():
             raise BudgetError(f"a limit on latency is a ratio such as 0.5 or a time such as 2 ms; got {text!r}")
         return found
 
