@@ -13,7 +13,7 @@ import bcnet
 from bcnet.costs import Latency, LatencyModel, Polynomial, Term, measure_called, measure_named, read_latency
 from bcnet.errors import BudgetError, ExportError
 from bcnet.latency import ENGINES, calibration, engine_of, fitted, measure_and_fit
-from bcnet.latency.calibration import Measured, draws, fingerprint
+from bcnet.latency.calibration import TimedNetwork, draws, fingerprint
 from bcnet.latency.engines import OnnxGraph
 from bcnet.models import create
 from bcnet.prior.expected_cost import ExpectedCost, one_hot
@@ -36,7 +36,7 @@ def truth(space, widths, block=1):
 def times_of(space, count, block=1, noise=0.0, seed=0):
     widths = [w for _, w in zip(range(count), draws(space, seed), strict=False)]
     errors = np.exp(np.random.default_rng(seed).normal(0, noise, count))
-    return [Measured(w, float(t), 0.0) for w, t in zip(widths, truth(space, widths, block) * errors, strict=True)]
+    return [TimedNetwork(w, float(t), 0.0) for w, t in zip(widths, truth(space, widths, block) * errors, strict=True)]
 
 
 @pytest.mark.parametrize(("block", "noise", "most"), [(1, 0.0, 0.04), (8, 0.0, 0.06), (16, 0.0, 0.06), (1, 0.02, 0.06)])
@@ -89,7 +89,7 @@ class Clock:
         def measured(times, batch, threads):
             self.batches.append(list(batch))
             found = truth(space, batch) * speed()
-            return [Measured(w, float(t), abs(noise() - 1)) for w, t in zip(batch, found, strict=True)]
+            return [TimedNetwork(w, float(t), abs(noise() - 1)) for w, t in zip(batch, found, strict=True)]
 
         monkeypatch.setattr(calibration, "measured", measured)
 

@@ -12,7 +12,8 @@ import bcnet
 from bcnet.cli.app import app
 from bcnet.costs import Latency, LatencyModel, Term
 from bcnet.errors import BudgetError, RunError
-from bcnet.latency.calibration import Measured, fingerprint
+from bcnet.latency import calibration as latency_calibration
+from bcnet.latency.calibration import TimedNetwork, fingerprint
 from bcnet.space import Budget, WidthSpace
 from bcnet.stages import calibration
 
@@ -34,7 +35,7 @@ def machine(monkeypatch):
 
     def measure_and_fit(space, network, images, asked, *, on_measured):
         calls["calibrated"] += 1
-        found = [Measured(space.original_widths, float(truth(space, [space.original_widths])[0]), 0.0)]
+        found = [TimedNetwork(space.original_widths, float(truth(space, [space.original_widths])[0]), 0.0)]
         on_measured(found)
         model = dataclasses.replace(model_of(space, calls["slower"]), original=found[0].nanoseconds)
         return model, found
@@ -42,10 +43,10 @@ def machine(monkeypatch):
     def measured(times, widths, threads):
         calls["timed"].append(list(widths))
         space = calls["space"]
-        return [Measured(w, calls["drift"] * float(truth(space, [w])[0]), 0.0) for w in widths]
+        return [TimedNetwork(w, calls["drift"] * float(truth(space, [w])[0]), 0.0) for w in widths]
 
     monkeypatch.setattr(calibration, "measure_and_fit", measure_and_fit)
-    monkeypatch.setattr(calibration, "measured", measured)
+    monkeypatch.setattr("bcnet.latency.calibration.measured", measured)
     monkeypatch.setattr(calibration, "machine", lambda asked: "here")
     calls["space"] = WidthSpace.trace(TinyNetwork(), torch.zeros(2, 1, 8, 8), num_choices=4)
     return calls
@@ -85,12 +86,13 @@ def test_widths_that_are_slower_than_predicted_give_way_to_those_that_hold(tmp_p
 
 
 def test_what_noise_leaves_open_is_taken_for_slow(tmp_path, machine, monkeypatch):
-    plain = calibration.measured
+    plain = latency_calibration.measured
+    monkeypatch.setattr(latency_calibration, "BUSY", 1.0)
 
     def noisy(times, widths, threads):
         return [dataclasses.replace(m, noise=0.2) for m in plain(times, widths, threads)]
 
-    monkeypatch.setattr(calibration, "measured", noisy)
+    monkeypatch.setattr(latency_calibration, "measured", noisy)
     outcome = tiny_search(tmp_path, budget=Budget(latency="12 us"), population=16, generations=4)
     measured = outcome.result["measured_latency"]
     assert measured["searched"] * 1.2 <= 12_000

@@ -48,20 +48,20 @@ def with_latency_model(budget: Budget, path: Path | None) -> Budget:
     Raises:
         BudgetError: no such file, a budget without a limit on latency, or one for another engine.
     """
-    from bcnet.costs import Budget, Latency, read_latency
+    from bcnet.costs import LATENCY, read_latency
 
     if path is None:
         return budget
     theirs = read_latency(path)
-    asked = next((measure for measure in budget.limits if isinstance(measure, Latency)), None)
+    asked = budget.measure(theirs.name)
     if asked is None:
         raise BudgetError(f"--latency-model is for a limit on latency; got --budget {budget}: add latency=2ms, say")
-    if asked not in (theirs, Latency()):
+    if asked not in (theirs, LATENCY):
         raise BudgetError(
             f"{path} is of {theirs.description}, and the budget limits {asked.description}: write latency=... alone, "
             "or calibrate for that engine"
         )
-    return Budget({theirs if measure is asked else measure: limit for measure, limit in budget.limits.items()})
+    return budget.with_measure(theirs)
 
 
 def recipe_changes(pairs: Sequence[str] | None, epochs: int | None, precision: str | None) -> dict[str, Any]:

@@ -106,6 +106,14 @@ class Budget:
         """The limits on other measures."""
         return {measure: limit for measure, limit in self.limits.items() if measure not in (MACS, PARAMS)}
 
+    def measure(self, name: str) -> Measure | None:
+        """The measure of this name, where there is a limit on it."""
+        return next((measure for measure in self.limits if measure.name == name), None)
+
+    def with_measure(self, measure: Measure) -> Budget:
+        """The same limits, `measure` in place of the one of its name: the same thing, counted otherwise."""
+        return Budget({measure if m.name == measure.name else m: limit for m, limit in self.limits.items()})
+
     def resolve(self, reference: Cost) -> Budget:
         """The same budget in absolute counts, ratios taken of `reference`.
 

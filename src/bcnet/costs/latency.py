@@ -13,22 +13,19 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import reduce
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NoReturn, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from bcnet.costs.base import Measure, Measured, Tables, described
-from bcnet.costs.polynomial import IntArray, Polynomial
+from bcnet.costs.polynomial import FloatArray, IntArray, Polynomial
 from bcnet.errors import BudgetError, RunError
 
 Engine = Literal["torch", "onnxruntime", "openvino"]
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -41,7 +38,12 @@ class Term:
 
     def __call__(self, widths: IntArray) -> FloatArray:
         """Values at `widths`, `(candidates, groups)` -> `(candidates,)`."""
-        return self.coefficient * self.polynomial(-(-widths // self.block) * self.block).astype(np.float64)
+        return self.coefficient * self.polynomial(in_blocks(widths, self.block)).astype(np.float64)
+
+
+def in_blocks(widths: IntArray, block: int) -> IntArray:
+    """Widths rounded up to multiples of `block`."""
+    return -(-widths // block) * block
 
 
 @dataclass(frozen=True)
@@ -142,11 +144,9 @@ class Latency(Measure):
         tables: dict[tuple[int, ...], FloatArray] = defaultdict(lambda: np.zeros(()))
         tables[()] = np.asarray((1 + model.margin) * model.constant)
         for term in model.terms:
-            for groups, coefficient in term.polynomial.terms.items():
-                scope = tuple(sorted(set(groups)))
-                powers = [_blocks(space.groups[g].choices, term.block) ** groups.count(g) for g in scope]
-                value: FloatArray = reduce(np.multiply.outer, powers, np.ones(()))
-                tables[scope] = tables[scope] + (1 + model.margin) * term.coefficient * coefficient * value
+            choices = [in_blocks(np.array(g.choices), term.block).astype(np.float64) for g in space.groups]
+            for scope, table in term.polynomial.tables(choices).items():
+                tables[scope] = tables[scope] + (1 + model.margin) * term.coefficient * table
         return (dict(tables),)
 
     def of_original(self, value: float) -> float:
@@ -177,10 +177,6 @@ def _not_calibrated(measure: Latency) -> NoReturn:
         f"{measure.description} is predicted by a model that is fitted to measurements; there is none here: run "
         "`bcnet calibrate`, and give its file as --latency-model"
     )
-
-
-def _blocks(choices: Sequence[int], block: int) -> FloatArray:
-    return np.asarray(-(-np.array(choices, dtype=np.int64) // block) * block, dtype=np.float64)
 
 
 def read_latency(path: str | Path) -> Latency:

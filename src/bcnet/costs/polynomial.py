@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
 _CHUNK = 8192  # candidates costed at once: the columns of a chunk stay in the cache
 
 
@@ -69,6 +70,16 @@ class Polynomial:
                 inner += factor
             total += columns[first] * inner
         return total
+
+    def tables(self, choices: Sequence[FloatArray], limit: float = 1.0) -> dict[tuple[int, ...], FloatArray]:
+        """Values over `limit` as a sum of tables: distinct ascending groups -> an axis over the `choices` of each."""
+        tables: dict[tuple[int, ...], FloatArray] = {}
+        for groups, coefficient in self.terms.items():
+            scope = tuple(sorted(set(groups)))
+            powers = [choices[g] ** groups.count(g) for g in scope]
+            table = coefficient / limit * reduce(np.multiply.outer, powers, np.ones(()))
+            tables[scope] = tables[scope] + table if scope in tables else table
+        return tables
 
     @cached_property
     def _by_first_group(self) -> dict[int, list[tuple[tuple[int, ...], int]]]:

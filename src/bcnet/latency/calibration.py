@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import hashlib
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,9 +25,10 @@ from torch import nn
 from bcnet.costs import Latency, LatencyModel, Polynomial, Term
 from bcnet.errors import BudgetError
 from bcnet.files.documents import write_plain
-from bcnet.latency.engines import Timed, engine_of
+from bcnet.latency.engines import Engine, engine_of
 from bcnet.machine.defaults import threads as torch_threads
-from bcnet.machine.timing import Pace, in_turns, nothing
+from bcnet.machine.devices import device_name
+from bcnet.machine.timing import Call, Pace, in_turns, nothing
 from bcnet.space import Widths, WidthSpace
 from bcnet.supernet import build
 
@@ -48,7 +50,7 @@ _ROUND = 4e-3  # seconds of calls between two looks at the clock
 
 
 @dataclass(frozen=True)
-class Measured:
+class TimedNetwork:
     """Widths with their latency in nanoseconds.
 
     `noise` is how far the latencies by every other round lie apart, as a share.
@@ -67,7 +69,7 @@ def calibrate(
     space: WidthSpace | None = None,
     path: str | Path | None = None,
     seed: int = 0,
-    on_measured: Callable[[Sequence[Measured]], None] = lambda _: None,
+    on_measured: Callable[[Sequence[TimedNetwork]], None] = lambda _: None,
 ) -> Latency:
     """Time networks of random widths on this device, and fit a model that predicts the latency of any widths.
 
@@ -114,8 +116,8 @@ def measure_and_fit(
     latency: Latency,
     *,
     seed: int = 0,
-    on_measured: Callable[[Sequence[Measured]], None] = lambda _: None,
-) -> tuple[LatencyModel, list[Measured]]:
+    on_measured: Callable[[Sequence[TimedNetwork]], None] = lambda _: None,
+) -> tuple[LatencyModel, list[TimedNetwork]]:
     """Measure networks of `space` and fit a model to their times.
 
     `network` makes the plain network of given widths, `images` is a batch as the engine gets it. `latency` says which
@@ -126,13 +128,13 @@ def measure_and_fit(
         BudgetError: the machine is too busy for times to say anything.
     """
     engine = engine_of(latency.engine)
-    found: list[Measured] = []
+    found: list[TimedNetwork] = []
     waiting = draws(space, seed)
     best = np.inf
     times = engine_times(engine, network, images, latency.threads)
     while len(found) < MOST:
         batch = [next(waiting) for _ in range(MORE if found else FIRST)]
-        found += _calm(times, batch, latency.threads, found[:1])
+        found += paced(times, batch, latency.threads, found[0] if found else None)
         on_measured(found)
         model = fitted(space, found, latency)
         if model.error <= GOOD or model.error > 0.9 * best:
@@ -142,13 +144,13 @@ def measure_and_fit(
 
 
 def engine_times(
-    engine: Any, network: Callable[[Widths], nn.Module], images: torch.Tensor, threads: int
-) -> Callable[[Widths], Timed]:
+    engine: Engine, network: Callable[[Widths], nn.Module], images: torch.Tensor, threads: int
+) -> Callable[[Widths], Call]:
     """What makes a timed call of widths."""
     return lambda widths: engine.prepared(network(widths).eval(), images, threads)
 
 
-def measured(prepared: Callable[[Widths], Timed], batch: Sequence[Widths], threads: int) -> list[Measured]:
+def measured(prepared: Callable[[Widths], Call], batch: Sequence[Widths], threads: int) -> list[TimedNetwork]:
     """The latency of some networks, timed in turns."""
     with torch_threads(threads):
         calls = {widths: prepared(widths) for widths in batch}
@@ -162,17 +164,17 @@ def measured(prepared: Callable[[Widths], Timed], batch: Sequence[Widths], threa
     for number, widths in enumerate(calls):
         seconds = taken[str(number)] / repeats[widths]
         even, odd = (float(np.percentile(seconds[start::2], PERCENTILE)) for start in (0, 1))
-        found.append(Measured(widths, 1e9 * float(np.percentile(seconds, PERCENTILE)), abs(even / odd - 1)))
+        found.append(TimedNetwork(widths, 1e9 * float(np.percentile(seconds, PERCENTILE)), abs(even / odd - 1)))
     return found
 
 
-def _repeats(call: Timed) -> int:
+def _repeats(call: Call) -> int:
     """Calls that fill a few milliseconds: a clock and a loop cost microseconds."""
     seconds = float(in_turns(lambda _: {"call": (nothing, call)}, Pace.of_rounds(3), warmup=1)["call"].min())
     return max(1, round(_ROUND / max(seconds, 1e-7)))
 
 
-def _repeated(call: Timed, count: int) -> Timed:
+def _repeated(call: Call, count: int) -> Call:
     def run() -> None:
         for _ in range(count):
             call()
@@ -196,26 +198,31 @@ def draws(space: WidthSpace, seed: int) -> Iterator[Widths]:
             yield widths
 
 
-def _calm(
-    times: Callable[[Widths], Timed], batch: Sequence[Widths], threads: int, known: Sequence[Measured]
-) -> list[Measured]:
+def paced(
+    times: Callable[[Widths], Call], batch: Sequence[Widths], threads: int, known: TimedNetwork | None
+) -> list[TimedNetwork]:
     """The latencies of a batch, measured again while the machine is too busy for them to say anything.
 
-    A network that is `known` from before is timed with them: what it takes now tells how fast the machine is.
+    A network that is `known` from before is timed with them, and they are told as if it took what it took then: a
+    machine that others share is now faster, now slower, as a whole.
+
+    Raises:
+        BudgetError: the machine stays too busy.
     """
+    together = dict.fromkeys((*(() if known is None else (known.widths,)), *batch))
     for _ in range(TRIES):
-        found = measured(times, [*(m.widths for m in known), *batch], threads)
-        noise = float(np.median([m.noise for m in found]))
+        found = {m.widths: m for m in measured(times, list(together), threads)}
+        noise = float(np.median([m.noise for m in found.values()]))
         if noise <= BUSY:
-            pace = known[0].nanoseconds / found[0].nanoseconds if known else 1.0
-            return [dataclasses.replace(m, nanoseconds=m.nanoseconds * pace) for m in found[len(known) :]]
+            pace = 1.0 if known is None else known.nanoseconds / found[known.widths].nanoseconds
+            return [dataclasses.replace(found[w], nanoseconds=found[w].nanoseconds * pace) for w in batch]
     raise BudgetError(
         f"times say something where they are the same when taken again; here they lie {noise:.0%} apart, after {TRIES} "
         "tries: the machine is too busy to measure latencies; wait for it to be calm, or calibrate elsewhere"
     )
 
 
-def fitted(space: WidthSpace, found: Sequence[Measured], latency: Latency) -> LatencyModel:
+def fitted(space: WidthSpace, found: Sequence[TimedNetwork], latency: Latency) -> LatencyModel:
     """The model whose form has the smallest error in cross-validation."""
     widths = np.array([m.widths for m in found], dtype=np.int64)
     times = np.array([m.nanoseconds for m in found])
@@ -255,23 +262,22 @@ def forms(space: WidthSpace) -> Mapping[str, list[Feature]]:
     layers = [layer for layer in space.layers if layer.macs.terms]
     full = np.array([space.original_widths])
     positions = {layer.name: _positions(layer, full) for layer in layers}
-    kinds = {layer.name: (positions[layer.name], _dense(layer)) for layer in layers}
+    areas = [(positions[layer.name], _dense(layer)) for layer in layers]
     found: dict[str, list[Feature]] = {"macs": [tuple((1, layer.macs) for layer in layers)]}
     for block in (1, 8, 16):
-        work = {layer.name: (block, layer.macs) for layer in layers}
+        work = [(block, layer.macs) for layer in layers]
         made = tuple((block, outputs(layer, positions[layer.name])) for layer in layers)
         weights = tuple((block, layer.params) for layer in layers)
-        by_kind: dict[Any, list[tuple[int, Polynomial]]] = {}
-        by_area: dict[Any, list[tuple[int, Polynomial]]] = {}
-        for layer in layers:
-            by_kind.setdefault(kinds[layer.name][1], []).append(work[layer.name])
-            by_area.setdefault(kinds[layer.name], []).append(work[layer.name])
-        shared = tuple(work.values())
-        found[f"macs and outputs in {block}"] = [shared, made]
-        found[f"kinds in {block}"] = [*map(tuple, by_kind.values()), made, weights]
-        found[f"areas in {block}"] = [*map(tuple, by_area.values()), made]
-        found[f"areas and both in {block}"] = [*map(tuple, by_area.values()), made, tuple((1, p) for _, p in shared)]
+        found[f"macs and outputs in {block}"] = [tuple(work), made]
+        found[f"kinds in {block}"] = [*_shared(work, [dense for _, dense in areas]), made, weights]
+        found[f"areas in {block}"] = [*_shared(work, areas), made]
+        found[f"areas and both in {block}"] = [*_shared(work, areas), made, *found["macs"]]
     return found
+
+
+def _shared(work: Sequence[tuple[int, Polynomial]], keys: Sequence[object]) -> list[Feature]:
+    """One feature for each key, of the layers that have it."""
+    return [tuple(one for one, other in zip(work, keys, strict=True) if other == key) for key in dict.fromkeys(keys)]
 
 
 def _positions(layer: Any, full: IntArray) -> int:
@@ -327,15 +333,11 @@ def _conformal(errors: FloatArray) -> float:
 
 def fingerprint(space: WidthSpace) -> str:
     """What tells the layers of a network from others', whatever may be chosen of them."""
-    import hashlib
-
     facts = [sorted(map(str, terms.to_list())) for terms in (space.macs_terms, space.params_terms)]
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
 def machine(latency: Latency) -> str:
     """Where and by what times were taken, for people and to compare."""
-    from bcnet.machine.devices import device_name
-
     engine = engine_of(latency.engine)
     return f"{device_name('cpu')}, {platform.machine()}, {latency.engine} {engine.version}"

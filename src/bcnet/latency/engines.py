@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -15,9 +15,9 @@ import torch
 from torch import nn
 
 from bcnet.errors import ExportError
-from bcnet.formats import Onnx, needed, without_gradients
+from bcnet.formats import Onnx, needed, onnx_session, without_gradients
+from bcnet.machine.timing import Call
 
-Timed = Callable[[], Any]
 _CLOSE = 1e-3  # of the largest logit, what a rewritten file may differ by
 
 
@@ -28,7 +28,7 @@ class Engine(ABC):
     package: ClassVar[str]
 
     @abstractmethod
-    def prepared(self, network: nn.Module, images: torch.Tensor, threads: int) -> Timed:
+    def prepared(self, network: nn.Module, images: torch.Tensor, threads: int) -> Call:
         """What runs a network in eval mode on `images`, once at each call.
 
         Raises:
@@ -47,7 +47,7 @@ class Torch(Engine):
     name = "torch"
     package = "torch"
 
-    def prepared(self, network: nn.Module, images: torch.Tensor, threads: int) -> Timed:
+    def prepared(self, network: nn.Module, images: torch.Tensor, threads: int) -> Call:
         """See `Engine`; torch's number of threads is for who calls to set."""
         layout = torch.channels_last if images.ndim == 4 else torch.preserve_format
         run = without_gradients(network.to(memory_format=layout))  # type: ignore[call-overload]
@@ -71,8 +71,8 @@ class OnnxGraph:
         if self._graph is not None and self._rewritable is not False:
             content = self._rewritten(network)
             if self._rewritable is None:
-                self._rewritable = content is not None and _same(content, network, images)
-            if content is not None and self._rewritable:
+                self._rewritable = _same(content, network, images)
+            if self._rewritable:
                 return content
         example = images if len(images) > 1 else torch.cat([images, images])
         content = Onnx().graph(network, example, {}, fold=False)
@@ -81,7 +81,7 @@ class OnnxGraph:
             _flatten_any_width(self._graph.graph)
         return content
 
-    def _rewritten(self, network: nn.Module) -> bytes | None:
+    def _rewritten(self, network: nn.Module) -> bytes:
         onnx = needed("onnx")
         model = onnx.ModelProto()
         model.CopyFrom(self._graph)
@@ -130,16 +130,9 @@ class OnnxRuntime(Engine):
     def __init__(self) -> None:
         self._graph = OnnxGraph()
 
-    def prepared(self, network: nn.Module, images: torch.Tensor, threads: int) -> Timed:
+    def prepared(self, network: nn.Module, images: torch.Tensor, threads: int) -> Call:
         """See `Engine`."""
-        ort = needed("onnxruntime")
-        options = ort.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        # Else threads of one session still spin on the core when the next one is timed.
-        options.add_session_config_entry("session.force_spinning_stop", "1")
-        session = ort.InferenceSession(
-            self._graph.written(network, images), options, providers=["CPUExecutionProvider"]
-        )
+        session = onnx_session(self._graph.written(network, images), threads)
         feed = {session.get_inputs()[0].name: images.numpy()}
         return lambda: session.run(None, feed)
 
@@ -153,7 +146,7 @@ class OpenVino(Engine):
     def __init__(self) -> None:
         self._graph = OnnxGraph()
 
-    def prepared(self, network: nn.Module, images: torch.Tensor, threads: int) -> Timed:
+    def prepared(self, network: nn.Module, images: torch.Tensor, threads: int) -> Call:
         """See `Engine`."""
         try:
             openvino = importlib.import_module("openvino")

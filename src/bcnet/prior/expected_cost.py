@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 
 import numpy as np
 
@@ -50,7 +50,7 @@ class ExpectedCost:
         """The expectation of a polynomial, or of tables, over the choices of `space`, divided by `limit`."""
         choices = [np.array(group.choices, dtype=np.float64) for group in space.groups]
         if isinstance(constraint, Polynomial):
-            tables = _tables_of(constraint, choices, limit)
+            tables = constraint.tables(choices, limit)
         else:
             tables = {scope: np.asarray(table, dtype=np.float64) / limit for scope, table in constraint.items()}
         return cls(
@@ -92,16 +92,6 @@ class ExpectedCost:
         for factor in self._of_group[group]:
             total += _contract(factor, rows, keep=group)
         return total
-
-
-def _tables_of(polynomial: Polynomial, choices: Sequence[FloatArray], limit: float) -> dict[Scope, FloatArray]:
-    tables: dict[Scope, FloatArray] = {}
-    for groups, coefficient in polynomial.terms.items():
-        scope = tuple(sorted(set(groups)))
-        powers = [choices[g] ** groups.count(g) for g in scope]
-        table = coefficient / limit * reduce(np.multiply.outer, powers, np.ones(()))
-        tables[scope] = tables[scope] + table if scope in tables else table
-    return tables
 
 
 def _contract(factor: Factor, rows: Sequence[FloatArray], keep: int | None = None) -> FloatArray:

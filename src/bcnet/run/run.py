@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from bcnet.costs import Budget, Cost, IntArray, Latency, LatencyModel, Polynomial
+from bcnet.costs import LATENCY, Budget, Cost, IntArray, Latency, LatencyModel, Polynomial
 from bcnet.errors import ModelError, RunError
 from bcnet.files.tensors import load_module, read_tensors
 from bcnet.prior import Prior
@@ -88,8 +88,10 @@ class Run:
             model = LatencyModel.from_dict(document["model"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise RunError(f"{self.path / 'latency_model.json'} is no latency model ({error!r})") from None
-        known = {m: dataclasses.replace(m, model=model) if isinstance(m, Latency) else m for m in budget.limits}
-        return Budget({known[measure]: limit for measure, limit in budget.limits.items()})
+        asked = budget.measure(LATENCY.name)
+        if not isinstance(asked, Latency):
+            return budget
+        return budget.with_measure(dataclasses.replace(asked, model=model))
 
     @cached_property
     def space(self) -> WidthSpace | None:

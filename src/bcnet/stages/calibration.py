@@ -14,16 +14,16 @@ from typing import Any, ClassVar
 
 import torch
 
-from bcnet.costs import Budget, Latency, LatencyModel
+from bcnet.costs import LATENCY, Budget, Latency, LatencyModel
 from bcnet.errors import BudgetError, RunError
 from bcnet.latency.calibration import (
     MOST,
-    Measured,
+    TimedNetwork,
     engine_times,
     fingerprint,
     machine,
     measure_and_fit,
-    measured,
+    paced,
 )
 from bcnet.latency.engines import engine_of
 from bcnet.progress.forecast import Planned
@@ -47,7 +47,7 @@ class CalibrationStage(Stage):
 
     def applies(self, settings: Settings) -> bool:
         """Where the budget limits latency."""
-        return any(isinstance(measure, Latency) for measure in settings.budget.limits)
+        return latency_of(settings.budget) is not None
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
         """At most so many networks."""
@@ -57,11 +57,11 @@ class CalibrationStage(Stage):
         """Measure and fit, unless a model was given."""
         asked = latency_of(context.workload.budget)
         assert asked is not None, "the stage applies"
-        model, found = asked.model, list[Measured]()
+        model, found = asked.model, list[TimedNetwork]()
         if model is None:
             with context.working(self.name, MOST, "networks") as advance:
 
-                def tell(so_far: Sequence[Measured]) -> None:
+                def tell(so_far: Sequence[TimedNetwork]) -> None:
                     advance(len(so_far), f"the quickest {asked.text(min(m.nanoseconds for m in so_far))}")
 
                 # One process measures, and the others wait for what it finds.
@@ -99,7 +99,8 @@ def check_network(model: LatencyModel, workload: Workload) -> None:
 
 def latency_of(budget: Budget) -> Latency | None:
     """The measure of latency that a budget limits."""
-    return next((measure for measure in budget.limits if isinstance(measure, Latency)), None)
+    measure = budget.measure(LATENCY.name)
+    return measure if isinstance(measure, Latency) else None
 
 
 def calibrated(context: Context) -> Context:
@@ -112,10 +113,7 @@ def calibrated(context: Context) -> Context:
     if asked is None or CalibrationStage.name not in context.names:
         return context
     model: LatencyModel = context.output(CalibrationStage.name)
-    limits = {
-        dataclasses.replace(m, model=model) if m is asked else m: v for m, v in context.workload.budget.limits.items()
-    }
-    budget = Budget(limits)
+    budget = context.workload.budget.with_measure(dataclasses.replace(asked, model=model))
     space = context.workload.space.measuring(budget)
     space.feasible(budget)
     space.uniform(budget)
@@ -127,22 +125,20 @@ def calibrated(context: Context) -> Context:
     return dataclasses.replace(context, workload=dataclasses.replace(context.workload, space=space, budget=budget))
 
 
-def timed(context: Context, widths: Sequence[Widths]) -> dict[Widths, Measured] | None:
-    """The latencies of networks on this machine; None where the budget limits none, or the model is of another machine.
+def timed(context: Context, widths: Sequence[Widths]) -> dict[Widths, TimedNetwork] | None:
+    """The latencies of networks at the pace of the calibration; None without such a limit, or on another machine.
 
-    They are timed in turns with the original, and told as if it took what it took at the calibration: a machine that
-    others share is now faster, now slower, as a whole.
+    Raises:
+        BudgetError: the machine is too busy; the same command goes on from here.
     """
     asked = latency_of(context.workload.budget)
     if asked is None or asked.model is None or asked.model.machine != machine(asked) or not asked.model.original:
         return None
     network, images = _subject(context, asked)
-    engine, own = engine_of(asked.engine), context.workload.space.original_widths
-    found = context.world.on_rank_zero(
-        lambda: measured(engine_times(engine, network, images, asked.threads), [own, *widths], asked.threads)
-    )
-    pace = asked.model.original / next(m.nanoseconds for m in found if m.widths == own)
-    return {m.widths: dataclasses.replace(m, nanoseconds=m.nanoseconds * pace) for m in found}
+    times = engine_times(engine_of(asked.engine), network, images, asked.threads)
+    known = TimedNetwork(context.workload.space.original_widths, asked.model.original, 0.0)
+    found = context.world.on_rank_zero(lambda: paced(times, widths, asked.threads, known))
+    return {m.widths: m for m in found}
 
 
 def holding(context: Context, best: Sequence[Candidate], others: Sequence[Candidate]) -> list[Candidate]:
