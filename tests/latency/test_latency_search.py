@@ -1,6 +1,7 @@
 """Searches under a latency: calibrated first, kept to by measurement, stopped and gone on with, refused where wrong."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from bcnet.costs import Latency, LatencyModel, Term
 from bcnet.errors import BudgetError, RunError
 from bcnet.latency import calibration as latency_calibration
 from bcnet.latency.calibration import TimedNetwork, fingerprint
+from bcnet.searchers import Candidate
 from bcnet.space import Budget, WidthSpace
 from bcnet.stages import calibration
 
@@ -97,6 +99,31 @@ def test_what_noise_leaves_open_is_taken_for_slow(tmp_path, machine, monkeypatch
     measured = outcome.result["measured_latency"]
     assert measured["searched"] * 1.2 <= 12_000
     assert measured["original"] == pytest.approx(truth(machine["space"], [machine["space"].full])[0])
+
+
+def test_where_none_of_the_best_holds_those_come_that_may(machine, monkeypatch):
+    space, batches = machine["space"], []
+    latency = Latency(model=dataclasses.replace(model_of(space, slower=1.5), original=1.0))
+    limit = int(latency.values(space, np.array([space.scaled(0.7)]))[0])
+    budget = Budget({latency: limit})
+    measuring = space.measuring(budget)
+    widths = [space.scaled(ratio / 40) for ratio in range(28, 8, -1)]  # from the widest that is predicted to hold
+    candidates = [Candidate(w, 1.0, measuring.cost(w)) for w in dict.fromkeys(widths)]
+
+    def timed(context, asked):
+        batches.append(list(asked))
+        return {w: TimedNetwork(w, float(truth(space, [w])[0]), 0.0) for w in asked}
+
+    monkeypatch.setattr(calibration, "timed", timed)
+    context = SimpleNamespace(workload=SimpleNamespace(budget=budget, space=measuring))
+    kept = calibration.holding(context, candidates[:2], candidates)
+    slow = [truth(space, [w])[0] for w in batches[0]]
+    assert min(slow) > limit
+    assert len(batches) == 2
+    assert [c.widths for c in kept] == [w for w in batches[1] if truth(space, [w])[0] <= limit] != []
+    bias = max(t / c.cost["latency"] for t, c in zip(slow, candidates, strict=False))
+    may = [c.widths for c in candidates[2:] if c.cost["latency"] * bias <= limit]
+    assert batches[1] == may[: len(batches[1])]
 
 
 def test_a_search_that_finds_none_that_holds_says_so(tmp_path, machine):
@@ -185,3 +212,12 @@ def test_the_commands_calibrate_search_and_tell(tmp_path):
     assert "0.6x of latency:onnxruntime" in run("status", tmp_path / "run")
     preview = run("search", *job, *small, "--budget", "latency=0.6", "--out", tmp_path / "new", "--dry-run")
     assert "groups" in preview
+
+
+def test_a_damaged_model_ends_with_one_message(tmp_path, machine):
+    tiny_search(tmp_path, budget=Budget(latency=0.6))
+    (tmp_path / "latency_model.json").write_text('{"model": 3}')
+    with pytest.raises(RunError, match=r"latency_model.json"):
+        tiny_search(tmp_path, budget=Budget(latency=0.6))
+    with pytest.raises(RunError, match=r"latency_model.json"):
+        _ = bcnet.Run.open(tmp_path).budget

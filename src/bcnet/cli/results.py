@@ -86,7 +86,7 @@ def export(
 @guarded
 def latency(
     run: Run,
-    backend: Annotated[str, typer.Option(help="torch or onnxruntime.")] = "torch",
+    backend: Annotated[str, typer.Option(help="torch, onnxruntime or openvino.")] = "torch",
     threads: Annotated[int, typer.Option(help="CPU threads.")] = 1,
     batch: Annotated[int, typer.Option(help="Images at once.")] = 1,
     rounds: Annotated[int, typer.Option(help="How often each network is timed.")] = 50,

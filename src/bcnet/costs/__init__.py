@@ -2,7 +2,7 @@
 
 from bcnet.costs.base import Constraint, Cost, Measure, Measured, Tables
 from bcnet.costs.budget import MEASURES, Budget, Recorded, measure_called, measure_named
-from bcnet.costs.latency import LATENCY, Latency, LatencyModel, Term, read_latency
+from bcnet.costs.latency import LATENCY, Engine, Latency, LatencyModel, Term, read_latency
 from bcnet.costs.macs import MACS
 from bcnet.costs.memory import MEMORY, SIZE, Memory, Size
 from bcnet.costs.params import PARAMS
@@ -18,6 +18,7 @@ __all__ = [
     "Budget",
     "Constraint",
     "Cost",
+    "Engine",
     "IntArray",
     "Latency",
     "LatencyModel",

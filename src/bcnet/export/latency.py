@@ -7,20 +7,20 @@ device. Times depend on shapes and not on weights: the rounded network has fresh
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import torch
 from torch import nn
 
-from bcnet.costs import Budget, Cost
+from bcnet.costs import Budget, Cost, Engine
 from bcnet.errors import ExportError
 from bcnet.export.rounding import rounded
 from bcnet.export.timing import Timing, alternating
 from bcnet.files.documents import read_document, write_document
-from bcnet.formats import Onnx, needed, without_gradients
+from bcnet.latency import engine_of
 from bcnet.machine.defaults import threads as torch_threads
 from bcnet.machine.devices import check_device, device_name
 from bcnet.run.finished import FinishedRun, Which
@@ -29,7 +29,6 @@ from bcnet.space import Widths
 from bcnet.supernet import build
 from bcnet.train import derived_generator
 
-Backend = Literal["torch", "onnxruntime"]
 MULTIPLE = 8
 _NETWORKS: tuple[Which, ...] = ("original", "uniform", "searched")
 _ROUNDED = "rounded"
@@ -43,7 +42,7 @@ class Latency:
     multiples of 8; it is absent where the searched ones already are.
     """
 
-    backend: Backend
+    backend: Engine
     device: str
     threads: int
     batch: int
@@ -79,7 +78,7 @@ def measure_latency(
     run: str | Path,
     factory: ModelLike | None = None,
     *,
-    backend: Backend = "torch",
+    backend: Engine = "torch",
     threads: int = 1,
     batch: int = 1,
     rounds: int = 50,
@@ -93,7 +92,8 @@ def measure_latency(
     Args:
         run: the run directory.
         factory: makes the full network, where the run was given a module or a function.
-        backend: `torch` runs the plain networks as PyTorch does, `onnxruntime` their ONNX files (extra `onnx`, CPU).
+        backend: `torch` runs the plain networks as PyTorch does, `onnxruntime` and `openvino` their ONNX files on the
+            CPU (extras `onnx`, `openvino`).
         threads: CPU threads.
         batch: images at once.
         rounds, warmup: how often.
@@ -112,7 +112,8 @@ def measure_latency(
     finished = FinishedRun.read(run, factory)
     networks, widths = _networks(finished)
     images = torch.rand(batch, *finished.input.shape, generator=derived_generator(finished.settings.seed, "latency"))
-    calls = {name: _call(backend, network, images, place, threads) for name, network in networks.items()}
+    engine, placed = engine_of(backend), images.to(place)
+    calls = {name: engine.prepared(network.to(place), placed, threads) for name, network in networks.items()}
     with torch_threads(threads):
         times = alternating(calls, rounds=rounds, warmup=warmup, device=device)
     space = finished.space()
@@ -160,27 +161,11 @@ def _countable(finished: FinishedRun, searched: Cost) -> Budget:
     return Budget(macs=budget.macs, params=budget.params)
 
 
-def _call(
-    backend: Backend, network: nn.Module, images: torch.Tensor, place: torch.device, threads: int
-) -> Callable[[], object]:
-    if backend == "onnxruntime":
-        content = Onnx().written(network, images.repeat(2, *(1,) * (images.ndim - 1)), {})
-        run = Onnx().runner(content, network, threads)
-        return lambda: run(images)
-    layout = torch.channels_last if images.ndim == 4 else torch.preserve_format
-    placed = network.to(place, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    run = without_gradients(placed)
-    x = images.to(place, memory_format=layout)
-    return lambda: run(x)
-
-
 def _check(backend: str, device: str, **counts: Any) -> None:
-    if backend not in get_args(Backend):
-        raise ExportError(f"a backend is one of {', '.join(get_args(Backend))}; got {backend!r}")
-    if backend == "onnxruntime":
-        if device != "cpu":
-            raise ExportError(f"onnxruntime is timed on the cpu; got {device!r}: take --backend torch")
-        needed("onnxruntime")
+    if backend not in get_args(Engine):
+        raise ExportError(f"a backend is one of {', '.join(get_args(Engine))}; got {backend!r}")
+    if backend != "torch" and device != "cpu":
+        raise ExportError(f"{backend} is timed on the cpu; got {device!r}: take --backend torch")
     for name, value in counts.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ExportError(f"{name} is an int of at least 1; got {value!r}")

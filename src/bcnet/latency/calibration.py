@@ -15,7 +15,7 @@ import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ from bcnet.latency.engines import Engine, engine_of
 from bcnet.machine.defaults import threads as torch_threads
 from bcnet.machine.devices import device_name
 from bcnet.machine.timing import Call, Pace, in_turns, nothing
-from bcnet.space import Widths, WidthSpace
+from bcnet.space import LayerTerms, Widths, WidthSpace
 from bcnet.supernet import build
 
 if TYPE_CHECKING:
@@ -261,7 +261,7 @@ def forms(space: WidthSpace) -> Mapping[str, list[Feature]]:
     """Features of each form of the model, by its name: what shares a coefficient, for which layers, in which blocks."""
     layers = [layer for layer in space.layers if layer.macs.terms]
     full = np.array([space.original_widths])
-    positions = {layer.name: _positions(layer, full) for layer in layers}
+    positions = {layer.name: max(1, round(layer.positions(full))) for layer in layers}
     areas = [(positions[layer.name], _dense(layer)) for layer in layers]
     found: dict[str, list[Feature]] = {"macs": [tuple((1, layer.macs) for layer in layers)]}
     for block in (1, 8, 16):
@@ -280,20 +280,15 @@ def _shared(work: Sequence[tuple[int, Polynomial]], keys: Sequence[object]) -> l
     return [tuple(one for one, other in zip(work, keys, strict=True) if other == key) for key in dict.fromkeys(keys)]
 
 
-def _positions(layer: Any, full: IntArray) -> int:
-    macs, params = int(layer.macs(full)[0]), int(layer.params(full)[0])
-    return max(1, round(macs / params)) if params else 1
-
-
-def _dense(layer: Any) -> bool:
+def _dense(layer: LayerTerms) -> bool:
     """Whether inputs and outputs are of different groups: not in a depthwise convolution."""
     return any(len(groups) > 1 for groups in layer.macs.terms)
 
 
-def outputs(layer: Any, positions: int) -> Polynomial:
+def outputs(layer: LayerTerms, positions: int) -> Polynomial:
     """Elements that a layer makes."""
     terms: dict[tuple[int, ...], int] = {}
-    for segment in layer.out:
+    for segment in layer.out or ():
         groups = () if segment.group is None else (segment.group,)
         channels = segment.size if segment.group is None else segment.per_channel
         terms[groups] = terms.get(groups, 0) + channels * positions

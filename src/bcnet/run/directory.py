@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
+from bcnet.costs import LatencyModel
 from bcnet.distributed import ProcessGroup
 from bcnet.errors import RunError
 from bcnet.files.atomic import make_folder
@@ -209,6 +210,22 @@ def check_usable(path: Path) -> None:
             f"{path} is no run directory: it has no settings.json and holds {', '.join(others[:3])}"
             f"{' and more' if len(others) > 3 else ''}: give a new or an empty folder"
         )
+
+
+LATENCY_MODEL = "latency_model.json"
+
+
+def read_latency_model(directory: RunDirectory) -> LatencyModel:
+    """The model that a run predicts latencies by.
+
+    Raises:
+        RunError: there is none, or its file is damaged.
+    """
+    try:
+        return LatencyModel.from_dict(directory.read(LATENCY_MODEL)["model"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        file = directory.file(LATENCY_MODEL)
+        raise RunError(f"{file} is no latency model ({error!r}): restore it, or start a new run") from None
 
 
 def read_settings(path: Path) -> Settings:

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from bcnet.costs import LATENCY, Budget, Cost, IntArray, Latency, LatencyModel, Polynomial
+from bcnet.costs import LATENCY, Budget, Cost, IntArray, Latency, Polynomial
 from bcnet.errors import ModelError, RunError
 from bcnet.files.tensors import load_module, read_tensors
 from bcnet.prior import Prior
-from bcnet.run.directory import RunDirectory, read_settings
+from bcnet.run.directory import LATENCY_MODEL, RunDirectory, read_latency_model, read_settings
 from bcnet.run.finished import NETWORK_FILES, NETWORKS, FinishedRun, Which, factory_of, input_facts
 from bcnet.run.result_file import read_result
 from bcnet.run.score import headline_of, measurement_of
@@ -80,18 +80,11 @@ class Run:
     @cached_property
     def budget(self) -> Budget:
         """The budget as given; a limit on latency has the model that the run was searched by, once there is one."""
-        document = _optional(self._directory, "latency_model.json")
         budget = self.settings.budget
-        if document is None:
-            return budget
-        try:
-            model = LatencyModel.from_dict(document["model"])
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise RunError(f"{self.path / 'latency_model.json'} is no latency model ({error!r})") from None
         asked = budget.measure(LATENCY.name)
-        if not isinstance(asked, Latency):
+        if not isinstance(asked, Latency) or not self._directory.has(LATENCY_MODEL):
             return budget
-        return budget.with_measure(dataclasses.replace(asked, model=model))
+        return budget.with_measure(dataclasses.replace(asked, model=read_latency_model(self._directory)))
 
     @cached_property
     def space(self) -> WidthSpace | None:

@@ -88,9 +88,9 @@ def _weighted_layers(space: WidthSpace, exponent: float) -> list[tuple[float, _L
     found = []
     full = np.array([space.original_widths])
     for layer in space.layers:
-        macs, params = int(layer.macs(full)[0]), int(layer.params(full)[0])
-        if macs and params and any(layer.macs.terms):
-            found.append(((macs / params) ** exponent, _LogSum.of(layer.macs, len(space.groups))))
+        positions = layer.positions(full)
+        if positions and any(layer.macs.terms):
+            found.append((positions**exponent, _LogSum.of(layer.macs, len(space.groups))))
     total = sum(weight for weight, _ in found)
     return [(weight / total, log_macs) for weight, log_macs in found]
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bcnet.costs import Polynomial
+from bcnet.costs import IntArray, Polynomial
 from bcnet.space.layout import Layout, Segment, length
 
 
@@ -32,6 +32,11 @@ class LayerTerms:
     def width(self, widths: Sequence[int]) -> int | None:
         """Channels the layer makes at `widths`, one width per group; None where it makes none of its own."""
         return None if self.out is None else length(self.out, widths)
+
+    def positions(self, widths: IntArray) -> float:
+        """Multiply-adds over parameters at `widths`, `(1, groups)`: where the weights are applied; 0 without either."""
+        macs, params = int(self.macs(widths)[0]), int(self.params(widths)[0])
+        return macs / params if macs and params else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists and numbers, for JSON; `from_dict` is the inverse."""

@@ -27,6 +27,7 @@ from bcnet.latency.calibration import (
 )
 from bcnet.latency.engines import engine_of
 from bcnet.progress.forecast import Planned
+from bcnet.run.directory import LATENCY_MODEL, read_latency_model
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.searchers import Candidate
@@ -42,7 +43,7 @@ class CalibrationStage(Stage):
     """Comes to the latency model of the run's budget."""
 
     name: ClassVar[str] = "calibration"
-    file: ClassVar[str] = "latency_model.json"
+    file: ClassVar[str] = LATENCY_MODEL
     kind: ClassVar[str] = "calibration"
 
     def applies(self, settings: Settings) -> bool:
@@ -73,15 +74,12 @@ class CalibrationStage(Stage):
 
     def load(self, context: Context) -> LatencyModel:
         """The model."""
-        file = context.directory.file(self.file)
-        try:
-            model = LatencyModel.from_dict(context.directory.read(self.file)["model"])
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise RunError(f"{file} is no latency model ({error!r}): delete it, and the run calibrates again") from None
+        model = read_latency_model(context.directory)
         asked = latency_of(context.workload.budget)
         if asked is not None and asked.model not in (None, model):
             raise RunError(
-                f"{file} holds another latency model than the one given: leave it out to go on, or give another --out"
+                f"{context.directory.file(self.file)} holds another latency model than the one given: leave it out to "
+                "go on, or give another --out"
             )
         check_network(model, context.workload)
         return model
