@@ -221,3 +221,25 @@ def test_a_damaged_model_ends_with_one_message(tmp_path, machine):
         tiny_search(tmp_path, budget=Budget(latency=0.6))
     with pytest.raises(RunError, match=r"latency_model.json"):
         _ = bcnet.Run.open(tmp_path).budget
+
+
+def limited(world, folder):
+    """A search under a latency, of a machine by the truth."""
+    space = WidthSpace.trace(TinyNetwork(), torch.zeros(2, 1, 8, 8), num_choices=4)
+    plain = latency_calibration.measured
+    latency_calibration.measured = lambda times, batch, threads: [
+        TimedNetwork(w, float(truth(space, [w])[0]), 0.0) for w in batch
+    ]
+    try:
+        outcome = tiny_search(folder, budget=Budget(latency=0.6))
+    finally:
+        latency_calibration.measured = plain
+    return outcome.widths, outcome.result["measured_latency"]
+
+
+def test_one_of_several_processes_measures_for_all(processes, tmp_path):
+    first, second = processes.run(2, limited, tmp_path)
+    assert first == second
+    widths, measured = first
+    assert measured["searched"] <= 0.6 * measured["original"]
+    assert len(widths) > 0

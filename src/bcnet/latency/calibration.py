@@ -15,7 +15,7 @@ import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -60,6 +60,16 @@ class TimedNetwork:
     nanoseconds: float
     noise: float
 
+    def to_list(self) -> list[Any]:
+        """Plain values, for JSON; `from_list` is the inverse."""
+        return [list(self.widths), self.nanoseconds, self.noise]
+
+    @classmethod
+    def from_list(cls, values: Sequence[Any]) -> TimedNetwork:
+        """The network that `to_list` wrote."""
+        widths, nanoseconds, noise = values
+        return cls(tuple(widths), nanoseconds, noise)
+
 
 def calibrate(
     model: nn.Module,
@@ -103,9 +113,8 @@ def calibrate(
 
     found, networks = measure_and_fit(traced, network, images, asked, seed=seed, on_measured=on_measured)
     if path is not None:
-        rows = [[list(m.widths), m.nanoseconds, m.noise] for m in networks]
         document = {"engine": asked.engine, "threads": asked.threads, "batch": asked.batch, "model": found.to_dict()}
-        write_plain(Path(path), document | {"measured": rows})
+        write_plain(Path(path), document | {"measured": [m.to_list() for m in networks]})
     return dataclasses.replace(asked, model=found)
 
 

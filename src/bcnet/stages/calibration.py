@@ -58,19 +58,21 @@ class CalibrationStage(Stage):
         """Measure and fit, unless a model was given."""
         asked = latency_of(context.workload.budget)
         assert asked is not None, "the stage applies"
-        model, found = asked.model, list[TimedNetwork]()
-        if model is None:
-            with context.working(self.name, MOST, "networks") as advance:
+        if asked.model is not None:
+            context.directory.write(self.file, {"model": asked.model.to_dict(), "measured": []})
+            return
+        with context.working(self.name, MOST, "networks") as advance:
 
-                def tell(so_far: Sequence[TimedNetwork]) -> None:
-                    advance(len(so_far), f"the quickest {asked.text(min(m.nanoseconds for m in so_far))}")
+            def tell(so_far: Sequence[TimedNetwork]) -> None:
+                advance(len(so_far), f"the quickest {asked.text(min(m.nanoseconds for m in so_far))}")
 
-                # One process measures, and the others wait for what it finds.
-                model, found = context.world.on_rank_zero(
-                    lambda: measure_and_fit(context.workload.space, *_subject(context, asked), asked, on_measured=tell)
-                )
-        rows = [[list(m.widths), m.nanoseconds, m.noise] for m in found]
-        context.directory.write(self.file, {"model": model.to_dict(), "measured": rows})
+            def document() -> dict[str, Any]:
+                subject = _subject(context, asked)
+                model, found = measure_and_fit(context.workload.space, *subject, asked, on_measured=tell)
+                return {"model": model.to_dict(), "measured": [m.to_list() for m in found]}
+
+            # One process measures, and the others wait for what it finds.
+            context.directory.write(self.file, context.world.on_rank_zero(document))
 
     def load(self, context: Context) -> LatencyModel:
         """The model."""
@@ -135,8 +137,8 @@ def timed(context: Context, widths: Sequence[Widths]) -> dict[Widths, TimedNetwo
     network, images = _subject(context, asked)
     times = engine_times(engine_of(asked.engine), network, images, asked.threads)
     known = TimedNetwork(context.workload.space.original_widths, asked.model.original, 0.0)
-    found = context.world.on_rank_zero(lambda: paced(times, widths, asked.threads, known))
-    return {m.widths: m for m in found}
+    rows = context.world.on_rank_zero(lambda: [m.to_list() for m in paced(times, widths, asked.threads, known)])
+    return {m.widths: m for m in map(TimedNetwork.from_list, rows)}
 
 
 def holding(context: Context, best: Sequence[Candidate], others: Sequence[Candidate]) -> list[Candidate]:
