@@ -94,6 +94,17 @@ class Clock:
         monkeypatch.setattr(calibration, "measured", measured)
 
 
+def test_a_space_with_few_networks_is_measured_as_far_as_it_goes(monkeypatch):
+    space = WidthSpace.trace(Stubborn(), torch.zeros(2, 1, 8, 8))
+    assert sorted(draws(space, 0)) == [(width,) for width in range(1, 9)]
+    Clock(monkeypatch, space)
+    monkeypatch.setattr(calibration, "GOOD", -1.0)
+    model, found = measure_and_fit(space, lambda widths: nn.Identity(), torch.zeros(1), Latency())
+    assert model.count == len(found) == 8
+    predicted = model.predicted(np.array([m.widths for m in found]))
+    assert predicted == pytest.approx([m.nanoseconds for m in found], rel=0.05)
+
+
 def test_calibration_ends_when_the_error_is_small(monkeypatch, space):
     clock = Clock(monkeypatch, space)
     model, found = measure_and_fit(space, lambda widths: nn.Identity(), torch.zeros(1), Latency())

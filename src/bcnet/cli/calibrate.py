@@ -38,6 +38,8 @@ def calibrate(
     **settings: Any,
 ) -> None:
     """Calibrate; the help is `HELP`."""
+    import numpy as np
+
     import bcnet
     from bcnet.cli.profile import space_of
     from bcnet.costs import Latency
@@ -62,17 +64,10 @@ def calibrate(
     )
     found = measure.model
     assert found is not None
+    original, narrowest = found.predicted(np.array([space.original_widths, space.narrowest])).tolist()
     typer.echo(
         f"{found.machine}, {threads} thread{'' if threads == 1 else 's'}, batches of {batch}: the original takes "
-        f"{measure.text(float(found.predicted(space_array(space.original_widths))[0]))}, the narrowest network "
-        f"{measure.text(float(found.predicted(space_array(space.narrowest))[0]))}.\n"
+        f"{measure.text(original)}, the narrowest network {measure.text(narrowest)}.\n"
         f"Of {found.count} networks, on those that the fit had not seen: median error {100 * found.error:.1f} %, nine "
         f"of ten within {100 * found.worst:.1f} %. Form: {found.form}. Written to {out}."
     )
-
-
-def space_array(widths: Any) -> Any:
-    """One network's widths as the array of candidates that a model predicts."""
-    import numpy as np
-
-    return np.array([widths], dtype=np.int64)

@@ -14,6 +14,7 @@ import hashlib
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,7 @@ FOLDS = 6
 CERTAIN = 0.9  # share of unseen networks that the margin covers
 BUSY = 0.1  # noise beyond which the machine is too busy
 TRIES = 3
+_IN_VAIN = 200  # draws without a network that is new
 _ROUND = 4e-3  # seconds of calls between two looks at the clock
 
 
@@ -142,7 +144,9 @@ def measure_and_fit(
     best = np.inf
     times = engine_times(engine, network, images, latency.threads)
     while len(found) < MOST:
-        batch = [next(waiting) for _ in range(MORE if found else FIRST)]
+        batch = list(islice(waiting, MORE if found else FIRST))
+        if not batch:
+            break
         found += paced(times, batch, latency.threads, found[0] if found else None)
         on_measured(found)
         model = fitted(space, found, latency)
@@ -192,18 +196,21 @@ def _repeated(call: Call, count: int) -> Call:
 
 
 def draws(space: WidthSpace, seed: int) -> Iterator[Widths]:
-    """Widths to measure, each once: the original and the narrowest, then networks of one ratio with noise around it."""
+    """Widths to measure, each once: the original and the narrowest, then networks of one ratio with noise around it.
+
+    They end where a small space has hardly any others.
+    """
     rng = np.random.default_rng(seed)
-    met = set()
-    for widths in (space.original_widths, space.narrowest):
-        met.add(widths)
-        yield widths
-    while True:
+    met = dict.fromkeys((space.original_widths, space.narrowest))
+    yield from met
+    in_vain = 0
+    while in_vain < _IN_VAIN:
         ratio = rng.uniform(0.15, 1.0)
         noisy = np.clip(ratio * np.exp(rng.normal(0, 0.35, len(space.groups))), 0.02, 1.0)
         widths = space.floored(noisy * np.array(space.full))
-        if widths not in met or len(met) > 1000:
-            met.add(widths)
+        in_vain += 1
+        if widths not in met:
+            met[widths], in_vain = None, 0
             yield widths
 
 
