@@ -15,6 +15,7 @@ from typing import Any, Unpack
 from bcnet.data import DataSet
 from bcnet.distributed import ProcessGroup, joined
 from bcnet.errors import BCNetError, RecipeError, RunError
+from bcnet.latency import multiples
 from bcnet.machine.defaults import threads
 from bcnet.machine.disk import free_bytes
 from bcnet.progress import Reporter, Together, console_reporter
@@ -41,6 +42,7 @@ from bcnet.run.workload import (
 from bcnet.searchers import Metric, PerImage
 from bcnet.space import Budget, Widths, WidthSpace
 from bcnet.stages.base import Stage
+from bcnet.stages.calibration import check_model, latency_of
 from bcnet.stages.estimate import Estimate, estimate
 from bcnet.stages.final import TrainedNetwork
 from bcnet.stages.plan import (
@@ -601,6 +603,8 @@ def resolve(
         **named,
     )
     _check_start(source, request)
+    if request.multiple_of == "auto":
+        request = _with_multiples(request, source, budget, path)
     resolved = resolved_settings(request, source, path, world, largest_activation=source.largest_activation())
     return prepare(source, resolved, budget), resolved
 
@@ -641,6 +645,19 @@ def _check_start(source: Source, settings: Settings) -> None:
             'final_from="pretrained" needs weights to start from; there are none: give pretrained= (--pretrained), or '
             "the model as a module with its weights"
         )
+
+
+def _with_multiples(request: Settings, source: Source, budget: Budget, path: Path) -> Settings:
+    """The settings with the multiples that pay by the latency model of the budget, or those of the run in `path`."""
+    stored = read_settings(path).multiple_of if (path / "settings.json").exists() else None
+    if isinstance(stored, dict):
+        return _changed(request, {"multiple_of": stored})
+    asked = latency_of(budget)
+    if asked is None or asked.model is None:
+        return request  # which no space can be traced with, as the message says
+    space = trace(source.model, source.example(), _changed(request, {"multiple_of": 1}))
+    check_model(asked.model, space)
+    return _changed(request, {"multiple_of": multiples(space, asked.model)})
 
 
 def _changed(stored: Settings, changes: Mapping[str, Any]) -> Settings:

@@ -94,7 +94,10 @@ MISTAKES = {
     "no population": (search(population=0), "'population' must be greater than 0; got 0"),
     "no choices": (search(num_choices=0), "'num_choices' must be greater than 0; got 0"),
     "ratio above one": (search(min_ratio=2), "'min_ratio' must be less than or equal to 1; got 2"),
-    "no multiple": (search(multiple_of=0), "'multiple_of' must be greater than 0; got 0"),
+    "no multiple": (
+        search(multiple_of=0),
+        "'multiple_of' must be an int of at least 1, 'auto', .*; got 0",
+    ),
     "negative seed": (search(seed=-1), "'seed' must be greater than or equal to 0; got -1"),
     "unknown strategy": (search(strategy="x"), "'strategy' must be 'complementary', 'complementary-bounded'"),
     "unknown score": (search(score="f1"), "'score' must be 'accuracy' or 'loss'; got 'f1'"),

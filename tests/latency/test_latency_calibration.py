@@ -10,11 +10,30 @@ from tiny_job import TinyNetwork
 from torch import nn
 
 import bcnet
-from bcnet.costs import Latency, LatencyModel, Polynomial, Term, measure_called, measure_named, read_latency
+from bcnet.costs import (
+    Latency,
+    LatencyModel,
+    Polynomial,
+    Term,
+    TimedNetwork,
+    measure_called,
+    measure_named,
+    read_latency,
+)
 from bcnet.errors import BudgetError, ExportError
-from bcnet.latency import ENGINES, calibration, engine_of, fitted, measure_and_fit
-from bcnet.latency.calibration import TimedNetwork, draws, fingerprint
+from bcnet.latency import (
+    ENGINES,
+    calibration,
+    draws,
+    engine_of,
+    fitted,
+    measure,
+    measure_and_fit,
+    measurement,
+    multiples,
+)
 from bcnet.latency.engines import OnnxGraph
+from bcnet.latency.fit import fingerprint
 from bcnet.models import create
 from bcnet.prior.expected_cost import ExpectedCost, one_hot
 from bcnet.space import Budget, WidthSpace
@@ -41,7 +60,7 @@ def times_of(space, count, block=1, noise=0.0, seed=0):
 
 @pytest.mark.parametrize(("block", "noise", "most"), [(1, 0.0, 0.04), (8, 0.0, 0.06), (16, 0.0, 0.06), (1, 0.02, 0.06)])
 def test_times_of_a_known_machine_are_predicted(space, block, noise, most):
-    model = fitted(space, times_of(space, 36, block, noise), Latency())
+    model = fitted(space, times_of(space, 36, block, noise), "here")
     unseen = np.array([m.widths for m in times_of(space, 40, seed=1)])
     errors = np.abs(model.predicted(unseen) / truth(space, unseen, block) - 1)
     assert np.median(errors) < most
@@ -52,7 +71,7 @@ def test_times_of_a_known_machine_are_predicted(space, block, noise, most):
 def test_nine_of_ten_unseen_networks_keep_to_the_bound(space):
     held = []
     for seed in range(8):
-        model = fitted(space, times_of(space, 30, noise=0.1, seed=seed), Latency())
+        model = fitted(space, times_of(space, 30, noise=0.1, seed=seed), "here")
         unseen = times_of(space, 100, noise=0.1, seed=100 + seed)
         bound = Latency(model=model).values(space, np.array([m.widths for m in unseen]))
         held.append(np.mean([m.nanoseconds for m in unseen] <= bound))
@@ -60,7 +79,7 @@ def test_nine_of_ten_unseen_networks_keep_to_the_bound(space):
 
 
 def test_a_wider_network_never_takes_less(space):
-    model = fitted(space, times_of(space, 30, noise=0.2), Latency())
+    model = fitted(space, times_of(space, 30, noise=0.2), "here")
     latency, rng = Latency(model=model), np.random.default_rng(0)
     widths = np.array([[rng.integers(1, g.max_width) for g in space.groups] for _ in range(50)])
     for group in range(len(space.groups)):
@@ -70,7 +89,7 @@ def test_a_wider_network_never_takes_less(space):
 
 
 def test_the_prior_sees_what_the_budget_is_held_against(space):
-    latency = Latency(model=fitted(space, times_of(space, 30, block=8), Latency()))
+    latency = Latency(model=fitted(space, times_of(space, 30, block=8), "here"))
     (tables,) = latency.constraints(space)
     cost = ExpectedCost.of(tables, space, 1.0)
     rng, sizes = np.random.default_rng(0), [len(g.choices) for g in space.groups]
@@ -91,7 +110,7 @@ class Clock:
             found = truth(space, batch) * speed()
             return [TimedNetwork(w, float(t), abs(noise() - 1)) for w, t in zip(batch, found, strict=True)]
 
-        monkeypatch.setattr(calibration, "measured", measured)
+        monkeypatch.setattr(measurement, "measured", measured)
 
 
 def test_a_space_with_few_networks_is_measured_as_far_as_it_goes(monkeypatch):
@@ -99,7 +118,8 @@ def test_a_space_with_few_networks_is_measured_as_far_as_it_goes(monkeypatch):
     assert sorted(draws(space, 0)) == [(width,) for width in range(1, 9)]
     Clock(monkeypatch, space)
     monkeypatch.setattr(calibration, "GOOD", -1.0)
-    model, found = measure_and_fit(space, lambda widths: nn.Identity(), torch.zeros(1), Latency())
+    model = measure_and_fit(space, lambda widths: nn.Identity(), torch.zeros(1), Latency())
+    found = model.measured
     assert model.count == len(found) == 8
     predicted = model.predicted(np.array([m.widths for m in found]))
     assert predicted == pytest.approx([m.nanoseconds for m in found], rel=0.05)
@@ -107,7 +127,8 @@ def test_a_space_with_few_networks_is_measured_as_far_as_it_goes(monkeypatch):
 
 def test_calibration_ends_when_the_error_is_small(monkeypatch, space):
     clock = Clock(monkeypatch, space)
-    model, found = measure_and_fit(space, lambda widths: nn.Identity(), torch.zeros(1), Latency())
+    model = measure_and_fit(space, lambda widths: nn.Identity(), torch.zeros(1), Latency())
+    found = model.measured
     assert len(found) == model.count == sum(map(len, clock.batches[:1])) == calibration.FIRST
     assert [m.widths for m in found[:2]] == [space.original_widths, space.narrowest]
     assert model.original == found[0].nanoseconds
@@ -118,11 +139,45 @@ def test_a_machine_that_gets_slower_meanwhile_is_taken_as_it_was(monkeypatch, sp
     speeds = iter([1.0, 1.5, 2.0, 2.5, 3.0])
     clock = Clock(monkeypatch, space, speed=lambda: next(speeds))
     monkeypatch.setattr(calibration, "GOOD", -1.0)
-    model, found = measure_and_fit(space, lambda widths: nn.Identity(), torch.zeros(1), Latency())
+    model = measure_and_fit(space, lambda widths: nn.Identity(), torch.zeros(1), Latency())
+    found = model.measured
     assert len(clock.batches) > 1
     assert clock.batches[1][0] == space.original_widths
+    known = len(clock.batches[1]) - calibration.MORE
+    assert known >= 5
+    assert set(clock.batches[1][:known]) < set(clock.batches[0])
     assert np.allclose([m.nanoseconds for m in found], truth(space, [m.widths for m in found]))
     assert model.error < 0.05
+
+
+def test_a_network_that_was_disturbed_once_does_not_set_the_pace(monkeypatch, space):
+    hit = set()
+
+    def measured(times, batch, threads):
+        found = truth(space, batch)
+        return [TimedNetwork(w, float(t) * (1.6 if w in hit else 1.2)) for w, t in zip(batch, found, strict=True)]
+
+    monkeypatch.setattr(measurement, "measured", measured)
+    known, new = times_of(space, 7), [m.widths for m in times_of(space, 9)[7:]]
+    hit.add(known[0].widths)
+    found = measurement.paced(lambda widths: None, new, 1, known)
+    assert np.allclose([m.nanoseconds for m in found], truth(space, new))
+    hit |= {m.widths for m in known[1:4]}
+    with pytest.raises(BudgetError, match=r"they lie 33% apart"):
+        measurement.paced(lambda widths: None, new, 1, known)
+
+
+def test_a_round_in_which_all_are_slow_is_no_slowness_of_theirs():
+    rng = np.random.default_rng(0)
+    true = rng.uniform(1, 9, 12)
+    pace = np.where(rng.random(30) < 0.4, rng.uniform(1.2, 3.0, 30), 1.0)
+    seconds = true[:, None] * pace * np.exp(rng.normal(0, 0.002, (12, 30)))
+    seconds[3, [2, 5, 9, 14, 20, 27]] *= 5.0  # interrupted
+    middle, noise = measure.middle_and_noise(seconds)
+    assert np.allclose(middle, true, rtol=0.01)
+    assert noise.max() < 0.02
+    steady = measure.without_drift(true[:, None] * np.ones(30))
+    assert np.allclose(steady, true[:, None])
 
 
 def test_a_busy_machine_is_told_of_instead_of_a_number(monkeypatch, space):
@@ -132,7 +187,7 @@ def test_a_busy_machine_is_told_of_instead_of_a_number(monkeypatch, space):
     assert len(clock.batches) == 3
     noises = iter([1.3] * calibration.FIRST + [1.0] * 1000)
     Clock(monkeypatch, space, noise=lambda: next(noises))
-    assert measure_and_fit(space, lambda widths: nn.Identity(), torch.zeros(1), Latency())[0].count > 0
+    assert measure_and_fit(space, lambda widths: nn.Identity(), torch.zeros(1), Latency()).count > 0
 
 
 @pytest.mark.parametrize("name", ["resnet20", "mobilenetv2", "resnet_digits"])
@@ -175,8 +230,8 @@ def test_a_graph_with_widths_in_its_shapes_is_exported_for_each_network():
 
 @pytest.mark.parametrize("engine", ["torch", "onnxruntime"])
 def test_a_calibration_of_a_real_engine_is_kept_and_read_again(tmp_path, monkeypatch, engine):
-    monkeypatch.setattr(calibration, "BUSY", np.inf)  # of a test's machine nothing is known
-    monkeypatch.setattr(calibration, "ROUNDS", 4)
+    monkeypatch.setattr(measurement, "BUSY", np.inf)  # of a test's machine nothing is known
+    monkeypatch.setattr(measurement, "ROUNDS", 4)
     asked, told = Latency(engine, threads=1, batch=2), []
     model, image = create("resnet_digits").build(), torch.rand(1, 1, 8, 8)
     latency = bcnet.calibrate(model, image, latency=asked, path=tmp_path / "device.json", on_measured=told.append)
@@ -209,7 +264,7 @@ def test_a_file_that_is_no_model_is_refused(tmp_path, content, message):
 
 
 def test_a_model_of_negative_times_is_refused():
-    model = LatencyModel("s", "m", "f", 1.0, (Term(-1.0, 1, Polynomial({(0,): 1})),), 0.1, 0.1, 0.1, 3, 1.0)
+    model = LatencyModel("s", "m", "f", 1.0, (Term(-1.0, 1, Polynomial({(0,): 1})),), 0.1, 0.1, 0.1, 1.0)
     with pytest.raises(ValueError, match="at least 0"):
         LatencyModel.from_dict(json.loads(json.dumps(model.to_dict())))
     good = dataclasses.replace(model, terms=(Term(1.0, 8, Polynomial({(0, 1): 2})),))
@@ -259,8 +314,48 @@ def test_settings_that_no_engine_takes_are_refused(settings):
 
 
 def test_an_engine_that_is_not_there_says_so(monkeypatch):
-    with pytest.raises(ExportError, match="an engine is one of torch, onnxruntime, openvino; got 'x'"):
+    with pytest.raises(ExportError, match="an engine is one of torch, cuda, onnxruntime, openvino; got 'x'"):
         engine_of("x")
     monkeypatch.setitem(__import__("sys").modules, "openvino", None)
     with pytest.raises(ExportError, match=r"the engine openvino is a package of its own.*bcnet\[openvino\]"):
         engine_of("openvino").prepared(TinyNetwork(), torch.zeros(1, 1, 8, 8), 1)
+
+
+def test_a_device_that_is_none_here_is_timed_elsewhere():
+    with pytest.raises(ExportError, match=r"give its calibration as --latency-model.*--from times.csv"):
+        engine_of("other")
+    if not torch.cuda.is_available():
+        with pytest.raises(ExportError, match="the engine cuda runs on a GPU, and torch finds none here"):
+            engine_of("cuda").prepared(TinyNetwork(), torch.zeros(1, 1, 8, 8), 1)
+
+
+def test_multiples_that_pay_are_those_of_the_blocks_that_a_machine_computes_in():
+    space = WidthSpace.trace(create("vgg19", 10).build(), torch.zeros(2, 3, 32, 32))
+    early = [number for number, group in enumerate(space.groups) if group.max_width <= 128]
+
+    def seconds(widths):
+        """A machine that computes early layers channel by channel, late ones in blocks of 16."""
+        array = np.array(widths, dtype=np.int64)
+        mixed = -(-array // 16) * 16
+        mixed[:, early] = array[:, early]
+        return 10_000 + 0.05 * space.macs_terms(mixed)
+
+    widths = [w for _, w in zip(range(60), draws(space, 0), strict=False)]
+    found = [TimedNetwork(w, float(t)) for w, t in zip(widths, seconds(widths), strict=True)]
+    steps = multiples(space, fitted(space, found, "here"))
+    assert list(steps) == [group.name for group in space.groups]
+    wide = [steps[group.name] for group in space.groups if group.max_width == 512]
+    assert wide.count(16) >= len(wide) - 1
+    assert [steps[space.groups[number].name] for number in early[:3]] == [1, 1, 1]
+    plain = fitted(space, [TimedNetwork(w, float(truth(space, [w])[0])) for w in widths], "here")
+    assert list(multiples(space, plain).values()).count(1) >= len(space.groups) - 2
+
+
+def test_a_group_keeps_two_multiples_at_least():
+    space = WidthSpace.trace(create("resnet20", 10).build(), torch.zeros(2, 3, 32, 32))
+    only = LatencyModel("s", "m", "f", 1.0, (Term(1.0, 16, space.macs_terms),), 0.1, 0.1, 0.1, 1.0)
+    steps = multiples(space, only)
+    assert {(g.max_width, steps[g.name]) for g in space.groups} == {(16, 8), (32, 16), (64, 16)}
+    narrow = WidthSpace.trace(create("resnet20", 10).build(), torch.zeros(2, 3, 32, 32), multiple_of=steps)
+    assert all(choice % steps[g.name] == 0 for g in narrow.groups for choice in g.choices)
+    assert min(len(g.choices) for g in narrow.groups) == 2

@@ -51,7 +51,7 @@ def test_the_priors_populations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_latency_of_unseen_networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bcnet.latency.calibration.BUSY", float("inf"))  # other tests run beside this one
+    monkeypatch.setattr("bcnet.latency.measurement.BUSY", float("inf"))  # other tests run beside this one
     latency.model(quick=True, out=tmp_path)
     written = (tmp_path / "latency_model.csv").read_text()
     (row,) = csv.DictReader(written.splitlines())
@@ -59,6 +59,17 @@ def test_the_latency_of_unseen_networks(tmp_path: Path, monkeypatch: pytest.Monk
     assert 0 <= float(row["model_median_error"]) <= float(row["model_90_error"])
     latency.model(quick=True, out=tmp_path)
     assert (tmp_path / "latency_model.csv").read_text() == written
+
+
+def test_accuracies_at_equal_latency(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bcnet.latency.measurement.BUSY", float("inf"))
+    latency.accuracy(quick=True, out=tmp_path, runs=tmp_path / "runs")
+    written = (tmp_path / "latency_accuracy.csv").read_text()
+    rows = list(csv.DictReader(written.splitlines()))
+    assert [row["widths_by"] for row in rows] == ["latency", "MACs", "Uniform"]
+    assert all(0 < float(row["latency_ratio"]) < 1.5 and float(row["top1"]) > 0 for row in rows)
+    latency.accuracy(quick=True, out=tmp_path, runs=tmp_path / "runs")
+    assert (tmp_path / "latency_accuracy.csv").read_text() == written
 
 
 @needs_table

@@ -16,11 +16,18 @@ Time networks of MODEL with random widths on an engine, and fit a model that pre
 Some tens of whole networks are timed, in turns, until the error on networks that the fit has not seen is small. The
 file is for `bcnet search --budget latency=2ms --latency-model FILE`; without one a search calibrates by itself.
 
+For a device that is not this machine, --bundle writes the networks as ONNX files with a script that times them there;
+--from reads its times, or those of any other source: a CSV with the columns widths and milliseconds.
+
 Examples:
 
   bcnet calibrate resnet20 --engine onnxruntime --threads 1 --out device.json
 
   bcnet calibrate torchvision:mobilenet_v2 --image-size 96 --batch 4 --out device.json
+
+  bcnet calibrate resnet20 --engine onnxruntime --bundle for-the-phone
+
+  bcnet calibrate resnet20 --from times.csv --out phone.json
 """
 
 
@@ -31,43 +38,72 @@ def calibrate(
         str | None, typer.Argument(help="Name, torchvision:NAME, timm:NAME or package.module:factory.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The file to write.")] = None,
-    engine: Annotated[str, typer.Option(help="torch, onnxruntime or openvino.")] = "torch",
-    threads: Annotated[int, typer.Option(help="CPU threads.")] = 1,
-    batch: Annotated[int, typer.Option(help="Inputs at once.")] = 1,
+    engine: Annotated[str | None, typer.Option(help="torch, cuda, onnxruntime or openvino.")] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Inputs at once.")] = None,
     classes: Annotated[int | None, typer.Option(help="Number of classes (default: the model's usual one).")] = None,
+    bundle: Annotated[Path | None, typer.Option(help="A new folder for networks and a script to time them.")] = None,
+    times: Annotated[Path | None, typer.Option("--from", help="Times of another device, a CSV.")] = None,
     **settings: Any,
 ) -> None:
     """Calibrate; the help is `HELP`."""
-    import numpy as np
-
     import bcnet
     from bcnet.cli.profile import space_of
     from bcnet.costs import Latency
+    from bcnet.latency import latency_from, write_bundle
 
-    if model is None or out is None:
-        refuse("give a MODEL and the file to write, for instance `bcnet calibrate vgg19 --out device.json`")
+    if model is None:
+        refuse("give a MODEL, for instance `bcnet calibrate vgg19 --out device.json`")
+    if bundle is not None and (out is not None or times is not None):
+        refuse(
+            "a bundle is for another device, whose times come later; got --out or --from with it"
+        )
+    if bundle is None and out is None:
+        refuse("give the file to write, for instance `bcnet calibrate vgg19 --out device.json`, or --bundle FOLDER")
+    said = {"engine": engine, "threads": threads, "batch": batch}
+    asked = Latency(**{name: value for name, value in said.items() if value is not None})  # type: ignore[arg-type]
     wishes = given(settings)
     image_size, seed = wishes.pop("image_size", None), wishes.pop("seed", 0)
     space, network, images = space_of(model, classes, image_size, wishes)
+    if bundle is not None:
+        script = write_bundle(network, images, bundle, latency=asked, space=space, seed=seed, on_written=_written)
+        size = sum(file.stat().st_size for file in script.parent.iterdir())
+        typer.echo(
+            f"Copy {bundle} ({size / 2**20:.0f} MiB) to the device and run measure.py there, which needs numpy and "
+            f"{asked.engine}; then `bcnet calibrate {model} --from times.csv --out device.json`."
+        )
+        return
+    if times is not None:
+        found = latency_from(times, space, asked if any(said.values()) else None, path=out)
+    else:
+        found = bcnet.calibrate(
+            network, images, path=out, latency=asked, space=space, seed=seed, on_measured=lambda m: _timed(len(m))
+        )
+    _tell(found, space, out)
 
-    def tell(found: Any) -> None:
-        typer.echo(f"{len(found)} networks timed")
 
-    measure = bcnet.calibrate(
-        network,
-        images,
-        path=out,
-        latency=Latency(engine, threads, batch),  # type: ignore[arg-type]
-        space=space,
-        seed=seed,
-        on_measured=tell,
-    )
+def _written(count: int) -> None:
+    typer.echo(f"{count} networks written")
+
+
+def _timed(count: int) -> None:
+    typer.echo(f"{count} networks timed")
+
+
+def _tell(measure: Any, space: Any, out: Path | None) -> None:
+    import numpy as np
+
+    from bcnet.latency import multiples
+
     found = measure.model
-    assert found is not None
     original, narrowest = found.predicted(np.array([space.original_widths, space.narrowest])).tolist()
     typer.echo(
-        f"{found.machine}, {threads} thread{'' if threads == 1 else 's'}, batches of {batch}: the original takes "
-        f"{measure.text(original)}, the narrowest network {measure.text(narrowest)}.\n"
+        f"{found.machine}, {measure.threads} thread{'' if measure.threads == 1 else 's'}, batches of {measure.batch}: "
+        f"the original takes {measure.text(original)}, the narrowest network {measure.text(narrowest)}.\n"
         f"Of {found.count} networks, on those that the fit had not seen: median error {100 * found.error:.1f} %, nine "
-        f"of ten within {100 * found.worst:.1f} %. Form: {found.form}. Written to {out}."
+        f"of ten within {100 * found.worst:.1f} %. Form: {found.form}."
     )
+    steps = multiples(space, found)
+    counts = {step: list(steps.values()).count(step) for step in sorted(set(steps.values()))}
+    said = ", ".join(f"{step} for {count} groups" for step, count in counts.items())
+    typer.echo(f"Multiples that pay (--multiple-of auto): {said}. Written to {out}.")

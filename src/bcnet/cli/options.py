@@ -123,9 +123,18 @@ def _parameter(name: str) -> inspect.Parameter:
     again = "; repeatable" if repeatable else ""
     text = f"{(field.description or '').removesuffix('.')}{again}.{usual}"
     panel = None if name in COMMON else part.title
-    option = typer.Option(f"--{name.replace('_', '-')}", help=text, rich_help_panel=panel, show_default=False)
+    own: dict[str, Any] = {} if kind is not _NumberOrWord else {"parser": _number_or_word, "metavar": "INTEGER|TEXT"}
+    option = typer.Option(f"--{name.replace('_', '-')}", help=text, rich_help_panel=panel, show_default=False, **own)
     annotation: Any = Annotated[kind | None, option]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+class _NumberOrWord:
+    """The type of a setting that is a number or says where it comes from."""
+
+
+def _number_or_word(text: str) -> int | str:
+    return int(text) if text.removeprefix("-").isdecimal() else text
 
 
 def _plain(annotation: Any) -> tuple[Any, bool]:
@@ -133,7 +142,8 @@ def _plain(annotation: Any) -> tuple[Any, bool]:
     origin = typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
         inner = [part for part in typing.get_args(annotation) if part is not type(None)]
-        return _plain(inner[0])
+        word = any(typing.get_origin(part) is Literal for part in inner[1:])
+        return (_NumberOrWord, False) if word else _plain(inner[0])
     if origin is Annotated:
         return _plain(typing.get_args(annotation)[0])
     if origin is Literal:

@@ -2,7 +2,7 @@
 
 from bcnet.costs.base import Constraint, Cost, Measure, Measured, Tables
 from bcnet.costs.budget import MEASURES, Budget, Recorded, measure_called, measure_named
-from bcnet.costs.latency import LATENCY, Engine, Latency, LatencyModel, Term, read_latency
+from bcnet.costs.latency import LATENCY, Engine, Latency, LatencyModel, Term, TimedNetwork, read_latency
 from bcnet.costs.macs import MACS
 from bcnet.costs.memory import MEMORY, SIZE, Memory, Size
 from bcnet.costs.params import PARAMS
@@ -30,6 +30,7 @@ __all__ = [
     "Size",
     "Tables",
     "Term",
+    "TimedNetwork",
     "measure_called",
     "measure_named",
     "read_latency",

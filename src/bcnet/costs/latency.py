@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -25,7 +25,32 @@ from bcnet.costs.base import Measure, Measured, Tables, described
 from bcnet.costs.polynomial import FloatArray, IntArray, Polynomial
 from bcnet.errors import BudgetError, RunError
 
-Engine = Literal["torch", "onnxruntime", "openvino"]
+Engine = Literal["torch", "cuda", "onnxruntime", "openvino", "other"]
+
+
+_SPREAD = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85)  # of the networks in the order of their times
+
+
+@dataclass(frozen=True)
+class TimedNetwork:
+    """Widths with their latency in nanoseconds.
+
+    `noise` is how far the latencies by every other round lie apart, as a share.
+    """
+
+    widths: tuple[int, ...]
+    nanoseconds: float
+    noise: float = 0.0
+
+    def to_list(self) -> list[Any]:
+        """Plain values, for JSON; `from_list` is the inverse."""
+        return [list(self.widths), self.nanoseconds, self.noise]
+
+    @classmethod
+    def from_list(cls, values: Sequence[Any]) -> TimedNetwork:
+        """The network that `to_list` wrote."""
+        widths, nanoseconds, noise = values
+        return cls(tuple(map(int, widths)), float(nanoseconds), float(noise))
 
 
 @dataclass(frozen=True)
@@ -52,8 +77,8 @@ class LatencyModel:
 
     `space` is the fingerprint of the network's layers, `machine` says where it was measured, `form` which features the
     cross-validation chose. `error` is the median and `worst` the 90 % quantile of the relative error on networks that
-    the fit had not seen, `margin` what makes the prediction an upper bound, `count` how many networks were measured,
-    `original` the nanoseconds of the original network: what a machine is compared by when it is met again.
+    the fit had not seen, `margin` what makes the prediction an upper bound, `original` the nanoseconds of the original
+    network, `measured` all networks that were timed, the original first.
     """
 
     space: str
@@ -64,8 +89,20 @@ class LatencyModel:
     error: float
     worst: float
     margin: float
-    count: int
     original: float
+    measured: tuple[TimedNetwork, ...] = field(default=(), repr=False)
+
+    @property
+    def count(self) -> int:
+        """How many networks were measured."""
+        return len(self.measured)
+
+    @property
+    def references(self) -> tuple[TimedNetwork, ...]:
+        """What a machine is compared by when it is met again: the original, and some others from fast to slow."""
+        order = sorted(self.measured, key=lambda m: m.nanoseconds)
+        chosen = [order[int(share * (len(order) - 1))] for share in _SPREAD] if order else []
+        return tuple(dict.fromkeys((*self.measured[:1], *chosen)))
 
     def predicted(self, widths: IntArray) -> FloatArray:
         """Nanoseconds as they are expected, `(candidates, groups)` -> `(candidates,)`."""
@@ -74,7 +111,8 @@ class LatencyModel:
     def to_dict(self) -> dict[str, Any]:
         """Plain lists and numbers, for JSON; `from_dict` is the inverse."""
         terms = [[term.coefficient, term.block, term.polynomial.to_list()] for term in self.terms]
-        return {**{name: getattr(self, name) for name in _PLAIN}, "terms": terms}
+        measured = [network.to_list() for network in self.measured]
+        return {**{name: getattr(self, name) for name in _PLAIN}, "terms": terms, "measured": measured}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> LatencyModel:
@@ -84,21 +122,25 @@ class LatencyModel:
             KeyError, TypeError, ValueError: it wrote something else.
         """
         terms = tuple(Term(float(c), int(block), Polynomial.from_list(p)) for c, block, p in data["terms"])
-        model = cls(**{name: data[name] for name in _PLAIN}, terms=terms)
+        measured = tuple(TimedNetwork.from_list(values) for values in data["measured"])
+        model = cls(**{name: data[name] for name in _PLAIN}, terms=terms, measured=measured)
         numbers = (model.constant, model.margin, model.original, *(term.coefficient for term in terms))
         if not all(np.isfinite(number) and number >= 0 for number in numbers):
             raise ValueError("coefficients are finite numbers of at least 0")
+        if not all(np.isfinite(network.nanoseconds) and network.nanoseconds > 0 for network in measured):
+            raise ValueError("times are positive and finite")
         return model
 
 
-_PLAIN = ("space", "machine", "form", "constant", "error", "worst", "margin", "count", "original")
+_PLAIN = ("space", "machine", "form", "constant", "error", "worst", "margin", "original")
 
 
 @dataclass(frozen=True)
 class Latency(Measure):
     """Nanoseconds that an engine takes for one batch, at most; `model` is fitted before the first stage of a run.
 
-    `engine` runs the network on `threads` threads with `batch` inputs at once. Two of other models are the same limit:
+    `engine` runs the network on `threads` threads with `batch` inputs at once; "other" is a device whose times come as
+    a file. Two of other models are the same limit:
     what is asked for is the engine's time, however it is predicted.
 
     Example: `Budget(latency="2 ms")`, or `Budget({Latency("onnxruntime", threads=2): "2 ms"})`, on the command line

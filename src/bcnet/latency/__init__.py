@@ -1,15 +1,11 @@
-"""Latency: networks of random widths timed on an engine, and the model that is fitted to their times."""
+"""Latency: networks of random widths timed on an engine, here or elsewhere, and the model fitted to their times."""
 
-from bcnet.latency.calibration import (
-    TimedNetwork,
-    calibrate,
-    draws,
-    engine_times,
-    fitted,
-    measure_and_fit,
-    measured,
-)
+from bcnet.costs import TimedNetwork
+from bcnet.latency.bundle import latency_from, write_bundle
+from bcnet.latency.calibration import calibrate, draws, measure_and_fit
 from bcnet.latency.engines import ENGINES, Engine, engine_of
+from bcnet.latency.fit import fitted, multiples
+from bcnet.latency.measurement import engine_times, measured, paced
 
 __all__ = [
     "ENGINES",
@@ -20,6 +16,10 @@ __all__ = [
     "engine_of",
     "engine_times",
     "fitted",
+    "latency_from",
     "measure_and_fit",
     "measured",
+    "multiples",
+    "paced",
+    "write_bundle",
 ]

@@ -16,6 +16,7 @@ from torch import nn
 
 from bcnet.errors import ExportError
 from bcnet.formats import Onnx, needed, onnx_session, without_gradients
+from bcnet.machine.devices import device_name
 from bcnet.machine.timing import Call
 
 _CLOSE = 1e-3  # of the largest logit, what a rewritten file may differ by
@@ -37,8 +38,17 @@ class Engine(ABC):
 
     @property
     def version(self) -> str:
-        """The engine's own."""
-        return str(importlib.import_module(self.package).__version__)
+        """The engine's own.
+
+        Raises:
+            ExportError: it is not installed.
+        """
+        return str(needed(self.package).__version__)
+
+    @property
+    def device(self) -> str:
+        """What it runs on, as people call it."""
+        return device_name("cpu")
 
 
 class Torch(Engine):
@@ -53,6 +63,36 @@ class Torch(Engine):
         run = without_gradients(network.to(memory_format=layout))  # type: ignore[call-overload]
         placed = images.to(memory_format=layout)
         return lambda: run(placed)
+
+
+class Cuda(Torch):
+    """PyTorch on the first GPU; a call ends when the GPU has done all of it."""
+
+    name = "cuda"
+
+    def prepared(self, network: nn.Module, images: torch.Tensor, threads: int) -> Call:
+        """See `Engine`."""
+        self._check()
+        run = super().prepared(network.cuda(), images.cuda(), threads)
+
+        def call() -> None:
+            run()
+            torch.cuda.synchronize()
+
+        return call
+
+    @property
+    def device(self) -> str:
+        """See `Engine`."""
+        self._check()
+        return device_name("cuda")
+
+    def _check(self) -> None:
+        if not torch.cuda.is_available():
+            raise ExportError(
+                "the engine cuda runs on a GPU, and torch finds none here: calibrate where there is one, and give the "
+                "file as --latency-model"
+            )
 
 
 class OnnxGraph:
@@ -164,15 +204,21 @@ class OpenVino(Engine):
         return lambda: request.infer(feed)
 
 
-ENGINES: Mapping[str, type[Engine]] = MappingProxyType({kind.name: kind for kind in (Torch, OnnxRuntime, OpenVino)})
+_KINDS: tuple[type[Engine], ...] = (Torch, Cuda, OnnxRuntime, OpenVino)
+ENGINES: Mapping[str, type[Engine]] = MappingProxyType({kind.name: kind for kind in _KINDS})
 
 
 def engine_of(name: str) -> Engine:
     """A new engine of this name.
 
     Raises:
-        ExportError: there is none.
+        ExportError: there is none, or times of it come from elsewhere.
     """
+    if name == "other":
+        raise ExportError(
+            "networks on another device are timed there: give its calibration as --latency-model, made by `bcnet "
+            "calibrate MODEL --from times.csv`"
+        )
     if name not in ENGINES:
         raise ExportError(f"an engine is one of {', '.join(ENGINES)}; got {name!r}")
     return ENGINES[name]()

@@ -47,7 +47,7 @@ class RunOptions(SearchOptions, total=False):
 
     num_choices: int
     min_ratio: float
-    multiple_of: int
+    multiple_of: int | Literal["auto"] | dict[str, int]
     ignore: Sequence[str]
     only: Sequence[str]
     supernet_width: float

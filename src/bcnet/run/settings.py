@@ -87,14 +87,22 @@ class SpaceSettings(Section):
     """Widths each group may take, K of floor(l * k / K)."""
     min_ratio: float = Field(default=0.0, ge=0, le=1)
     """Smallest width that the search may choose, over the full width of its group; training stays fair."""
-    multiple_of: Count = 1
-    """Make widths multiples of this, 8 for instance."""
+    multiple_of: int | Literal["auto"] | dict[str, int] = 1
+    """Make widths multiples of this, 8 for instance; auto: by group, of what pays on the device of a latency model."""
     ignore: tuple[str, ...] = ()
     """Layers pinned at full width, by pattern (layer4.*)."""
     only: tuple[str, ...] = ()
     """Search only these layers, by pattern."""
     supernet_width: float = Field(default=1.0, ge=1, le=4)
     """Widest widths over the model's own; 1.5 to search at 1.0 of its MACs."""
+
+    @field_validator("multiple_of", mode="before")
+    @classmethod
+    def _multiples(cls, value: Any) -> Any:
+        counts = list(value.values()) if isinstance(value, dict) else [value]
+        if value != "auto" and not all(type(count) is int and 0 < count < 2**31 for count in counts):
+            raise ValueError("an int of at least 1, 'auto', or an int for each group named")
+        return value
 
 
 class SupernetSettings(Section):

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from bcnet.costs import Budget, Latency
 from bcnet.data import Batch, DataSet, Loaders, load, loaders_of
-from bcnet.errors import DataError, ModelError, RunError
+from bcnet.errors import BudgetError, DataError, ModelError, RunError
 from bcnet.machine.defaults import memory_format
 from bcnet.machine.memory import largest_activation
 from bcnet.models import ModelSpec, create, imports_code
@@ -227,7 +227,17 @@ def _placed(model: nn.Module, settings: Settings) -> nn.Module:
 
 
 def trace(model: nn.Module, example: torch.Tensor, settings: Settings) -> WidthSpace:
-    """The model's width space as the settings want it; `example` is a batch of two images."""
+    """The model's width space as the settings want it; `example` is a batch of two images.
+
+    Raises:
+        BudgetError: multiples are to be those that pay on a device, and no calibration says which.
+        TraceError: as `WidthSpace.trace`.
+    """
+    if settings.multiple_of == "auto":
+        raise BudgetError(
+            'multiple_of="auto" takes the multiples that pay from a calibration, and there is none: run `bcnet '
+            "calibrate`, and give its file as --latency-model with a limit on latency"
+        )
     return WidthSpace.trace(
         copy.deepcopy(model),
         example,

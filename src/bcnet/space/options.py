@@ -20,7 +20,7 @@ class SpaceOptions:
     Args:
         num_choices: `K` of `floor(l * k / K)`.
         min_ratio: smallest width over full width of every group.
-        multiple_of: every choice but the full width is a multiple of this.
+        multiple_of: every choice but the full width is a multiple of this, or of what a mapping says of its group.
         ignore: patterns of layers that stay at full width.
         only: patterns of the layers to search; all others stay at full width.
         ties: layers that must keep the same channels, beyond what the network ties.
@@ -33,7 +33,7 @@ class SpaceOptions:
 
     num_choices: int = 20
     min_ratio: float = 0.0
-    multiple_of: int = 1
+    multiple_of: int | Mapping[str, int] = 1
     ignore: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     ties: tuple[tuple[str, ...], ...] = ()
@@ -53,12 +53,18 @@ class SpaceOptions:
             or not 0 <= self.min_ratio <= 1
         ):
             raise WidthError(f"min_ratio is in [0, 1]; got {self.min_ratio!r}")
-        if not _whole(self.multiple_of):
-            raise WidthError(f"multiple_of is a positive int; got {self.multiple_of!r}")
+        own = self.multiple_of.values() if isinstance(self.multiple_of, Mapping) else [self.multiple_of]
+        for value in own:
+            if not _whole(value):
+                raise WidthError(f"multiple_of is a positive int, or one for each group named; got {value!r}")
         for name in ("ignore", "only"):
             patterns = getattr(self, name)
             if not isinstance(patterns, tuple) or not all(isinstance(p, str) for p in patterns):
                 raise WidthError(f"{name} is a sequence of patterns such as 'layer4.*'; got {patterns!r}")
+
+    def multiple(self, group: str) -> int:
+        """What the choices of a group are multiples of."""
+        return self.multiple_of.get(group, 1) if isinstance(self.multiple_of, Mapping) else self.multiple_of
 
 
 def _whole(value: object) -> bool:

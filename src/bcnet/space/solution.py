@@ -98,12 +98,13 @@ class Solution:
         options = self._options
         width = piece.atoms * unit
         names = [name for name, _, other in self._pieces() if other.variable == piece.variable]
+        name = self._name(piece.variable, names)
         return WidthGroup(
-            name=self._name(piece.variable, names),
+            name=name,
             max_width=width,
             unit=unit,
             choices=floor_choices(
-                width, options.num_choices, unit=unit, min_ratio=options.min_ratio, multiple_of=options.multiple_of
+                width, options.num_choices, unit=unit, min_ratio=options.min_ratio, multiple_of=options.multiple(name)
             ),
             members=tuple(dict.fromkeys(names)),
         )

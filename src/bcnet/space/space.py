@@ -55,7 +55,7 @@ class WidthSpace:
         *,
         num_choices: int = 20,
         min_ratio: float = 0.0,
-        multiple_of: int = 1,
+        multiple_of: int | Mapping[str, int] = 1,
         ignore: Sequence[str] = (),
         only: Sequence[str] = (),
         ties: Sequence[Sequence[str]] = (),
@@ -73,7 +73,8 @@ class WidthSpace:
             example_input: what its `forward` takes.
             num_choices: `K` of the choices `floor(l * k / K)`, k = 1..K.
             min_ratio: smallest width over full width of every group.
-            multiple_of: every choice but the full width is a multiple of this (8 or 16 for tensor cores).
+            multiple_of: every choice but the full width is a multiple of this (8 or 16 for tensor cores); by group, if
+                a mapping, those that it does not name as they are.
             ignore: patterns (`layer4.*`) of layers that stay at full width; a pattern may name a parameter, a layer or
                 a module around it.
             only: patterns of the layers to search; a group is searched where all layers that produce it match.
@@ -93,7 +94,7 @@ class WidthSpace:
         options = SpaceOptions(
             num_choices=num_choices,
             min_ratio=min_ratio,
-            multiple_of=multiple_of,
+            multiple_of=dict(multiple_of) if isinstance(multiple_of, Mapping) else multiple_of,
             ignore=as_tuple(ignore),
             only=as_tuple(only),
             ties=tuple(as_tuple(tie) for tie in ties),
@@ -306,10 +307,14 @@ class WidthSpace:
         Raises:
             WidthError: an unknown group, or a choice that is no multiple of the unit within the group.
         """
-        unknown = set(choices) - {group.name for group in self.groups}
+        self.check_named(choices)
+        return dataclasses.replace(self, groups=tuple(with_choices(g, choices.get(g.name)) for g in self.groups))
+
+    def check_named(self, names: Iterable[str]) -> None:
+        """Raise WidthError unless all are names of groups."""
+        unknown = set(names) - {group.name for group in self.groups}
         if unknown:
             raise WidthError(f"no group is named {sorted(unknown)}; the groups are {[g.name for g in self.groups]}")
-        return dataclasses.replace(self, groups=tuple(with_choices(g, choices.get(g.name)) for g in self.groups))
 
     def _repr_html_(self) -> str:
         cost = self.reference

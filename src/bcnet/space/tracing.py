@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Mapping
 
 import torch
 from torch import nn
@@ -45,6 +46,8 @@ def trace(model: nn.Module, example_input: torch.Tensor, options: SpaceOptions) 
         wide = widened(space, options)
         check_runs(model, example, space, wide)
         space = wide
+    if isinstance(options.multiple_of, Mapping):
+        space.check_named(options.multiple_of)
     return space.with_choices(options.choices)
 
 

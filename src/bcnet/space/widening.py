@@ -37,7 +37,7 @@ def widened(space: WidthSpace, options: SpaceOptions) -> WidthSpace:
                 options.num_choices,
                 unit=group.unit,
                 min_ratio=options.min_ratio,
-                multiple_of=options.multiple_of,
+                multiple_of=options.multiple(group.name),
             ),
         )
         for group in wide.groups

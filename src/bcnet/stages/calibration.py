@@ -7,31 +7,25 @@ themselves, where the model is of this machine.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 
-from bcnet.costs import LATENCY, Budget, Latency, LatencyModel
-from bcnet.errors import BudgetError, RunError
-from bcnet.latency.calibration import (
-    MOST,
-    TimedNetwork,
-    engine_times,
-    fingerprint,
-    machine,
-    measure_and_fit,
-    paced,
-)
+from bcnet.costs import LATENCY, Budget, Latency, LatencyModel, TimedNetwork
+from bcnet.errors import BudgetError, ExportError, RunError
+from bcnet.latency.calibration import MOST, machine, measure_and_fit, subject
 from bcnet.latency.engines import engine_of
+from bcnet.latency.fit import fingerprint, fitted
+from bcnet.latency.measurement import engine_times, paced
 from bcnet.progress.forecast import Planned
 from bcnet.run.directory import LATENCY_MODEL, read_latency_model
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.searchers import Candidate
-from bcnet.space import Widths
+from bcnet.space import Widths, WidthSpace
 from bcnet.stages.base import Context, Stage
 from bcnet.supernet import build
 
@@ -59,7 +53,7 @@ class CalibrationStage(Stage):
         asked = latency_of(context.workload.budget)
         assert asked is not None, "the stage applies"
         if asked.model is not None:
-            context.directory.write(self.file, {"model": asked.model.to_dict(), "measured": []})
+            context.directory.write(self.file, {"model": asked.model.to_dict()})
             return
         with context.working(self.name, MOST, "networks") as advance:
 
@@ -67,9 +61,8 @@ class CalibrationStage(Stage):
                 advance(len(so_far), f"the quickest {asked.text(min(m.nanoseconds for m in so_far))}")
 
             def document() -> dict[str, Any]:
-                subject = _subject(context, asked)
-                model, found = measure_and_fit(context.workload.space, *subject, asked, on_measured=tell)
-                return {"model": model.to_dict(), "measured": [m.to_list() for m in found]}
+                model = measure_and_fit(context.workload.space, *_subject(context, asked), asked, on_measured=tell)
+                return {"model": model.to_dict()}
 
             # One process measures, and the others wait for what it finds.
             context.directory.write(self.file, context.world.on_rank_zero(document))
@@ -83,13 +76,13 @@ class CalibrationStage(Stage):
                 f"{context.directory.file(self.file)} holds another latency model than the one given: leave it out to "
                 "go on, or give another --out"
             )
-        check_network(model, context.workload)
+        check_model(model, context.workload.space)
         return model
 
 
-def check_network(model: LatencyModel, workload: Workload) -> None:
-    """Raise BudgetError unless a model was fitted to this network."""
-    here = fingerprint(workload.space)
+def check_model(model: LatencyModel, space: WidthSpace) -> None:
+    """Raise BudgetError unless a model was fitted to the network of this space."""
+    here = fingerprint(space)
     if model.space != here:
         raise BudgetError(
             f"a latency model predicts the network that it was fitted to; got one of {model.space}, here {here}: run "
@@ -132,56 +125,73 @@ def timed(context: Context, widths: Sequence[Widths]) -> dict[Widths, TimedNetwo
         BudgetError: the machine is too busy; the same command goes on from here.
     """
     asked = latency_of(context.workload.budget)
-    if asked is None or asked.model is None or asked.model.machine != machine(asked) or not asked.model.original:
+    if asked is None or asked.model is None or not _is_here(asked):
         return None
     network, images = _subject(context, asked)
     times = engine_times(engine_of(asked.engine), network, images, asked.threads)
-    known = TimedNetwork(context.workload.space.original_widths, asked.model.original, 0.0)
+    known = asked.model.references
     rows = context.world.on_rank_zero(lambda: [m.to_list() for m in paced(times, widths, asked.threads, known)])
     return {m.widths: m for m in map(TimedNetwork.from_list, rows)}
+
+
+def _is_here(asked: Latency) -> bool:
+    """Whether the model's machine is this one."""
+    try:
+        return asked.model is not None and asked.model.machine == machine(asked)
+    except ExportError:  # the engine is not here
+        return False
 
 
 def holding(context: Context, best: Sequence[Candidate], others: Sequence[Candidate]) -> list[Candidate]:
     """Of the `best` candidates those that keep to the latency as measured; else the first of `others` that do.
 
-    `others` come in their order, those left out that the measurements so far say will not hold.
+    After each round the model is fitted again, with what was measured: of `others`, in their order, those are next that
+    it says will hold.
 
     Raises:
         RunError: none of several rounds does.
     """
     asked = latency_of(context.workload.budget)
     found = timed(context, [c.widths for c in best])
-    if found is None or asked is None:
+    if found is None or asked is None or asked.model is None:
         return list(best)
-    limit = context.workload.space.feasible(context.workload.budget).limits[asked]
-    batch, met, quickest = list(best), {c.widths for c in best}, float("inf")
-    worst = 1.0  # measured over predicted
+    space = context.workload.space
+    limit = space.feasible(context.workload.budget).limits[asked]
+    batch, met, slow = list(best), {c.widths for c in best}, dict[Widths, TimedNetwork]()
     for _ in range(_ROUNDS):
         # What noise leaves open is taken for slow: of many candidates the one that holds by luck would be chosen.
-        times = {m.widths: m.nanoseconds * (1 + m.noise) for m in found.values()}
-        kept = [c for c in batch if times[c.widths] <= limit]
+        slow |= {w: dataclasses.replace(m, nanoseconds=m.nanoseconds * (1 + m.noise)) for w, m in found.items()}
+        kept = [c for c in batch if slow[c.widths].nanoseconds <= limit]
         if kept:
             return kept
-        quickest = min(quickest, *(times[c.widths] for c in batch))
-        worst = max(worst, *(times[c.widths] / c.cost[asked.name] for c in batch))
-        batch = [c for c in others if c.widths not in met and c.cost[asked.name] * worst <= limit][:_AT_ONCE]
+        expected = _corrected(space, asked.model, list(slow.values()), [c.widths for c in others])
+        batch = [c for c, time in zip(others, expected, strict=True) if c.widths not in met and time <= limit]
+        batch = batch[:_AT_ONCE]
         if not batch:
             break
         met |= {c.widths for c in batch}
         found = timed(context, [c.widths for c in batch]) or {}
     raise RunError(
         f"a search ends with widths whose latency was measured within {asked.text(limit)}; none of {len(met)} "
-        f"candidates was, the quickest took {asked.text(quickest)}: search for less by `bcnet evolve RUN --budget "
-        "latency=... --out NEW`, which trains no supernet again"
+        f"candidates was, the quickest took {asked.text(min(m.nanoseconds for m in slow.values()))}: search for less "
+        "by `bcnet evolve RUN --budget latency=... --out NEW`, which trains no supernet again"
     )
+
+
+def _corrected(
+    space: WidthSpace, model: LatencyModel, slow: Sequence[TimedNetwork], widths: Sequence[Widths]
+) -> list[float]:
+    """Latencies that `widths` keep to, by a model that has seen the `slow` networks, and errs on them no more."""
+    again = fitted(space, [*model.measured, *slow], model.machine)
+    predicted = again.predicted(np.array([m.widths for m in slow]))
+    worst = max(m.nanoseconds / p for m, p in zip(slow, predicted.tolist(), strict=True))
+    return [float(time) for time in again.predicted(np.array(widths)) * max(1.0, worst)]
 
 
 def _subject(context: Context, asked: Latency) -> tuple[Any, torch.Tensor]:
     """What makes a network of given widths, and the images it is timed on."""
     workload = context.workload
-    model = copy.deepcopy(workload.model).cpu()
-    example = workload.source.example()[:1].cpu()
-    images = example.repeat(asked.batch, *(1,) * (example.ndim - 1))
+    model, images = subject(workload.model, workload.source.example(), asked)
     return lambda widths: build(model, workload.space, widths), images
 
 

@@ -1,0 +1,175 @@
+"""Calibration on a device that is not this one: networks as files with a script that times them, and the times read.
+
+The times are a CSV with a line for a network, whoever took them: the script of a bundle, a board, a simulator. Its
+columns are `widths`, one for each group in their order, separated by spaces, and `milliseconds` of a batch. `noise`, a
+share, and `device`, which says where they are from, may be left out, and `engine`, `threads` and `batch` as well.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import shutil
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from bcnet.costs import Latency, TimedNetwork
+from bcnet.errors import BudgetError, ExportError, WidthError
+from bcnet.files.atomic import make_folder
+from bcnet.latency import measure
+from bcnet.latency.calibration import draws, kept, subject
+from bcnet.latency.engines import OnnxGraph
+from bcnet.latency.fit import FOLDS, fitted
+from bcnet.latency.measurement import too_busy
+from bcnet.space import WidthSpace
+from bcnet.supernet import build
+
+NETWORKS = 36
+_CSV = "times are a CSV with the columns widths and milliseconds"
+LEAST = 2 * FOLDS  # networks that cross-validation says anything of
+
+
+def write_bundle(
+    model: nn.Module,
+    example_input: torch.Tensor,
+    folder: str | Path,
+    *,
+    latency: Latency,
+    space: WidthSpace | None = None,
+    networks: int = NETWORKS,
+    seed: int = 0,
+    on_written: Callable[[int], None] = lambda _: None,
+) -> Path:
+    """Write ONNX files of networks of random widths, and a script that times them where there is no torch.
+
+    The script, measure.py, needs numpy and the engine; what it writes is for `latency_from`.
+
+    Args:
+        model: the network.
+        example_input: what its `forward` takes, `(batch, ...)`.
+        folder: a new or empty one.
+        latency: engine (onnxruntime or openvino), threads and batch.
+        space: the model's width space, where it is not that of `WidthSpace.trace(model, example_input)`.
+        networks: how many.
+        seed: of the widths.
+        on_written: is told how many files there are.
+
+    Returns:
+        The script.
+
+    Raises:
+        ExportError: the engine reads no ONNX files, the network cannot be exported, or the folder is not empty.
+    """
+    if latency.engine not in measure.CALLS:
+        raise ExportError(
+            f"a bundle is for an engine that reads ONNX files, {' or '.join(measure.CALLS)}; got {latency.engine}"
+        )
+    if networks < LEAST:
+        raise BudgetError(f"a model is fitted to the times of at least {LEAST} networks; got {networks}")
+    place = Path(folder)
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise ExportError(f"a bundle is written to a new or empty folder; {place} is none")
+    traced = space or WidthSpace.trace(model, example_input)
+    whole, images = subject(model, example_input, latency)
+    make_folder(place.parent)
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+    try:
+        graph, rows = OnnxGraph(), []
+        for number, widths in enumerate(islice(draws(traced, seed), networks)):
+            name = f"network_{number:02}.onnx"
+            (unfinished / name).write_bytes(graph.written(build(whole, traced, widths).eval(), images))
+            rows.append({"file": name, "widths": list(widths)})
+            on_written(len(rows))
+        asked = {"engine": latency.engine, "threads": latency.threads, "input": list(images.shape)}
+        (unfinished / "bundle.json").write_text(json.dumps({**asked, "networks": rows}, indent=1))
+        shutil.copyfile(measure.__file__, unfinished / "measure.py")
+        unfinished.chmod(0o755)
+        unfinished.replace(place)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+    return place / "measure.py"
+
+
+def latency_from(
+    times: str | Path, space: WidthSpace, latency: Latency | None = None, *, path: str | Path | None = None
+) -> Latency:
+    """The measure of a device, with a model that is fitted to times that were taken there.
+
+    Args:
+        times: the CSV (see `bcnet.latency.bundle`).
+        space: the network's width space.
+        latency: engine, threads and batch, where the file does not say them.
+        path: a file to keep it in, which `bcnet.costs.read_latency` and `--latency-model` read.
+
+    Raises:
+        BudgetError: no such file, or one that holds something else: the first wrong line is named; too few networks, or
+            times that say nothing.
+    """
+    file = Path(times)
+    found: dict[tuple[int, ...], list[tuple[float, float]]] = defaultdict(list)
+    said: dict[str, str] = {}
+    for number, row in _rows(file):
+        try:
+            widths = tuple(int(word) for word in row["widths"].split())
+            space.check(widths)
+            milliseconds, noise = float(row["milliseconds"]), float(row.get("noise") or 0)
+            if not 0 < milliseconds < math.inf or not 0 <= noise < math.inf:
+                raise ValueError(f"a time is positive, and noise at least 0; got {milliseconds:g} and {noise:g}")
+        except (ValueError, WidthError) as error:
+            raise BudgetError(f"line {number} of {file} is no network's time: {error}") from None
+        for name in ("engine", "threads", "batch", "device"):
+            value = (row.get(name) or "").strip()
+            if said.setdefault(name, value) != value:
+                raise BudgetError(
+                    f"times are of one device; the {name} of line {number} of {file} is {value!r}, before it was "
+                    f"{said[name]!r}"
+                )
+        found[widths].append((1e6 * milliseconds, noise))
+    if len(found) < LEAST:
+        raise BudgetError(f"a model is fitted to the times of at least {LEAST} networks; {file} has {len(found)}")
+    apart = float(np.median([noise for rows in found.values() for _, noise in rows]))
+    if apart > measure.BUSY:
+        raise too_busy(apart)
+    networks = []
+    for widths, rows in found.items():
+        nanoseconds, noise = (float(np.median(column)) for column in zip(*rows, strict=True))
+        networks.append(TimedNetwork(widths, nanoseconds, noise))
+    asked = _asked(said, latency, file)
+    return kept(asked, fitted(space, networks, said["device"] or f"{asked.engine}, times of {file.name}"), path)
+
+
+def _rows(file: Path) -> list[tuple[int, Mapping[str, str]]]:
+    try:
+        with open(file, newline="", encoding="utf-8") as lines:
+            rows = csv.DictReader(lines, restval="")
+            columns = rows.fieldnames or ()
+            missing = [name for name in ("widths", "milliseconds") if name not in columns]
+            if missing:
+                raise BudgetError(f"{_CSV}; {file} has no {missing[0]}")
+            return [(rows.line_num, row) for row in rows]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise BudgetError(f"{_CSV}; {file} cannot be read: {error}") from None
+
+
+def _asked(said: Mapping[str, str], latency: Latency | None, file: Path) -> Latency:
+    """What the file says it is of, else what was asked for."""
+    given: dict[str, Any] = {"engine": said["engine"]} if said["engine"] else {}
+    for name in ("threads", "batch"):
+        if said[name]:
+            given[name] = int(said[name]) if said[name].isdigit() else said[name]
+    if latency is None:
+        return Latency(**{"engine": "other", **given})
+    for name, value in given.items():
+        if getattr(latency, name) != value:
+            raise BudgetError(f"{file} is of {name} {value}; got {getattr(latency, name)}: leave it out")
+    return latency

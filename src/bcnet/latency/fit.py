@@ -1,0 +1,167 @@
+"""The latency model: several forms fitted to the times of networks, of which cross-validation keeps one.
+
+Single layers timed by themselves add up to something else than a network takes, so whole networks are fitted, by
+non-negative least squares on relative errors. A feature is a sum over layers that share a coefficient, of polynomials
+of widths in blocks of channels, as hardware counts them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from bcnet.costs import LatencyModel, Polynomial, Term, TimedNetwork
+from bcnet.space import LayerTerms, WidthSpace
+
+if TYPE_CHECKING:
+    from bcnet.costs import IntArray
+
+FloatArray = npt.NDArray[np.float64]
+Feature = tuple[tuple[int, Polynomial], ...]  # blocks and polynomials that share a coefficient
+
+BLOCKS = (1, 8, 16)  # channels that engines compute at once
+FOLDS = 6
+CERTAIN = 0.9  # share of unseen networks that the margin covers
+
+
+def fitted(space: WidthSpace, found: Sequence[TimedNetwork], machine: str) -> LatencyModel:
+    """The model whose form has the smallest error in cross-validation; `machine` says where the times are from."""
+    widths = np.array([m.widths for m in found], dtype=np.int64)
+    times = np.array([m.nanoseconds for m in found])
+    folds = np.random.default_rng(0).permutation(len(found)) % FOLDS
+    best: tuple[float, str, list[Feature], FloatArray] | None = None
+    for form, features in forms(space).items():
+        errors = _unseen(_columns(features, widths), times, folds)
+        score = float(np.median(np.abs(errors)))
+        if best is None or score < best[0]:
+            best = (score, form, features, errors)
+    assert best is not None
+    error, form, features, errors = best
+    coefficients = _fit(_columns(features, widths), times)
+    model = LatencyModel(
+        space=fingerprint(space),
+        machine=machine,
+        form=form,
+        constant=float(coefficients[0]),
+        terms=_terms(features, coefficients),
+        error=error,
+        worst=float(np.quantile(np.abs(errors), CERTAIN)),
+        margin=max(0.0, _conformal(errors)),
+        original=0.0,
+        measured=tuple(sorted(found, key=lambda m: m.widths != space.original_widths)),
+    )
+    original = np.array([space.original_widths])
+    known = [m.nanoseconds for m in found if m.widths == space.original_widths]
+    return dataclasses.replace(model, original=known[0] if known else float(model.predicted(original)[0]))
+
+
+def _terms(features: Sequence[Feature], coefficients: FloatArray) -> tuple[Term, ...]:
+    """What of the features counts; the first coefficient is the constant's."""
+    return tuple(
+        Term(float(coefficient), block, polynomial)
+        for coefficient, feature in zip(coefficients[1:], features, strict=True)
+        if coefficient > 0
+        for block, polynomial in feature
+    )
+
+
+def forms(space: WidthSpace) -> Mapping[str, list[Feature]]:
+    """Features of each form of the model, by its name: what shares a coefficient, for which layers, in which blocks."""
+    layers = [layer for layer in space.layers if layer.macs.terms]
+    full = np.array([space.original_widths])
+    positions = {layer.name: max(1, round(layer.positions(full))) for layer in layers}
+    areas = [(positions[layer.name], _dense(layer)) for layer in layers]
+    found: dict[str, list[Feature]] = {"macs": [tuple((1, layer.macs) for layer in layers)]}
+    every: list[Feature] = []
+    for block in BLOCKS:
+        work = [(block, layer.macs) for layer in layers]
+        made = tuple((block, outputs(layer, positions[layer.name])) for layer in layers)
+        weights = tuple((block, layer.params) for layer in layers)
+        by_area = [*_shared(work, areas), made]
+        found[f"macs and outputs in {block}"] = [tuple(work), made]
+        found[f"kinds in {block}"] = [*_shared(work, [dense for _, dense in areas]), made, weights]
+        found[f"areas in {block}"] = by_area
+        found[f"areas and both in {block}"] = [*by_area, *found["macs"]]
+        every += by_area
+    return {**found, f"areas in {', '.join(map(str, BLOCKS))}": every}
+
+
+def _shared(work: Sequence[tuple[int, Polynomial]], keys: Sequence[object]) -> list[Feature]:
+    """One feature for each key, of the layers that have it."""
+    return [tuple(one for one, other in zip(work, keys, strict=True) if other == key) for key in dict.fromkeys(keys)]
+
+
+def _dense(layer: LayerTerms) -> bool:
+    """Whether inputs and outputs are of different groups: not in a depthwise convolution."""
+    return any(len(groups) > 1 for groups in layer.macs.terms)
+
+
+def outputs(layer: LayerTerms, positions: int) -> Polynomial:
+    """Elements that a layer makes."""
+    terms: dict[tuple[int, ...], int] = {}
+    for segment in layer.out or ():
+        groups = () if segment.group is None else (segment.group,)
+        channels = segment.size if segment.group is None else segment.per_channel
+        terms[groups] = terms.get(groups, 0) + channels * positions
+    return Polynomial(terms)
+
+
+def _columns(features: Sequence[Feature], widths: IntArray) -> FloatArray:
+    """The design matrix, `(networks, 1 + features)`."""
+    sums = [sum(Term(1.0, block, polynomial)(widths) for block, polynomial in feature) for feature in features]
+    return np.column_stack([np.ones(len(widths)), *sums])
+
+
+def _fit(columns: FloatArray, times: FloatArray) -> FloatArray:
+    """Coefficients of at least 0 with the least sum of squared relative errors."""
+    from scipy.optimize import nnls
+
+    scale = columns.max(axis=0)
+    found, _ = nnls(columns / scale / times[:, None], np.ones(len(times)))
+    return np.asarray(found / scale)
+
+
+def _unseen(columns: FloatArray, times: FloatArray, folds: npt.NDArray[np.int64]) -> FloatArray:
+    """Relative errors, measured over predicted less one, of each network by a fit to the other folds."""
+    errors = np.empty(len(times))
+    for fold in range(FOLDS):
+        held = folds == fold
+        predicted = columns[held] @ _fit(columns[~held], times[~held])
+        errors[held] = times[held] / np.maximum(predicted, 1e-9) - 1
+    return errors
+
+
+def _conformal(errors: FloatArray) -> float:
+    """The margin that covers `CERTAIN` of unseen networks: a quantile with its correction for a finite sample."""
+    rank = min(1.0, np.ceil(CERTAIN * (len(errors) + 1)) / len(errors))
+    return float(np.quantile(errors, rank, method="higher"))
+
+
+def fingerprint(space: WidthSpace) -> str:
+    """What tells the layers of a network from others', whatever may be chosen of them."""
+    facts = [sorted(map(str, terms.to_list())) for terms in (space.macs_terms, space.params_terms)]
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+
+
+def multiples(space: WidthSpace, model: LatencyModel) -> dict[str, int]:
+    """The number of channels, by group, in whose multiples the time grows: widths in between cost as much.
+
+    It is that of the blocks that most of the time of a group's layers goes in. Where fewer than two multiples fit into
+    a group, smaller blocks are taken: a group that cannot be narrowed is not searched.
+    """
+    full = np.array([space.original_widths])
+    found = {}
+    for number, group in enumerate(space.groups):
+        spent = dict.fromkeys(BLOCKS, 0.0)
+        for term in model.terms:
+            touching = {scope: c for scope, c in term.polynomial.terms.items() if number in scope}
+            if touching:
+                spent[term.block] += float(Term(term.coefficient, term.block, Polynomial(touching))(full)[0])
+        most = max(BLOCKS, key=lambda block: (spent[block], -block))
+        found[group.name] = max(block for block in BLOCKS if block == 1 or block <= min(most, group.max_width // 2))
+    return found

@@ -1,0 +1,146 @@
+"""Time the networks of this folder on this device: the script of `bcnet calibrate --bundle`.
+
+It needs numpy and the engine that bundle.json names, onnxruntime or openvino:
+
+    python measure.py
+
+It writes times.csv, which `bcnet calibrate MODEL --from times.csv --out device.json` reads. Networks are timed in
+turns, round by round; each round is divided by how slow the machine was in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import importlib
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+Call = Callable[[], object]
+
+ROUNDS = 30  # times a network is timed, each of several calls
+ROUND_SECONDS = 4e-3  # of calls between two looks at the clock
+BUSY = 0.1  # noise beyond which the machine is too busy
+QUIET = 20  # percentile of the rounds' pace that is the machine's own
+
+
+def without_drift(seconds: FloatArray) -> FloatArray:
+    """Times as if every round had been a quiet one, `(networks, rounds)` -> the same.
+
+    A round's pace is the median over the networks of what each took in it over what it usually takes.
+    """
+    usual = np.median(seconds, axis=1, keepdims=True)
+    pace = np.median(seconds / usual, axis=0)
+    return np.asarray(seconds / (pace / np.percentile(pace, QUIET)))
+
+
+def middle_and_noise(seconds: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The time of each network, and how far those by every other round lie apart; from `(networks, rounds)`."""
+    steady = without_drift(seconds)
+    even, odd = (np.median(steady[:, start::2], axis=1) for start in (0, 1))
+    return np.asarray(np.median(steady, axis=1)), np.abs(even / odd - 1)
+
+
+def onnxruntime_call(path: Path, images: npt.NDArray[np.float32], threads: int) -> Call:
+    """What runs a file once on ONNX Runtime."""
+    ort: Any = importlib.import_module("onnxruntime")
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    feed = {session.get_inputs()[0].name: images}
+    return lambda: session.run(None, feed)
+
+
+def openvino_call(path: Path, images: npt.NDArray[np.float32], threads: int) -> Call:
+    """What runs a file once on OpenVINO."""
+    openvino: Any = importlib.import_module("openvino")
+    core = openvino.Core()
+    model = core.read_model(str(path))
+    model.reshape(list(images.shape))
+    settings = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}
+    request = core.compile_model(model, "CPU", settings).create_infer_request()
+    return lambda: request.infer([images])
+
+
+CALLS = {"onnxruntime": onnxruntime_call, "openvino": openvino_call}
+
+
+def times(calls: Sequence[Call], rounds: int) -> FloatArray:
+    """Seconds of a call of each, in turns, `(calls, rounds)`."""
+    repeats = []
+    for call in calls:
+        call()
+        repeats.append(max(1, round(ROUND_SECONDS / max(min(_seconds(call, 1) for _ in range(3)), 1e-7))))
+    found = np.empty((len(calls), rounds))
+    for number in range(-1, rounds):  # the first round does not count
+        for n in np.roll(np.arange(len(calls)), -number).tolist():
+            calls[n]()  # in warm caches, as a network that is deployed
+            found[n, number] = _seconds(calls[n], repeats[n])
+    return found
+
+
+def _seconds(call: Call, count: int) -> float:
+    start = time.perf_counter()
+    for _ in range(count):
+        call()
+    return (time.perf_counter() - start) / count
+
+
+def device(engine: str) -> str:
+    """Where the times are from: processor, cores, system and engine."""
+    processor = platform.processor() or platform.machine()
+    if os.path.exists("/proc/cpuinfo"):
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+            named = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Hardware"))]
+        processor = named[0] if named else processor
+    version = importlib.import_module(engine).__version__
+    return f"{processor}, {os.cpu_count()} cores, {platform.machine()}, {platform.system()}, {engine} {version}"
+
+
+def main() -> int:
+    """Measure, and write the CSV."""
+    here = Path(__file__).resolve().parent
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, default=here / "times.csv", help="the file to write")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="times that each network is timed")
+    parser.add_argument("--noise", type=float, default=BUSY, help="how far times taken again may lie apart, a share")
+    arguments = parser.parse_args()
+    bundle = json.loads((here / "bundle.json").read_text(encoding="utf-8"))
+    engine, threads = bundle["engine"], bundle["threads"]
+    if arguments.rounds < 4:
+        parser.error(f"a network is timed in at least 4 rounds; got {arguments.rounds}")
+    images = np.random.default_rng(0).random(bundle["input"], dtype=np.float32)
+    networks = bundle["networks"]
+    print(f"{len(networks)} networks on {engine}, {threads} thread{'' if threads == 1 else 's'}", flush=True)
+    calls = [CALLS[engine](here / network["file"], images, threads) for network in networks]
+    taken, noise = middle_and_noise(times(calls, arguments.rounds))
+    typical = float(np.median(noise))
+    if typical > arguments.noise:
+        print(f"times taken again lie {typical:.0%} apart: the machine is too busy; try again", file=sys.stderr)
+        return 1
+    unfinished = arguments.out.with_name(arguments.out.name + ".tmp")
+    with open(unfinished, "w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow(("widths", "milliseconds", "noise", "engine", "threads", "batch", "device"))
+        where = (engine, threads, images.shape[0], device(engine))
+        for network, seconds, apart in zip(networks, taken, noise):  # noqa: B905 (the script runs on Python 3.8)
+            widths = " ".join(map(str, network["widths"]))
+            rows.writerow((widths, f"{1e3 * seconds:.6g}", f"{apart:.4f}", *where))
+    os.replace(unfinished, arguments.out)
+    print(f"wrote {arguments.out}; times taken again lie {typical:.1%} apart")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""Times of networks on an engine, taken so that they say something on a machine that others share.
+
+Networks are timed in turns, round by round. A round in which all of them are slow says that the machine was, not the
+networks: each round is divided by how slow it was, and of what is left the median counts. From one calibration to the
+next day the machine as a whole may be faster or slower; networks whose times are known from before tell by how much.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import nn
+
+from bcnet.costs import TimedNetwork
+from bcnet.errors import BudgetError
+from bcnet.latency.engines import Engine
+from bcnet.latency.measure import BUSY, ROUND_SECONDS, ROUNDS, middle_and_noise
+from bcnet.machine.defaults import threads as torch_threads
+from bcnet.machine.timing import Call, Pace, in_turns, nothing
+from bcnet.space import Widths
+
+TRIES = 3
+
+
+def engine_times(
+    engine: Engine, network: Callable[[Widths], nn.Module], images: torch.Tensor, threads: int
+) -> Callable[[Widths], Call]:
+    """What makes a timed call of widths."""
+    return lambda widths: engine.prepared(network(widths).eval(), images, threads)
+
+
+def measured(prepared: Callable[[Widths], Call], batch: Sequence[Widths], threads: int) -> list[TimedNetwork]:
+    """The latency of some networks, timed in turns."""
+    with torch_threads(threads):
+        calls = {widths: prepared(widths) for widths in batch}
+        for call in calls.values():
+            call()
+        repeats = {widths: _repeats(call) for widths, call in calls.items()}
+        # A call that is not timed comes first: a network that is deployed runs again and again, in warm caches.
+        arms = {str(n): (calls[w], _repeated(calls[w], repeats[w])) for n, w in enumerate(calls)}
+        taken = in_turns(lambda _: arms, Pace.of_rounds(ROUNDS), warmup=1)
+    middle, noise = middle_and_noise(np.array([taken[str(n)] / repeats[w] for n, w in enumerate(calls)]))
+    return [TimedNetwork(w, 1e9 * float(middle[n]), float(noise[n])) for n, w in enumerate(calls)]
+
+
+def _repeats(call: Call) -> int:
+    """Calls that fill a few milliseconds: a clock and a loop cost microseconds."""
+    seconds = float(in_turns(lambda _: {"call": (nothing, call)}, Pace.of_rounds(3), warmup=1)["call"].min())
+    return max(1, round(ROUND_SECONDS / max(seconds, 1e-7)))
+
+
+def _repeated(call: Call, count: int) -> Call:
+    def run() -> None:
+        for _ in range(count):
+            call()
+
+    return run
+
+
+def paced(
+    times: Callable[[Widths], Call], batch: Sequence[Widths], threads: int, known: Sequence[TimedNetwork]
+) -> list[TimedNetwork]:
+    """The latencies of a batch, measured again while the machine is too busy for them to say anything.
+
+    Networks that are `known` from before are timed with them, and all are told at the pace at which these took what
+    they took then.
+
+    Raises:
+        BudgetError: the machine stays too busy.
+    """
+    before = {network.widths: network.nanoseconds for network in known}
+    for _ in range(TRIES):
+        found = {m.widths: m for m in measured(times, list(dict.fromkeys((*before, *batch))), threads)}
+        paces = np.array([before[w] / found[w].nanoseconds for w in before] or [1.0])
+        low, pace, high = np.percentile(paces, (25, 50, 75)).tolist()
+        noise = max(float(np.median([m.noise for m in found.values()])), (high - low) / pace)
+        if noise <= BUSY:
+            return [dataclasses.replace(found[w], nanoseconds=found[w].nanoseconds * pace) for w in batch]
+    raise too_busy(noise, f", after {TRIES} tries")
+
+
+def too_busy(noise: float, when: str = "") -> BudgetError:
+    """What is said instead of a number."""
+    return BudgetError(
+        f"times say something where they are the same when taken again; here they lie {noise:.0%} apart{when}: the "
+        "machine is too busy to measure latencies; wait for it to be calm, or calibrate elsewhere"
+    )
