@@ -10,18 +10,25 @@ formula, since how good the widths are does not matter here: the sum over groups
 random weights of each seed, so that winners differ. The winner, the Uniform network and the original are then timed
 again, in turns, by a process that knows nothing of the search. Supernets, which give the prior, see noise for an epoch.
 
+`accuracy`: CIFAR-10 halved to 16 x 16 pixels, at half the latency of the original on ONNX Runtime, one thread. Widths
+searched by latency; widths searched on the same supernet by multiply-adds, under the budget whose winner comes nearest
+to the first one's latency by the model, of six that halve the interval; and the Uniform network at that latency. Each
+is trained from scratch by the same recipe, and all are timed in turns. Widths are chosen on held-out training images.
+
 Finished cells are rows of the CSVs and are never computed again.
 
-    python -m studies.latency model|budgets [--quick]
+    python -m studies.latency model|budgets|accuracy [--quick]
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -31,10 +38,10 @@ import typer
 from scipy.stats import kendalltau
 
 import bcnet
-from bcnet.costs import Latency
+from bcnet.costs import Latency, LatencyModel, read_latency
 from bcnet.data import Augmentation, Images
 from bcnet.errors import BudgetError
-from bcnet.latency import draws, engine_of, engine_times, measured
+from bcnet.latency import draws, engine_of, engine_times, measured, paced
 from bcnet.models import create
 from bcnet.space import Budget, Widths, WidthSpace
 from bcnet.supernet import build
@@ -47,9 +54,37 @@ THREADS = (1, 2)
 RATIOS = (0.3, 0.5, 0.7)
 SEEDS = 3
 UNSEEN = 40
+SEEDS_OF_ACCURACY = 2
+HALF = 0.5
+RUNS = ROOT / "runs" / "latency_accuracy"
+Timer = Callable[[Widths], Callable[[], object]]
 app = typer.Typer(add_completion=False)
 Quick = Annotated[bool, typer.Option(help="One cell, to see that everything runs.")]
 Out = Annotated[Path, typer.Option(help="Folder of the CSVs.")]
+Runs = Annotated[Path, typer.Option(help="Folder of the runs.")]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is trained and searched for accuracies."""
+
+    networks: tuple[str, ...] = ("vgg19_quarter", "resnet20")
+    data: str = f"parquet:{ROOT.parent / 'shared' / 'data' / 'cifar10'}"
+    image_size: int = 16
+    recipe: str = "resnet-cifar10"
+    supernet_epochs: int = 4
+    epochs: int = 10
+    population: int = 20
+    generations: int = 6
+
+    def __str__(self) -> str:
+        return (
+            f"{self.image_size}x{self.image_size}, half the latency on onnxruntime, supernet {self.supernet_epochs} "
+            f"epochs, {self.population * self.generations} candidates, networks {self.epochs} epochs"
+        )
+
+
+QUICK = Effort(("resnet_digits",), "digits", 8, "digits", 1, 1, 4, 1)
 
 
 def subject(name: str) -> tuple[torch.nn.Module, torch.Tensor, WidthSpace]:
@@ -62,8 +97,14 @@ def subject(name: str) -> tuple[torch.nn.Module, torch.Tensor, WidthSpace]:
 def milliseconds(name: str, latency: Latency, widths: list[Widths]) -> np.ndarray:
     """What networks take, timed in turns, `(networks,)`."""
     network, image, space = subject(name)
-    times = engine_times(engine_of(latency.engine), lambda w: build(network, space, w), image, latency.threads)
-    return np.array([m.nanoseconds / 1e6 for m in measured(times, widths, latency.threads)])
+    return np.array(
+        [m.nanoseconds / 1e6 for m in measured(timer(network, image, space, latency), widths, latency.threads)]
+    )
+
+
+def timer(network: torch.nn.Module, image: torch.Tensor, space: WidthSpace, latency: Latency) -> Timer:
+    """What makes a timed call of widths."""
+    return engine_times(engine_of(latency.engine), lambda w: build(network, space, w), image, latency.threads)
 
 
 @app.command()
@@ -87,23 +128,27 @@ def model(quick: Quick = False, out: Out = RESULTS) -> None:
         count = 6 if quick else UNSEEN
         like, generator = draws(space, seed=1), torch.Generator().manual_seed(2)
         widths = [w for _, w in zip(range(count // 2 + 2), like, strict=False)][2:]
-        widths = [space.original_widths, *widths, *(space.sample(generator) for _ in range(count // 2))]
-        taken = milliseconds(name, latency, widths)
-        array = np.array(widths)
-        paced = taken * fitted.original / 1e6 / taken[0]  # the machine may be faster now, or slower, as a whole
-        predicted = fitted.predicted(array) / 1e6
+        widths = [*widths, *(space.sample(generator) for _ in range(count // 2))]
+        times = timer(network, image, space, latency)
+        try:
+            found = paced(times, widths, threads, fitted.references)
+        except BudgetError as error:
+            print(f"{key}: {error}", flush=True)
+            continue
+        taken, array = np.array([m.nanoseconds for m in found]), np.array(widths)
+        predicted = fitted.predicted(array)
         macs = np.array(space.cost(array).macs, dtype=np.float64)
-        affine = np.polyval(np.polyfit(macs, paced, 1, w=1 / paced), macs)  # fitted to these very networks
+        affine = np.polyval(np.polyfit(macs, taken, 1, w=1 / taken), macs)  # fitted to these very networks
         row = {**key, "calibrated_on": fitted.count, "calibration_seconds": round(seconds, 1), "form": fitted.form}
-        row |= {"original_ms": round(float(taken[0]), 4), "unseen": count}
+        row |= {"original_ms": round(fitted.original / 1e6, 4), "unseen": count}
         for label, guess in (("model", predicted), ("macs", affine)):
-            errors = np.abs(guess[1:] / paced[1:] - 1)
+            errors = np.abs(guess / taken - 1)
             row |= {
                 f"{label}_median_error": round(float(np.median(errors)), 4),
                 f"{label}_90_error": round(float(np.quantile(errors, 0.9)), 4),
-                f"{label}_tau": round(float(kendalltau(guess[1:], paced[1:])[0]), 4),
+                f"{label}_tau": round(float(kendalltau(guess, taken)[0]), 4),
             }
-        below = float(np.mean(paced[1:] <= predicted[1:] * (1 + fitted.margin)))
+        below = float(np.mean(taken <= predicted * (1 + fitted.margin)))
         row |= {"margin": round(fitted.margin, 4), "within_bound": round(below, 4)}
         append_row(out / "latency_model.csv", {**row, **provenance()})
         print(row, flush=True)
@@ -146,6 +191,89 @@ def budgets(quick: Quick = False, out: Out = RESULTS) -> None:
         }
         append_row(out / "latency_budgets.csv", {**row, **provenance()})
         print(row, flush=True)
+
+
+@app.command()
+def accuracy(quick: Quick = False, out: Out = RESULTS, runs: Runs = RUNS) -> None:
+    """Accuracy at equal latency: searched by latency, searched by multiply-adds, Uniform."""
+    effort = QUICK if quick else Effort()
+    for seed in range(1 if quick else SEEDS_OF_ACCURACY):
+        for name in effort.networks:
+            key = {"configuration": str(effort), "network": name, "seed": str(seed)}
+            table = out / "latency_accuracy.csv"
+            if not finished(table, {**key, "widths_by": "Uniform"}):
+                for row in _at_equal_latency(effort, name, seed, runs / name / f"seed{seed}"):
+                    append_row(table, {**key, **row, **provenance()})
+
+
+def _at_equal_latency(effort: Effort, name: str, seed: int, folder: Path) -> list[dict[str, object]]:
+    """The rows of one network and seed; what is trained or searched already is read."""
+    spec = create(name, 10, image_size=effort.image_size)
+    network, image = spec.build(), torch.rand(1, *spec.input_size, generator=torch.Generator().manual_seed(0))
+    space = WidthSpace.trace(network, image)
+    file = folder.parent / "device.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    latency = (
+        read_latency(file)
+        if file.exists()
+        else bcnet.calibrate(network, image, latency=Latency("onnxruntime"), path=file)
+    )
+    assert latency.model is not None
+    data = {"model": name, "data": effort.data, "image_size": effort.image_size, "recipe": effort.recipe}
+    settings = {"seed": seed, "threads": 1, "changes": {"epochs": effort.epochs}}
+    by_latency = bcnet.find_widths(
+        **data,
+        **settings,
+        budget=Budget({latency: HALF}),
+        run_dir=folder / "latency",
+        supernet_epochs=effort.supernet_epochs,
+        population=effort.population,
+        generations=effort.generations,
+    ).widths
+    aim = float(latency.model.predicted(np.array([by_latency]))[0])
+    found = {"latency": by_latency, "MACs": _by_macs(folder, latency.model, aim)}
+    found["Uniform"] = space.uniform(
+        Budget({dataclasses.replace(latency, model=_without_margin(latency.model)): round(aim)})
+    )
+    timed = paced(
+        timer(network, image, space, latency), list(dict.fromkeys(found.values())), 1, latency.model.references
+    )
+    taken = {m.widths: m.nanoseconds for m in timed}
+    rows: list[dict[str, object]] = []
+    for label, widths in found.items():
+        trained = bcnet.train_widths(**data, **settings, widths=widths, run_dir=folder / f"trained-{label.lower()}")
+        cost = space.cost(widths)
+        rows.append(
+            {
+                "widths_by": label,
+                "top1": round(trained.test.figures["top1"], 3),
+                "latency_ratio": round(taken[widths] / latency.model.original, 4),
+                "macs_ratio": round(cost.macs / space.reference.macs, 4),
+                "params": cost.params,
+                "widths": " ".join(map(str, widths)),
+            }
+        )
+        print(name, seed, rows[-1], flush=True)
+    return rows
+
+
+def _by_macs(folder: Path, model: LatencyModel, aim: float) -> Widths:
+    """Widths searched by multiply-adds on the same supernet, their latency as near to `aim` as six budgets come."""
+    low, high = 0.05, 1.0
+    best: tuple[float, Widths] | None = None
+    for number in range(6):
+        share = round((low + high) / 2, 4)
+        widths = bcnet.evolve(folder / "latency", budget=Budget(macs=share), run_dir=folder / f"macs-{number}").widths
+        time = float(model.predicted(np.array([widths]))[0])
+        if best is None or abs(time - aim) < best[0]:
+            best = abs(time - aim), widths
+        low, high = (share, high) if time < aim else (low, share)
+    assert best is not None
+    return best[1]
+
+
+def _without_margin(model: LatencyModel) -> LatencyModel:
+    return dataclasses.replace(model, margin=0.0)
 
 
 def formula(seed: int) -> Callable[[Widths], float]:
