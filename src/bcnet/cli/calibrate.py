@@ -55,9 +55,7 @@ def calibrate(
     if model is None:
         refuse("give a MODEL, for instance `bcnet calibrate vgg19 --out device.json`")
     if bundle is not None and (out is not None or times is not None):
-        refuse(
-            "a bundle is for another device, whose times come later; got --out or --from with it"
-        )
+        refuse("a bundle is for another device, whose times come later; got --out or --from with it")
     if bundle is None and out is None:
         refuse("give the file to write, for instance `bcnet calibrate vgg19 --out device.json`, or --bundle FOLDER")
     said = {"engine": engine, "threads": threads, "batch": batch}
