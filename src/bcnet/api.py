@@ -27,7 +27,7 @@ from bcnet.run.directory import check_usable, read_settings
 from bcnet.run.options import Arguments, BaselineArguments, EvolveOptions, Options, RunOptions
 from bcnet.run.pretrained import Weights
 from bcnet.run.recipes import check_request, recipes_for
-from bcnet.run.settings import Settings, limits_of, make_settings
+from bcnet.run.settings import FROM_PRIOR, Settings, limits_of, make_settings
 from bcnet.run.widths import WidthsLike, resolve_widths
 from bcnet.run.workload import (
     DataLike,
@@ -623,9 +623,15 @@ def _check_start(source: Source, settings: Settings) -> None:
             f"a supernet that is wider than the network starts from fresh weights; got supernet_width "
             f"{settings.supernet_width:g} with pretrained ones: leave one of them out"
         )
+    if settings.has_trials and settings.baseline is None and settings.searcher in FROM_PRIOR:
+        raise RecipeError(
+            f"the searcher {settings.searcher} starts from a prior that a supernet leaves, of which the scorer "
+            "trainings has none: take searcher model, greedy or random"
+        )
+    without = f"the baseline {settings.baseline!r}" if settings.baseline else "the scorer 'trainings'"  # a supernet
     tuned = [name for name in ("tune_steps", "finalist_steps") if getattr(settings, name)]
     if tuned and (source.own.of_widths is not None or not settings.has_supernet):
-        what = "the baseline " + repr(settings.baseline) if settings.baseline else "a score of widths alone"
+        what = "a score of widths alone" if settings.has_supernet else without
         raise RecipeError(
             f"{tuned[0]} fine-tunes candidates from the supernet's weights before they are scored, of which {what} "
             f"makes no use; got {getattr(settings, tuned[0])}: leave it out"
@@ -636,10 +642,7 @@ def _check_start(source: Source, settings: Settings) -> None:
             "give tune_steps or finalist_steps as well, or leave it out"
         )
     if settings.final_from == "supernet" and not settings.has_supernet:
-        raise RecipeError(
-            f'final_from="supernet" needs a supernet, which the baseline {settings.baseline!r} has none of: take '
-            '"scratch"'
-        )
+        raise RecipeError(f'final_from="supernet" needs a supernet, which {without} has none of: take "scratch"')
     if settings.final_from == "pretrained" and source.pretrained is None and source.factory is not None:
         raise RecipeError(
             'final_from="pretrained" needs weights to start from; there are none: give pretrained= (--pretrained), or '

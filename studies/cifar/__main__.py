@@ -12,9 +12,10 @@ which is the mean loss, and slims greedily before it evolves; with "tuned finali
 (`--finalist-steps`), and the best of them is trained. Both fine-tune gently, at a fifth of the supernet's learning
 rate; "tuned at the full rate" does as the latter at the whole of it, and "ours, 4x epochs, tuned" the same on the
 supernet of as many epochs as AutoSlim's. "Tuned for an epoch" takes four times as many steps for every candidate, whose
-scores depend less on the order of the images (`tuning_noise.py`). `--also` adds what tells supernet and search apart:
-our supernet searched greedily as AutoSlim does, AutoSlim's by evolution, scores by the mean loss, which depend less on
-the images they are taken on (`studies.scores.noise`).
+scores depend less on the order of the images (`tuning_noise.py`). "Ours, by trainings" has no supernet: 24 networks
+that a model of the scores proposes are trained for two epochs each and scored by their loss on held-out images.
+`--also` adds what tells supernet and search apart: our supernet searched greedily as AutoSlim does, AutoSlim's by
+evolution, scores by the mean loss, which depend less on the images they are taken on (`studies.scores.noise`).
 
 One training says little: `--again 1` trains original, Uniform and the found networks of `AGAIN` from scratch a second
 time, by other seeds, as cells of their own, `--again 2` a third time.
@@ -72,6 +73,8 @@ _BY_LOSS = ("--score", "loss")
 _SLIMMED = (*_BY_LOSS, "--searcher", "greedy-evolution")
 _TUNED, _FOR_AN_EPOCH = (*_SLIMMED, "--tune-steps", "80"), (*_SLIMMED, "--tune-steps", "320")
 _FINALISTS, _GENTLY = ("--finalist-steps", "640"), ("--tune-lr-share", "0.2")
+_MODELLED = ("--scorer", "trainings", "--searcher", "model")
+_TRAINED = (*_MODELLED, *_BY_LOSS, "--random-networks", "24", "--random-epochs", "2")
 VARIANTS = {
     "ours": Variant(),
     "ours without prior": Variant(1.0, ("--searcher", "evolution-without-prior")),
@@ -85,13 +88,14 @@ VARIANTS = {
     "ours, 4x epochs, by loss": Variant(4.0, _BY_LOSS),
     "ours, 4x epochs, tuned": Variant(4.0, (*_TUNED, *_FINALISTS), population=20),
     "ours, 4x epochs, tuned for an epoch": Variant(4.0, (*_FOR_AN_EPOCH, *_FINALISTS), population=20),
+    "ours, by trainings": Variant(options=_TRAINED),
     "autoslim": Variant(4.0, strategy="unilateral"),
     "autoslim by evolution": Variant(4.0, strategy="unilateral"),
 }
 METHODS = (
     *("uniform", "ours", "ours, tuned scores", "ours, tuned finalists", "ours, tuned at the full rate"),
     *("ours without prior", "balanced", "random", "autoslim", "magnitude", "ours, 4x epochs", "ours, 4x epochs, tuned"),
-    *("ours, 4x epochs, tuned for an epoch", "fastnas"),
+    *("ours, by trainings", "ours, 4x epochs, tuned for an epoch", "fastnas"),
 )
 AGAIN = ("autoslim", *(method for method, variant in VARIANTS.items() if "--tune-steps" in variant.options))
 _AGAIN, _OTHER_SEED = "again", 100
@@ -331,6 +335,7 @@ def main(
     skip: Annotated[list[str] | None, typer.Option(help="A method to leave out; repeatable.")] = None,
     also: Annotated[list[str] | None, typer.Option(help=f"Of {'; '.join(OTHERS)}: one to add; repeatable.")] = None,
     again: Annotated[int, typer.Option(help=f"How often to train those of {'; '.join(AGAIN)} again.", min=0)] = 0,
+    model: Annotated[str, typer.Option(help="The network.")] = Effort.model,
     supernet_epochs: Annotated[int, typer.Option(help="Of our supernet.")] = Effort.supernet_epochs,
     epochs: Annotated[int, typer.Option(help="Of every final network.")] = Effort.epochs,
     data: Annotated[str, typer.Option(help="As `bcnet search --data` takes it.")] = DATA,
@@ -340,7 +345,7 @@ def main(
     out: Annotated[Path, typer.Option(help="The CSV.")] = OUT,
 ) -> None:
     """Compute all cells that are not finished, and sum up."""
-    effort, budgets = Effort(supernet_epochs=supernet_epochs, epochs=epochs), BUDGETS
+    effort, budgets = Effort(model, supernet_epochs=supernet_epochs, epochs=epochs), BUDGETS
     check_known("--also", also or (), OTHERS)
     check_known("--skip", skip or (), METHODS)
     chosen = [m for m in (*METHODS, *(also or ())) if m not in (skip or ())]

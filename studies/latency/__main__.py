@@ -12,7 +12,7 @@ again, in turns, by a process that knows nothing of the search. Supernets, which
 
 `accuracy`: CIFAR-10 halved to 16 x 16 pixels, at half the latency of the original on ONNX Runtime, one thread. Widths
 searched by latency; widths searched on the same supernet by multiply-adds, under the budget whose winner comes nearest
-to the first one's latency by the model, of six that halve the interval; and the Uniform network at that latency. Each
+to the first one's latency by the model, of five that halve the interval; and the Uniform network at that latency. Each
 is trained from scratch by the same recipe, and all are timed in turns. Widths are chosen on held-out training images.
 
 Finished cells are rows of the CSVs and are never computed again.
@@ -73,9 +73,10 @@ class Effort:
     image_size: int = 16
     recipe: str = "resnet-cifar10"
     supernet_epochs: int = 4
-    epochs: int = 10
+    epochs: int = 6
     population: int = 20
-    generations: int = 6
+    generations: int = 4
+    held_out: float = 0.05
 
     def __str__(self) -> str:
         return (
@@ -84,7 +85,7 @@ class Effort:
         )
 
 
-QUICK = Effort(("resnet_digits",), "digits", 8, "digits", 1, 1, 4, 1)
+QUICK = Effort(("resnet_digits",), "digits", 8, "digits", 1, 1, 4, 1, 0.1)
 
 
 def subject(name: str) -> tuple[torch.nn.Module, torch.Tensor, WidthSpace]:
@@ -229,6 +230,8 @@ def _at_equal_latency(effort: Effort, name: str, seed: int, folder: Path) -> lis
         supernet_epochs=effort.supernet_epochs,
         population=effort.population,
         generations=effort.generations,
+        validation_fraction=effort.held_out,
+        fresh_fraction=effort.held_out,
     ).widths
     aim = float(latency.model.predicted(np.array([by_latency]))[0])
     found = {"latency": by_latency, "MACs": _by_macs(folder, latency.model, aim)}
@@ -258,10 +261,10 @@ def _at_equal_latency(effort: Effort, name: str, seed: int, folder: Path) -> lis
 
 
 def _by_macs(folder: Path, model: LatencyModel, aim: float) -> Widths:
-    """Widths searched by multiply-adds on the same supernet, their latency as near to `aim` as six budgets come."""
+    """Widths searched by multiply-adds on the same supernet, their latency as near to `aim` as five budgets come."""
     low, high = 0.05, 1.0
     best: tuple[float, Widths] | None = None
-    for number in range(6):
+    for number in range(5):
         share = round((low + high) / 2, 4)
         widths = bcnet.evolve(folder / "latency", budget=Budget(macs=share), run_dir=folder / f"macs-{number}").widths
         time = float(model.predicted(np.array([widths]))[0])

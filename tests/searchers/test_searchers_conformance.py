@@ -7,7 +7,16 @@ import pytest
 
 from bcnet.prior import prior_of_errors
 from bcnet.prior.prior import Prior
-from bcnet.searchers import Evolution, Greedy, GreedyEvolution, PriorOnly, Random, RegularizedEvolution, Searcher
+from bcnet.searchers import (
+    Evolution,
+    Greedy,
+    GreedyEvolution,
+    ModelBased,
+    PriorOnly,
+    Random,
+    RegularizedEvolution,
+    Searcher,
+)
 from bcnet.space import Budget, WidthSpace
 from bcnet.testing import SEARCHER_CHECKS
 from bcnet.testing.searchers import same_result_in_another_process
@@ -53,9 +62,13 @@ def make_regularized(space: WidthSpace, budget: Budget, evaluations: int) -> Sea
     return RegularizedEvolution(evaluations=evaluations, population=min(20, evaluations), sample=min(5, evaluations))
 
 
+def make_model_based(space: WidthSpace, budget: Budget, evaluations: int) -> Searcher:
+    return ModelBased(evaluations=evaluations)
+
+
 MAKERS = (
     *(make_evolution, make_evolution_with_prior, make_greedy, make_greedy_evolution),
-    *(make_random, make_prior_only, make_regularized),
+    *(make_random, make_prior_only, make_regularized, make_model_based),
 )
 STARTED = (make_evolution_with_prior, make_regularized)  # starting a process for each takes longer than all the rest
 

@@ -13,6 +13,7 @@ from bcnet.searchers import (
     Evolution,
     Greedy,
     GreedyEvolution,
+    ModelBased,
     Race,
     Random,
     RegularizedEvolution,
@@ -28,6 +29,7 @@ SEARCHERS = {
     "random": Random(evaluations=30),
     "greedy": Greedy(evaluations=40),
     "greedy-evolution": GreedyEvolution(Evolution(population=7, generations=6, parents=3)),
+    "model": ModelBased(evaluations=24),
     "ageing": RegularizedEvolution(evaluations=20, population=8, sample=3),
 }
 

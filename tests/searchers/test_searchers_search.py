@@ -15,6 +15,7 @@ from bcnet.searchers import (
     Evolution,
     Greedy,
     GreedyEvolution,
+    ModelBased,
     PriorOnly,
     Random,
     RegularizedEvolution,
@@ -122,6 +123,9 @@ def test_a_wrong_seed_is_refused(seed):
         (lambda: GreedyEvolution(share=1.0), "share of a GreedyEvolution"),
         (lambda: Random(evaluations=0), "evaluations of Random"),
         (lambda: Greedy(step=0), "step of Greedy"),
+        (lambda: ModelBased(evaluations=0), "evaluations of ModelBased are at least 1.*; got 0 and 8"),
+        (lambda: ModelBased(batch=3), "a batch of it at least 4; got 200 and 3"),
+        (lambda: ModelBased(trust=1.5), "trust of ModelBased is in"),
         (lambda: RegularizedEvolution(sample=50, population=40), "sample is in"),
     ],
 )

@@ -13,7 +13,7 @@ from bcnet import Budget, Measure
 from bcnet.errors import BudgetError, WidthError
 from bcnet.models import create
 from bcnet.space import WidthSpace
-from bcnet.space.balance import _optimum, _weighted_layers
+from bcnet.space.balance import optimum, weighted_layers
 
 
 def traced(name):
@@ -32,8 +32,8 @@ def test_shares_of_the_multiply_adds_are_balanced_where_no_width_is_at_its_end(s
     """The optimality condition: around every such group the layers' shares add up to their powers of the positions."""
     space = spaces[name]
     limit = round(0.1 * space.reference.macs)
-    layers = _weighted_layers(space, exponent)
-    real = _optimum(space, layers, Budget(macs=limit), 1.0)
+    layers = weighted_layers(space, exponent)
+    real = optimum(space, layers, Budget(macs=limit), 1.0)
     inside = [
         n for n, (g, w) in enumerate(zip(space.groups, real, strict=True)) if 1.02 * g.unit < w < 0.98 * g.max_width
     ]
@@ -69,7 +69,7 @@ def test_a_layer_has_a_share_by_the_power_of_its_positions(exponent, expected):
 
 
 def objective(space, widths, exponent):
-    return sum(weight * log_macs(np.log(widths))[0] for weight, log_macs in _weighted_layers(space, exponent))
+    return sum(weight * log_macs(np.log(widths))[0] for weight, log_macs in weighted_layers(space, exponent))
 
 
 @pytest.mark.parametrize("name", ["vgg19_quarter", "resnet20", "mobilenetv2"])

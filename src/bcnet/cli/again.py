@@ -117,7 +117,7 @@ def train(
 
 
 @guarded
-@with_settings(sections=("prior", "scoring", "search", "finalists"), but=("search_seed", "own_score"))
+@with_settings(sections=("prior", "scoring", "search", "finalists"), but=("search_seed", "own_score", "scorer"))
 def evolve(
     run: Run,
     budget: BudgetText = None,

@@ -51,7 +51,7 @@ def section(evidence: Evidence) -> Section:
 
 def _scored(evidence: Evidence) -> str:
     held_out = "on training images held out from it. Scores"
-    if evidence.settings.baseline == "random":
+    if evidence.settings.has_trials:
         return f"scored by a short training of its own {held_out} of short trainings are lower than those of long ones,"
     steps = evidence.settings.tune_steps
     if steps:

@@ -11,7 +11,7 @@ from bcnet.progress.base import Reporter
 from bcnet.progress.callbacks import Callbacks
 from bcnet.run.callables import OfWidths
 from bcnet.run.pretrained import Weights
-from bcnet.run.settings import BaselineName, FinalFrom, StrategyName
+from bcnet.run.settings import BaselineName, FinalFrom, ScorerName, StrategyName
 from bcnet.searchers import Metric, PerImage, Searcher
 from bcnet.tasks import Loss
 from bcnet.train import Recipe
@@ -59,6 +59,7 @@ class RunOptions(SearchOptions, total=False):
     search_seed: int | None
     baseline: BaselineName | None
     balance_exponent: float
+    scorer: ScorerName
     random_networks: int
     random_epochs: int | None
     final_seed: int | None

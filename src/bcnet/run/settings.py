@@ -33,11 +33,12 @@ from bcnet.train.recipe import HEALTH, Count, describe
 FinalFrom = Literal["scratch", "supernet", "pretrained"]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 StrategyName = Literal["complementary", "complementary-bounded", "bilateral", "unilateral", "unilateral-complementary"]
+ScorerName = Literal["supernet", "trainings"]
 BaselineName = Literal["uniform", "balanced", "random", "magnitude", "fastnas"]
 FROM_PRIOR = ("evolution", "greedy-evolution", "prior-only")
 """Searchers that start from the prior."""
 TAKES_PRIOR = '"prior": "learnt"'  # in the description of a searcher of the user's own
-SEARCHERS = (*FROM_PRIOR, "evolution-without-prior", "greedy", "random")
+SEARCHERS = (*FROM_PRIOR, "evolution-without-prior", "greedy", "model", "random")
 _USUAL_RANDOM_EPOCHS = 50  # of the paper
 
 
@@ -148,6 +149,8 @@ class ScoringSettings(Section):
 
     score: Metric = "accuracy"
     """What ranks candidates: accuracy (top-1, percent) or loss (negative cross-entropy, nats)."""
+    scorer: ScorerName = "supernet"
+    """What they are scored as: paths of one supernet, or networks of trainings of their own."""
     own_score: str | None = None
     """Name of the user's own score, in place of it."""
     score_batch_size: Count | None = None
@@ -169,7 +172,7 @@ class SearchSettings(Section):
     title: ClassVar[str] = "Search"
 
     searcher: str = "evolution"
-    """evolution, evolution-without-prior, greedy-evolution, greedy, prior-only, random, or one of your own."""
+    """evolution, evolution-without-prior, greedy-evolution, greedy, model, prior-only, random, or one of your own."""
     population: Count = 40
     """Candidates per generation."""
     generations: Count = 50
@@ -210,7 +213,7 @@ class BaselineSettings(Section):
     balance_exponent: float = Field(default=BALANCE_EXPONENT, ge=0, le=2)
     """Share of a layer's multiply-adds in `balanced`: its positions to this power."""
     random_networks: Count = 20
-    """Networks that the baseline random compares."""
+    """Networks that are trained to be scored, by the baseline random and the scorer trainings."""
     random_epochs: Count | None = None
     """Epochs of each of them (50, but no more than the final networks')."""
 
@@ -310,7 +313,18 @@ class Settings(
     @property
     def has_supernet(self) -> bool:
         """Whether the run trains a supernet, to search on it."""
-        return self.widths is None and self.baseline is None
+        return self.widths is None and self.baseline is None and self.scorer == "supernet"
+
+    @property
+    def has_trials(self) -> bool:
+        """Whether candidates are scored by trainings of their own."""
+        searched = self.baseline is None and self.scorer == "trainings"
+        return self.widths is None and (self.baseline == "random" or searched)
+
+    @property
+    def candidates(self) -> int:
+        """How many are scored at most, by a searcher of ours."""
+        return self.random_networks if self.has_trials else self.population * self.generations
 
     @property
     def method(self) -> str:
@@ -329,7 +343,7 @@ class Settings(
     @property
     def scores_candidates(self) -> bool:
         """Whether the widths are the best of scored candidates."""
-        return self.has_supernet or self.baseline == "random"
+        return self.has_supernet or self.has_trials
 
     @property
     def tunes(self) -> bool:
@@ -338,7 +352,7 @@ class Settings(
 
     @property
     def trial(self) -> Recipe:
-        """How the networks are trained that the baseline "random" chooses from: as final ones, but for fewer epochs."""
+        """How networks are trained to be scored: as final ones, but for fewer epochs."""
         epochs = self.random_epochs or min(_USUAL_RANDOM_EPOCHS, self.final.epochs)
         return self.final.model_copy(update={"epochs": epochs, "distillation": None})
 

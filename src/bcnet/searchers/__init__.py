@@ -15,6 +15,7 @@ from bcnet.searchers.evaluator import (
 from bcnet.searchers.evolution import Evolution
 from bcnet.searchers.greedy import Greedy
 from bcnet.searchers.greedy_evolution import GreedyEvolution
+from bcnet.searchers.model_based import ModelBased
 from bcnet.searchers.racing import BatchScore, Contest, Race
 from bcnet.searchers.result import Candidate, SearchResult, effort, hypervolume, pareto_front
 from bcnet.searchers.search import search_widths
@@ -31,6 +32,7 @@ __all__ = [
     "GreedyEvolution",
     "ImageScores",
     "Metric",
+    "ModelBased",
     "PerImage",
     "PriorOnly",
     "Proposals",

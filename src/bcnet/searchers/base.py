@@ -8,11 +8,14 @@ resuming replays it from stored evaluations.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator
-from typing import ClassVar
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from bcnet.space import Widths
 from bcnet.space.problem import Problem
+
+if TYPE_CHECKING:
+    from bcnet.searchers.result import Candidate
 
 Proposals = Generator[list[Widths], list[float], None]
 
@@ -41,3 +44,7 @@ class Searcher(ABC):
         generator is closed, with the scores of its last list withheld, where the limit falls inside a list. A searcher
         that can say whom it would retain yields a `Contest`; of no other list are candidates stopped early.
         """
+
+    def chosen(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Candidate] | None:
+        """Scored candidates within the budget, the best first; None where their scores decide."""
+        return None

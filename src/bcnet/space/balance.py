@@ -32,14 +32,15 @@ _BISECTIONS = 30
 
 
 @dataclass(frozen=True)
-class _LogSum:
+class LogSum:
     """`log sum_k exp(offsets[k] + powers[k] . u)`, a polynomial with positive coefficients in logarithms."""
 
     offsets: FloatArray  # (terms,)
     powers: FloatArray  # (terms, groups)
 
     @classmethod
-    def of(cls, polynomial: Polynomial, groups: int) -> _LogSum:
+    def of(cls, polynomial: Polynomial, groups: int) -> LogSum:
+        """That of a polynomial with a constant or not, of so many groups."""
         terms = polynomial.terms
         powers = np.zeros((len(terms), groups))
         for row, members in enumerate(terms):
@@ -67,15 +68,15 @@ def balanced_widths(space: WidthSpace, budget: Budget, exponent: float) -> Width
         raise BudgetError(
             f"a budget must admit the narrowest network, {measured.cost_text(least)}; got {limits}: raise the budget"
         )
-    layers = _weighted_layers(space, exponent)
-    widths = space.floored(_optimum(space, layers, limits, 1.0))
+    layers = weighted_layers(space, exponent)
+    widths = space.floored(optimum(space, layers, limits, 1.0))
     if not limits.admits(measured.cost(widths)):
         # A measure that is no polynomial: the balance of a tighter budget, as loose as the measure lets it be.
         low, high = 0.0, 1.0
         widths = least
         for _ in range(_BISECTIONS):
             middle = (low + high) / 2
-            tried = space.floored(_optimum(space, layers, limits, middle))
+            tried = space.floored(optimum(space, layers, limits, middle))
             if limits.admits(measured.cost(tried)):
                 low, widths = middle, tried
             else:
@@ -83,26 +84,38 @@ def balanced_widths(space: WidthSpace, budget: Budget, exponent: float) -> Width
     return _filled_up(measured, widths, layers, limits)
 
 
-def _weighted_layers(space: WidthSpace, exponent: float) -> list[tuple[float, _LogSum]]:
+def weighted_layers(space: WidthSpace, exponent: float) -> list[tuple[float, LogSum]]:
     """`a_l^p` and `log m_l` of each layer whose multiply-adds depend on widths; the weights add up to one."""
     found = []
     full = np.array([space.original_widths])
     for layer in space.layers:
         positions = layer.positions(full)
         if positions and any(layer.macs.terms):
-            found.append((positions**exponent, _LogSum.of(layer.macs, len(space.groups))))
+            found.append((positions**exponent, LogSum.of(layer.macs, len(space.groups))))
     total = sum(weight for weight, _ in found)
     return [(weight / total, log_macs) for weight, log_macs in found]
 
 
-def _optimum(
-    space: WidthSpace, layers: Sequence[tuple[float, _LogSum]], limits: Budget, tightness: float
+def optimum(
+    space: WidthSpace,
+    layers: Sequence[tuple[float, LogSum]],
+    limits: Budget,
+    tightness: float,
+    least: Sequence[int] | None = None,
 ) -> FloatArray:
-    """The real widths `(groups,)` of the optimum under `tightness` times the limits that are polynomials."""
+    """The real widths `(groups,)` that maximise a weighted sum under `tightness` times the limits that are polynomials.
+
+    Args:
+        space: the widths.
+        layers: weights of at least 0, each with what it weighs.
+        limits: the budget in absolute counts.
+        tightness: what part of it.
+        least: the narrowest widths; one unit of each group where nothing is said.
+    """
     from scipy.optimize import minimize  # a tenth of a second to import
 
     count = len(space.groups)
-    low = np.log([group.unit for group in space.groups])
+    low = np.log([group.unit for group in space.groups] if least is None else least)
     high = np.log([group.max_width for group in space.groups])
     polynomials = [
         (terms, limit)
@@ -111,9 +124,9 @@ def _optimum(
         for terms in measure.constraints(space)
         if isinstance(terms, Polynomial)
     ]
-    bounds = [(_LogSum.of(terms, count), limit) for terms, limit in polynomials]
+    bounds = [(LogSum.of(terms, count), limit) for terms, limit in polynomials]
     if not bounds:
-        bounds = [(_LogSum.of(space.macs_terms, count), int(space.reference.macs))]
+        bounds = [(LogSum.of(space.macs_terms, count), int(space.reference.macs))]
     constraints = [
         {
             "type": "ineq",
@@ -146,7 +159,7 @@ def _optimum(
     return widths
 
 
-def _filled_up(space: WidthSpace, widths: Widths, layers: Sequence[tuple[float, _LogSum]], limits: Budget) -> Widths:
+def _filled_up(space: WidthSpace, widths: Widths, layers: Sequence[tuple[float, LogSum]], limits: Budget) -> Widths:
     """Widen group by group what rounding down has left, by what gains most for its multiply-adds, while that fits."""
     current = list(widths)
     while True:

@@ -5,6 +5,8 @@ Notation: `a` the score of a candidate on `n` validation images, `b` that on `m`
 one standard error of the best pooled score cannot be told apart; of these the one with the most MACs is trained, since
 a budget is there to be used and weights of its own serve a wider network better than shared ones.
 
+A searcher that models the scores chooses by its model, and its choice is the only finalist.
+
 Where finalists were fine-tuned for longer before `b` than before `a`, `b` is the better measure, and the widths have
 had weights of their own: the best by `b` is trained. It is spent on finalists that differ from each other, since a
 search ends among many near copies of its best, which no measure tells apart. Each is kept as it is scored.
@@ -26,6 +28,7 @@ from bcnet.run.settings import Settings, in_sections
 from bcnet.run.workload import Workload
 from bcnet.searchers import Candidate, Rescored, rescore
 from bcnet.space import Widths, WidthSpace
+from bcnet.space.problem import Problem
 from bcnet.stages.base import Context, Stage
 from bcnet.stages.calibration import holding
 from bcnet.stages.scores import Scorer
@@ -116,9 +119,15 @@ class FinalistsStage(Stage):
         searched: Searched = context.output(search_of(context) or "evolution")
         inside = _inside(searched)
         with context.directory.timed("rescore"):
-            best = _finalists(context, searched.scorer, list(inside.values()))
-            best = holding(context, best, finalists(list(inside.values()), len(inside)))
-            rows = [_row(r) for r in _scored_again(context, searched.scorer, best)]
+            problem = Problem.of(context.workload.space, context.workload.budget)
+            chosen = searched.searcher.chosen(problem, list(inside.values()))
+            if chosen is not None:  # by more than their scores
+                (first, *_) = holding(context, chosen[: context.settings.rescored], chosen)
+                rows = [_row(Rescored(first, first.score, first.score, first.score))]
+            else:
+                best = _finalists(context, searched.scorer, list(inside.values()))
+                best = holding(context, best, finalists(list(inside.values()), len(inside)))
+                rows = [_row(r) for r in _scored_again(context, searched.scorer, best)]
             context.directory.write(self.file, {"rescored": rows})
 
     def load(self, context: Context) -> Choice:

@@ -25,6 +25,7 @@ from bcnet.searchers import (
     Evolution,
     Greedy,
     GreedyEvolution,
+    ModelBased,
     PriorOnly,
     Random,
     Searcher,
@@ -39,19 +40,21 @@ from bcnet.train import STRATEGIES
 
 EVALUATIONS = "evaluations.sqlite"
 RESCORED = "rescored.json"
+_TRUST_IN_PATHS = 0.5  # what scores of shared weights count beside the closed form
 _NEAR_BUDGET = 0.9  # share of the budget from which "greedy-evolution" counts MACs
 
 
 @dataclass(frozen=True)
 class Searched:
-    """All that was evaluated, and what scored it."""
+    """All that was evaluated, what scored it, and what chose it."""
 
     found: SearchResult
     scorer: Scorer
+    searcher: Searcher
 
 
 def searcher_of(context: Context) -> Searcher:
-    """What chooses the candidates for a supernet to score: the user's own searcher, or the one of that name.
+    """What chooses the candidates to score: the user's own searcher, or the one of that name.
 
     One with a field `prior` that is open gets the run's.
     """
@@ -59,7 +62,10 @@ def searcher_of(context: Context) -> Searcher:
     prior: Prior | None = context.output("prior") if settings.needs_prior else None
     if own is not None:
         return dataclasses.replace(own, prior=prior) if takes_prior(own) else own  # type: ignore[type-var]
-    candidates = settings.population * settings.generations
+    candidates = settings.candidates
+    if settings.searcher == "model":
+        by_paths = settings.has_supernet and context.workload.source.own.of_widths is None
+        return ModelBased(candidates, trust=_TRUST_IN_PATHS if by_paths else 1.0)
     if settings.searcher == "greedy":
         return Greedy(candidates)
     if settings.searcher == "random":
@@ -132,8 +138,8 @@ class EvolutionStage(Stage):
 
     def output(self, context: Context) -> Searched:
         """A search replays what is kept of it, so that running and reading it are one."""
-        scorer = scorer_of(context, context.output("supernet")[0])
-        return Searched(scored(context, searcher_of(context), scorer, self.name), scorer)
+        scorer, searcher = scorer_of(context, context.output("supernet")[0]), searcher_of(context)
+        return Searched(scored(context, searcher, scorer, self.name), scorer, searcher)
 
     def reuse(self, theirs: RunDirectory, context: Context) -> None:
         """Candidates that are not here yet."""
@@ -160,7 +166,7 @@ def found_by(context: Context) -> SearchResult | None:
 
 def candidates_of(own: Searcher | None, settings: Settings) -> int:
     """The most candidates that are scored."""
-    return settings.population * settings.generations if own is None else own.limit
+    return settings.candidates if own is None else own.limit
 
 
 def usual_macs(workload: Workload) -> int:

@@ -1,4 +1,4 @@
-"""The stage of the baseline "random": random networks, each scored after a short training of its own.
+"""The stage of candidates that are networks, each scored after a short training of its own.
 
 A trial is trained as a final network would be, by the same recipe and seed, but for fewer epochs and without the images
 that score it. It is trained by one process, so that candidates can be shared out among several. The test images take no
@@ -21,7 +21,15 @@ from bcnet.stages.base import TRAINING_PASS, Context
 from bcnet.stages.final import starting_network
 from bcnet.stages.room import training_bytes
 from bcnet.stages.scores import Scorer, network_score
-from bcnet.stages.search import RESCORED, EvolutionStage, Searched, scored, usual_macs
+from bcnet.stages.search import (
+    RESCORED,
+    EvolutionStage,
+    Searched,
+    candidates_of,
+    scored,
+    searcher_of,
+    usual_macs,
+)
 from bcnet.train import NetworkLearner, train
 
 
@@ -33,8 +41,8 @@ class TrialsStage(EvolutionStage):
     kind: ClassVar[str] = "training"
 
     def applies(self, settings: Settings) -> bool:
-        """For the baseline."""
-        return settings.widths is None and settings.baseline == "random"
+        """For the baseline random, and the scorer of trainings."""
+        return settings.has_trials
 
     def reads(self, settings: Settings) -> frozenset[str]:
         """How the trials are trained as well."""
@@ -44,12 +52,14 @@ class TrialsStage(EvolutionStage):
         """A short training for each."""
         recipe = settings.trial
         work = len(workload.training) * recipe.epochs * recipe.batch_size * TRAINING_PASS * usual_macs(workload)
-        return Planned(self.name, settings.random_networks, "networks", work, kind=self.kind, file=RESCORED)
+        total = candidates_of(workload.source.own.searcher, settings)
+        return Planned(self.name, total, "networks", work, kind=self.kind, file=RESCORED)
 
     def output(self, context: Context) -> Searched:
         """Replayed from what is kept, as every search."""
-        scorer = trial_scorer(context)
-        return Searched(scored(context, Random(context.settings.random_networks), scorer, self.name), scorer)
+        scorer, settings = trial_scorer(context), context.settings
+        searcher = Random(settings.candidates) if settings.baseline == "random" else searcher_of(context)
+        return Searched(scored(context, searcher, scorer, self.name), scorer, searcher)
 
 
 def trial_scorer(context: Context) -> Scorer:

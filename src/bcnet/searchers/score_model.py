@@ -1,0 +1,197 @@
+"""The score model: scores as a sum over the groups, in the logarithms of their widths.
+
+Notation: `u_g = log c_g`, `phi_p(c)` the objective of the balanced widths (`bcnet.space.balance`) with exponent `p`,
+both standardised over the candidates that were scored:
+
+    score(c) = phi_p(c) * a + sum_g b_g u_g + noise,   a ~ N(0, G / lambda),   b_g ~ N(0, 1 / lambda)
+
+Scores are nearly additive in log width, and noisy: what a model of all candidates says of one is worth more than its
+own score. Before anything is known the closed form, which looks at neither data nor weights, and what the groups add to
+it count alike. `lambda` and the noise are those of the greatest evidence (scikit-learn's `BayesianRidge`), `p` that of
+the smallest error on candidates left out. A wider group is never worse: slopes below zero are taken for hardly any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from bcnet.costs import Polynomial
+from bcnet.space import Widths, WidthSpace
+from bcnet.space.balance import LogSum, optimum, weighted_layers
+from bcnet.space.problem import Problem
+
+FloatArray = npt.NDArray[np.float64]
+
+EXPONENTS = (0.0, 0.25, 0.5, 0.75, 1.0)
+_HARDLY = 0.02  # of the mean slope: what a group is worth at least
+_BISECTIONS = 20
+_EXCHANGES = 50
+_FARTHEST = 3  # choices that one group gives up for another
+
+
+@dataclass(frozen=True)
+class ScoreModel:
+    """A fit to scores. Slopes are per unit of log width, in standard deviations of the scores.
+
+    `own` are those of the candidates' scores, mean and covariance, `closed` those of the closed form alone, as steep as
+    the scores are. `trust`, from 0 to 1, is what the scores count beside the closed form.
+    """
+
+    exponent: float
+    trust: float
+    own: FloatArray  # (groups,)
+    covariance: FloatArray  # (groups, groups)
+    closed: FloatArray  # (groups,)
+
+    @classmethod
+    def fit(cls, space: WidthSpace, candidates: Sequence[Widths], scores: Sequence[float], trust: float) -> ScoreModel:
+        """The model of some scored candidates, two at least."""
+        logs = np.log(np.array(candidates, dtype=np.float64))
+        values = np.array(scores, dtype=np.float64)
+        values = (values - values.mean()) / max(float(values.std()), 1e-12)
+        fits = [_Fit.of(space, logs, values, exponent) for exponent in EXPONENTS]
+        best = min(fits, key=lambda fit: fit.error)
+        return cls(best.exponent, trust, best.slopes, best.covariance, best.closed)
+
+    @cached_property
+    def slopes(self) -> FloatArray:
+        """What a group is worth, as expected, `(groups,)`."""
+        return self._mixed(self.own)
+
+    def drawn(self, rng: np.random.Generator) -> FloatArray:
+        """What a group may be worth: a sample of the posterior, `(groups,)`."""
+        return self._mixed(rng.multivariate_normal(self.own, self.covariance, method="eigh"))
+
+    def predicted(self, candidates: Sequence[Widths]) -> FloatArray:
+        """Scores as they are expected, up to a constant, `(candidates,)`."""
+        return np.asarray(np.log(np.array(candidates, dtype=np.float64)) @ self.slopes)
+
+    def _mixed(self, own: FloatArray) -> FloatArray:
+        slopes = self.trust * own + (1 - self.trust) * self.closed
+        return np.maximum(slopes, _HARDLY * max(float(np.abs(slopes).mean()), 1e-12))
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """One exponent's fit; `error` is that on candidates left out."""
+
+    exponent: float
+    error: float
+    slopes: FloatArray
+    covariance: FloatArray
+    closed: FloatArray
+
+    @classmethod
+    def of(cls, space: WidthSpace, logs: FloatArray, values: FloatArray, exponent: float) -> _Fit:
+        from sklearn.linear_model import BayesianRidge  # half a second to import
+
+        groups = logs.shape[1]
+        slope = closed_slopes(space, exponent)
+        # Columns as standardised features: the closed form, then the groups; a row is what makes one of log widths.
+        maps = np.vstack([np.sqrt(groups) * slope, np.eye(groups)])
+        features = (logs - logs.mean(axis=0)) @ maps.T
+        scale = np.maximum(features.std(axis=0), 1e-9) / np.append(np.sqrt(groups), np.ones(groups))
+        features /= scale
+        fit = BayesianRidge(fit_intercept=False).fit(features, values)
+        back = (maps / scale[:, None]).T  # (groups, features): slopes of coefficients
+        hat = fit.alpha_ * features @ fit.sigma_ @ features.T
+        left_out = (values - features @ fit.coef_) / np.maximum(1 - np.diag(hat), 1e-6)
+        spread = float(((logs - logs.mean(axis=0)) @ slope).std())
+        steep = float(np.std(features @ fit.coef_)) or 1.0
+        return cls(
+            exponent,
+            float(np.mean(left_out**2)),
+            back @ fit.coef_,
+            back @ fit.sigma_ @ back.T,
+            slope * steep / max(spread, 1e-12),
+        )
+
+
+def closed_slopes(space: WidthSpace, exponent: float) -> FloatArray:
+    """The gradient `(groups,)` of the balanced widths' objective by log widths, at full width.
+
+    A space that was made without layers has all groups alike.
+    """
+    full = np.log(np.array(space.full, dtype=np.float64))
+    slopes = [weight * log_macs(full)[1] for weight, log_macs in weighted_layers(space, exponent)]
+    return np.sum(slopes, axis=0) if slopes else np.full(len(full), 1.0 / len(full))
+
+
+def best_widths(problem: Problem, slopes: FloatArray) -> Widths:
+    """The choices within the budget that maximise `sum_g slopes_g log c_g`: the optimum of real widths, then filled up.
+
+    Choices are filled up in the order of what they gain for their share of the budget, and exchanged while that gains.
+    """
+    space = problem.space
+    groups = range(len(space.groups))
+    terms = [(float(slopes[g]), LogSum.of(Polynomial({(g,): 1}), len(space.groups))) for g in groups]
+    low, high, found = 0.0, 1.0, np.zeros(len(space.groups), dtype=np.int64)
+    for step in range(_BISECTIONS):
+        # All of the budget first; a limit that is no polynomial may need a tighter one.
+        middle = 1.0 if step == 0 else (low + high) / 2
+        tried = _floored(problem, optimum(space, terms, problem.budget, middle, space.narrowest))
+        if problem.feasible(tried[None])[0]:
+            low, found = middle, tried
+        else:
+            high = middle
+        if low == 1.0 or high - low < 0.01:
+            break
+    current = _filled_up(problem, found, slopes)
+    for _ in range(_EXCHANGES):
+        better = _exchanged(problem, current, slopes)
+        if better is None:
+            break
+        current = _filled_up(problem, better, slopes)
+    return problem.widths(current[None])[0]
+
+
+def _floored(problem: Problem, widths: FloatArray) -> npt.NDArray[np.int64]:
+    choices = [np.array(group.choices) for group in problem.space.groups]
+    found = [int(np.searchsorted(c, w * (1 + 1e-9), side="right")) - 1 for c, w in zip(choices, widths, strict=True)]
+    return np.maximum(np.array(found, dtype=np.int64), 0)
+
+
+def _filled_up(problem: Problem, indices: npt.NDArray[np.int64], slopes: FloatArray) -> npt.NDArray[np.int64]:
+    logs, current = _logs(problem), indices.copy()
+    while True:
+        steps = current + np.eye(len(current), dtype=np.int64)
+        open_ = np.flatnonzero(current + 1 < problem.sizes)
+        open_ = open_[problem.feasible(steps[open_])]
+        if not len(open_):
+            return current
+        loads = problem.load(steps[open_]) - problem.load(current[None])
+        gains = slopes[open_] * (logs[open_, current[open_] + 1] - logs[open_, current[open_]])
+        current = steps[open_[int(np.argmax(gains / np.maximum(loads, 1e-12)))]]
+
+
+def _exchanged(problem: Problem, current: npt.NDArray[np.int64], slopes: FloatArray) -> npt.NDArray[np.int64] | None:
+    """The best candidate with one group wider and another narrower, where it is better and within the budget."""
+    groups, steps = np.arange(len(current)), np.arange(1, _FARTHEST + 1)
+    up, down, by, given = (axis.ravel() for axis in np.meshgrid(groups, groups, steps, steps, indexing="ij"))
+    may = (up != down) & (current[up] + by < problem.sizes[up]) & (current[down] >= given)
+    up, down, by, given = up[may], down[may], by[may], given[may]
+    logs = _logs(problem)
+    gains = slopes[up] * (logs[up, current[up] + by] - logs[up, current[up]])
+    gains -= slopes[down] * (logs[down, current[down]] - logs[down, current[down] - given])
+    order = np.argsort(-gains, kind="stable")
+    order = order[gains[order] > 1e-9]
+    tried = np.tile(current, (len(order), 1))
+    rows = np.arange(len(order))
+    tried[rows, up[order]] += by[order]
+    tried[rows, down[order]] -= given[order]
+    holds = np.flatnonzero(problem.feasible(tried))
+    return None if not len(holds) else tried[holds[0]]
+
+
+def _logs(problem: Problem) -> FloatArray:
+    """Logarithms of the choices, `(groups, most choices)`, short rows padded with their last."""
+    found = np.empty((len(problem.sizes), int(problem.sizes.max())))
+    for row, group in zip(found, problem.space.groups, strict=True):
+        row[: len(group.choices)] = np.log(group.choices)
+        row[len(group.choices) :] = row[len(group.choices) - 1]
+    return found

@@ -1,0 +1,150 @@
+"""The score model and the searcher on it, held against scores whose truth is known."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import kendalltau
+
+from bcnet.costs import Memory
+from bcnet.models import create
+from bcnet.searchers import Candidate, ModelBased, search_widths
+from bcnet.searchers.score_model import EXPONENTS, ScoreModel, best_widths, closed_slopes
+from bcnet.space import Budget, WidthSpace
+from bcnet.space.problem import Problem
+from bcnet.testing import toy_space
+
+
+@pytest.fixture(scope="module")
+def space():
+    return WidthSpace.trace(create("resnet20", 10).build(), torch.zeros(2, 3, 32, 32))
+
+
+def truth(space, widths, seed=0):
+    """Scores that are additive in log width, each group worth something of its own."""
+    slopes = np.random.default_rng(seed).uniform(0.2, 1.8, len(space.groups))
+    return np.log(np.array(widths, dtype=float)) @ slopes
+
+
+def scored(space, count, noise, seed=0, ratio=0.5):
+    rng = np.random.default_rng(seed)
+    widths = Problem.of(space, Budget(macs=ratio)).fill(count, (), rng)
+    scores = truth(space, widths)
+    return widths, scores + rng.normal(0, noise * scores.std(), count)
+
+
+def test_a_model_of_noisy_scores_is_better_than_the_scores(space):
+    widths, noisy = scored(space, 60, noise=1.0)
+    model = ScoreModel.fit(space, widths, list(noisy), trust=1.0)
+    unseen = Problem.of(space, Budget(macs=0.5)).fill(200, widths, np.random.default_rng(9))
+    assert kendalltau(model.predicted(widths), truth(space, widths))[0] > kendalltau(noisy, truth(space, widths))[0]
+    assert kendalltau(model.predicted(unseen), truth(space, unseen))[0] > 0.5
+
+
+def test_slopes_without_noise_are_those_of_the_truth(space):
+    widths, scores = scored(space, 120, noise=0.0)
+    model = ScoreModel.fit(space, widths, list(scores), trust=1.0)
+    slopes = np.random.default_rng(0).uniform(0.2, 1.8, len(space.groups))
+    assert np.allclose(model.slopes * scores.std(), slopes, atol=0.02)
+
+
+@pytest.mark.parametrize("exponent", [0.0, 1.0])
+def test_before_scores_say_anything_the_closed_form_stands(space, exponent):
+    closed = closed_slopes(space, exponent)
+    rng = np.random.default_rng(0)
+    widths = Problem.of(space, Budget(macs=0.5)).fill(40, (), rng)
+    scores = np.log(np.array(widths)) @ closed
+    noisy = scores + rng.normal(0, 0.3 * scores.std(), 40)
+    model = ScoreModel.fit(space, widths, list(noisy), trust=0.0)
+    assert abs(model.exponent - exponent) <= 0.25
+    nearest = closed_slopes(space, model.exponent)
+    assert np.allclose(model.slopes / model.slopes.sum(), nearest / nearest.sum())
+    few = ScoreModel.fit(space, widths[:5], list(scores[:5]), trust=1.0)
+    unseen = widths[20:]
+    assert kendalltau(few.predicted(unseen), np.log(np.array(unseen)) @ closed)[0] > 0.7
+
+
+def test_a_wider_group_is_never_worse(space):
+    widths, scores = scored(space, 40, noise=3.0)
+    model = ScoreModel.fit(space, widths, list(-scores), trust=1.0)
+    assert (model.slopes > 0).all()
+    rng = np.random.default_rng(0)
+    assert all((model.drawn(rng) > 0).all() for _ in range(20))
+
+
+def test_samples_of_the_posterior_narrow_down(space):
+    spreads = []
+    for count in (20, 200):
+        widths, scores = scored(space, count, noise=0.3)
+        model = ScoreModel.fit(space, widths, list(scores), trust=1.0)
+        rng = np.random.default_rng(0)
+        spreads.append(np.std([model.drawn(rng) for _ in range(100)], axis=0).mean())
+    assert spreads[1] < 0.7 * spreads[0]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_optimum_of_the_model_is_that_of_all_candidates(seed):
+    space = toy_space(4, channels=24, choices=6)
+    problem = Problem.of(space, Budget(macs=0.4))
+    slopes = np.random.default_rng(seed).uniform(0.1, 2.0, 4)
+    everything = np.array(list(itertools.product(range(6), repeat=4)))
+    inside = problem.widths(everything[problem.feasible(everything)])
+    values = np.log(np.array(inside)) @ slopes
+    found = best_widths(problem, slopes)
+    assert found in inside
+    value = float(np.log(np.array(found)) @ slopes)
+    assert value >= values.max() - 0.01 * np.ptp(values)
+
+
+@pytest.mark.parametrize("budget", [Budget(macs=0.3), Budget(macs=0.5, params=0.3), Budget({Memory(): 0.5}, macs=0.7)])
+def test_what_is_proposed_keeps_to_every_limit_and_uses_it(space, budget):
+    problem = Problem.of(space, budget)
+    for exponent in EXPONENTS:
+        widths = best_widths(problem, closed_slopes(space, exponent))
+        index = problem.indices([widths])
+        assert problem.feasible(index)[0]
+        wider = index + np.eye(len(space.groups), dtype=np.int64)
+        wider = wider[(wider < problem.sizes).all(axis=1)]
+        assert not problem.feasible(wider).any()  # no group can be a choice wider
+
+
+def test_the_closed_form_and_uniform_are_scored_first(space):
+    met = []
+    search_widths(
+        space, lambda w: met.append(w) or float(sum(w)), Budget(macs=0.5), searcher=ModelBased(evaluations=16, batch=8)
+    )
+    problem = Problem.of(space, Budget(macs=0.5))
+    closed = {best_widths(problem, closed_slopes(space, exponent)) for exponent in EXPONENTS}
+    assert closed <= set(met[:8])
+    uniform = [w for w in met[:8] if w not in closed]
+    ratios = np.array(uniform) / np.array(space.full)
+    assert (np.ptp(ratios, axis=1) < 0.06).any()
+    assert len(met) == len(set(met)) == 16
+
+
+@pytest.mark.parametrize("noise", [0.5, 1.5])
+def test_the_search_is_better_than_its_luckiest_score(space, noise):
+    budget, gains, near = Budget(macs=0.5), [], []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        deviation = truth(space, scored(space, 200, 0.0)[0]).std()
+
+        def score(widths, rng=rng, deviation=deviation):
+            return float(truth(space, [widths])[0] + rng.normal(0, noise * deviation))
+
+        searcher = ModelBased(evaluations=48)
+        found = search_widths(space, score, budget, searcher=searcher, seed=seed)
+        chosen = searcher.chosen(Problem.of(space, budget, seed), found.evaluations)[0]
+        gains.append(truth(space, [chosen.widths])[0] - truth(space, [found.best.widths])[0])
+        random = Problem.of(space, budget).fill(200, (), np.random.default_rng(seed))
+        near.append(np.mean(truth(space, [chosen.widths])[0] > truth(space, random)))
+    assert np.mean(gains) > 0
+    assert np.mean(near) > 0.97
+
+
+def test_few_or_unusable_scores_are_ordered_as_they_are(space):
+    widths = [space.scaled(share) for share in (0.5, 0.4, 0.3)]
+    candidates = [Candidate(space.nearest(w), s, space.cost(w)) for w, s in zip(widths, (1.0, 3.0, 2.0), strict=True)]
+    problem = Problem.of(space, Budget(macs=0.9))
+    assert [c.score for c in ModelBased().chosen(problem, candidates)] == [3.0, 2.0, 1.0]
