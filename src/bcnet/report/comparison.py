@@ -41,7 +41,7 @@ from bcnet.report.look import (
 from bcnet.report.page import page
 from bcnet.run.finished import NETWORKS
 from bcnet.run.run import Network
-from bcnet.run.score import score_text
+from bcnet.run.score import score_text, search_seconds
 
 Runs = Sequence[tuple[str, Evidence]]  # under names that tell them apart
 
@@ -240,9 +240,11 @@ def _time(runs: Runs) -> Section:
     if not rows:
         return Section("time", "Time", not_yet("No stage has ended yet."))
     total = ("all stages", *(duration(sum(e.seconds.values())) for _, e in runs))
+    searched = [search_seconds(e.seconds)[1] for _, e in runs]
+    trainings = ("search, in trainings of the original", *(NONE if s is None else f"{s:.2g}" for s in searched))
     evaluated = ("candidates", *(count(len(e.evaluations)) for _, e in runs))
     head = ("stage", *(name for name, _ in runs))
-    return Section("time", "Time", table(head, [*rows, evaluated], "Time spent per stage", total=total))
+    return Section("time", "Time", table(head, [*rows, trainings, evaluated], "Time spent per stage", total=total))
 
 
 def _colours(runs: Runs) -> alt.Color:

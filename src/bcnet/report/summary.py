@@ -15,7 +15,7 @@ from bcnet.report.trained import chance
 from bcnet.run.early_stop import candidates_text
 from bcnet.run.finished import NETWORKS
 from bcnet.run.run import Network
-from bcnet.run.score import fresh_score_text, measured_text, score_text
+from bcnet.run.score import fresh_score_text, measured_text, score_text, search_cost_text
 from bcnet.space import WidthSpace
 
 
@@ -174,6 +174,9 @@ def facts(evidence: Evidence) -> Markup:
         }
     if evidence.seconds:
         items["time"] = duration(sum(evidence.seconds.values()))
+        cost = search_cost_text(evidence.seconds)
+        if cost and evidence.result is not None:
+            items["search"] = cost
     return listing(items)
 
 

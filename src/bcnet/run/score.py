@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bcnet.costs import LATENCY
+from bcnet.display import duration
 from bcnet.errors import RunError
 from bcnet.tasks import Measurement, Metric
 
@@ -37,6 +38,28 @@ def fresh_score_text(found: Mapping[str, Any]) -> str:
     steps = found.get("finalist_steps", 0)
     longer = f" after {steps:,} steps of fine-tuning" if steps else ""
     return f"{score_text(found['fresh_score'], metric)} (95 % interval {low} to {high}){longer}"
+
+
+SEARCH_STAGES = ("calibration", "supernet", "prior", "evolution", "trials", "rescore", "finalists", "pruning")
+"""Names that the times of what finds the widths are kept under."""
+
+
+def search_seconds(seconds: Mapping[str, float]) -> tuple[float, float | None]:
+    """What finding the widths took, in seconds and in trainings of the original network; of the times by stage."""
+    taken = sum(value for name, value in seconds.items() if name in SEARCH_STAGES)
+    original = seconds.get("original", 0.0)
+    return taken, taken / original if original > 0 else None
+
+
+def search_cost_text(seconds: Mapping[str, float]) -> str:
+    """The same for people; nothing where nothing was searched.
+
+    Example: "3 min 20 s, 2.4 trainings of the original".
+    """
+    taken, trainings = search_seconds(seconds)
+    if not taken:
+        return ""
+    return duration(taken) if trainings is None else f"{duration(taken)}, {trainings:.2g} trainings of the original"
 
 
 def measured_text(document: Mapping[str, Any]) -> str:

@@ -122,12 +122,11 @@ class FinalistsStage(Stage):
             problem = Problem.of(context.workload.space, context.workload.budget)
             chosen = searched.searcher.chosen(problem, list(inside.values()))
             if chosen is not None:  # by more than their scores
-                (first, *_) = holding(context, chosen[: context.settings.rescored], chosen)
-                rows = [_row(Rescored(first, first.score, first.score, first.score))]
+                best = holding(context, chosen[: context.settings.rescored], chosen)[:1]
             else:
                 best = _finalists(context, searched.scorer, list(inside.values()))
                 best = holding(context, best, finalists(list(inside.values()), len(inside)))
-                rows = [_row(r) for r in _scored_again(context, searched.scorer, best)]
+            rows = [_row(r) for r in _scored_again(context, searched.scorer, best)]
             context.directory.write(self.file, {"rescored": rows})
 
     def load(self, context: Context) -> Choice:
