@@ -45,7 +45,9 @@ def show_result(console: Console, document: Mapping[str, Any], folder: str) -> N
         )
     console.print(table)
     console.print(_widths_table(document))
-    told = measured_text(document) + _summary(document, folder)
+    believed = document.get("reliability")
+    told = f"{believed['text']}\n" if believed else ""
+    told += measured_text(document) + _summary(document, folder)
     console.print(told, highlight=False, markup=False, soft_wrap=True)
 
 

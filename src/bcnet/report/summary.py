@@ -116,10 +116,19 @@ def results(evidence: Evidence) -> Section:
     )
     strong = [number for number, n in enumerate(networks) if n.label == NETWORKS["searched"]]
     body = table(head, rows, f"Networks {evidence.training} by the same recipe", strong=strong)
-    text = _reading(evidence.networks, networks[0].images) + _in_bytes(evidence.space, networks) + _selection(evidence)
+    text = _believed(evidence) + _reading(evidence.networks, networks[0].images)
+    text += _in_bytes(evidence.space, networks) + _selection(evidence)
     if evidence.result is not None and "measured_latency" in evidence.result:
         text += paragraph(measured_text(evidence.result).strip())
     return Section("results", "Result", body + text)
+
+
+def _believed(evidence: Evidence) -> Markup:
+    """How far the scores that chose the widths can be believed."""
+    found = None if evidence.result is None else evidence.result.get("reliability")
+    if found is None:
+        return Markup("")
+    return paragraph(found["text"], *(["missing"] if found["verdict"] == "nothing" else []))
 
 
 def _in_bytes(space: WidthSpace, networks: Sequence[Network]) -> Markup:

@@ -73,6 +73,11 @@ class _Device(BaseModel):
     threads: Count
 
 
+class _Reliability(BaseModel):
+    verdict: str
+    text: str
+
+
 class _Result(BaseModel):
     model: str
     data: str
@@ -83,6 +88,7 @@ class _Result(BaseModel):
     networks: _Networks
     search: _Search | None
     groups: tuple[_Group, ...]
+    reliability: _Reliability | None = None
     measured_latency: dict[str, FiniteFloat] | None = None
     epochs: dict[str, Count]
     skipped_steps: dict[str, NonNegativeInt]

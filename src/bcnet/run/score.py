@@ -40,7 +40,10 @@ def fresh_score_text(found: Mapping[str, Any]) -> str:
     return f"{score_text(found['fresh_score'], metric)} (95 % interval {low} to {high}){longer}"
 
 
-SEARCH_STAGES = ("calibration", "supernet", "prior", "evolution", "trials", "rescore", "finalists", "pruning")
+SEARCH_STAGES = (
+    *("calibration", "supernet", "prior", "evolution", "reliability", "trials"),
+    *("rescore", "finalists", "pruning"),
+)
 """Names that the times of what finds the widths are kept under."""
 
 

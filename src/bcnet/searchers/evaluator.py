@@ -103,8 +103,12 @@ class SupernetEvaluator:
 
     def per_image(self, widths: Widths) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         """Scores of the single images, shape `(images,)`, the mean over the sides."""
-        by_side = torch.stack([self._of_path(widths, side) for side in self._sides])
-        return np.asarray(by_side.sum(dim=0).cpu().numpy() / len(self._sides), dtype=np.float64)
+        return np.asarray(self.by_side(widths).sum(axis=0) / len(self._sides), dtype=np.float64)
+
+    def by_side(self, widths: Widths) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+        """Scores of the single images by each side, shape `(sides, images)`."""
+        paths = torch.stack([self._of_path(widths, side) for side in self._sides])
+        return np.asarray(paths.cpu().numpy(), dtype=np.float64)
 
     @torch.inference_mode()
     def _of_path(self, widths: Widths, side: Side) -> Tensor:  # (images,), float64

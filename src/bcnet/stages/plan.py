@@ -24,6 +24,7 @@ from bcnet.stages.final import OriginalStage, SearchedStage, TrainedNetwork, Uni
 from bcnet.stages.finalists import FinalistsStage
 from bcnet.stages.prior import PriorStage
 from bcnet.stages.pruning import PruningStage
+from bcnet.stages.reliability import ReliabilityStage
 from bcnet.stages.result import result_document, table_rows, task_document
 from bcnet.stages.search import EvolutionStage, found_by
 from bcnet.stages.supernet import SupernetStage
@@ -35,6 +36,7 @@ STAGES: tuple[Stage, ...] = (
     SupernetStage(),
     PriorStage(),
     EvolutionStage(),
+    ReliabilityStage(),
     TrialsStage(),
     FinalistsStage(),
     PruningStage(),
@@ -109,7 +111,7 @@ class FoundWidths:
 
 
 TO_THE_PRIOR = ("supernet", "prior")
-TO_THE_WIDTHS = (*TO_THE_PRIOR, "evolution", "trials", "finalists")
+TO_THE_WIDTHS = (*TO_THE_PRIOR, "evolution", "reliability", "trials", "finalists")
 ONE_NETWORK = ("searched",)
 
 
@@ -124,6 +126,8 @@ def to_the_widths(context: Context) -> FoundWidths:
     """Search as well."""
     found = found_by(context)
     assert found is not None, "candidates were scored"
+    if "reliability" in context.names:
+        context.output("reliability")
     return FoundWidths(context.output("finalists").widths, found, context.workload.space, context.directory.path)
 
 

@@ -19,6 +19,7 @@ from bcnet.searchers import SearchResult
 from bcnet.stages.base import Context
 from bcnet.stages.final import TrainedNetwork
 from bcnet.stages.finalists import Choice
+from bcnet.stages.reliability import Reliability
 from bcnet.stages.search import found_by
 from bcnet.tasks import Task
 
@@ -57,6 +58,7 @@ def result_document(context: Context) -> dict[str, Any]:
             for g, full, u, w in zip(space.groups, space.original_widths, uniform.widths, searched.widths, strict=True)
         ],
         **({"measured_latency": context.output("timing")} if "timing" in context.names else {}),
+        **({"reliability": _reliability(context)} if "reliability" in context.names else {}),
         "epochs": {"supernet": settings.supernet.epochs, "final": settings.final.epochs},
         "skipped_steps": {
             "supernet": supernet_skipped,
@@ -75,6 +77,11 @@ def result_document(context: Context) -> dict[str, Any]:
         "versions": versions(),
         "seconds": context.directory.seconds(),
     }
+
+
+def _reliability(context: Context) -> dict[str, Any] | None:
+    found: Reliability | None = context.output("reliability")
+    return None if found is None else {**dataclasses.asdict(found), "verdict": found.verdict, "text": str(found)}
 
 
 def _search(settings: Settings, choice: Choice, found: SearchResult) -> dict[str, Any]:

@@ -1,0 +1,102 @@
+"""How far scores can be believed: of known truth, of a search at chance, and of one that learns."""
+
+import numpy as np
+import pytest
+import torch
+from tiny_job import RECIPE, Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
+
+import bcnet
+from bcnet.data import Augmentation, DataSet
+from bcnet.run.result_file import read_result
+from bcnet.stages.reliability import Reliability, reliability_of
+
+
+def scores(signal, noise, candidates=400, images=200, seed=0):
+    """Scores of single images, whose means vary by `signal` with the widths and by `noise` without."""
+    rng = np.random.default_rng(seed)
+    worth = rng.normal(0, signal, (candidates, 1, 1))
+    return worth + rng.normal(0, noise * np.sqrt(2 * images), (candidates, 2, images))
+
+
+@pytest.mark.parametrize(("signal", "noise"), [(1.0, 0.1), (1.0, 1.0), (0.3, 1.0), (0.0, 1.0)])
+def test_the_share_that_widths_explain_is_found(signal, noise):
+    found = reliability_of(scores(signal, noise))
+    assert found.reliability == pytest.approx(signal**2 / (signal**2 + noise**2), abs=0.1)
+    assert found.spread == pytest.approx(signal, abs=0.1 + 0.3 * noise)
+    assert found.noise == pytest.approx(noise, rel=0.15)
+    of_a_side = signal**2 / (signal**2 + 2 * noise**2)
+    assert found.sides == pytest.approx(of_a_side, abs=0.12)
+    expected = "much" if found.reliability >= 0.6 else "little" if found.reliability >= 0.3 else "nothing"
+    assert found.verdict == expected
+
+
+def test_one_side_has_no_other_to_agree_with():
+    assert reliability_of(scores(1.0, 1.0)[:, :1]).sides is None
+
+
+def test_scores_that_are_all_the_same_say_nothing():
+    found = reliability_of(np.full((8, 2, 30), 100 / 3), np.arange(30) % 3)
+    assert (found.reliability, found.sides, found.verdict) == (0.0, 0.0, "nothing")
+    assert (found.chance, found.beats_chance) == (pytest.approx(100 / 3), False)
+    assert "no candidate is better than the most frequent class, 33.33 %" in str(found)
+    assert "take widths that need no search (bcnet baseline balanced)" in str(found)
+
+
+def test_the_best_of_many_is_not_better_than_chance_by_luck():
+    rng = np.random.default_rng(0)
+    labels = np.arange(90) % 3
+    at_chance = [reliability_of(100.0 * (rng.random((32, 2, 90)) < 1 / 3), labels) for _ in range(40)]
+    assert np.mean([found.beats_chance for found in at_chance]) < 0.1
+    learnt = reliability_of(100.0 * (rng.random((32, 2, 90)) < 0.7), labels)
+    assert learnt.beats_chance
+    assert learnt.chance == pytest.approx(100 / 3)
+
+
+@pytest.mark.parametrize(("share", "words"), [(0.1, "say nothing"), (0.5, "say little"), (0.9, "can be believed")])
+def test_it_is_said_in_words(share, words):
+    text = str(Reliability(32, 500, share, 0.5, 1.0, 1.0))
+    assert words in text
+    assert f"widths explain {share:.0%} of the scores' variance, LEFT and RIGHT correlate at 0.50" in text
+
+
+def test_a_search_that_learns_nothing_says_so_first(tmp_path):
+    pixels = torch.randint(256, (150, 1, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    labels = torch.arange(150) % 3
+    noise = DataSet.from_tensors((pixels[30:], labels[30:]), (pixels[:30], labels[:30]), augmentation=Augmentation())
+    tiny_search(tmp_path, data=noise, num_choices=8)
+    found = read_result(tmp_path)["reliability"]
+    assert found["verdict"] == "nothing"
+    assert found["beats_chance"] is False
+    page = (tmp_path / "report.html").read_text()
+    assert "The scores say nothing about widths here" in page
+    assert page.index("The scores say nothing about widths here") < page.index("Score against multiply-adds")
+
+
+def test_it_is_measured_once_and_the_same_after_a_kill(tmp_path):
+    told = []
+
+    class Notes(Recorder):
+        def note(self, text):
+            told.append(text)
+
+    tiny_search(tmp_path / "whole", data=tiny_data(), reporter=Notes())
+    assert sum("widths explain" in text for text in told) == 1
+    with pytest.raises(StoppedError):
+        tiny_search(tmp_path / "killed", reporter=Recorder(("original", 2)))
+    again = Recorder()
+    tiny_search(tmp_path / "killed", reporter=again)
+    assert "reliability" not in again.stages
+    whole, killed = (read_result(tmp_path / name)["reliability"] for name in ("whole", "killed"))
+    assert whole == killed
+
+
+def test_a_function_of_widths_is_not_asked(tmp_path):
+    tiny_search(tmp_path, score_of_widths=lambda widths: float(sum(widths)), tags={"score": "sum"})
+    assert read_result(tmp_path)["reliability"] is None
+    assert "widths explain" not in (tmp_path / "report.html").read_text()
+
+
+def test_a_baseline_has_no_scores_to_believe(tmp_path):
+    budget = bcnet.Budget(macs=0.5)
+    bcnet.baseline("uniform", TinyNetwork, tiny_data(), budget=budget, run_dir=tmp_path, recipe=RECIPE)
+    assert "reliability" not in read_result(tmp_path)
