@@ -128,7 +128,7 @@ def _believed(evidence: Evidence) -> Markup:
     found = None if evidence.result is None else evidence.result.get("reliability")
     if found is None:
         return Markup("")
-    return paragraph(found["text"], *(["missing"] if found["verdict"] == "nothing" else []))
+    return paragraph(found["text"], "notice" if found["verdict"] == "nothing" else "")
 
 
 def _in_bytes(space: WidthSpace, networks: Sequence[Network]) -> Markup:
