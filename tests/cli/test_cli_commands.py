@@ -211,3 +211,10 @@ def test_a_search_of_code_that_the_user_named_ends_with_the_report(tmp_path):
 def test_python_m_bcnet_is_the_command():
     shown = subprocess.run([sys.executable, "-m", "bcnet", "--help"], capture_output=True, text=True, check=True)
     assert re.search(r"search.*profile.*report", shown.stdout, re.DOTALL)
+
+
+def test_the_program_says_its_version():
+    from importlib import metadata
+
+    told = run("--version")
+    assert (told.exit_code, told.stdout) == (0, f"bcnet {metadata.version('bcnet')}\n")

@@ -80,6 +80,8 @@ def test_equal_settings_have_equal_fingerprints():
         ("vgg19", "cifar10", 32, "vgg19-cifar10"),
         ("mobilenetv2", "parquet:x", 32, "mobilenetv2-cifar10"),
         ("resnet20", "cifar10", 32, "resnet-cifar10"),
+        ("vgg19", "cifar10", 16, "vgg19-cifar10"),
+        ("resnet20", "stripes", 8, "resnet-cifar10"),
         ("torchvision:resnet18", "hf:a/b", 224, "resnet50-imagenet"),
         ("timm:mobilenetv3_large_100", "hf:a/b", 224, "mobilenet_v2-imagenet"),
         ("torchvision:efficientnet_b0", "hf:a/b", 224, "efficientnet_b0-imagenet"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from importlib import metadata
+from typing import Annotated
 
 import typer
 
@@ -72,9 +74,24 @@ def make_app(only: str | None = None) -> typer.Typer:
         rich_markup_mode="rich",
         pretty_exceptions_show_locals=False,
     )
+    made.callback()(_program)
     for name, (home, text) in _COMMANDS.items():
         made.command(name, help=page(text))(widened(getattr(home, name), options=only in (None, name)))
     return made
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"bcnet {metadata.version('bcnet')}")
+        raise typer.Exit
+
+
+def _program(
+    version: Annotated[
+        bool, typer.Option("--version", help="Say which version this is.", callback=_say_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options of the program itself; the help is `_HELP`."""
 
 
 def __getattr__(name: str) -> typer.Typer:

@@ -71,7 +71,7 @@ def recipes_for(source: Source, recipe: Recipe | None, changes: Mapping[str, Any
 def default_recipe(model: str, data: str, image_size: int) -> str:
     """The name of the recipe that suits a model and a data set best, by the table in the spec's section 7."""
     network = model.rpartition(":")[2].lower().replace("_", "")
-    if data == "digits" or image_size <= 16:
+    if data == "digits":
         return "digits"
     if image_size <= 64:
         small = {"vgg": "vgg19-cifar10", "mobilenet": "mobilenetv2-cifar10"}
