@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -106,6 +107,13 @@ def test_the_commands_write_a_bundle_and_read_times(tmp_path):
     assert "a board" in read.output
     assert "Multiples that pay" in read.output
     assert read_latency(tmp_path / "phone.json") == Latency("other")
+    device = ["--latency-model", tmp_path / "phone.json"]
+    shown = command("profile", "resnet_digits", "--widths", "8,12,12,16,16,24", *device, "--multiple-of", "auto")
+    assert re.search(
+        r"Latency as predicted for a board: original [\d.]+ ms, narrowest .* ms, chosen widths", shown.output
+    )
+    other = command("profile", "resnet20", *device)
+    assert (other.exit_code, "the network that it was fitted to" in other.stderr) == (2, True)
     for words, message in (
         (["--engine", "torch", "--bundle", tmp_path / "c"], "an engine that reads ONNX files"),
         (["--engine", "onnxruntime", "--bundle", tmp_path / "b"], "a new or empty folder"),

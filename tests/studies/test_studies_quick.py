@@ -61,6 +61,7 @@ def test_the_latency_of_unseen_networks(tmp_path: Path, monkeypatch: pytest.Monk
     assert (tmp_path / "latency_model.csv").read_text() == written
 
 
+@pytest.mark.slow
 def test_accuracies_at_equal_latency(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bcnet.latency.measurement.BUSY", float("inf"))
     latency.accuracy(quick=True, out=tmp_path, runs=tmp_path / "runs")

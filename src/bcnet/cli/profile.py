@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from bcnet.cli.endings import guarded, refuse
-from bcnet.cli.options import given, with_settings
+from bcnet.cli.options import LatencyFile, given, with_settings
+
+if TYPE_CHECKING:
+    from bcnet.costs import Latency, LatencyModel
+    from bcnet.space import WidthSpace
 
 HELP = """
 Show what can be searched in MODEL: width groups, their choices, costs, and what is pinned at full width and why.
@@ -20,6 +24,8 @@ Examples:
   bcnet profile resnet_digits --widths 8,12,12,16,16,24
 
   bcnet profile vgg19 --widths published:0.5x
+
+  bcnet profile vgg19 --latency-model device.json --multiple-of auto
 
   bcnet profile torchvision:mobilenet_v2 --num-choices 10 --multiple-of 8
 
@@ -36,12 +42,15 @@ def profile(
     widths: Annotated[
         str | None, typer.Option(help="What would they cost? Numbers, a file, a run, or published:VARIANT.")
     ] = None,
+    latency_model: LatencyFile = None,
     list_: Annotated[bool, typer.Option("--list", help="List the names of models, data sets and recipes.")] = False,
     classes: Annotated[int | None, typer.Option(help="Number of classes (default: the model's usual one).")] = None,
     **settings: Any,
 ) -> None:
     """Show a width space; the help is `HELP`."""
     from bcnet.cli.show import show_space
+    from bcnet.costs import read_latency
+    from bcnet.latency import multiples
     from bcnet.run.widths import resolve_widths
 
     if list_:
@@ -51,9 +60,28 @@ def profile(
         refuse("give a MODEL, for instance `bcnet profile vgg19`; --list shows the names")
     wishes = given(settings)
     image_size = wishes.pop("image_size", None)
+    latency = None if latency_model is None else read_latency(latency_model)
+    if latency is not None and wishes.get("multiple_of") == "auto":
+        whole, *_ = space_of(model, classes, image_size, wishes | {"multiple_of": 1})
+        wishes["multiple_of"] = multiples(whole, _model_of(latency, whole))
     space, network, _ = space_of(model, classes, image_size, wishes)
+    if latency is not None:
+        _model_of(latency, space)
     chosen = None if widths is None else resolve_widths(widths, space, network, model)
-    show_space(Console(), space, model, chosen)
+    show_space(Console(), space, model, chosen, latency)
+
+
+def _model_of(latency: Latency, space: WidthSpace) -> LatencyModel:
+    """The model of a file, which is of this network.
+
+    Raises:
+        BudgetError: it is of another one.
+    """
+    from bcnet.stages.calibration import check_model
+
+    assert latency.model is not None
+    check_model(latency.model, space)
+    return latency.model
 
 
 def space_of(model: str, classes: int | None, image_size: int | None, wishes: dict[str, Any]) -> Any:

@@ -14,6 +14,7 @@ from bcnet.cli.endings import printable
 from bcnet.display import size
 
 if TYPE_CHECKING:
+    from bcnet.costs import Latency
     from bcnet.space import Widths, WidthSpace
     from bcnet.stages.plan import FoundWidths, TrainedSupernet
 
@@ -154,8 +155,10 @@ def _widths_table(document: Mapping[str, Any]) -> Table:
     return table
 
 
-def show_space(console: Console, space: WidthSpace, name: str, widths: Widths | None) -> None:
-    """Groups, choices, costs, and what is fixed and why."""
+def show_space(
+    console: Console, space: WidthSpace, name: str, widths: Widths | None, latency: Latency | None = None
+) -> None:
+    """Groups, choices, costs, and what is fixed and why; with a latency's model what it predicts."""
     table = Table(title=plain(f"{name}: {len(space.groups)} width groups"))
     for heading, justify in (("group", "left"), ("width", "right"), ("unit", "right"), ("choices", "left")):
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]
@@ -168,6 +171,19 @@ def show_space(console: Console, space: WidthSpace, name: str, widths: Widths | 
     if space.fixed:
         console.print(_fixed_table(space))
     console.print(_costs_table(space, widths))
+    if latency is not None:
+        console.print(_latencies(space, widths, latency), highlight=False, markup=False, soft_wrap=True)
+
+
+def _latencies(space: WidthSpace, widths: Widths | None, latency: Latency) -> str:
+    import numpy as np
+
+    assert latency.model is not None
+    rows = {"original": space.original_widths, "narrowest": space.narrowest, "chosen widths": widths}
+    given = {name: row for name, row in rows.items() if row is not None}
+    predicted = latency.model.predicted(np.array(list(given.values()))).tolist()
+    told = ", ".join(f"{name} {latency.figure(time)}" for name, time in zip(given, predicted, strict=True))
+    return f"Latency as predicted for {latency.model.machine}: {told}."
 
 
 def _fixed_table(space: WidthSpace) -> Table:
