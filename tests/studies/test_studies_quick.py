@@ -17,7 +17,7 @@ from studies.digits import __main__ as demo_seeds
 from studies.latency import __main__ as latency
 from studies.prior import __main__ as prior
 from studies.prior import records
-from studies.ranking import channel_bench_macro
+from studies.ranking import channel_bench_macro, score_model
 from studies.scores import noise as score_noise
 from studies.scores import tuned as tuned_scores
 from studies.scores import tuning as tuning_noise
@@ -59,6 +59,24 @@ def test_the_latency_of_unseen_networks(tmp_path: Path, monkeypatch: pytest.Monk
     assert 0 <= float(row["model_median_error"]) <= float(row["model_90_error"])
     latency.model(quick=True, out=tmp_path)
     assert (tmp_path / "latency_model.csv").read_text() == written
+
+
+@needs_table
+def test_a_model_of_scores_against_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(score_model, "DRAWS", 2)
+    monkeypatch.setattr(score_model, "TRAINED", (32,))
+    kept = (score_model.ROOT / "results" / "ranking_scores.csv").read_text().splitlines()
+    (tmp_path / "scores.csv").write_text("\n".join(kept[:201]))
+    score_model.main(tmp_path / "scores.csv", score_model.TABLE, tmp_path / "model.csv")
+    written = (tmp_path / "model.csv").read_text()
+    rows = {(row["scores"], row["kind"]): row for row in csv.DictReader(written.splitlines())}
+    assert len(rows) == 2 * 3 + 1 + len(score_model.EXPONENTS) + 1
+    scores = "complementary, 4 epochs at 16x16, accuracy"
+    assert float(rows[scores, "model"]["tau"]) > float(rows[scores, "scores"]["tau"])
+    assert float(rows["first training of 32 networks", "model"]["tau"]) > 0.6
+    assert abs(float(rows["none", "macs"]["tau_within_5%_of_macs"])) < 0.1
+    score_model.main(tmp_path / "scores.csv", score_model.TABLE, tmp_path / "model.csv")
+    assert (tmp_path / "model.csv").read_text() == written
 
 
 @pytest.mark.slow

@@ -18,11 +18,13 @@ from bcnet.searchers.greedy_evolution import GreedyEvolution
 from bcnet.searchers.model_based import ModelBased
 from bcnet.searchers.racing import BatchScore, Contest, Race
 from bcnet.searchers.result import Candidate, SearchResult, effort, hypervolume, pareto_front
+from bcnet.searchers.score_model import EXPONENTS, ScoreModel, closed_slopes
 from bcnet.searchers.search import search_widths
 from bcnet.searchers.store import EvaluationStore
 from bcnet.searchers.survival import retained
 
 __all__ = [
+    "EXPONENTS",
     "BatchScore",
     "Candidate",
     "Contest",
@@ -40,10 +42,12 @@ __all__ = [
     "Random",
     "RegularizedEvolution",
     "Rescored",
+    "ScoreModel",
     "SearchResult",
     "Searcher",
     "SupernetEvaluator",
     "accuracy_interval",
+    "closed_slopes",
     "confidence_interval",
     "effort",
     "hypervolume",

@@ -1,0 +1,131 @@
+"""Does a model of the scores rank widths better than the scores? On those of `ranking_scores.csv`, without training.
+
+Each cell of that file is a supernet's scores of 200 networks of Channel-Bench-Macro. For each, and for accuracy and
+loss: the scores themselves, a score model fitted to them (`bcnet.searchers.ScoreModel`), and that model where the
+closed form keeps half of the say, as in a search on a supernet. Beside them what needs no supernet: multiply-adds, the
+closed form by exponent, and the model fitted to the first training of 8, 16 and 32 networks of the table drawn at
+random, the mean over ten draws.
+
+Against the table's accuracies (where a training was looked at, those of the other two): Kendall's tau with the 95 %
+interval of resampled widths, tau within bins of 5 % of the multiply-adds, and regret under 25, 50 and 75 % of them.
+
+    python -m studies.ranking.score_model    # a minute, into results/ranking_model.csv
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from bcnet.searchers import EXPONENTS, ScoreModel, closed_slopes
+from bcnet.space import Widths
+from studies.ranking.channel_bench_macro import BUDGETS, Table
+from studies.ranking.channel_bench_macro import DATA as TABLE
+from studies.ranking.statistics import Array, Estimate, kendall, regret, resamples
+from studies.shared.provenance import ROOT, append_row, finished, provenance
+
+SCORES, OUT = ROOT / "results" / "ranking_scores.csv", ROOT / "results" / "ranking_model.csv"
+CELL = ("supernet", "seed", "epochs", "image_size")
+TRAINED, DRAWS = (8, 16, 32), 10
+SAY_OF_SCORES = 0.5
+BIN = 0.05
+
+
+def main(
+    scores: Annotated[Path, typer.Option(help="Scores of supernets, by `studies.ranking`.")] = SCORES,
+    data: Annotated[Path, typer.Option(help="The table.")] = TABLE,
+    out: Annotated[Path, typer.Option(help="The CSV.")] = OUT,
+) -> None:
+    """Compute all rows that are not finished."""
+    table = Table.read(data)
+    with scores.open() as file:
+        cells: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
+        for row in csv.DictReader(file):
+            cells[tuple(row[name] for name in CELL)].append(row)
+    judged = [tuple(map(int, row["architecture"].split())) for row in next(iter(cells.values()))]
+    truth = table.accuracies[[table.rows[w] for w in judged]]
+    for (supernet, seed, epochs, size), rows in cells.items():
+        for metric in ("accuracy", "loss"):
+            widths = [tuple(map(int, row["architecture"].split())) for row in rows]
+            found = _scores(rows, metric)
+            order = [widths.index(w) for w in judged]
+            for kind, guess in _by_scores(table, widths, found):
+                key = {"scores": f"{supernet}, {epochs} epochs at {size}x{size}, {metric}", "seed": seed, "kind": kind}
+                _judge(table, judged, truth.mean(axis=1), [guess[order]], key, out)
+    nothing = {"scores": "none", "seed": "0"}
+    macs = np.asarray(table.space.cost(np.array(judged)).macs, dtype=np.float64)
+    _judge(table, judged, truth.mean(axis=1), [macs], {**nothing, "kind": "macs"}, out)
+    logs = np.log(np.array(judged, dtype=np.float64))
+    for exponent in EXPONENTS:
+        guess = logs @ closed_slopes(table.space, exponent)
+        _judge(table, judged, truth.mean(axis=1), [guess], {**nothing, "kind": f"closed form, p = {exponent:g}"}, out)
+    for count in TRAINED:
+        key = {"scores": f"first training of {count} networks", "seed": "0", "kind": "model"}
+        _judge(table, judged, truth[:, 1:].mean(axis=1), _of_trainings(table, judged, count), key, out)
+
+
+def _scores(rows: list[dict[str, str]], metric: str) -> Array:
+    """The mean over the sides that the supernet was trained by."""
+    sides = ("left",) if rows[0]["supernet"].startswith("unilateral") else ("left", "right")
+    sign = -1.0 if metric == "loss" else 1.0
+    return sign * np.mean([[float(row[f"{side}_{metric}"]) for row in rows] for side in sides], axis=0)
+
+
+def _by_scores(table: Table, widths: list[Widths], scores: Array) -> list[tuple[str, Array]]:
+    kinds = [("scores", scores)]
+    for name, trust in (("model", 1.0), ("model and closed form", SAY_OF_SCORES)):
+        model = ScoreModel.fit(table.space, widths, scores.tolist(), trust)
+        kinds.append((name, model.predicted(widths)))
+    return kinds
+
+
+def _of_trainings(table: Table, judged: list[Widths], count: int) -> list[Array]:
+    """What models of networks that are not judged expect of those that are."""
+    others = [w for w in table.rows if w not in set(judged)]
+    guesses = []
+    for draw in range(DRAWS):
+        rows = np.random.default_rng(draw).choice(len(others), count, replace=False)
+        widths = [others[row] for row in rows]
+        scores = [float(table.accuracies[table.rows[w], 0]) for w in widths]
+        guesses.append(ScoreModel.fit(table.space, widths, scores, 1.0).predicted(judged))
+    return guesses
+
+
+def _judge(
+    table: Table, judged: list[Widths], truth: Array, guesses: list[Array], key: dict[str, str], out: Path
+) -> None:
+    if finished(out, key):
+        return
+    counts = resamples(len(judged))
+    tau = Estimate.of(lambda w: np.mean([kendall(guess, truth, w) for guess in guesses], axis=0), counts)
+    macs = np.asarray(table.space.cost(np.array(judged)).macs, dtype=np.float64)
+    full = float(table.space.reference.macs)
+    row: dict[str, object] = {**key, "networks": len(judged)}
+    row |= {"tau": round(tau.value, 4), "tau_low": round(tau.low, 4), "tau_high": round(tau.high, 4)}
+    row["tau_within_5%_of_macs"] = round(float(np.mean([_within_bins(g, truth, macs / full) for g in guesses])), 4)
+    for share in BUDGETS:
+        lost = float(np.mean([regret(guess, truth, macs, share * full) for guess in guesses]))
+        row[f"regret_{share:.0%}"] = round(lost, 4)
+    append_row(out, {**row, **provenance()})
+    print(row, flush=True)
+
+
+def _within_bins(guess: Array, truth: Array, share: Array) -> float:
+    """Kendall's tau among networks of nearly the same cost, the mean over the bins weighted by their pairs."""
+    found, pairs = 0.0, 0
+    for start in np.arange(0, 1, BIN):
+        inside = (share > start) & (share <= start + BIN)
+        count = int(inside.sum())
+        tau = kendall(guess[inside], truth[inside], np.ones((1, count)))[0] if count > 1 else np.nan
+        if np.isfinite(tau):
+            found, pairs = found + float(tau) * count * (count - 1), pairs + count * (count - 1)
+    return found / max(pairs, 1)
+
+
+if __name__ == "__main__":
+    typer.run(main)
