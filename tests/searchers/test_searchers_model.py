@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.stats import kendalltau
 
-from bcnet.costs import Memory
+from bcnet.costs import Latency, LatencyModel, Memory, Term
 from bcnet.models import create
 from bcnet.searchers import Candidate, ModelBased, search_widths
 from bcnet.searchers.score_model import EXPONENTS, ScoreModel, best_widths, closed_slopes
@@ -97,8 +97,23 @@ def test_the_optimum_of_the_model_is_that_of_all_candidates(seed):
     assert value >= values.max() - 0.01 * np.ptp(values)
 
 
-@pytest.mark.parametrize("budget", [Budget(macs=0.3), Budget(macs=0.5, params=0.3), Budget({Memory(): 0.5}, macs=0.7)])
-def test_what_is_proposed_keeps_to_every_limit_and_uses_it(space, budget):
+def in_blocks(space):
+    """The latency of a machine that computes eight channels at once."""
+    terms = (Term(0.05, 8, space.macs_terms), Term(0.1, 1, space.params_terms))
+    return Latency(model=LatencyModel("s", "m", "f", 2e4, terms, 0.01, 0.02, 0.03, 2.2e6))
+
+
+@pytest.mark.parametrize(
+    "budget_of",
+    [
+        lambda space: Budget(macs=0.3),
+        lambda space: Budget(macs=0.5, params=0.3),
+        lambda space: Budget({Memory(): 0.5}, macs=0.7),
+        lambda space: Budget({in_blocks(space): 0.4}),
+    ],
+)
+def test_what_is_proposed_keeps_to_every_limit_and_uses_it(space, budget_of):
+    budget = budget_of(space)
     problem = Problem.of(space, budget)
     for exponent in EXPONENTS:
         widths = best_widths(problem, closed_slopes(space, exponent))
