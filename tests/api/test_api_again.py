@@ -51,7 +51,7 @@ def test_the_parts_make_the_same_run_as_the_whole(finished, tmp_path):
     outcome = bcnet.retrain(tmp_path / "run", **OBJECTS, reporter=stages[2])
     assert [s.stages for s in stages] == [
         ["supernet", "prior"],
-        ["evolution"],
+        ["evolution", "reliability"],
         ["evolution", "original", "Uniform", "searched"],  # the search is replayed from its stored scores
     ]
     assert found.widths == outcome.widths
@@ -62,7 +62,7 @@ def test_another_budget_needs_no_other_supernet(trained, tmp_path):
     before = {path.name: path.read_bytes() for path in trained.iterdir() if path.is_file()}
     recorder = Recorder()
     found = bcnet.evolve(trained, budget=THIRD, run_dir=tmp_path / "third", **OBJECTS, reporter=recorder)
-    assert recorder.stages == ["prior", "evolution"]
+    assert recorder.stages == ["prior", "evolution", "reliability"]
     assert found.space.cost(found.widths).macs <= 0.35 * found.space.reference.macs
     assert {path.name: path.read_bytes() for path in trained.iterdir() if path.is_file()} == before
     bcnet.retrain(tmp_path / "third", **OBJECTS)
@@ -73,7 +73,7 @@ def test_another_budget_needs_no_other_supernet(trained, tmp_path):
 def test_another_search_takes_the_prior_over_as_well(trained, tmp_path):
     recorder = Recorder()
     found = bcnet.evolve(trained, seed=5, generations=3, run_dir=tmp_path / "more", **OBJECTS, reporter=recorder)
-    assert recorder.stages == ["evolution"]
+    assert recorder.stages == ["evolution", "reliability"]
     assert found.found.seed == 5
 
 
@@ -222,16 +222,16 @@ def test_stages_of_tuned_runs_are_shared_as_far_as_they_tune_alike():
 @pytest.mark.parametrize(
     ("changes", "shared"),
     [
-        ({}, "supernet prior evolution finalists original Uniform searched"),
+        ({}, "supernet prior evolution reliability finalists original Uniform searched"),
         ({"limits": {"macs": 0.3}}, "supernet original"),
         ({"generations": 3}, "supernet prior original Uniform"),
         ({"search_seed": 3}, "supernet prior original Uniform"),
-        ({"rescored": 4}, "supernet prior evolution original Uniform"),
+        ({"rescored": 4}, "supernet prior evolution reliability original Uniform"),
         ({"finalist_steps": 9}, "supernet prior evolution original Uniform"),
         ({"finalist_steps": 9, "tune_lr_share": 0.5}, "supernet prior evolution original Uniform"),
         ({"tune_steps": 3}, "supernet prior original Uniform"),
-        ({"final": RECIPE.changed({"lr": 0.1})}, "supernet prior evolution finalists"),
-        ({"final_seed": 3}, "supernet prior evolution finalists"),
+        ({"final": RECIPE.changed({"lr": 0.1})}, "supernet prior evolution reliability finalists"),
+        ({"final_seed": 3}, "supernet prior evolution reliability finalists"),
         ({"strategy": "bilateral"}, "original Uniform"),
         ({"seed": 3}, ""),
         ({"model": "other"}, ""),
@@ -250,7 +250,7 @@ def test_widths_alone_are_those_of_a_search_that_goes_on_from_them(finished, tmp
     assert not list((tmp_path / "run").glob("original*"))
     outcome = bcnet.search(TinyNetwork, tiny_data(), reporter=stages[1], **options)
     assert [s.stages for s in stages] == [
-        ["supernet", "prior", "evolution"],
+        ["supernet", "prior", "evolution", "reliability"],
         ["evolution", "original", "Uniform", "searched"],
     ]
     assert found.widths == outcome.widths

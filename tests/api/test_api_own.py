@@ -193,7 +193,7 @@ def test_callbacks_hear_of_steps_evaluations_and_stages(tmp_path):
     )
     assert [step for stage, step, _ in steps if stage == "supernet"] == list(range(1, 2 * (72 // 16) + 1))
     assert tuple(candidates) == outcome.found.evaluations
-    names = ("supernet", "prior", "evolution", "original", "Uniform", "searched")
+    names = ("supernet", "prior", "evolution", "reliability", "original", "Uniform", "searched")
     assert stages == [(name, finished) for name in names for finished in (False, True)]
 
 

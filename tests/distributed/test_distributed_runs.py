@@ -38,7 +38,8 @@ def test_all_processes_get_the_result_and_one_tells_of_it(together):
         assert lead[key] == other[key]
     for name, tensor in lead["weights"].items():
         assert torch.equal(tensor, other["weights"][name])
-    assert lead["heard"] == ["supernet", "prior", "evolution", "original", "Uniform", "searched"]
+    names = ["supernet", "prior", "evolution", "reliability", "original", "Uniform", "searched"]
+    assert lead["heard"] == names
     assert other["heard"] == []
     assert lead["result"]["device"]["processes"] == 2
 

@@ -9,7 +9,7 @@ from bcnet import TensorBoard, Together, read_status
 from bcnet.errors import BCNetError, TrainingError
 from bcnet.progress.record import read_record
 
-STAGES = ["supernet", "prior", "evolution", "original", "Uniform", "searched"]
+STAGES = ["supernet", "prior", "evolution", "reliability", "original", "Uniform", "searched"]
 
 
 class Watcher(Recorder):

@@ -10,12 +10,12 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
 
-from bcnet.costs import Budget, Cost, Engine
+from bcnet.costs import Budget, Cost
 from bcnet.errors import ExportError
 from bcnet.export.rounding import rounded
 from bcnet.export.timing import Timing, alternating
@@ -29,6 +29,7 @@ from bcnet.space import Widths
 from bcnet.supernet import build
 from bcnet.train import derived_generator
 
+Backend = Literal["torch", "onnxruntime", "openvino"]
 MULTIPLE = 8
 _NETWORKS: tuple[Which, ...] = ("original", "uniform", "searched")
 _ROUNDED = "rounded"
@@ -42,7 +43,7 @@ class Latency:
     multiples of 8; it is absent where the searched ones already are.
     """
 
-    backend: Engine
+    backend: Backend
     device: str
     threads: int
     batch: int
@@ -78,7 +79,7 @@ def measure_latency(
     run: str | Path,
     factory: ModelLike | None = None,
     *,
-    backend: Engine = "torch",
+    backend: Backend = "torch",
     threads: int = 1,
     batch: int = 1,
     rounds: int = 50,
@@ -162,8 +163,8 @@ def _countable(finished: FinishedRun, searched: Cost) -> Budget:
 
 
 def _check(backend: str, device: str, **counts: Any) -> None:
-    if backend not in get_args(Engine):
-        raise ExportError(f"a backend is one of {', '.join(get_args(Engine))}; got {backend!r}")
+    if backend not in get_args(Backend):
+        raise ExportError(f"a backend is one of {', '.join(get_args(Backend))}; got {backend!r}")
     if backend != "torch" and device != "cpu":
         raise ExportError(f"{backend} is timed on the cpu; got {device!r}: take --backend torch")
     for name, value in counts.items():
