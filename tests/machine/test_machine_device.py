@@ -19,10 +19,10 @@ AT_THE_END = {"export/latency.py"}  # the networks are timed for the report, whe
 @pytest.mark.parametrize(
     ("lives", "trainings", "scored", "changes"),
     [
-        (True, 4, 2, {}),
-        (False, 4, 2, {"pairs": "off", "final_from": "supernet"}),
-        (True, 4, 2, {"model": TinyNetwork(), "final_from": "pretrained"}),
-        (True, 4, 2, {"supernet_width": 1.5}),
+        (True, 4, 3, {}),
+        (False, 4, 3, {"pairs": "off", "final_from": "supernet"}),
+        (True, 4, 3, {"model": TinyNetwork(), "final_from": "pretrained"}),
+        (True, 4, 3, {"supernet_width": 1.5}),
         (True, 5, 1, {"baseline": "random", "random_epochs": 1, "random_networks": 2}),
     ],
 )
@@ -39,5 +39,7 @@ def test_a_run_keeps_to_its_device(tmp_path, monkeypatch, lives, trainings, scor
     places = Counter(wait.partition(":")[0] for wait in waits)
     assert places.pop("train/update.py") == 2 * trainings  # the first step and the last: there are fewer than 16
     assert places.pop("tasks/base.py") == 3  # one for each network
-    assert places.pop("searchers/evaluator.py") == scored * len(result.found.evaluations)  # again on fresh images
+    assert places.pop("searchers/evaluator.py") == scored * len(result.found.evaluations)
+    # Paths are scored again on fresh images, and all of so few to see how far scores can be believed.
+    assert places.pop("stages/reliability.py", 0) == (scored == 3)
     assert set(places) <= AT_THE_START | OF_A_NETWORK | AT_THE_END
