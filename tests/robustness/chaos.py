@@ -44,10 +44,21 @@ SETTINGS = {
     "--threads": "1",
     "--checkpoint-seconds": "0",
 }
-STAGES = ("start", "supernet", "prior", "evolution", "rescore", "original", "Uniform", "searched", "report")
+STAGES = (
+    *("start", "supernet", "prior", "evolution", "reliability"),
+    *("rescore", "original", "Uniform", "searched", "report"),
+)
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-_DOCUMENTS = ("settings.json", "space.json", "prior.json", "rescored.json", "architecture.json", "ratios.svg")
-_AFTER = {"evolution": "rescore", "searched": "report"}  # what follows the line that says that a stage is done
+_DOCUMENTS = (
+    "settings.json",
+    "space.json",
+    "prior.json",
+    "reliability.json",
+    "rescored.json",
+    "architecture.json",
+    "ratios.svg",
+)
+_AFTER = {"reliability": "rescore", "searched": "report"}  # what follows the line that says that a stage is done
 _LONGEST = 300.0  # seconds; a process that takes longer hangs
 
 
