@@ -19,7 +19,7 @@ from bcnet.searchers import (
 )
 from bcnet.space import Budget, WidthSpace
 from bcnet.testing import SEARCHER_CHECKS
-from bcnet.testing.searchers import same_result_in_another_process
+from bcnet.testing.searchers import same_result_in_another_process, takes_150_groups
 
 
 def make_prior(space: WidthSpace, budget: Budget) -> Prior:
@@ -75,6 +75,7 @@ STARTED = (make_evolution_with_prior, make_regularized)  # starting a process fo
 
 def case(make, check):
     slow = check is same_result_in_another_process and make not in STARTED
+    slow |= check is takes_150_groups and make is make_model_based  # solves for each candidate that it proposes
     name = f"{make.__name__.removeprefix('make_')}-{check.__name__}"
     return pytest.param(make, check, id=name, marks=[pytest.mark.slow] if slow else [])
 

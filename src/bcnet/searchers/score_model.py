@@ -20,7 +20,6 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from bcnet.costs import Polynomial
 from bcnet.space import Widths, WidthSpace
 from bcnet.space.balance import LogSum, optimum, weighted_layers
 from bcnet.space.problem import Problem
@@ -31,6 +30,7 @@ EXPONENTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _HARDLY = 0.02  # of the mean slope: what a group is worth at least
 _BISECTIONS = 20
 _EXCHANGES = 50
+_AT_ONCE = 1000  # exchanges that are looked at
 _FARTHEST = 3  # choices that one group gives up for another
 
 
@@ -128,8 +128,7 @@ def best_widths(problem: Problem, slopes: FloatArray) -> Widths:
     Choices are filled up in the order of what they gain for their share of the budget, and exchanged while that gains.
     """
     space = problem.space
-    groups = range(len(space.groups))
-    terms = [(float(slopes[g]), LogSum.of(Polynomial({(g,): 1}), len(space.groups))) for g in groups]
+    terms = [(1.0, LogSum(np.zeros(1), slopes[None]))]  # the sum itself, as the one term of a log-sum-exp
     low, high, found = 0.0, 1.0, np.zeros(len(space.groups), dtype=np.int64)
     for step in range(_BISECTIONS):
         # All of the budget first; a limit that is no polynomial may need a tighter one.
@@ -180,12 +179,15 @@ def _exchanged(problem: Problem, current: npt.NDArray[np.int64], slopes: FloatAr
     gains -= slopes[down] * (logs[down, current[down]] - logs[down, current[down] - given])
     order = np.argsort(-gains, kind="stable")
     order = order[gains[order] > 1e-9]
-    tried = np.tile(current, (len(order), 1))
-    rows = np.arange(len(order))
-    tried[rows, up[order]] += by[order]
-    tried[rows, down[order]] -= given[order]
-    holds = np.flatnonzero(problem.feasible(tried))
-    return None if not len(holds) else tried[holds[0]]
+    for some in np.array_split(order, max(1, len(order) // _AT_ONCE)):  # the first that holds is the best
+        tried = np.tile(current, (len(some), 1))
+        rows = np.arange(len(some))
+        tried[rows, up[some]] += by[some]
+        tried[rows, down[some]] -= given[some]
+        holds = np.flatnonzero(problem.feasible(tried))
+        if len(holds):
+            return np.asarray(tried[holds[0]])
+    return None
 
 
 def _logs(problem: Problem) -> FloatArray:
