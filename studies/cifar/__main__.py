@@ -68,6 +68,11 @@ class Variant:
     strategy: str = "complementary-bounded"  # of the supernets that the rows were found on; see `BoundedComplementary`
     population: int = 40
 
+    @property
+    def has_supernet(self) -> bool:
+        """Whether networks can start from one."""
+        return "trainings" not in self.options
+
 
 _BY_LOSS = ("--score", "loss")
 _SLIMMED = (*_BY_LOSS, "--searcher", "greedy-evolution")
@@ -195,7 +200,7 @@ class Table:
             for method in self.methods:
                 yield from (self._cell(method, budget, Run(seed, budget, method)) for budget in self.budgets)
         for seed in self.seeds:
-            for method in (m for m in self.methods if m in VARIANTS):
+            for method in (m for m in self.methods if m in VARIANTS and VARIANTS[m].has_supernet):
                 tuned = [Run(seed, budget, method, "supernet") for budget in self.budgets]
                 yield from (self._cell(method, run.budget, run) for run in tuned)
                 if method == "ours":
