@@ -628,10 +628,10 @@ def _check_start(source: Source, settings: Settings) -> None:
             f"the searcher {settings.searcher} starts from a prior that a supernet leaves, of which the scorer "
             "trainings has none: take searcher model, greedy or random"
         )
-    without = f"the baseline {settings.baseline!r}" if settings.baseline else "the scorer 'trainings'"  # a supernet
+    method = f"the baseline {settings.baseline!r}" if settings.baseline else "the scorer 'trainings'"
     tuned = [name for name in ("tune_steps", "finalist_steps") if getattr(settings, name)]
     if tuned and (source.own.of_widths is not None or not settings.has_supernet):
-        what = "a score of widths alone" if settings.has_supernet else without
+        what = "a score of widths alone" if settings.has_supernet else method
         raise RecipeError(
             f"{tuned[0]} fine-tunes candidates from the supernet's weights before they are scored, of which {what} "
             f"makes no use; got {getattr(settings, tuned[0])}: leave it out"
@@ -642,7 +642,7 @@ def _check_start(source: Source, settings: Settings) -> None:
             "give tune_steps or finalist_steps as well, or leave it out"
         )
     if settings.final_from == "supernet" and not settings.has_supernet:
-        raise RecipeError(f'final_from="supernet" needs a supernet, which {without} has none of: take "scratch"')
+        raise RecipeError(f'final_from="supernet" needs a supernet, which {method} has none of: take "scratch"')
     if settings.final_from == "pretrained" and source.pretrained is None and source.factory is not None:
         raise RecipeError(
             'final_from="pretrained" needs weights to start from; there are none: give pretrained= (--pretrained), or '

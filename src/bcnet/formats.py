@@ -74,7 +74,10 @@ class Onnx(Format):
 
     def runner(self, content: bytes, network: nn.Module, threads: int) -> Runner:
         """See `Format`."""
-        session = onnx_session(content, threads)
+        ort = needed("onnxruntime")
+        options = ort.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         return lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
 
 
@@ -124,20 +127,6 @@ class SafeTensors(Format):
 
 
 FORMATS: Mapping[str, Format] = {"onnx": Onnx(), "pt2": Pt2(), "safetensors": SafeTensors()}
-
-
-def onnx_session(content: bytes, threads: int) -> Any:
-    """What runs an ONNX file on the CPU.
-
-    Raises:
-        ExportError: onnxruntime is not installed.
-    """
-    ort = needed("onnxruntime")
-    options = ort.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    # Else threads of one session still spin on the core when another one is timed.
-    options.add_session_config_entry("session.force_spinning_stop", "1")
-    return ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
 def exported(network: nn.Module, example: torch.Tensor) -> torch.export.ExportedProgram:

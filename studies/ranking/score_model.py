@@ -22,7 +22,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from bcnet.searchers import EXPONENTS, ScoreModel, closed_slopes
+from bcnet.searchers import EXPONENTS, TRUST_IN_PATHS, ScoreModel, closed_slopes
 from bcnet.space import Widths
 from studies.ranking.channel_bench_macro import BUDGETS, Table
 from studies.ranking.channel_bench_macro import DATA as TABLE
@@ -32,7 +32,6 @@ from studies.shared.provenance import ROOT, append_row, finished, provenance
 SCORES, OUT = ROOT / "results" / "ranking_scores.csv", ROOT / "results" / "ranking_model.csv"
 CELL = ("supernet", "seed", "epochs", "image_size")
 TRAINED, DRAWS = (8, 16, 32), 10
-SAY_OF_SCORES = 0.5
 BIN = 0.05
 
 
@@ -78,7 +77,7 @@ def _scores(rows: list[dict[str, str]], metric: str) -> Array:
 
 def _by_scores(table: Table, widths: list[Widths], scores: Array) -> list[tuple[str, Array]]:
     kinds = [("scores", scores)]
-    for name, trust in (("model", 1.0), ("model and closed form", SAY_OF_SCORES)):
+    for name, trust in (("model", 1.0), ("model and closed form", TRUST_IN_PATHS)):
         model = ScoreModel.fit(table.space, widths, scores.tolist(), trust)
         kinds.append((name, model.predicted(widths)))
     return kinds

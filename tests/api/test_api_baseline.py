@@ -146,7 +146,8 @@ def test_a_search_by_another_searcher_shares_the_supernet(searched, tmp_path, se
     recorder = Recorder()
     options = {"model": TinyNetwork, "data": tiny_data()}
     bcnet.evolve(searched, searcher=searcher, run_dir=tmp_path / "other", reporter=recorder, **options)
-    assert set(recorder.stages) <= {"evolution", "reliability"}  # too few candidates of greedy say nothing of scores
+    few = searcher == "greedy"  # two candidates within the budget, which say nothing of scores
+    assert recorder.stages == ["evolution", *([] if few else ["reliability"])]
     assert (tmp_path / "other" / "prior.json").exists() == (searcher in ("greedy-evolution", "prior-only"))
     outcome = bcnet.retrain(tmp_path / "other", **options)
     assert outcome.result["networks"]["searched"]["macs_ratio"] <= 0.5

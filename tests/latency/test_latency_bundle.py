@@ -20,6 +20,7 @@ from bcnet.cli.app import app
 from bcnet.costs import Latency, read_latency
 from bcnet.errors import BudgetError, ExportError
 from bcnet.latency import draws, latency_from, measure, write_bundle
+from bcnet.latency.engines import OnnxGraph
 from bcnet.models import create
 from bcnet.space import Budget, WidthSpace
 from bcnet.supernet import build
@@ -82,11 +83,10 @@ def test_the_script_runs_without_torch_and_its_times_are_read(subject, tmp_path,
 def test_the_files_of_a_bundle_are_the_networks(subject, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     model, images, space = subject
-    told = []
-    write_bundle(model, images, tmp_path / "b", latency=Latency("onnxruntime"), networks=12, on_written=told.append)
+    write_bundle(model, images, tmp_path / "b", latency=Latency("onnxruntime"), networks=12)
     bundle = json.loads((tmp_path / "b" / "bundle.json").read_text())
     assert bundle["input"] == [1, 1, 8, 8]
-    assert told == list(range(1, 13))
+    assert [row["file"] for row in bundle["networks"]] == [f"network_{number:02}.onnx" for number in range(12)]
     for row in bundle["networks"][::4]:
         session = onnxruntime.InferenceSession(tmp_path / "b" / row["file"])
         (logits,) = session.run(None, {session.get_inputs()[0].name: images[:1].numpy()})
@@ -199,16 +199,20 @@ def test_times_of_another_engine_than_asked_for_are_refused(subject, tmp_path):
         latency_from(file, space, Latency("openvino"))
 
 
-def test_a_bundle_that_fails_leaves_nothing(subject, tmp_path):
+def test_a_bundle_that_fails_leaves_nothing(subject, tmp_path, monkeypatch):
     model, images, space = subject
     with pytest.raises(BudgetError, match="at least 12 networks; got 3"):
         write_bundle(model, images, tmp_path / "b", latency=Latency("onnxruntime"), space=space, networks=3)
 
-    def stop(count):
-        raise KeyboardInterrupt
+    class Stopped(OnnxGraph):
+        def written(self, network, images):
+            if self._graph is not None:
+                raise KeyboardInterrupt
+            return super().written(network, images)
 
+    monkeypatch.setattr("bcnet.latency.bundle.OnnxGraph", Stopped)
     with pytest.raises(KeyboardInterrupt):
-        write_bundle(model, images, tmp_path / "b", latency=Latency("onnxruntime"), space=space, on_written=stop)
+        write_bundle(model, images, tmp_path / "b", latency=Latency("onnxruntime"), space=space)
     (tmp_path / "file").write_text("")
     with pytest.raises(ExportError, match="a new or empty folder"):
         write_bundle(model, images, tmp_path / "file", latency=Latency("onnxruntime"), space=space)

@@ -167,13 +167,33 @@ def test_a_network_that_was_disturbed_once_does_not_set_the_pace(monkeypatch, sp
         measurement.paced(lambda widths: None, new, 1, known)
 
 
+def test_networks_are_timed_in_turns_that_rotate_each_after_a_call_that_is_not_timed(monkeypatch):
+    clock, called = [0.0], []
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: clock[0])
+
+    def network(number, seconds):
+        def call():
+            called.append(number)
+            clock[0] += seconds * (9.0 if called[-2:-1] != [number] else 1.0)  # cold after another one
+
+        return call
+
+    found = measure.times([network(0, 1e-3), network(1, 2e-3), network(2, 1.0)], 4)
+    assert np.allclose(found, np.array([[1e-3], [2e-3], [1.0]]))
+    assert found.shape == (3, 4)
+    # The last two rounds: four, two and one call of each, and one before.
+    two = [called[-20:-10], called[-10:]]
+    assert [list(dict.fromkeys(once)) for once in two] == [[0, 1, 2], [1, 2, 0]]
+    assert [[once.count(number) for number in range(3)] for once in two] == [[5, 3, 2]] * 2
+
+
 def test_a_round_in_which_all_are_slow_is_no_slowness_of_theirs():
     rng = np.random.default_rng(0)
     true = rng.uniform(1, 9, 12)
     pace = np.where(rng.random(30) < 0.4, rng.uniform(1.2, 3.0, 30), 1.0)
     seconds = true[:, None] * pace * np.exp(rng.normal(0, 0.002, (12, 30)))
     seconds[3, [2, 5, 9, 14, 20, 27]] *= 5.0  # interrupted
-    middle, noise = measure.middle_and_noise(seconds)
+    middle, noise = measure.median_and_noise(seconds)
     assert np.allclose(middle, true, rtol=0.01)
     assert noise.max() < 0.02
     steady = measure.without_drift(true[:, None] * np.ones(30))

@@ -244,10 +244,8 @@ def test_a_dense_graph_gets_a_looser_bound_in_bounded_tables():
     assert solve(errors, space, Budget(macs=0.5), max_cells=20_000).gap < 0.2
 
 
-# At lower temperatures rows are all but single choices, between which the load jumps: of 1,500 seeds two miss at 0.2.
-@given(seeds, st.floats(0.5, 3))
-@settings(max_examples=15, deadline=None)
-def test_softened_rows_use_the_budget_up_where_it_binds(seed, temperature):
+def softened(seed, temperature):
+    """Rows of one temperature, their load, whether the budget binds at it, and whether there were any to find."""
     rng = np.random.default_rng(seed)
     space = random_space(rng)
     errors = [np.sort(rng.random(len(group.choices)))[::-1] for group in space.groups]  # wider is better
@@ -255,10 +253,25 @@ def test_softened_rows_use_the_budget_up_where_it_binds(seed, temperature):
     smoothed = Smoothed(tuple(errors), costs, np.ones(len(costs)))
     narrow = tuple(np.eye(len(e))[0] for e in errors)
     free = smoothed.at(temperature, narrow)
-    assert smoothed.load(free) <= 1
     even = tuple(np.exp(-e / temperature) / np.exp(-e / temperature).sum() for e in errors)
-    if smoothed.load(even) > 1 and free is not narrow:
-        assert smoothed.load(free) >= 1 - 1e-2
+    return smoothed.load(free), smoothed.load(even) > 1 and free is not narrow
+
+
+@given(seeds, st.floats(0.01, 3))
+@settings(max_examples=15, deadline=None)
+def test_softened_rows_use_the_budget_up_where_it_binds(seed, temperature):
+    load, binds = softened(seed, temperature)
+    assert load <= 1
+    if binds and temperature >= 0.5:
+        assert load >= 1 - 1e-2
+
+
+@pytest.mark.parametrize(("temperature", "most"), [(0.03, 0.08), (0.1, 0.02), (0.2, 0.01)])
+def test_rows_that_are_hardly_soft_use_it_up_but_for_a_few(temperature, most):
+    """Between rows that are all but single choices the load jumps: of 1,500 seeds 36, 5 and 2 stay below."""
+    loads = [load for load, binds in (softened(seed, temperature) for seed in range(150)) if binds]
+    assert len(loads) > 50
+    assert np.mean([load < 1 - 1e-2 for load in loads]) <= most
 
 
 @pytest.mark.parametrize("max_cells", [2_000_000, 20])

@@ -64,7 +64,7 @@ def calibrate(
     image_size, seed = wishes.pop("image_size", None), wishes.pop("seed", 0)
     space, network, images = space_of(model, classes, image_size, wishes)
     if bundle is not None:
-        script = write_bundle(network, images, bundle, latency=asked, space=space, seed=seed, on_written=_written)
+        script = write_bundle(network, images, bundle, latency=asked, space=space, seed=seed)
         size = sum(file.stat().st_size for file in script.parent.iterdir())
         typer.echo(
             f"Copy {bundle} ({size / 2**20:.0f} MiB) to the device and run measure.py there, which needs numpy and "
@@ -74,18 +74,12 @@ def calibrate(
     if times is not None:
         found = latency_from(times, space, asked if any(said.values()) else None, path=out)
     else:
-        found = bcnet.calibrate(
-            network, images, path=out, latency=asked, space=space, seed=seed, on_measured=lambda m: _timed(len(m))
-        )
+        found = bcnet.calibrate(network, images, path=out, latency=asked, space=space, seed=seed, on_measured=_timed)
     _tell(found, space, out)
 
 
-def _written(count: int) -> None:
-    typer.echo(f"{count} networks written")
-
-
-def _timed(count: int) -> None:
-    typer.echo(f"{count} networks timed")
+def _timed(found: Any) -> None:
+    typer.echo(f"{len(found)} networks timed")
 
 
 def _tell(measure: Any, space: Any, out: Path | None) -> None:

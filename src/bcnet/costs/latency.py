@@ -26,8 +26,6 @@ from bcnet.costs.polynomial import FloatArray, IntArray, Polynomial
 from bcnet.errors import BudgetError, RunError
 
 Engine = Literal["torch", "cuda", "onnxruntime", "openvino", "other"]
-
-
 _SPREAD = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85)  # of the networks in the order of their times
 
 
@@ -140,8 +138,7 @@ class Latency(Measure):
     """Nanoseconds that an engine takes for one batch, at most; `model` is fitted before the first stage of a run.
 
     `engine` runs the network on `threads` threads with `batch` inputs at once; "other" is a device whose times come as
-    a file. Two of other models are the same limit:
-    what is asked for is the engine's time, however it is predicted.
+    a file. Two of other models are the same limit: what is asked for is the engine's time, however it is predicted.
 
     Example: `Budget(latency="2 ms")`, or `Budget({Latency("onnxruntime", threads=2): "2 ms"})`, on the command line
     `--budget latency:onnxruntime:2=2ms`.

@@ -13,7 +13,7 @@ import math
 import shutil
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,6 @@ def write_bundle(
     space: WidthSpace | None = None,
     networks: int = NETWORKS,
     seed: int = 0,
-    on_written: Callable[[int], None] = lambda _: None,
 ) -> Path:
     """Write ONNX files of networks of random widths, and a script that times them where there is no torch.
 
@@ -61,7 +60,6 @@ def write_bundle(
         space: the model's width space, where it is not that of `WidthSpace.trace(model, example_input)`.
         networks: how many.
         seed: of the widths.
-        on_written: is told how many files there are.
 
     Returns:
         The script.
@@ -88,7 +86,6 @@ def write_bundle(
             name = f"network_{number:02}.onnx"
             (unfinished / name).write_bytes(graph.written(build(whole, traced, widths).eval(), images))
             rows.append({"file": name, "widths": list(widths)})
-            on_written(len(rows))
         asked = {"engine": latency.engine, "threads": latency.threads, "input": list(images.shape)}
         (unfinished / "bundle.json").write_text(json.dumps({**asked, "networks": rows}, indent=1))
         shutil.copyfile(measure.__file__, unfinished / "measure.py")

@@ -15,7 +15,8 @@ import torch
 from torch import nn
 
 from bcnet.errors import ExportError
-from bcnet.formats import Onnx, needed, onnx_session, without_gradients
+from bcnet.formats import Onnx, needed, without_gradients
+from bcnet.latency.measure import onnxruntime_call, openvino_call
 from bcnet.machine.devices import device_name
 from bcnet.machine.timing import Call
 
@@ -172,9 +173,8 @@ class OnnxRuntime(Engine):
 
     def prepared(self, network: nn.Module, images: torch.Tensor, threads: int) -> Call:
         """See `Engine`."""
-        session = onnx_session(self._graph.written(network, images), threads)
-        feed = {session.get_inputs()[0].name: images.numpy()}
-        return lambda: session.run(None, feed)
+        needed(self.package)
+        return onnxruntime_call(self._graph.written(network, images), images.numpy(), threads)
 
 
 class OpenVino(Engine):
@@ -189,19 +189,13 @@ class OpenVino(Engine):
     def prepared(self, network: nn.Module, images: torch.Tensor, threads: int) -> Call:
         """See `Engine`."""
         try:
-            openvino = importlib.import_module("openvino")
+            importlib.import_module("openvino")
         except ImportError as error:
             raise ExportError(
                 f"the engine openvino is a package of its own; importing it failed with {error}: run "
                 "`pip install 'bcnet[openvino]'`"
             ) from error
-        core = openvino.Core()
-        model = core.read_model(self._graph.written(network, images))
-        model.reshape(list(images.shape))
-        settings = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}
-        request = core.compile_model(model, "CPU", settings).create_infer_request()
-        feed = [images.numpy()]
-        return lambda: request.infer(feed)
+        return openvino_call(self._graph.written(network, images), images.numpy(), threads)
 
 
 _KINDS: tuple[type[Engine], ...] = (Torch, Cuda, OnnxRuntime, OpenVino)

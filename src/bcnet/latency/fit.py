@@ -7,7 +7,6 @@ of widths in blocks of channels, as hardware counts them.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -43,7 +42,9 @@ def fitted(space: WidthSpace, found: Sequence[TimedNetwork], machine: str) -> La
     assert best is not None
     error, form, features, errors = best
     coefficients = _fit(_columns(features, widths), times)
-    model = LatencyModel(
+    predicted = _columns(features, np.array([space.original_widths])) @ coefficients
+    timed = {m.widths: m.nanoseconds for m in found}
+    return LatencyModel(
         space=fingerprint(space),
         machine=machine,
         form=form,
@@ -52,12 +53,9 @@ def fitted(space: WidthSpace, found: Sequence[TimedNetwork], machine: str) -> La
         error=error,
         worst=float(np.quantile(np.abs(errors), CERTAIN)),
         margin=max(0.0, _conformal(errors)),
-        original=0.0,
+        original=timed.get(space.original_widths, float(predicted[0])),
         measured=tuple(sorted(found, key=lambda m: m.widths != space.original_widths)),
     )
-    original = np.array([space.original_widths])
-    known = [m.nanoseconds for m in found if m.widths == space.original_widths]
-    return dataclasses.replace(model, original=known[0] if known else float(model.predicted(original)[0]))
 
 
 def _terms(features: Sequence[Feature], coefficients: FloatArray) -> tuple[Term, ...]:

@@ -44,32 +44,34 @@ def without_drift(seconds: FloatArray) -> FloatArray:
     return np.asarray(seconds / (pace / np.percentile(pace, QUIET)))
 
 
-def middle_and_noise(seconds: FloatArray) -> tuple[FloatArray, FloatArray]:
+def median_and_noise(seconds: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The time of each network, and how far those by every other round lie apart; from `(networks, rounds)`."""
     steady = without_drift(seconds)
     even, odd = (np.median(steady[:, start::2], axis=1) for start in (0, 1))
     return np.asarray(np.median(steady, axis=1)), np.abs(even / odd - 1)
 
 
-def onnxruntime_call(path: Path, images: npt.NDArray[np.float32], threads: int) -> Call:
-    """What runs a file once on ONNX Runtime."""
+def onnxruntime_call(model: Path | bytes, images: npt.NDArray[np.float32], threads: int) -> Call:
+    """What runs an ONNX file once on ONNX Runtime."""
     ort: Any = importlib.import_module("onnxruntime")
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    # Else threads of one session still spin on the core when another one is timed.
     options.add_session_config_entry("session.force_spinning_stop", "1")
-    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    content = model if isinstance(model, bytes) else str(model)
+    session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     feed = {session.get_inputs()[0].name: images}
     return lambda: session.run(None, feed)
 
 
-def openvino_call(path: Path, images: npt.NDArray[np.float32], threads: int) -> Call:
-    """What runs a file once on OpenVINO."""
+def openvino_call(model: Path | bytes, images: npt.NDArray[np.float32], threads: int) -> Call:
+    """What runs an ONNX file once on OpenVINO."""
     openvino: Any = importlib.import_module("openvino")
     core = openvino.Core()
-    model = core.read_model(str(path))
-    model.reshape(list(images.shape))
+    graph = core.read_model(model if isinstance(model, bytes) else str(model))
+    graph.reshape(list(images.shape))
     settings = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}
-    request = core.compile_model(model, "CPU", settings).create_infer_request()
+    request = core.compile_model(graph, "CPU", settings).create_infer_request()
     return lambda: request.infer([images])
 
 
@@ -77,17 +79,23 @@ CALLS = {"onnxruntime": onnxruntime_call, "openvino": openvino_call}
 
 
 def times(calls: Sequence[Call], rounds: int) -> FloatArray:
-    """Seconds of a call of each, in turns, `(calls, rounds)`."""
-    repeats = []
+    """Seconds of a call of each, in turns, in an order that rotates, `(calls, rounds)`."""
     for call in calls:
         call()
-        repeats.append(max(1, round(ROUND_SECONDS / max(min(_seconds(call, 1) for _ in range(3)), 1e-7))))
-    found = np.empty((len(calls), rounds))
-    for number in range(-1, rounds):  # the first round does not count
+    repeats = [_repeats(call) for call in calls]
+    found = np.empty((len(calls), 1 + rounds))
+    for number in range(1 + rounds):
         for n in np.roll(np.arange(len(calls)), -number).tolist():
-            calls[n]()  # in warm caches, as a network that is deployed
+            # A call that is not timed comes first: a network that is deployed runs again and again, in warm caches.
+            calls[n]()
             found[n, number] = _seconds(calls[n], repeats[n])
-    return found
+    return found[:, 1:]  # the first round does not count
+
+
+def _repeats(call: Call) -> int:
+    """Calls that fill a few milliseconds: a clock and a loop cost microseconds."""
+    quickest = min(_seconds(call, 1) for _ in range(3))
+    return max(1, round(ROUND_SECONDS / max(quickest, 1e-7)))
 
 
 def _seconds(call: Call, count: int) -> float:
@@ -124,7 +132,7 @@ def main() -> int:
     networks = bundle["networks"]
     print(f"{len(networks)} networks on {engine}, {threads} thread{'' if threads == 1 else 's'}", flush=True)
     calls = [CALLS[engine](here / network["file"], images, threads) for network in networks]
-    taken, noise = middle_and_noise(times(calls, arguments.rounds))
+    taken, noise = median_and_noise(times(calls, arguments.rounds))
     typical = float(np.median(noise))
     if typical > arguments.noise:
         print(f"times taken again lie {typical:.0%} apart: the machine is too busy; try again", file=sys.stderr)
@@ -134,7 +142,7 @@ def main() -> int:
         rows = csv.writer(file)
         rows.writerow(("widths", "milliseconds", "noise", "engine", "threads", "batch", "device"))
         where = (engine, threads, images.shape[0], device(engine))
-        for network, seconds, apart in zip(networks, taken, noise):  # noqa: B905 (the script runs on Python 3.8)
+        for network, seconds, apart in zip(networks, taken, noise):  # noqa: B905 (the script runs on Python 3.9)
             widths = " ".join(map(str, network["widths"]))
             rows.writerow((widths, f"{1e3 * seconds:.6g}", f"{apart:.4f}", *where))
     os.replace(unfinished, arguments.out)

@@ -17,9 +17,9 @@ from torch import nn
 from bcnet.costs import TimedNetwork
 from bcnet.errors import BudgetError
 from bcnet.latency.engines import Engine
-from bcnet.latency.measure import BUSY, ROUND_SECONDS, ROUNDS, middle_and_noise
+from bcnet.latency.measure import BUSY, ROUNDS, median_and_noise, times
 from bcnet.machine.defaults import threads as torch_threads
-from bcnet.machine.timing import Call, Pace, in_turns, nothing
+from bcnet.machine.timing import Call
 from bcnet.space import Widths
 
 TRIES = 3
@@ -36,32 +36,12 @@ def measured(prepared: Callable[[Widths], Call], batch: Sequence[Widths], thread
     """The latency of some networks, timed in turns."""
     with torch_threads(threads):
         calls = {widths: prepared(widths) for widths in batch}
-        for call in calls.values():
-            call()
-        repeats = {widths: _repeats(call) for widths, call in calls.items()}
-        # A call that is not timed comes first: a network that is deployed runs again and again, in warm caches.
-        arms = {str(n): (calls[w], _repeated(calls[w], repeats[w])) for n, w in enumerate(calls)}
-        taken = in_turns(lambda _: arms, Pace.of_rounds(ROUNDS), warmup=1)
-    middle, noise = middle_and_noise(np.array([taken[str(n)] / repeats[w] for n, w in enumerate(calls)]))
-    return [TimedNetwork(w, 1e9 * float(middle[n]), float(noise[n])) for n, w in enumerate(calls)]
-
-
-def _repeats(call: Call) -> int:
-    """Calls that fill a few milliseconds: a clock and a loop cost microseconds."""
-    seconds = float(in_turns(lambda _: {"call": (nothing, call)}, Pace.of_rounds(3), warmup=1)["call"].min())
-    return max(1, round(ROUND_SECONDS / max(seconds, 1e-7)))
-
-
-def _repeated(call: Call, count: int) -> Call:
-    def run() -> None:
-        for _ in range(count):
-            call()
-
-    return run
+        nanoseconds, noise = median_and_noise(1e9 * times(list(calls.values()), ROUNDS))
+    return [TimedNetwork(*one) for one in zip(calls, nanoseconds.tolist(), noise.tolist(), strict=True)]
 
 
 def paced(
-    times: Callable[[Widths], Call], batch: Sequence[Widths], threads: int, known: Sequence[TimedNetwork]
+    prepared: Callable[[Widths], Call], batch: Sequence[Widths], threads: int, known: Sequence[TimedNetwork]
 ) -> list[TimedNetwork]:
     """The latencies of a batch, measured again while the machine is too busy for them to say anything.
 
@@ -73,7 +53,7 @@ def paced(
     """
     before = {network.widths: network.nanoseconds for network in known}
     for _ in range(TRIES):
-        found = {m.widths: m for m in measured(times, list(dict.fromkeys((*before, *batch))), threads)}
+        found = {m.widths: m for m in measured(prepared, list(dict.fromkeys((*before, *batch))), threads)}
         paces = np.array([before[w] / found[w].nanoseconds for w in before] or [1.0])
         low, pace, high = np.percentile(paces, (25, 50, 75)).tolist()
         noise = max(float(np.median([m.noise for m in found.values()])), (high - low) / pace)

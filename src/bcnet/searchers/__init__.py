@@ -15,7 +15,7 @@ from bcnet.searchers.evaluator import (
 from bcnet.searchers.evolution import Evolution
 from bcnet.searchers.greedy import Greedy
 from bcnet.searchers.greedy_evolution import GreedyEvolution
-from bcnet.searchers.model_based import ModelBased
+from bcnet.searchers.model_based import TRUST_IN_PATHS, ModelBased
 from bcnet.searchers.racing import BatchScore, Contest, Race
 from bcnet.searchers.result import Candidate, SearchResult, effort, hypervolume, pareto_front
 from bcnet.searchers.score_model import EXPONENTS, ScoreModel, closed_slopes
@@ -25,6 +25,7 @@ from bcnet.searchers.survival import retained
 
 __all__ = [
     "EXPONENTS",
+    "TRUST_IN_PATHS",
     "BatchScore",
     "Candidate",
     "Contest",

@@ -10,10 +10,11 @@ import numpy as np
 from bcnet.errors import SearchError
 from bcnet.searchers.base import Proposals, Searcher
 from bcnet.searchers.result import Candidate
-from bcnet.searchers.score_model import EXPONENTS, ScoreModel, best_widths, closed_slopes
+from bcnet.searchers.score_model import EXPONENTS, ScoreModel, best_widths, closed_slopes, floored
 from bcnet.space import Widths
 from bcnet.space.problem import Problem
 
+TRUST_IN_PATHS = 0.5  # what scores of shared weights count beside the closed form
 _LEAST = 4  # scores that a model is fitted to
 
 
@@ -57,7 +58,8 @@ class ModelBased(Searcher):
         known: dict[Widths, float] = {}
         batch = self._first(problem, rng)
         while batch:
-            known.update(zip(batch, (yield batch), strict=True))
+            scores = yield batch
+            known.update(zip(batch, scores, strict=True))
             usable = {widths: score for widths, score in known.items() if np.isfinite(score)}
             if len(usable) < _LEAST:
                 batch = problem.fill(self.batch, known, rng)
@@ -88,15 +90,6 @@ class ModelBased(Searcher):
 
 
 def _uniform(problem: Problem) -> Widths:
-    """The widest choices at or below one ratio of the full widths."""
-    shares = sorted({c / g.max_width for g in problem.space.groups for c in g.choices})
-    best = problem.space.narrowest
-    for share in shares:
-        widths = tuple(
-            max([c for c in g.choices if c <= share * g.max_width * (1 + 1e-9)], default=g.choices[0])
-            for g in problem.space.groups
-        )
-        if not problem.feasible(problem.indices([widths]))[0]:
-            break
-        best = widths
-    return best
+    """The Uniform widths down to the next choices; the narrowest where a group's first choice is wider than they."""
+    uniform = floored(problem, np.array(problem.space.uniform(problem.budget), dtype=np.float64))
+    return problem.widths(uniform[None])[0] if problem.feasible(uniform[None])[0] else problem.space.narrowest

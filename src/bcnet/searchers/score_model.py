@@ -133,7 +133,7 @@ def best_widths(problem: Problem, slopes: FloatArray) -> Widths:
     for step in range(_BISECTIONS):
         # All of the budget first; a limit that is no polynomial may need a tighter one.
         middle = 1.0 if step == 0 else (low + high) / 2
-        tried = _floored(problem, optimum(space, terms, problem.budget, middle, space.narrowest))
+        tried = floored(problem, optimum(space, terms, problem.budget, middle, space.narrowest))
         if problem.feasible(tried[None])[0]:
             low, found = middle, tried
         else:
@@ -149,7 +149,8 @@ def best_widths(problem: Problem, slopes: FloatArray) -> Widths:
     return problem.widths(current[None])[0]
 
 
-def _floored(problem: Problem, widths: FloatArray) -> npt.NDArray[np.int64]:
+def floored(problem: Problem, widths: FloatArray) -> npt.NDArray[np.int64]:
+    """Indices of the widest choices that are no wider than `widths`, `(groups,)`; the first where none is."""
     choices = [np.array(group.choices) for group in problem.space.groups]
     found = [int(np.searchsorted(c, w * (1 + 1e-9), side="right")) - 1 for c, w in zip(choices, widths, strict=True)]
     return np.maximum(np.array(found, dtype=np.int64), 0)

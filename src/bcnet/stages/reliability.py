@@ -11,7 +11,7 @@ who always names the most frequent class, a search has chosen by luck.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,12 +19,12 @@ import numpy.typing as npt
 import torch
 
 from bcnet.progress.forecast import Planned
-from bcnet.run.settings import Settings, in_sections
+from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.searchers import Candidate, SupernetEvaluator, accuracy_interval
 from bcnet.space import Widths
 from bcnet.stages.base import Context, Stage
-from bcnet.stages.search import Searched, scoring_passes, usual_macs
+from bcnet.stages.search import EvolutionStage, Searched, scoring_passes, usual_macs
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -98,7 +98,7 @@ def reliability_of(by_side: FloatArray, labels: FloatArray | None = None) -> Rel
         return found
     chance = 100.0 * float(np.unique(labels, return_counts=True)[1].max()) / len(labels)
     best = per_image[int(np.argmax(halves[0]))][1::2]  # chosen on one half, judged on the other
-    return Reliability(**asdict(found) | {"chance": chance, "beats_chance": accuracy_interval(best)[0] > chance})
+    return replace(found, chance=chance, beats_chance=accuracy_interval(best)[0] > chance)
 
 
 def _correlation(one: FloatArray, other: FloatArray) -> float:
@@ -122,7 +122,7 @@ class ReliabilityStage(Stage):
 
     def reads(self, settings: Settings) -> frozenset[str]:
         """All that the search depends on."""
-        return in_sections("supernet", "prior", "scoring", "search", "baseline") | {"limits"}
+        return EvolutionStage().reads(settings)
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
         """Some candidates, on fresh images."""

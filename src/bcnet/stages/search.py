@@ -20,6 +20,7 @@ from bcnet.run.score import score_text
 from bcnet.run.settings import Settings, in_sections
 from bcnet.run.workload import Workload
 from bcnet.searchers import (
+    TRUST_IN_PATHS,
     Candidate,
     EvaluationStore,
     Evolution,
@@ -40,7 +41,6 @@ from bcnet.train import STRATEGIES
 
 EVALUATIONS = "evaluations.sqlite"
 RESCORED = "rescored.json"
-_TRUST_IN_PATHS = 0.5  # what scores of shared weights count beside the closed form
 _NEAR_BUDGET = 0.9  # share of the budget from which "greedy-evolution" counts MACs
 
 
@@ -65,7 +65,7 @@ def searcher_of(context: Context) -> Searcher:
     candidates = settings.candidates
     if settings.searcher == "model":
         by_paths = settings.has_supernet and context.workload.source.own.of_widths is None
-        return ModelBased(candidates, trust=_TRUST_IN_PATHS if by_paths else 1.0)
+        return ModelBased(candidates, trust=TRUST_IN_PATHS if by_paths else 1.0)
     if settings.searcher == "greedy":
         return Greedy(candidates)
     if settings.searcher == "random":
