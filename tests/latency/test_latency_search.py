@@ -108,14 +108,13 @@ def test_what_noise_leaves_open_is_taken_for_slow(tmp_path, machine, monkeypatch
 
 def test_where_none_of_the_best_holds_those_come_that_may(machine, monkeypatch):
     space, batches = machine["space"], []
-    # A model that knows of no multiply-adds: what it has measured says more than how far it errs on the slow ones.
-    full = np.array([space.full])
-    wrong = (Term(0.5 * float(space.macs_terms(full)[0] / space.params_terms(full)[0]), 1, space.params_terms),)
-    latency = Latency(model=dataclasses.replace(model_of(space), terms=wrong))
-    limit = int(latency.values(space, np.array([space.scaled(0.7)]))[0])
-    budget = Budget({latency: limit})
+    # A model of parameters alone. What it has measured says more than by how much it errs on those that are too slow.
+    wrong = dataclasses.replace(model_of(space), terms=(Term(5.0, 1, space.params_terms),))
+    limit = int(truth(space, [space.scaled(0.6)])[0])
+    budget = Budget({Latency(model=wrong): limit})
     measuring = space.measuring(budget)
-    widths = [space.scaled(ratio / 40) for ratio in range(28, 8, -1)]  # from the widest that is predicted to hold
+    drawn = np.random.default_rng(0).permutation([(a, b) for a in range(1, 9) for b in range(1, 13)])
+    widths = [space.full, (8, 10), *map(tuple, drawn.tolist())]
     candidates = [Candidate(w, 1.0, measuring.cost(w)) for w in dict.fromkeys(widths)]
 
     def timed(context, asked):
@@ -129,11 +128,10 @@ def test_where_none_of_the_best_holds_those_come_that_may(machine, monkeypatch):
     assert min(slow) > limit
     assert len(batches) == 2
     assert [c.widths for c in kept] == [w for w in batches[1] if truth(space, [w])[0] <= limit] != []
-    # The model of the second round has seen what the machine takes: it passes over those that are too slow, no others.
     may = [c.widths for c in candidates[2:] if truth(space, [c.widths])[0] <= limit]
-    assert len(may) < len(candidates) - 3
-    assert batches[1][0] in may[:2]
-    assert len(kept) >= 0.7 * len(batches[1])
+    assert len(may) < 0.8 * len(candidates)
+    assert len(set(batches[1]) & set(may[:8])) >= 7
+    assert len(kept) >= 7
 
 
 def test_a_search_that_finds_none_that_holds_says_so(tmp_path, machine):

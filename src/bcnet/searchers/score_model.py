@@ -92,16 +92,17 @@ class _Fit:
 
         groups = logs.shape[1]
         slope = closed_slopes(space, exponent)
-        # Columns as standardised features: the closed form, then the groups; a row is what makes one of log widths.
-        maps = np.vstack([np.sqrt(groups) * slope, np.eye(groups)])
-        features = (logs - logs.mean(axis=0)) @ maps.T
-        scale = np.maximum(features.std(axis=0), 1e-9) / np.append(np.sqrt(groups), np.ones(groups))
-        features /= scale
+        # Features of log widths: the closed form, then the groups. All are standardised, but for the closed form, which
+        # is larger: one coefficient then explains as much beforehand as those of all groups together.
+        maps = np.vstack([slope, np.eye(groups)])
+        centred = logs - logs.mean(axis=0)
+        scale = np.maximum((centred @ maps.T).std(axis=0), 1e-9) / np.append(np.sqrt(groups), np.ones(groups))
+        features = centred @ maps.T / scale
         fit = BayesianRidge(fit_intercept=False).fit(features, values)
         back = (maps / scale[:, None]).T  # (groups, features): slopes of coefficients
         hat = fit.alpha_ * features @ fit.sigma_ @ features.T
         left_out = (values - features @ fit.coef_) / np.maximum(1 - np.diag(hat), 1e-6)
-        spread = float(((logs - logs.mean(axis=0)) @ slope).std())
+        spread = float((centred @ slope).std())
         steep = float(np.std(features @ fit.coef_)) or 1.0
         return cls(
             exponent,
