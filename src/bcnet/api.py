@@ -24,6 +24,7 @@ from bcnet.report import finish, reported
 from bcnet.run.baselines import BASELINES
 from bcnet.run.callables import OfWidths, user_callables, user_searcher
 from bcnet.run.directory import check_usable, read_settings
+from bcnet.run.effort import EffortName, check_effort, settings_of
 from bcnet.run.options import Arguments, BaselineArguments, EvolveOptions, Options, RunOptions
 from bcnet.run.pretrained import Weights
 from bcnet.run.recipes import check_request, recipes_for
@@ -79,7 +80,8 @@ def search(
     image_size: int | None = None,
     pretrained: Weights | None = None,
     loss: Loss | None = None,
-    score: Metric | PerImage = "accuracy",
+    effort: EffortName | None = None,
+    score: Metric | PerImage | None = None,
     score_of_widths: OfWidths | None = None,
     tags: Mapping[str, str] | None = None,
     callbacks: Callbacks | None = None,
@@ -113,8 +115,12 @@ def search(
             for other classes, are left out.
         loss: a function of logits `(batch, classes)` and labels `(batch,)` that gives a scalar, in place of
             cross-entropy (and label smoothing) in all training.
+        effort: what to spend on the search: "small", "medium" or "large", about 1, 3 or 10 trainings of the original.
+            Candidates are then short trainings that a model of their scores proposes (`bcnet.run.effort`), and there
+            is no supernet.
         score: how widths are judged, higher being better: "accuracy", "loss", or a function of logits and labels that
-            gives a value for each image `(batch,)`, averaged over validation images and both sides.
+            gives a value for each image `(batch,)`, averaged over validation images and both sides. By default the
+            accuracy, and with an effort the loss, which few trainings are told apart by better.
         score_of_widths: a function of widths alone that gives a number, in place of `score`.
         tags: names for `loss` and `score` where the functions have none that a resumed run could know them by.
         callbacks: functions of your own that hear of steps, evaluations and stages.
@@ -151,6 +157,7 @@ def search(
             world=world,
             pretrained=pretrained,
             loss=loss,
+            effort=effort,
             score=score,
             score_of_widths=score_of_widths,
             tags=tags,
@@ -557,7 +564,8 @@ def resolve(
     world: ProcessGroup | None = None,
     pretrained: Weights | None = None,
     loss: Loss | None = None,
-    score: Metric | PerImage = "accuracy",
+    effort: EffortName | None = None,
+    score: Metric | PerImage | None = None,
     score_of_widths: OfWidths | None = None,
     tags: Mapping[str, str] | None = None,
     task: Task | None = None,
@@ -575,10 +583,13 @@ def resolve(
     path = Path(run_dir)
     world = world or ProcessGroup()
     world.on_rank_zero(lambda: check_usable(path))
-    own, named_score = user_callables(loss, score, score_of_widths, tags or {})
+    usual: Metric = "accuracy" if effort is None or score_of_widths is not None else "loss"
+    own, named_score = user_callables(loss, usual if score is None else score, score_of_widths, tags or {})
     searcher, searcher_name = user_searcher(settings.get("searcher", "evolution"))
     own = dataclasses.replace(own, searcher=searcher)
     wanted = dict(changes or {}) | ({} if supernet_epochs is None else {"supernet.epochs": supernet_epochs})
+    if effort is not None:
+        check_effort(effort, {**settings, "supernet_epochs": supernet_epochs})
     named: dict[str, Any] = {"score": named_score, "processes": world.size, **settings}
     if task is not None and not isinstance(task, Task):
         raise RecipeError(f"a task is a value of a subclass of bcnet.Task; got {task!r}: give Mine(), not Mine")
@@ -602,9 +613,13 @@ def resolve(
         pretrained=source.pretrained,
         **named,
     )
-    _check_start(source, request)
     if request.multiple_of == "auto":
         request = _with_multiples(request, source, budget, path)
+    if effort is not None:
+        space = trace(source.model, source.example(), request)
+        seen = 1 - request.validation_fraction - request.fresh_fraction
+        request = _changed(request, settings_of(effort, space, budget, final, seen))
+    _check_start(source, request)
     resolved = resolved_settings(request, source, path, world, largest_activation=source.largest_activation())
     return prepare(source, resolved, budget), resolved
 

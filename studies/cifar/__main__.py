@@ -12,8 +12,9 @@ which is the mean loss, and slims greedily before it evolves; with "tuned finali
 (`--finalist-steps`), and the best of them is trained. Both fine-tune gently, at a fifth of the supernet's learning
 rate; "tuned at the full rate" does as the latter at the whole of it, and "ours, 4x epochs, tuned" the same on the
 supernet of as many epochs as AutoSlim's. "Tuned for an epoch" takes four times as many steps for every candidate, whose
-scores depend less on the order of the images (`tuning_noise.py`). "Ours, by trainings" has no supernet: 24 networks
-that a model of the scores proposes are trained for two epochs each and scored by their loss on held-out images.
+scores depend less on the order of the images (`tuning_noise.py`). "Ours, small effort" and "medium effort" have no
+supernet: `--effort` spends about one and three trainings of the original on short ones that a model of their scores
+proposes.
 `--also` adds what tells supernet and search apart: our supernet searched greedily as AutoSlim does, AutoSlim's by
 evolution, scores by the mean loss, which depend less on the images they are taken on (`studies.scores.noise`).
 
@@ -71,15 +72,13 @@ class Variant:
     @property
     def has_supernet(self) -> bool:
         """Whether networks can start from one."""
-        return "trainings" not in self.options
+        return "--effort" not in self.options
 
 
 _BY_LOSS = ("--score", "loss")
 _SLIMMED = (*_BY_LOSS, "--searcher", "greedy-evolution")
 _TUNED, _FOR_AN_EPOCH = (*_SLIMMED, "--tune-steps", "80"), (*_SLIMMED, "--tune-steps", "320")
 _FINALISTS, _GENTLY = ("--finalist-steps", "640"), ("--tune-lr-share", "0.2")
-_MODELLED = ("--scorer", "trainings", "--searcher", "model")
-_TRAINED = (*_MODELLED, *_BY_LOSS, "--random-networks", "24", "--random-epochs", "2")
 VARIANTS = {
     "ours": Variant(),
     "ours without prior": Variant(1.0, ("--searcher", "evolution-without-prior")),
@@ -93,14 +92,15 @@ VARIANTS = {
     "ours, 4x epochs, by loss": Variant(4.0, _BY_LOSS),
     "ours, 4x epochs, tuned": Variant(4.0, (*_TUNED, *_FINALISTS), population=20),
     "ours, 4x epochs, tuned for an epoch": Variant(4.0, (*_FOR_AN_EPOCH, *_FINALISTS), population=20),
-    "ours, by trainings": Variant(options=_TRAINED),
+    "ours, small effort": Variant(options=("--effort", "small")),
+    "ours, medium effort": Variant(options=("--effort", "medium")),
     "autoslim": Variant(4.0, strategy="unilateral"),
     "autoslim by evolution": Variant(4.0, strategy="unilateral"),
 }
 METHODS = (
     *("uniform", "ours", "ours, tuned scores", "ours, tuned finalists", "ours, tuned at the full rate"),
     *("ours without prior", "balanced", "random", "autoslim", "magnitude", "ours, 4x epochs", "ours, 4x epochs, tuned"),
-    *("ours, by trainings", "ours, 4x epochs, tuned for an epoch", "fastnas"),
+    *("ours, medium effort", "ours, small effort", "ours, 4x epochs, tuned for an epoch", "fastnas"),
 )
 AGAIN = ("autoslim", *(method for method, variant in VARIANTS.items() if "--tune-steps" in variant.options))
 _AGAIN, _OTHER_SEED = "again", 100
@@ -281,14 +281,12 @@ class Table:
             other = self._another_seed(run) if run.times_before else ["--final-from", run.start]
             return ["retrain", str(self.folder(run.origin)), *other, "--out", str(self.folder(run)), *self._from(run)]
         effort = self.effort
-        longer = VARIANTS[run.method].longer if run.method in VARIANTS else 1
-        epochs = round(longer * effort.supernet_epochs)
         return [
             *self._method(run.method),
             *("--model", effort.model, "--data", self.data, "--image-size", str(effort.image_size)),
             *("--budget", run.budget, "--seed", str(run.seed), "--recipe", "resnet-cifar10"),
             *("--min-ratio", str(effort.min_ratio)),
-            *("--epochs", str(effort.epochs), "--supernet-epochs", str(epochs)),
+            *("--epochs", str(effort.epochs), *self._supernet_epochs(run.method)),
             *("--threads", str(self.threads), "--device", self.device, "--out", str(self.folder(run))),
             *self._from(run),
         ]
@@ -302,6 +300,11 @@ class Table:
         if not found:
             raise RuntimeError(f"{run.name} needs widths that are not there yet: {first} is no row of {self.out}")
         return [*seed, "--widths", found[0]["widths"].replace(" ", ",")]
+
+    def _supernet_epochs(self, method: str) -> list[str]:
+        variant = VARIANTS.get(method, Variant())
+        epochs = round(variant.longer * self.effort.supernet_epochs)
+        return ["--supernet-epochs", str(epochs)] if variant.has_supernet else []
 
     def _method(self, method: str) -> list[str]:
         effort = self.effort

@@ -15,7 +15,7 @@ ORDER = (
     *("ours without prior", "ours", "ours, 2.4x epochs", "ours, 2.4x epochs, by loss", "ours, 2.4x epochs, greedy"),
     *("ours, 4x epochs", "ours, 4x epochs, by loss", "ours, tuned scores", "ours, tuned finalists"),
     *("ours, tuned at the full rate", "ours, 4x epochs, tuned", "ours, 4x epochs, tuned for an epoch"),
-    "ours, by trainings",
+    *("ours, small effort", "ours, medium effort"),
 )
 ALL = "scratch, all trainings"
 _COLOURS = {"1": "tab:grey", "0.5": "tab:blue", "0.25": "tab:orange"}

@@ -30,6 +30,9 @@ LatencyFile = Annotated[
 RecipeName = Annotated[
     str | None, typer.Option(help="Recipe name or YAML file (default: by model and data).", rich_help_panel=TRAINING)
 ]
+Effort = Annotated[
+    str | None, typer.Option(help="What to spend: small, medium or large, about 1, 3 or 10 trainings of the original.")
+]
 Epochs = Annotated[int | None, typer.Option(help="Of every training.")]
 SupernetEpochs = Annotated[int | None, typer.Option(help="Of the supernet.", rich_help_panel=TRAINING)]
 Set = Annotated[

@@ -17,6 +17,7 @@ from bcnet.cli.options import (
     BudgetText,
     CheckpointSeconds,
     Data,
+    Effort,
     Epochs,
     LatencyFile,
     Log,
@@ -45,6 +46,9 @@ torchrun --nproc-per-node 8 -m bcnet search ...
 
 MODEL is a name (bcnet profile --list), torchvision:NAME, timm:NAME or package.module:factory, which imports and runs
 that code, installed or in the current folder. DATA is digits, cifar10, imagefolder:PATH, parquet:PATH or hf:ORG/NAME.
+
+With --effort small, medium or large candidates are networks of short trainings, which a model of their scores proposes;
+there is no supernet, and the search costs about 1, 3 or 10 trainings of the original.
 
 A FILE.yaml says the same as the options, by section; --print-settings writes one, and options given beside it come
 first.
@@ -75,6 +79,7 @@ def search(
     budget: BudgetText = None,
     params_budget: ParamsBudget = None,
     latency_model: LatencyFile = None,
+    effort: Effort = None,
     epochs: Epochs = None,
     take_from: TakeFrom = None,
     recipe: RecipeName = None,
@@ -100,10 +105,13 @@ def search(
     from bcnet.api import search as run_search
     from bcnet.cli import parse
     from bcnet.cli.run_file import read_run_file, run_file
+    from bcnet.run.effort import DECIDED
 
     arguments: dict[str, Any] = {} if file is None else read_run_file(file)
     arguments |= given({"model": model, "data": data, "run_dir": out, "recipe": recipe, "pretrained": pretrained})
-    arguments |= given(settings) | given({"supernet_epochs": supernet_epochs})
+    if effort is not None:
+        arguments = {name: value for name, value in arguments.items() if name not in DECIDED}
+    arguments |= given(settings) | given({"supernet_epochs": supernet_epochs, "effort": effort})
     for name, option in (("model", "--model"), ("data", "--data"), ("run_dir", "--out")):
         if name not in arguments:
             refuse(

@@ -10,6 +10,7 @@ from bcnet.machine.defaults import Layout
 from bcnet.progress.base import Reporter
 from bcnet.progress.callbacks import Callbacks
 from bcnet.run.callables import OfWidths
+from bcnet.run.effort import EffortName
 from bcnet.run.pretrained import Weights
 from bcnet.run.settings import BaselineName, FinalFrom, ScorerName, StrategyName
 from bcnet.searchers import Metric, PerImage, Searcher
@@ -83,7 +84,8 @@ class Arguments(Options, total=False):
     image_size: int | None
     pretrained: Weights | None
     loss: Loss | None
-    score: Metric | PerImage
+    effort: EffortName | None
+    score: Metric | PerImage | None
     score_of_widths: OfWidths | None
     tags: Mapping[str, str] | None
 

@@ -1,0 +1,79 @@
+"""How much to spend on a search, said in trainings of the original: `effort`, and the settings that it comes to.
+
+Candidates are networks that are trained for a share of the final epochs, and a model of their scores proposes them. A
+training of a network of `r` times the multiply-adds takes about `sqrt(r)` of the original's time, since what it reads
+and writes goes as its widths do; so `n` networks of `e` epochs on a share `s` of the images cost, in trainings of the
+original of `E` epochs,
+
+    n e s sqrt(r) / E.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal
+
+from bcnet.errors import RecipeError
+from bcnet.space import Budget, WidthSpace
+from bcnet.train import Recipe
+
+EffortName = Literal["small", "medium", "large"]
+FEWEST = 8  # networks: what a model of the scores learns anything from
+DECIDED = ("scorer", "searcher", "random_networks", "random_epochs")
+"""Settings that an effort comes to."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """About so many `trainings` of the original, spent on trainings that are a `share` of a final one each."""
+
+    trainings: float
+    share: float
+
+
+EFFORTS: Mapping[str, Effort] = MappingProxyType(
+    {"small": Effort(1, 0.1), "medium": Effort(3, 0.2), "large": Effort(10, 0.3)}
+)
+
+
+def check_effort(name: str, settings: Mapping[str, Any]) -> None:
+    """Refuse an effort that is none, or settings that it decides.
+
+    Raises:
+        RecipeError: either.
+    """
+    if name not in EFFORTS:
+        raise RecipeError(f"effort is one of {', '.join(EFFORTS)}; got {name!r}")
+    clash = [setting for setting in (*DECIDED, "baseline", "supernet_epochs") if settings.get(setting) is not None]
+    if clash:
+        raise RecipeError(
+            f"effort={name!r} decides how candidates are found and scored; got {', '.join(clash)} beside it: leave one "
+            "of them out"
+        )
+
+
+def settings_of(name: str, space: WidthSpace, budget: Budget, final: Recipe, seen: float) -> dict[str, Any]:
+    """The settings of a search of this effort under `budget`.
+
+    A limit that can only be measured, as a latency that no model predicts yet, is counted as none. `seen` is the share
+    of the training images that candidates are trained on.
+
+    Raises:
+        BudgetError: the narrowest network of the space costs more.
+    """
+    effort = EFFORTS[name]
+    epochs = max(1, round(effort.share * final.epochs))
+    one = epochs / final.epochs * seen * math.sqrt(_macs_ratio(space, budget))
+    networks = max(FEWEST, int(effort.trainings / one))
+    values = ("trainings", "model", networks, epochs)
+    return dict(zip(DECIDED, values, strict=True))
+
+
+def _macs_ratio(space: WidthSpace, budget: Budget) -> float:
+    """Multiply-adds of the Uniform network, over the original's."""
+    if not all(measure.countable for measure in budget.limits):
+        return 1.0
+    return space.cost(space.uniform(budget)).macs / space.reference.macs
