@@ -394,6 +394,7 @@ def retrain(
             request = _changed(request, {"final_from": final_from})
         if widths is not None:
             request = _with_widths(request, source, widths)
+        _check_final_from(request)
         target = Path(run_dir or run or "")
         if stored is not None and run is not None:
             _check_target(Path(run), target, stored, request)
@@ -643,7 +644,7 @@ def _check_start(source: Source, settings: Settings) -> None:
             f"the searcher {settings.searcher} starts from a prior that a supernet leaves, of which the scorer "
             "trainings has none: take searcher model, greedy or random"
         )
-    method = f"the baseline {settings.baseline!r}" if settings.baseline else "the scorer 'trainings'"
+    method = _without_supernet(settings)
     tuned = [name for name in ("tune_steps", "finalist_steps") if getattr(settings, name)]
     if tuned and (source.own.of_widths is not None or not settings.has_supernet):
         what = "a score of widths alone" if settings.has_supernet else method
@@ -656,12 +657,25 @@ def _check_start(source: Source, settings: Settings) -> None:
             f"tune_lr_share is of candidates that are fine-tuned; got {settings.tune_lr_share:g} and none that are: "
             "give tune_steps or finalist_steps as well, or leave it out"
         )
-    if settings.final_from == "supernet" and not settings.has_supernet:
-        raise RecipeError(f'final_from="supernet" needs a supernet, which {method} has none of: take "scratch"')
+    _check_final_from(settings)
     if settings.final_from == "pretrained" and source.pretrained is None and source.factory is not None:
         raise RecipeError(
             'final_from="pretrained" needs weights to start from; there are none: give pretrained= (--pretrained), or '
             "the model as a module with its weights"
+        )
+
+
+def _without_supernet(settings: Settings) -> str:
+    """What finds the widths of a run without a supernet, for people."""
+    if settings.widths is not None:
+        return "a run of given widths"
+    return f"the baseline {settings.baseline!r}" if settings.baseline else "the scorer 'trainings'"
+
+
+def _check_final_from(settings: Settings) -> None:
+    if settings.final_from == "supernet" and not settings.has_supernet:
+        raise RecipeError(
+            f'final_from="supernet" needs a supernet, which {_without_supernet(settings)} has none of: take "scratch"'
         )
 
 

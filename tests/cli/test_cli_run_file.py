@@ -132,6 +132,18 @@ def test_a_printed_file_makes_the_same_run_and_options_come_first(tmp_path):
     assert (stored["search"]["population"], stored["final"]["recipe"]["lr"]) == (3, 0.2)
 
 
+def test_an_effort_comes_before_what_a_file_says_of_the_search_and_may_be_in_one(tmp_path):
+    file = tmp_path / "run.yaml"
+    printed = run(*SEARCH, "--effort", "small", "--epochs", "20", "--out", tmp_path / "run", "--print-settings")
+    file.write_text(printed.stdout)
+    small = yaml.safe_load(printed.stdout)["baseline"]
+    large = yaml.safe_load(run("search", file, "--effort", "large", "--print-settings").stdout)["baseline"]
+    assert (small["random_epochs"], large["random_epochs"]) == (2, 6)
+    assert small["random_networks"] < large["random_networks"]
+    file.write_text("effort: medium\nmodel: resnet_digits\ndata: digits\nbudget: 0.5\nout: somewhere\n")
+    assert yaml.safe_load(run("search", file, "--print-settings").stdout)["scoring"]["scorer"] == "trainings"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -142,6 +154,7 @@ def test_a_printed_file_makes_the_same_run_and_options_come_first(tmp_path):
         ("loss: mine.loss", "unknown key 'loss'"),
         ("budget: {speed: 3}", "budget limits macs, params, memory, size, latency; got speed"),
         ("budget: half", "a limit on macs is a ratio such as 0.5"),
+        ("effort: huge\nmodel: resnet_digits\ndata: digits\nout: x\nbudget: 0.5", "effort is one of small, medium"),
         ("supernet: {recipe: {lr: 0}}", "supernet.recipe: 'lr' must be greater than 0"),
         ("model: resnet_digits\ndata: digits", "a search needs a run directory: give --out"),
         ("model: resnet_digits\nout: somewhere", "a search needs a data: give --data, or a FILE that says it"),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tiny_job import Recorder, StoppedError, tiny_search
+from tiny_job import Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
 
 import bcnet
 from bcnet.errors import RecipeError, RunError
@@ -109,3 +109,10 @@ def test_a_run_without_a_supernet_cannot_be_searched_again(whole, tmp_path):
     folder, _ = whole
     with pytest.raises(RunError, match="a search needs a trained supernet"):
         bcnet.evolve(folder, run_dir=tmp_path / "new", population=4)
+
+
+def test_its_networks_are_not_fine_tuned_from_a_supernet_there_is_not(whole, tmp_path):
+    folder, _ = whole
+    with pytest.raises(RecipeError, match="needs a supernet, which the scorer 'trainings' has none of"):
+        bcnet.retrain(folder, run_dir=tmp_path / "new", final_from="supernet", model=TinyNetwork, data=tiny_data())
+    assert not (tmp_path / "new").exists()

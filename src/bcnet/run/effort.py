@@ -76,4 +76,5 @@ def _macs_ratio(space: WidthSpace, budget: Budget) -> float:
     """Multiply-adds of the Uniform network, over the original's."""
     if not all(measure.countable for measure in budget.limits):
         return 1.0
-    return space.cost(space.uniform(budget)).macs / space.reference.macs
+    uniform: float = space.cost(space.uniform(budget)).macs / space.reference.macs
+    return uniform

@@ -1,0 +1,75 @@
+"""What a search spends, said in trainings of the original: the settings that it comes to, and what it refuses."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_job import tiny_search
+
+import bcnet
+from bcnet.errors import BudgetError, RecipeError
+from bcnet.run.effort import EFFORTS, FEWEST, settings_of
+from bcnet.space import Budget
+from bcnet.testing.searchers import toy_space
+from bcnet.train import Recipe
+
+SPACE = toy_space(4)
+
+
+def final(epochs):
+    return Recipe(lr=0.1, batch_size=8, epochs=epochs)
+
+
+@given(st.sampled_from(sorted(EFFORTS)), st.integers(1, 400), st.floats(0.05, 1.0), st.floats(0.3, 0.98))
+def test_networks_and_epochs_cost_the_trainings_asked_for(name, epochs, ratio, seen):
+    found = settings_of(name, SPACE, Budget(macs=ratio), final(epochs), seen)
+    uniform = SPACE.cost(SPACE.uniform(macs=ratio)).macs / SPACE.reference.macs
+    one = found["random_epochs"] / epochs * seen * math.sqrt(uniform)
+    networks = found["random_networks"]
+    assert (found["scorer"], found["searcher"]) == ("trainings", "model")
+    assert 1 <= found["random_epochs"] <= epochs
+    assert networks == FEWEST or networks * one <= EFFORTS[name].trainings < (networks + 1) * one
+
+
+def test_more_effort_trains_more_networks_for_longer():
+    budget = Budget(macs=0.5)
+    found = [settings_of(name, SPACE, budget, final(100), 0.8) for name in ("small", "medium", "large")]
+    assert [f["random_epochs"] for f in found] == [10, 20, 30]
+    assert [f["random_networks"] for f in found] == sorted({f["random_networks"] for f in found})
+
+
+def test_a_budget_below_the_narrowest_network_is_told():
+    with pytest.raises(BudgetError, match="must admit the narrowest uniform network"):
+        settings_of("small", SPACE, Budget(macs=1), final(10), 0.8)
+
+
+def test_a_search_of_an_effort_is_one_of_its_settings_and_scores_by_loss(tmp_path):
+    tiny_search(tmp_path / "run", effort="small")
+    settings = bcnet.Run.open(tmp_path / "run").settings
+    assert (settings.scorer, settings.searcher, settings.score) == ("trainings", "model", "loss")
+    assert settings.random_networks >= FEWEST
+    assert settings.random_epochs == 1
+
+
+def test_the_score_asked_for_stays(tmp_path):
+    asked = {"budget": Budget(macs=0.5), "run_dir": tmp_path, "effort": "large", "score": "accuracy"}
+    found = bcnet.api.preview("resnet_digits", "digits", **asked)
+    assert found.settings.score == "accuracy"
+    assert found.settings.random_networks > FEWEST
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"effort": "huge"}, "effort is one of small, medium, large; got 'huge'"),
+        ({"effort": "small", "searcher": "greedy"}, "effort='small' decides how.*got searcher beside it"),
+        ({"effort": "small", "scorer": "supernet", "random_epochs": 2}, "got scorer, random_epochs beside it"),
+        ({"effort": "small", "supernet_epochs": 2}, "got supernet_epochs beside it"),
+        ({"effort": "small", "tune_steps": 3}, "tune_steps fine-tunes candidates from the supernet's weights"),
+    ],
+)
+def test_what_contradicts_an_effort_is_refused(arguments, message, tmp_path):
+    with pytest.raises(RecipeError, match=message):
+        bcnet.search("resnet_digits", "digits", budget=Budget(macs=0.5), run_dir=tmp_path / "run", **arguments)
+    assert not (tmp_path / "run").exists()
