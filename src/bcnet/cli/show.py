@@ -171,6 +171,8 @@ def show_space(
     if space.fixed:
         console.print(_fixed_table(space))
     console.print(_costs_table(space, widths))
+    if space.uncounted:
+        console.print(space.uncounted_note, highlight=False, markup=False, soft_wrap=True)
     if latency is not None:
         console.print(_latencies(space, widths, latency), highlight=False, markup=False, soft_wrap=True)
 

@@ -37,6 +37,7 @@ def section(evidence: Evidence) -> Section:
         f"Exact counts for one input, of the original and of {evidence.whose}. Batch norm and other layers without "
         "multiply-adds are added up in one row."
     )
+    text += f" {space.uncounted_note}" if space.uncounted else ""
     before = [f"{what} before" for what in ("channels", "MACs", "parameters")]
     head = ("layer", "width group", before[0], "after", before[1], "after", "kept", before[2], "after", "kept")
     body = table(head, map(_cells, rows), "Layers before and after", total=_cells(total(rows)), texts=2)
@@ -54,11 +55,12 @@ def layer_rows(space: WidthSpace, widths: Widths) -> list[Row]:
     rows, others = [], (0, 0)
     for layer in space.layers:
         params = values(layer.params)
-        if layer.out is None:
+        if not layer.macs.terms:
             others = (others[0] + params[0], others[1] + params[1])
             continue
         group = group_of(layer)
-        width = (layer.width(space.original_widths) or 0, layer.width(widths) or 0)
+        before, after = layer.width(space.original_widths), layer.width(widths)
+        width = None if before is None or after is None else (before, after)
         name = "" if group is None else space.groups[group].name
         rows.append(Row(layer.name, name, width, values(layer.macs), params))
     return [*rows, Row(_OTHERS, "", None, (0, 0), others)] if others != (0, 0) else rows

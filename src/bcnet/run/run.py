@@ -196,6 +196,7 @@ def _space(directory: RunDirectory) -> WidthSpace | None:
             live_terms=tuple(Polynomial.from_list(terms) for terms in document["live"]),
             fixed=tuple(FixedDimension(**dimension) for dimension in document["fixed"]),
             layers=layers,
+            uncounted=tuple(document.get("uncounted", ())),
             original=Cost(document["macs"], document["params"], document.get("others", {})),
             own_widths=tuple(document["original_widths"]) if "original_widths" in document else None,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,11 +35,11 @@ class Labels:
 class MacsEntry:
     """A multiply-add for every position (batch included) and every element of the weight.
 
-    `layer` is the module that multiplies, `out` the channels that it makes.
+    `layer` is the module that multiplies, `out` the channels that it makes, None where it has no weights for them.
     """
 
     layer: str
-    out: Dim
+    out: Dim | None
     positions: Labels
     weight: Labels
 
@@ -60,7 +61,9 @@ class Propagation:
         self.outputs: list[tuple[Labels, ...]] = []  # the output tensors of every graph
         self.live: tuple[tuple[Labels, ...], ...] = ()  # the tensors that live at once (bcnet.space.liveness)
         self.node: Any = None  # the graph's node at hand
+        self.of_input = True  # whether its value depends on the input, and not on weights alone
         self.counting = False
+        self.uncounted: dict[str, None] = {}  # operators without a rule that may multiply, with their places
         shared: dict[int, Labels] = {}
         self.tensors: dict[str, Labels] = {}
         for name, tensor in tensors.items():
@@ -68,12 +71,20 @@ class Propagation:
             if id(tensor) not in shared:
                 shared[id(tensor)] = Labels(shape, self._fresh_dims(shape))
             self.tensors[name] = shared[id(tensor)]
+        self._computed: list[Labels] = []  # kept, so that no other labels get their ids
         self._names = {id(labels): name for name, labels in reversed(self.tensors.items())}
 
     def _fresh_dims(self, shape: tuple[int, ...]) -> tuple[Dim | None, ...]:
         """Every dimension may hold channels, but for the kernel of a convolution's weight."""
         kernel = len(shape) >= 4 and shape[0] > 1
         return tuple(None if kernel and d >= 2 else self.symbols.fresh(size) for d, size in enumerate(shape))
+
+    def stands_for(self, labels: Labels, tensor: Labels) -> Labels:
+        """Labels of a weight that is computed from the parameter `tensor`, under the name that it has in its layer."""
+        name = self._names.get(id(tensor), "").replace(".parametrizations.", ".").rpartition(".original")[0]
+        self._names[id(labels)] = name
+        self._computed.append(labels)
+        return labels
 
     def unify(self, left: Dim | None, right: Dim | None, why_fixed: str) -> None:
         """Tie two dimensions; a missing label fixes the other one."""
@@ -98,11 +109,15 @@ class Propagation:
 
     def birth(self, dim: Dim, weight: Labels) -> None:
         """Note a dimension that a layer produces: these are what can be searched."""
-        self.births.append((dim, self._names.get(id(weight), "")))
+        module = self._module(self.node)
+        self.births.append((dim, self._names.get(id(weight)) or (f"{module}.weight" if module else "")))
 
-    def count_macs(self, positions: Labels, weight: Labels, out: Dim) -> None:
+    def count_macs(self, positions: Labels, weight: Labels, out: Dim | None) -> None:
         """Note that every element of the weight is multiplied at every position, batch included, to make `out`."""
-        if self.counting:
+        if self.counting and self.of_input:
+            if not all(isinstance(size, int) for size in (*positions.shape, *weight.shape)):
+                self.uncounted[f"{self.node.target}, as often as the data say ({self.where(self.node)})"] = None
+                return
             owner = owner_of(self._names.get(id(weight), ""))
             layer = owner or self._module(self.node) or str(self.node.target)
             self.macs.append(MacsEntry(layer, out, positions, weight))
@@ -129,4 +144,5 @@ class Propagation:
 
 def owner_of(tensor: str) -> str:
     """The module of a parameter's name, or the name itself where the network owns it directly."""
+    tensor = re.sub(r"(^|\.)parametrizations\.(\w+)\..*", r"\1\2", tensor)
     return tensor.rpartition(".")[0] or tensor

@@ -3,7 +3,8 @@
 The schedule is that of the exported graph in eval mode. A tensor lives from the operator that makes it to the last one
 that reads it, views of it included; the input lives from the start, outputs to the end. Weights are not among them.
 What every engine folds into the layer before takes no room of its own: batch norm and activations write over their
-input where nobody reads it afterwards. Scratch space of single operators is not counted.
+input where nobody reads it afterwards. Scratch space of single operators is not counted, nor a tensor whose size the
+data decide.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class _Schedule:
 
     def _made(self, node: Any, value: Any) -> None:
         """New tensors of a node."""
-        if isinstance(value, Labels):
+        if isinstance(value, Labels) and all(isinstance(size, int) for size in value.shape):
             self._is_in(node, self._new(node, value))
         elif isinstance(value, tuple):  # each lives as long as what picks it out
             self._held[node] = tuple(self._new(node, part) if isinstance(part, Labels) else None for part in value)

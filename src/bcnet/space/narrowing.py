@@ -9,12 +9,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+from torch.utils import checkpoint
 
 from bcnet.space.layout import ParameterLayout, Side, length, spans
 
@@ -63,6 +65,9 @@ class Narrowing:
                     if tensor is not None and name in layouts:
                         own[key] = layouts[name]
                         self._slots.append((table, key, name, tensor))
+            computed = None if "weight" in own else _computed_weight(prefix, own, layouts)
+            if computed is not None:
+                own["weight"] = computed
             if own:
                 self._numbers.append((part, _numbers(part), own))
 
@@ -73,7 +78,7 @@ class Narrowing:
         Other threads that want a module at other widths wait until the block ends.
         """
         views: dict[int, torch.Tensor] = {}
-        with _TURNS:
+        with _TURNS, _without_checkpoints():
             try:
                 for table, key, name, tensor in self._slots:
                     # A tensor under several names is sliced once: its users go on sharing it.
@@ -96,10 +101,48 @@ class Narrowing:
             part.__dict__.update(_fitted(part, full, own, widths))
 
 
+@contextmanager
+def _without_checkpoints() -> Iterator[None]:
+    """Within the block activation checkpoints of the model's own keep what they would compute again.
+
+    They would run the forward method a second time in the backward pass, when the module is whole again. torch has no
+    switch for them: the two functions that all of them go through are replaced.
+    """
+
+    def kept(*_: Any, **__: Any) -> Iterator[None]:
+        yield
+
+    def run(function: Callable[..., Any], _: bool, *args: Any) -> Any:
+        return function(*args)
+
+    plain = {
+        "_checkpoint_without_reentrant_generator": kept,
+        "CheckpointFunction": SimpleNamespace(apply=run),  # of the older, reentrant kind
+    }
+    before = {name: getattr(checkpoint, name) for name in plain}
+    vars(checkpoint).update(plain)
+    try:
+        yield
+    finally:
+        vars(checkpoint).update(before)
+
+
 _NUMBERS = (
     "in_channels", "out_channels", "groups", "in_features", "out_features", "num_features", "num_channels",
     "num_groups", "normalized_shape", "num_parameters",
 )  # fmt: skip
+
+
+def _computed_weight(
+    prefix: str, own: Mapping[str, ParameterLayout], layouts: Mapping[str, ParameterLayout]
+) -> ParameterLayout | None:
+    """The layout of a weight that is computed anew at every call: that of the parameter of its shape behind it.
+
+    Weight norm and spectral norm, as parametrisations or as hooks, keep a tensor in the weight's place.
+    """
+    inner = f"{prefix}.parametrizations.weight" if prefix else "parametrizations.weight"
+    places = (f"{inner}.original1", f"{inner}.original")
+    return own.get("weight_orig") or next((layouts[name] for name in places if name in layouts), None)
 
 
 def _numbers(part: nn.Module) -> dict[str, Any]:

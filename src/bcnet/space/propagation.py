@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
+from bcnet.errors import TraceError
 from bcnet.space.labels import Labels, Propagation
 from bcnet.space.liveness import live_sets
 from bcnet.space.rules import RULES, unknown
@@ -19,18 +21,58 @@ def propagate(p: Propagation, program: ExportedProgram, *, count_macs: bool) -> 
     p.counting = count_macs
     values: dict[Any, Any] = {}
     inputs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
+    of_input: set[Any] = set()
     for node in program.graph.nodes:
         p.node = node
         if node.op == "placeholder":
             values[node] = _placeholder(p, node, inputs[node.name])
-        elif node.op == "call_function":
-            values[node] = _call(p, node, values)
-        elif node.op == "get_attr":
-            values[node] = None
+            if inputs[node.name].kind is InputKind.USER_INPUT:
+                of_input.add(node)
         elif node.op == "output":
             _note_outputs(p, program, node, values)
+        else:
+            _evaluate(p, node, values, of_input)
     if count_macs:
         p.live = live_sets(program, values)
+
+
+def _evaluate(p: Propagation, node: Any, values: dict[Any, Any], of_input: set[Any]) -> None:
+    """The labels of a node that is neither input nor output."""
+    p.node = node
+    p.of_input = any(source in of_input for source in node.all_input_nodes)
+    if p.of_input:
+        of_input.add(node)
+    if node.op == "get_attr":
+        values[node] = None
+    elif getattr(node.target, "__name__", "") in _REGIONS:
+        values[node] = _region(p, node, values, of_input)
+    else:
+        values[node] = _call(p, node, values)
+
+
+_REGIONS = {
+    "wrap_with_set_grad_enabled": 2,
+    "wrap_with_autocast": 5,
+}  # arguments up to the operands, the graph the last
+
+
+def _region(p: Propagation, node: Any, values: dict[Any, Any], of_input: set[Any]) -> Any:
+    """A part of the graph under a mode of its own, as no_grad or a checkpoint: a graph within, gone through as such."""
+    first = _REGIONS[node.target.__name__]
+    inner = getattr(node.graph.owning_module, node.args[first - 1].target)
+    operands = iter(node.args[first:])
+    result: Any = None
+    for part in inner.graph.nodes:
+        if part.op == "placeholder":
+            source = next(operands)
+            values[part] = _filled_in(source, values)
+            if source in of_input:
+                of_input.add(part)
+        elif part.op == "output":
+            result = _filled_in(part.args[0], values)
+        else:
+            _evaluate(p, part, values, of_input)
+    return result
 
 
 def _placeholder(p: Propagation, node: Any, spec: Any) -> Any:
@@ -53,11 +95,16 @@ def _call(p: Propagation, node: Any, values: dict[Any, Any]) -> Any:
     operator = name.name.split("::")[-1] if name is not None else node.target.__name__
     namespace = name.name.split("::")[0] if name is not None else "aten"
     found = RULES.get(operator) if namespace == "aten" else None
+    tensors = [item for item in _flat([args, kwargs]) if isinstance(item, Labels)]
     if found is None:
-        tensors = [item for item in _flat([args, kwargs]) if isinstance(item, Labels)]
         return unknown(p, node, tensors)
+    if not tensors:  # arithmetic of sizes
+        return None
     kwargs = {key: value for key, value in kwargs.items() if key not in _LAYOUT_OPTIONS}
-    return found(p, node, *args, **kwargs)
+    try:
+        return found(p, node, *args, **kwargs)
+    except (TypeError, ValueError, IndexError, GuardOnDataDependentSymNode):
+        return unknown(p, node, tensors, "a form that its rule does not know of")
 
 
 def _note_outputs(p: Propagation, program: ExportedProgram, node: Any, values: dict[Any, Any]) -> None:
@@ -68,6 +115,11 @@ def _note_outputs(p: Propagation, program: ExportedProgram, node: Any, values: d
         for spec, argument in zip(specs, node.args[0], strict=True)
         if spec.kind is OutputKind.USER_OUTPUT and isinstance(values.get(argument), Labels)
     )
+    if not all(isinstance(size, int) for labels in outputs for size in labels.shape):
+        raise TraceError(
+            "the shapes of a network's outputs depend on its widths and its input's shape alone; got one that the data "
+            "decide (a mask or nonzero): leave the selection to the code that calls the network"
+        )
     p.outputs.append(outputs)
     if not p.vary_outputs:
         for dim in (dim for labels in outputs for dim in labels.dims):

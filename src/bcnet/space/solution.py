@@ -61,6 +61,7 @@ class Solution:
             layouts={name: layout for name, layout in layouts.items() if _varies(layout)},
             fixed=fixed,
             layers=self._layers({name: layouts[name] for name in layouts if name in parameters}, batch),
+            uncounted=tuple(self._propagation.uncounted),
         )
 
     def outputs(self) -> tuple[tuple[ParameterLayout, ...], ...]:
@@ -161,7 +162,7 @@ class Solution:
         return tuple(
             LayerTerms(
                 name,
-                self._layout(macs[name][0].out) if name in macs else None,
+                next((self._layout(entry.out) for entry in macs.get(name, ()) if entry.out is not None), None),
                 sum_of_products(self._product(entry, batch) for entry in macs.get(name, ())),
                 sum_of_products((1, layouts) for layouts in owned.get(name, ())),
             )

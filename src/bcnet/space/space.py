@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 Widths = tuple[int, ...]
+_SHOWN = 3  # operators in one message
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,8 @@ class WidthSpace:
 
     A candidate is a tuple of ints, one width per group. Any multiples of a group's unit up to `max_width` can be costed
     and run; a search draws from `choices`. `layers` share out the costs of a traced network. `live_terms` are the
-    elements of the tensors that it holds at once, for one input, of every moment that may be the largest.
+    elements of the tensors that it holds at once, for one input, of every moment that may be the largest. `uncounted`
+    are operators of the network without a rule, with their places: what they multiply is not among the multiply-adds.
     """
 
     groups: tuple[WidthGroup, ...]
@@ -43,6 +45,7 @@ class WidthSpace:
     layouts: Mapping[str, ParameterLayout] = field(default_factory=dict, repr=False)
     fixed: tuple[FixedDimension, ...] = ()
     layers: tuple[LayerTerms, ...] = field(default=(), repr=False)
+    uncounted: tuple[str, ...] = ()
     original: Cost | None = None  # these two are set where the space is that of a widened copy of the original
     own_widths: Widths | None = None
     measures: tuple[Measure, ...] = field(default=(), compare=False)  # that costs tell beside MACs and parameters
@@ -300,6 +303,17 @@ class WidthSpace:
         """What widths cost, for people."""
         cost = self.cost(widths)
         return " and ".join(measure.text(cost[measure.name]) for measure in (MACS, PARAMS, *self.measures))
+
+    @property
+    def uncounted_note(self) -> str:
+        """A sentence on what the multiply-adds leave out; empty where they are complete."""
+        if not self.uncounted:
+            return ""
+        more = f" and {len(self.uncounted) - _SHOWN} more" if len(self.uncounted) > _SHOWN else ""
+        return (
+            f"MACs leave out what operators without a rule multiply: {'; '.join(self.uncounted[:_SHOWN])}{more}. Costs "
+            "and ratios are of all the others."
+        )
 
     def with_choices(self, choices: Mapping[str, Sequence[int]]) -> WidthSpace:
         """The same space with other choices for the groups named.

@@ -8,6 +8,7 @@ pinned at full width with the error it gave.
 from __future__ import annotations
 
 import copy
+import re
 import warnings
 from collections.abc import Mapping
 
@@ -25,6 +26,8 @@ from bcnet.space.space import WidthSpace
 from bcnet.space.symbols import Reason
 from bcnet.space.trial import MODES, breaking_groups
 from bcnet.space.widening import check_runs, widened
+
+_SHAPES = re.compile(r"shape|size|dimension|channels|input|mat1", re.IGNORECASE)  # in errors that a wrong one causes
 
 
 def trace(model: nn.Module, example_input: torch.Tensor, options: SpaceOptions) -> WidthSpace:
@@ -90,7 +93,14 @@ def _prepared(model: nn.Module, example: torch.Tensor) -> tuple[nn.Module, torch
         raise TraceError(f"the example input is a tensor (batch, channels, ...); got {got}")
     if len(example) == 1:  # export would take a batch of one for a constant
         example = torch.cat([example, example])
-    return copy.deepcopy(model), example.detach()
+    try:
+        return copy.deepcopy(model), example.detach()
+    except RuntimeError as error:
+        raise TraceError(
+            f"a network is copied before it is traced, which failed for {type(model).__name__}: {first_line(error)}: "
+            "weights computed by torch.nn.utils.weight_norm are a cause, torch.nn.utils.parametrizations has its "
+            "successors"
+        ) from error
 
 
 def _export(model: nn.Module, example: torch.Tensor) -> ExportedProgram:
@@ -110,7 +120,8 @@ def _what_failed(model: nn.Module, example: torch.Tensor, export_error: Exceptio
         with torch.no_grad():
             model(example)
     except Exception as error:
-        return f"running it failed: {first_line(error)}: check the shape (batch, channels, height, width)"
+        advice = ": check the shape (batch, channels, height, width)" if _SHAPES.search(str(error)) else ""
+        return f"running it failed: {first_line(error)}{advice}"
     return f"it runs, but the export failed: {first_line(export_error)}"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,12 +17,14 @@ from typing import Any
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from bcnet.space.layout import ParameterLayout, Side, length
 from bcnet.space.narrowing import Narrowing
 from bcnet.space.space import Widths, WidthSpace
 from bcnet.space.symbols import Reason
 
+_LIBRARY = os.path.dirname(os.path.dirname(__file__))
 MODES = (True, False)  # training, then evaluation: the order in which a model is traced and tried
 Outputs = Sequence[Sequence[ParameterLayout]]
 
@@ -31,9 +34,11 @@ def breaking_groups(model: nn.Module, example: torch.Tensor, space: WidthSpace, 
 
     `outputs` are the layouts of the model's output tensors, for each of the `MODES`: what their shapes ought to be.
     """
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad(), _without_log():
-        fakes: dict[int, Any] = {id(t): _fake(mode, t) for t in [*model.parameters(), *model.buffers()]}
-        fake_model = copy.deepcopy(model, fakes)
+    # With a ShapeEnv an operator whose result has a size that the data decide (nonzero) runs all the same.
+    mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv(), static_shapes=True)
+    fakes: dict[int, Any] = {id(t): _fake(mode, t) for t in [*model.parameters(), *model.buffers()]}
+    fake_model = copy.deepcopy(model, fakes)  # outside of the mode: tensors in plain attributes stay real
+    with mode, torch.no_grad(), _without_log():
         trial = _Trial(fake_model, mode.from_tensor(example), space, outputs)
         return trial.search(_narrow_widths(space))
 
@@ -120,9 +125,17 @@ def _shapes(output: Any) -> list[tuple[int, ...]]:
 
 
 def _reason(error: Exception) -> Reason:
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if "/torch/" not in f.filename and f.line]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.line and not _is_foreign(f.filename)]
     frame = frames[-1] if frames else None
     where = f"{frame.filename}, line {frame.lineno}" if frame else ""
-    first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    first = next((line for line in str(error).splitlines() if line.strip()), "")
+    if not isinstance(error, RuntimeError | ValueError) or not first:  # the words alone say little
+        first = f"{type(error).__name__}{f': {first}' if first else ''}" + (f" in `{frame.line}`" if frame else "")
     remedy = "let the code read numbers of channels off the tensor (x.shape[1])"
     return Reason(f"the model's own code breaks at other widths: {first}", "", where, remedy)
+
+
+def _is_foreign(file: str) -> bool:
+    """Whether a file is Python's, torch's or this library's, and not the model's."""
+    python = file.startswith(os.path.dirname(os.__file__)) and "site-packages" not in file
+    return python or "/torch/" in file or file.startswith(_LIBRARY)

@@ -153,7 +153,8 @@ def to_the_end(context: Context) -> SearchOutcome:
 
 def begin(context: Context) -> None:
     """Tell what a person should know of model and data, and write down what the run works on."""
-    for note in (*context.workload.data.notes, *context.workload.source.notes):
+    left_out = context.workload.space.uncounted_note
+    for note in (*context.workload.data.notes, *context.workload.source.notes, *([left_out] if left_out else ())):
         context.reporter.note(note)
     _record_workload(context)
 
@@ -201,5 +202,6 @@ def _space_summary(context: Context) -> dict[str, Any]:
         ],
         "fixed": [dataclasses.asdict(f) for f in space.fixed],
         "layers": [layer.to_dict() for layer in space.layers],
+        "uncounted": list(space.uncounted),
         "live": [terms.to_list() for terms in space.live_terms],
     }

@@ -85,11 +85,16 @@ def _fresh(model: nn.Module, factory: Callable[[], nn.Module] | None, generator:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
             full = factory()
-        if type(full) is not type(model):
+        if _class_of(full) != _class_of(model):
             raise ModelError(f"the factory must make a {type(model).__name__}; got {type(full).__name__}")
     for name, buffer in full.named_buffers():
         _reset_statistics(name, buffer)
     return full
+
+
+def _class_of(network: nn.Module) -> tuple[str, str]:
+    """Its name and place: a class defined within a factory, or in a notebook's cell, is another one every time."""
+    return type(network).__module__, type(network).__qualname__
 
 
 def _reset_statistics(name: str, buffer: torch.Tensor) -> None:

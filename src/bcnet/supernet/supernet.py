@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from bcnet.errors import WidthError
 from bcnet.space import Side, WidthSpace
-from bcnet.space.narrowing import Narrowing
+from bcnet.space.narrowing import Narrowing, tensors_of
 from bcnet.supernet.paths import path_slice
 
 
@@ -81,7 +81,7 @@ def check_fits(model: nn.Module, space: WidthSpace) -> None:
 
 
 def _misfits(model: nn.Module, space: WidthSpace) -> Iterator[tuple[str, tuple[int, ...], tuple[int, ...] | None]]:
-    shapes = {n: tuple(t.shape) for n, t in (*model.named_parameters(remove_duplicate=False), *model.named_buffers())}
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors_of(model).items()}
     for name, layout in space.layouts.items():
         expected = tuple(sum(segment.size for segment in dim) for dim in layout)
         if shapes.get(name) != expected:

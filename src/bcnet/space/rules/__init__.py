@@ -3,7 +3,7 @@
 To teach the library a new operator, add a rule to the module it belongs to.
 """
 
-from bcnet.space.rules import layers, parts, pointwise, shape
+from bcnet.space.rules import layers, moves, parts, pointwise, products, shape
 from bcnet.space.rules.table import RULES, rule, unknown
 
-__all__ = ["RULES", "layers", "parts", "pointwise", "rule", "shape", "unknown"]
+__all__ = ["RULES", "layers", "moves", "parts", "pointwise", "products", "rule", "shape", "unknown"]

@@ -89,6 +89,16 @@ def _finish_conv(
     return Labels(shape, tuple(dims))
 
 
+@rule("_weight_norm", "_weight_norm_interface")
+def _weight_norm(p: Propagation, node: Any, direction: Labels, length: Labels, dim: int = 0) -> Any:
+    """`g v / |v|`, one length for each index of a dimension: the weight has the labels of `v`."""
+    for d, size in enumerate(length.shape):
+        if size > 1:
+            p.unify(direction.dims[d], length.dims[d], "is normalised with what is pinned at full width")
+    weight = p.stands_for(Labels(direction.shape, direction.dims), direction)
+    return (weight, length) if isinstance(node.meta["val"], (tuple, list)) else weight
+
+
 @rule("linear")
 def _linear(p: Propagation, node: Any, x: Labels, weight: Labels, bias: Labels | None = None) -> Labels:
     out = dense(p, x, len(x.shape) - 1, weight, 0, 1)

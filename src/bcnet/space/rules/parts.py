@@ -15,7 +15,7 @@ from bcnet.space.rules.table import out_shape, rule
 from bcnet.space.symbols import Dim
 
 _PARTS = "channels divided into parts that do not correspond"
-_BY_NUMBER = "give each part a convolution of its own, or cut with chunk"
+BY_NUMBER = "give each part a convolution of its own, or cut with chunk"
 
 
 @rule("cat", "concat", "concatenate")
@@ -57,7 +57,7 @@ def _select(p: Propagation, node: Any, x: Labels, dim: int, index: int) -> Label
 
 def _without(p: Propagation, x: Labels, axis: int) -> Labels:
     """The labels with one dimension gone, of which single elements are picked."""
-    p.fix(x.dims[axis], p.reason("single channels are picked by their number", _BY_NUMBER))
+    p.fix(x.dims[axis], p.reason("single channels are picked by their number", BY_NUMBER))
     return x.without(axis)
 
 
@@ -120,7 +120,7 @@ def equal_parts(p: Propagation, x: Labels, count: int, axis: int) -> tuple[Label
 
 def _picked(p: Propagation, x: Labels, sizes: Sequence[int], axis: int, why: str) -> tuple[Labels, ...]:
     """Parts of a dimension that has to stay as it is."""
-    reason = p.reason(why, _BY_NUMBER)
+    reason = p.reason(why, BY_NUMBER)
     p.fix(x.dims[axis], reason)
     return tuple(
         Labels(

@@ -20,7 +20,9 @@ from bcnet.space.symbols import Dim
     "lift_fresh_copy", "zeros_like", "ones_like", "empty_like", "rand_like", "randn_like", "full_like", "softmax",
     "log_softmax", "_softmax", "bernoulli", "bernoulli_", "fill_", "zero_", "nan_to_num", "logical_not", "bitwise_not",
     "threshold", "threshold_", "hardshrink", "softshrink", "log1p", "expm1", "sin", "cos", "normal_",
-    "uniform_",
+    "uniform_", "exponential_", "tan", "atan", "isnan", "isfinite", "trunc", "frac", "log2", "exp2", "logit", "sgn",
+    "tril", "triu", "rrelu", "rrelu_with_noise", "native_dropout", "bitwise_or", "conj", "resolve_conj",
+    "resolve_neg", "positive",
 )  # fmt: skip
 def _same(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> Labels:
     return x
@@ -29,7 +31,8 @@ def _same(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> L
 @rule(
     "add", "add_", "sub", "sub_", "rsub", "mul", "mul_", "div", "div_", "true_divide", "maximum", "minimum", "pow",
     "pow_", "where", "lerp", "addcmul", "addcdiv", "eq", "ne", "gt", "ge", "lt", "le", "logical_and", "logical_or",
-    "bitwise_and", "masked_fill", "masked_fill_", "atan2", "fmod", "remainder", "copy_", "expand_as",
+    "bitwise_and", "masked_fill", "masked_fill_", "atan2", "fmod", "remainder", "copy_", "expand_as", "hypot",
+    "floor_divide", "logaddexp", "xlogy", "logical_xor", "clamp_max_", "float_power", "heaviside",
 )  # fmt: skip
 def broadcast(p: Propagation, node: Any, *operands: Any, **options: Any) -> Labels:
     """Tie what meets at an operator that broadcasts its operands against each other."""
@@ -63,8 +66,19 @@ def _prelu(p: Propagation, node: Any, x: Labels, weight: Labels) -> Labels:
 def _spatial(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> Any:
     value = node.meta["val"]
     if isinstance(value, (tuple, list)):
-        return tuple(Labels(tuple(v.shape), x.dims) for v in value)
-    return Labels(tuple(value.shape), x.dims)
+        return tuple(_resized(p, x, tuple(v.shape)) for v in value)
+    return _resized(p, x, tuple(value.shape))
+
+
+def _resized(p: Propagation, x: Labels, shape: tuple[int, ...]) -> Labels:
+    """The labels at another size: channels along which was pooled or resized are no longer told apart."""
+    dims = list(x.dims)
+    for d, (before, after) in enumerate(zip(x.shape, shape, strict=True)):
+        if before != after:
+            if after > 1:
+                p.fix(dims[d], p.reason("channels along which is pooled or resized"))
+            dims[d] = None
+    return Labels(shape, tuple(dims))
 
 
 @rule("pad", "constant_pad_nd")
@@ -89,7 +103,29 @@ def _pad(p: Propagation, node: Any, x: Labels, amounts: Sequence[int], *rest: An
     return Labels(out_shape(node), tuple(dims))
 
 
-@rule("mean", "sum", "amax", "amin", "max", "min", "std", "var", "norm", "linalg_vector_norm", "var_mean", "std_mean")
+@rule(
+    "mean",
+    "sum",
+    "amax",
+    "amin",
+    "max",
+    "min",
+    "std",
+    "var",
+    "norm",
+    "linalg_vector_norm",
+    "var_mean",
+    "std_mean",
+    "logsumexp",
+    "prod",
+    "argmax",
+    "argmin",
+    "any",
+    "all",
+    "nansum",
+    "nanmean",
+    "count_nonzero",
+)
 def _reduce(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> Any:
     value = node.meta["val"]
     named = options.get(

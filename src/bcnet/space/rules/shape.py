@@ -97,6 +97,15 @@ def _permute(p: Propagation, node: Any, x: Labels, order: Sequence[int]) -> Labe
     return Labels(out_shape(node), tuple(x.dims[d] for d in order))
 
 
+@rule("movedim", "moveaxis")
+def _movedim(p: Propagation, node: Any, x: Labels, source: Any, target: Any) -> Labels:
+    sources, targets = ([d] if isinstance(d, int) else list(d) for d in (source, target))
+    rank = len(x.shape)
+    moved = {t % rank: s % rank for s, t in zip(sources, targets, strict=True)}
+    others = iter(d for d in range(rank) if d not in moved.values())
+    return Labels(out_shape(node), tuple(x.dims[moved[d] if d in moved else next(others)] for d in range(rank)))
+
+
 @rule("transpose", "swapaxes", "transpose_")
 def _transpose(p: Propagation, node: Any, x: Labels, a: int, b: int) -> Labels:
     dims = list(x.dims)
@@ -104,9 +113,10 @@ def _transpose(p: Propagation, node: Any, x: Labels, a: int, b: int) -> Labels:
     return Labels(out_shape(node), tuple(dims))
 
 
-@rule("t")
+@rule("t", "numpy_T", "matrix_H", "mT", "mH", "adjoint")
 def _t(p: Propagation, node: Any, x: Labels) -> Labels:
-    return Labels(out_shape(node), x.dims[::-1])
+    last = x.dims[-2:][::-1] if str(node.target) != "aten.numpy_T.default" else x.dims[::-1]
+    return Labels(out_shape(node), (*x.dims[: len(x.dims) - len(last)], *last))
 
 
 @rule("unsqueeze", "unsqueeze_")

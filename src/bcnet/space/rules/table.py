@@ -33,13 +33,42 @@ def out_shape(node: Any) -> tuple[int, ...]:
     return tuple(node.meta["val"].shape)
 
 
-def unknown(p: Propagation, node: Any, arguments: Sequence[Any]) -> Any:
-    """What happens at an operator without a rule: everything it touches is pinned at full width."""
+def operator_of(node: Any) -> str:
+    """Name of the node's operator without its overload; with its namespace where that is not torch's own."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        return str(node.target.__name__)
+    namespace, _, name = schema.name.partition("::")
+    return str(name) if namespace == "aten" else str(schema.name)
+
+
+# Operators that move, choose, compare or add, but multiply nothing: there is no rule for them, or not for every form.
+_NO_PRODUCTS = frozenset(
+    {
+        "_assert_async", "all", "any", "argmax", "argmin", "argsort", "as_strided", "bucketize", "col2im",
+        "cummax", "cummin", "diag_embed", "diagonal", "embedding", "gather", "grid_sampler", "histc", "index",
+        "index_add", "index_put", "index_put_", "isfinite", "isinf", "isnan", "item", "kthvalue",
+        "masked_select", "median", "meshgrid", "nonzero",
+        "one_hot", "scatter", "scatter_", "scatter_add", "searchsorted", "sort", "take",
+        "take_along_dim", "topk", "unique_dim",
+    }
+)  # fmt: skip
+
+
+def unknown(p: Propagation, node: Any, arguments: Sequence[Any], why: str = "") -> Any:
+    """What happens at an operator without a rule: everything it touches is pinned at full width.
+
+    `why` says why there is none, where there is one for other forms of the operator.
+    """
     remedy = "use another operator there, or add a rule for it to bcnet.space.rules"
-    reason = Reason(f"no rule for operator {node.target}", str(node.target), p.where(node), remedy)
+    text = f"no rule for operator {node.target}" if not why else f"operator {node.target} in {why}"
+    reason = Reason(text, str(node.target), p.where(node), remedy)
     for labels in arguments:
         for dim in labels.dims:
             p.fix(dim, reason)
+    if p.counting and arguments and operator_of(node) not in _NO_PRODUCTS:
+        where = p.where(node)
+        p.uncounted[f"{node.target} ({where})" if where else str(node.target)] = None
     return _unlabelled(node.meta.get("val"))
 
 

@@ -1,0 +1,163 @@
+"""Rules for what moves, repeats, sorts, accumulates or picks the elements of a dimension.
+
+Along a dimension without channels nothing happens to the labels. Along channels an operator may only keep their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bcnet.space.labels import Labels, Propagation
+from bcnet.space.rules.parts import BY_NUMBER
+from bcnet.space.rules.pointwise import broadcast
+from bcnet.space.rules.table import out_shape, rule, unknown
+from bcnet.space.symbols import Dim
+
+
+@rule("cumsum", "cumprod", "cumsum_", "cumprod_", "logcumsumexp", "flip", "sort", "argsort")
+def _along(p: Propagation, node: Any, x: Labels, *rest: Any, dim: Any = -1, **options: Any) -> Any:
+    """What keeps the size of a dimension; the channels of a whole group may change places."""
+    named = next((r for r in rest if isinstance(r, (int, list, tuple)) and not isinstance(r, bool)), dim)
+    kept = _whole(p, x, [named] if isinstance(named, int) else named, "channels that change places")
+    value = node.meta["val"]
+    return (kept,) * len(value) if isinstance(value, (tuple, list)) else kept
+
+
+@rule("roll")
+def _roll(p: Propagation, node: Any, x: Labels, shifts: Any, dims: Sequence[int] = ()) -> Labels:
+    return _whole(p, x, dims or range(len(x.shape)), "channels that change places")
+
+
+@rule("rot90")
+def _rot90(p: Propagation, node: Any, x: Labels, k: int = 1, dims: Sequence[int] = (0, 1)) -> Labels:
+    turned = list(_whole(p, x, dims, "channels that change places").dims)
+    if k % 2:
+        first, second = dims
+        turned[first], turned[second] = turned[second], turned[first]
+    return Labels(out_shape(node), tuple(turned))
+
+
+def _whole(p: Propagation, x: Labels, axes: Sequence[int], why: str) -> Labels:
+    """The labels, pinned where a dimension holds more than one group: its parts would change places."""
+    for axis in axes:
+        dim = x.dims[axis]
+        if dim is not None and len(p.symbols.resolve(dim)) > 1:
+            p.fix(dim, p.reason(why))
+    return x
+
+
+@rule("repeat", "tile")
+def _repeat(p: Propagation, node: Any, x: Labels, times: Sequence[int]) -> Labels:
+    shape = out_shape(node)
+    new = len(shape) - len(x.shape)
+    counts = (1,) * (len(shape) - len(times)) + tuple(times)
+    dims: list[Dim | None] = [None] * new
+    dims += [None if dim is None else dim * count for dim, count in zip(x.dims, counts[new:], strict=True)]
+    return Labels(shape, tuple(dims))
+
+
+@rule("repeat_interleave")
+def _repeat_interleave(p: Propagation, node: Any, x: Labels, times: Any, dim: int | None = None, **options: Any) -> Any:
+    if not isinstance(times, int) or dim is None:
+        return unknown(p, node, [x])
+    held = x.dims[dim]
+    grown = None if held is None else tuple(q._replace(repeat=q.repeat * times) for q in p.symbols.resolve(held))
+    return Labels(out_shape(node), x.dims).replace(**{f"d{dim % len(x.shape)}": grown})
+
+
+@rule("topk", "kthvalue", "median", "mode", "index_select", "unfold", "gather", "index")
+def _pick(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> Any:
+    """Some elements along dimensions whose size changes: channels among them are pinned, the others keep their labels.
+
+    Where the number of dimensions changes as well, those in front that keep their size are the ones that stay.
+    """
+    value = node.meta["val"]
+    values = value if isinstance(value, (tuple, list)) else (value,)
+    operator = str(node.target)
+    if operator.startswith("aten.index.") and not _leads(rest[0]):
+        return unknown(p, node, [x, *(index for index in rest[0] if isinstance(index, Labels))])
+    touched = _picked_axes(operator, x, rest, options)
+    for axis in touched:
+        p.fix(x.dims[axis], p.reason("channels picked by number: the model's code may count on these", BY_NUMBER))
+    results = []
+    for part in values:
+        shape = tuple(part.shape)
+        kept = [None if d in touched else dim for d, dim in enumerate(x.dims)]
+        if len(shape) < len(x.shape):  # a single element was picked
+            kept = [dim for d, dim in enumerate(kept) if d not in touched]
+        kept += [None] * (len(shape) - len(kept))
+        results.append(Labels(shape, tuple(kept)))
+    return tuple(results) if isinstance(value, (tuple, list)) else results[0]
+
+
+def _leads(indices: Sequence[Any]) -> bool:
+    """Whether the result of an index keeps the dimensions in their order: one list of numbers, of one dimension."""
+    given = [index for index in indices if index is not None]
+    return len(given) == 1 and isinstance(given[0], Labels) and len(given[0].shape) == 1
+
+
+def _picked_axes(operator: str, x: Labels, rest: Sequence[Any], options: Any) -> set[int]:
+    if operator.startswith("aten.index."):
+        return {next(d for d, index in enumerate(rest[0]) if index is not None)}
+    position = {"aten.topk": 1, "aten.kthvalue": 1}.get(operator.rpartition(".")[0], 0)
+    axis = options.get("dim", rest[position] if len(rest) > position else -1)
+    return {axis % len(x.shape)}
+
+
+@rule("index_put", "index_put_")
+def _put(p: Propagation, node: Any, x: Labels, indices: Sequence[Any], values: Any, *rest: Any) -> Any:
+    """Values in the places of a mask of the tensor's own shape."""
+    mask = indices[0]
+    if len(indices) != 1 or not isinstance(mask, Labels) or mask.shape != x.shape or values.shape not in ((), (1,)):
+        return unknown(p, node, [labels for labels in (x, *indices, values) if isinstance(labels, Labels)])
+    return broadcast(p, node, x, mask)
+
+
+@rule("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
+def _grid_sampler(p: Propagation, node: Any, x: Labels, grid: Labels, *rest: Any) -> Labels:
+    for dim in (*grid.dims, *x.dims[2:]):
+        p.fix(dim, p.reason("positions that are looked up"))
+    shape = out_shape(node)
+    return Labels(shape, (*x.dims[:2], *(None for _ in shape[2:])))
+
+
+@rule("max_unpool2d", "max_unpool3d")
+def _unpool(p: Propagation, node: Any, x: Labels, places: Labels, *rest: Any) -> Labels:
+    for one, other in zip(x.dims[:2], places.dims[:2], strict=True):
+        p.unify(one, other, "goes back to the places of channels that are pinned at full width")
+    shape = out_shape(node)
+    return Labels(shape, (*x.dims[:2], *(None for _ in shape[2:])))
+
+
+@rule("im2col")
+def _im2col(p: Propagation, node: Any, x: Labels, kernel: Sequence[int], *rest: Any) -> Labels:
+    """Every channel becomes the elements of its windows, side by side."""
+    window = kernel[0] * kernel[1]
+    dim = x.dims[-3]
+    grown = None if dim is None else tuple(q._replace(repeat=q.repeat * window) for q in p.symbols.resolve(dim))
+    return Labels(out_shape(node), (*x.dims[:-3], grown, None))
+
+
+@rule("col2im")
+def _col2im(p: Propagation, node: Any, x: Labels, size: Any, kernel: Sequence[int], *rest: Any) -> Labels:
+    shape = out_shape(node)
+    out = p.symbols.fresh(shape[-3])
+    p.unify(x.dims[-2], (out[0]._replace(repeat=kernel[0] * kernel[1]),), "windows of channels that are pinned")
+    return Labels(shape, (*x.dims[:-2], out, None, None))
+
+
+@rule("cosine_similarity")
+def _cosine(p: Propagation, node: Any, x: Labels, y: Labels, dim: int = 1, eps: float = 0.0) -> Labels:
+    axis = dim % len(x.shape)
+    for d, (one, other) in enumerate(zip(x.dims, y.dims, strict=True)):
+        if x.shape[d] == y.shape[d] > 1:
+            p.unify(one, other, "is compared with channels that are pinned at full width")
+    return Labels(out_shape(node), x.without(axis).dims)
+
+
+@rule("new_zeros", "new_ones", "new_full", "new_empty", "sym_size")
+def _made(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> Any:
+    """What takes kind and place of a tensor, and none of its elements."""
+    value = node.meta["val"]
+    return Labels(tuple(value.shape), (None,) * len(value.shape)) if hasattr(value, "shape") else value

@@ -1,0 +1,156 @@
+"""Rules for products of tensors that are no layers: matrix products, einsum, attention, and recurrent layers.
+
+Every product is said in einsum's letters, one for each dimension: equal letters hold the same channels, and a product
+of two operands takes as many multiply-adds as all their different letters have combinations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from bcnet.space.labels import Labels, Propagation
+from bcnet.space.rules.table import out_shape, rule, unknown
+from bcnet.space.symbols import Dim
+
+_MET = "is multiplied with channels that are pinned at full width or have no label"
+_RECURRENT = "a recurrent layer keeps its number of features"
+_ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+@rule("mm", "bmm", "mv", "dot", "vdot", "matmul")
+def _matmul(p: Propagation, node: Any, a: Labels, b: Labels) -> Labels:
+    return _contracted(p, node, _matmul_letters(len(a.shape), len(b.shape)), a, b)
+
+
+def _matmul_letters(first: int, second: int) -> str:
+    """The subscripts of `matmul` for operands of so many dimensions; those before the last two are aligned at the end.
+
+    Example: `_matmul_letters(3, 2) == "ayz,zx->ayx"`.
+    """
+    batch = _ALPHABET[: max(first, second, 2) - 2]
+    left = "z" if first == 1 else batch[len(batch) - (first - 2) :] + "yz"
+    right = "z" if second == 1 else batch[len(batch) - (second - 2) :] + "zx"
+    out = batch + ("y" if first > 1 else "") + ("x" if second > 1 else "")
+    return f"{left},{right}->{out}"
+
+
+@rule("addmm", "baddbmm")
+def _added(p: Propagation, node: Any, bias: Labels, a: Labels, b: Labels, **scales: Any) -> Labels:
+    from bcnet.space.rules.pointwise import broadcast
+
+    product: Labels = _matmul(p, node, a, b)
+    return broadcast(p, node, bias, product)  # type: ignore[no-any-return]
+
+
+@rule("einsum")
+def _einsum(p: Propagation, node: Any, equation: str, operands: Sequence[Labels], **options: Any) -> Labels:
+    if not all(isinstance(operand, Labels) for operand in operands):
+        return unknown(p, node, [o for o in operands if isinstance(o, Labels)])  # type: ignore[no-any-return]
+    return _contracted(p, node, _without_dots(equation.replace(" ", ""), operands), *operands)
+
+
+def _without_dots(equation: str, operands: Sequence[Labels]) -> str:
+    """The equation with letters in place of every "...", and with its result said."""
+    free = [letter for letter in reversed(_ALPHABET) if letter not in equation]
+    inputs, arrow, out = equation.partition("->")
+    longest, terms = "", []
+    for term, operand in zip(inputs.split(","), operands, strict=True):
+        count = len(operand.shape) - len(term.replace("...", "")) if "..." in term else 0
+        dots = "".join(free[:count][::-1])  # aligned at the end, as broadcasting does
+        longest = max(longest, dots, key=len)
+        terms.append(term.replace("...", dots))
+    if not arrow:
+        once = sorted(letter for letter in set(inputs) - {",", "."} if inputs.count(letter) == 1)
+        out = "..." + "".join(once) if longest else "".join(once)
+    return f"{','.join(terms)}->{out.replace('...', longest)}"
+
+
+@rule("scaled_dot_product_attention")
+def _attention(
+    p: Propagation, node: Any, query: Labels, key: Labels, value: Labels, mask: Labels | None = None, *rest: Any,
+    enable_gqa: bool = False, **options: Any,
+) -> Labels:  # fmt: skip
+    """softmax(q k^T) v: heads and batch lead, then positions, then features."""
+    operands = [labels for labels in (query, key, value, mask) if labels is not None]
+    if enable_gqa or len({len(labels.shape) for labels in (query, key, value)}) > 1:
+        return unknown(p, node, operands)  # type: ignore[no-any-return]
+    batch = _ALPHABET[: len(query.shape) - 2]
+    if mask is not None:
+        for labels in operands:
+            for dim in labels.dims[:-1]:
+                p.fix(dim, p.reason("attends under a mask of fixed size"))
+    scores = _multiplied(p, f"{batch}lf,{batch}sf->{batch}ls", query, key)
+    return Labels(out_shape(node), _multiplied(p, f"{batch}ls,{batch}sv->{batch}lv", scores, value).dims)
+
+
+@rule("gru", "lstm", "rnn_tanh", "rnn_relu")
+def _recurrent(p: Propagation, node: Any, x: Labels, state: Any, weights: Any, *rest: Any) -> Any:
+    """Every weight is used at every position of the sequence; none is sliced, as a fused layer keeps lists of them."""
+    matrices = [w for w in weights if isinstance(w, Labels) and len(w.shape) == 2] if _is_padded(weights) else []
+    if not matrices:  # a packed sequence: how long it is, the data say
+        return unknown(p, node, [labels for labels in (x, state, weights) if isinstance(labels, Labels)])
+    positions = x.without(len(x.shape) - 1)
+    for labels in (x, *_labelled(state), *_labelled(weights)):
+        for dim in labels.dims:
+            p.fix(dim, p.reason(_RECURRENT, "exclude it, or search the layers before the one that feeds it"))
+    for weight in matrices:
+        p.count_macs(positions, weight, None)
+    value = node.meta["val"]
+    return tuple(Labels(tuple(v.shape), (None,) * len(v.shape)) for v in value)
+
+
+def _is_padded(weights: Any) -> bool:
+    return isinstance(weights, (tuple, list))
+
+
+@rule("gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell")
+def _cell(p: Propagation, node: Any, x: Labels, state: Any, *weights: Any) -> Any:
+    for labels in (x, *_labelled(state), *_labelled(weights)):
+        for dim in labels.dims:
+            p.fix(dim, p.reason(_RECURRENT))
+    for weight in _labelled(weights):
+        if len(weight.shape) == 2:
+            p.count_macs(x.without(len(x.shape) - 1), weight, None)
+    value = node.meta["val"]
+    if isinstance(value, (tuple, list)):
+        return tuple(Labels(tuple(v.shape), (None,) * len(v.shape)) for v in value)
+    return Labels(tuple(value.shape), (None,) * len(value.shape))
+
+
+def _labelled(items: Any) -> Iterator[Labels]:
+    if isinstance(items, Labels):
+        yield items
+    elif isinstance(items, (tuple, list)):
+        for item in items:
+            yield from _labelled(item)
+
+
+def _contracted(p: Propagation, node: Any, equation: str, *operands: Labels) -> Labels:
+    return Labels(out_shape(node), _multiplied(p, equation, *operands).dims)
+
+
+def _multiplied(p: Propagation, equation: str, *operands: Labels) -> Labels:
+    """Tie what shares a letter, and count the products, from left to right as torch takes them."""
+    inputs, _, out = equation.partition("->")
+    terms = inputs.split(",")
+    sizes: dict[str, int] = {}
+    met: dict[str, list[Dim | None]] = {}
+    for term, operand in zip(terms, operands, strict=True):
+        for letter, size, dim in zip(term, operand.shape, operand.dims, strict=True):
+            sizes[letter] = max(size, sizes.get(letter, 1))
+            met.setdefault(letter, [])
+            if size > 1:  # what is broadcast meets nothing
+                met[letter].append(dim)
+    dims = {letter: p.join(held, _MET) for letter, held in met.items()}
+    known = terms[0]
+    for number, term in enumerate(terms[1:], 1):
+        together = "".join(dict.fromkeys(known + term))
+        p.count_macs(_labels(together, sizes, dims), Labels((), ()), None)
+        needed = set("".join(terms[number + 1 :]) + out)
+        known = "".join(letter for letter in together if letter in needed)
+    return _labels(out, sizes, dims)
+
+
+def _labels(letters: str, sizes: Mapping[str, int], dims: Mapping[str, Dim | None]) -> Labels:
+    return Labels(tuple(sizes[letter] for letter in letters), tuple(dims[letter] for letter in letters))

@@ -1,0 +1,175 @@
+"""Products that are no layers: attention, recurrent layers and matrix products, counted exactly, and what is not."""
+
+import string
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from properties import check_network
+from torch import nn
+from torch.nn import functional as F
+from typer.testing import CliRunner
+
+import bcnet
+from bcnet.cli.app import app
+from bcnet.space import WidthSpace
+from bcnet.space.rules.products import _matmul_letters
+
+
+class NonLocal(nn.Module):
+    """Wang et al. (2018): positions attend to each other, through a bottleneck of their own width."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, stride=2, padding=1)
+        self.theta, self.phi, self.g = (nn.Conv2d(8, 6, 1) for _ in range(3))
+        self.out = nn.Conv2d(6, 8, 1)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.stem(x))
+        query, key, value = (layer(x).flatten(2) for layer in (self.theta, self.phi, self.g))
+        weights = torch.softmax(query.transpose(1, 2) @ key, dim=-1)
+        seen = (weights @ value.transpose(1, 2)).transpose(1, 2).unflatten(2, x.shape[2:])
+        return self.head((x + self.out(seen)).mean((2, 3)))
+
+
+class Attention(NonLocal):
+    """The same by torch's own operator."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.stem(x))
+        query, key, value = (layer(x).flatten(2).transpose(1, 2) for layer in (self.theta, self.phi, self.g))
+        seen = F.scaled_dot_product_attention(query, key, value).transpose(1, 2).unflatten(2, x.shape[2:])
+        return self.head((x + self.out(seen)).mean((2, 3)))
+
+
+class Masked(Attention):
+    """And under a mask."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.stem(x))
+        query, key, value = (layer(x).flatten(2).transpose(1, 2) for layer in (self.theta, self.phi, self.g))
+        mask = torch.ones(query.shape[1], query.shape[1], dtype=torch.bool).tril()
+        seen = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        return self.head((x + self.out(seen.transpose(1, 2).unflatten(2, x.shape[2:]))).mean((2, 3)))
+
+
+@pytest.mark.parametrize("network", [NonLocal, Attention, Masked])
+def test_attention_is_searched_and_counted_at_all_widths(network) -> None:
+    space = check_network(network().double(), torch.randn(2, 3, 8, 8, dtype=torch.float64))
+    assert [(g.name, g.max_width) for g in space.groups] == [("stem", 8), ("theta", 6), ("g", 6)]
+    assert not space.uncounted
+    products = 2 * 16 * 16 * 6  # all pairs of positions, twice
+    layers = 16 * (3 * 9 * 8 + 4 * 8 * 6) + 8 * 4
+    assert space.reference.macs == products + layers
+    assert sum(int(layer.macs(torch.tensor([space.full]).numpy())[0]) for layer in space.layers) == products + layers
+
+
+class Recurrent(nn.Module):
+    """Columns of features read one after the other."""
+
+    def __init__(self, layer: nn.Module, features: int) -> None:
+        super().__init__()
+        self.stem, self.mix = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 10, 1)
+        self.layer, self.head = layer, nn.Linear(features, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.mix(torch.relu(self.stem(x))).mean(2).transpose(1, 2)
+        return self.head(self.layer(x)[0].mean(1))
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
+@pytest.mark.parametrize(
+    ("layer", "features", "each"),
+    [
+        (lambda: nn.GRU(10, 7, batch_first=True), 7, 3 * 7 * (10 + 7)),
+        (lambda: nn.LSTM(10, 7, batch_first=True), 7, 4 * 7 * (10 + 7)),
+        (lambda: nn.LSTM(10, 7, proj_size=3, batch_first=True), 3, 4 * 7 * (10 + 3) + 7 * 3),
+        (lambda: nn.RNN(10, 7, batch_first=True), 7, 7 * (10 + 7)),
+        (
+            lambda: nn.GRU(10, 7, num_layers=2, bidirectional=True, batch_first=True),
+            14,
+            2 * 3 * 7 * (10 + 7) + 2 * 3 * 7 * (14 + 7),
+        ),
+    ],
+)
+def test_recurrent_layers_are_counted_and_held(layer, features, each) -> None:
+    network, x = Recurrent(layer(), features), torch.randn(2, 3, 5, 9)
+    space = WidthSpace.trace(network, x)
+    assert [g.name for g in space.groups] == ["stem"]  # the layer that feeds it keeps its features
+    assert "a recurrent layer keeps its number of features" in {f.reason for f in space.fixed}
+    assert space.reference.macs == 9 * each + 5 * 9 * (27 * 8 + 8 * 10) + features * 4
+    assert not space.uncounted
+
+
+@given(st.integers(1, 4), st.integers(1, 4))
+def test_letters_of_a_matrix_product_are_those_of_torch(first, second) -> None:
+    sizes = dict(zip(string.ascii_lowercase, (2, 3), strict=False)) | {"x": 4, "y": 5, "z": 6}
+    equation = _matmul_letters(first, second)
+    terms = equation.partition("->")[0].split(",")
+    a, b = (torch.randn([sizes[letter] for letter in term]) for term in terms)
+    assert (a.ndim, b.ndim) == (first, second)
+    torch.testing.assert_close(torch.einsum(equation, a, b), a @ b)
+
+
+class Transformed(nn.Module):
+    """A product that no rule knows of: a Fourier transform."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last, self.head = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 6, 1), nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.last(torch.fft.rfft2(self.first(x)).abs()).mean((2, 3)))
+
+
+def test_what_cannot_be_counted_is_named(monkeypatch) -> None:
+    space = WidthSpace.trace(Transformed(), torch.randn(2, 3, 8, 8))
+    (named,) = space.uncounted
+    assert named.startswith("aten.fft_rfft2.default (")
+    assert space.uncounted_note.startswith("MACs leave out what operators without a rule multiply: aten.fft_rfft2")
+    assert WidthSpace.trace(NonLocal(), torch.randn(2, 3, 8, 8)).uncounted_note == ""
+    monkeypatch.syspath_prepend(str(__file__).rpartition("/")[0])
+    told = CliRunner().invoke(app, ["profile", "test_space_products:Transformed", "--image-size", "8"])
+    assert "MACs leave out what operators without a rule multiply: aten.fft_rfft2" in told.output, told.output
+
+
+class TokenMixing(nn.Module):
+    """A linear layer along positions, which are pooled afterwards."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.mix = nn.Conv2d(3, 8, 3, padding=1), nn.Linear(8, 12)
+        self.last, self.head = nn.Conv2d(8, 6, 1), nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.last(F.max_pool2d(self.mix(self.stem(x)), 2)).mean((2, 3)))
+
+
+def test_positions_that_a_layer_makes_are_counted_as_they_are_after_pooling() -> None:
+    space = check_network(TokenMixing().double(), torch.randn(2, 3, 8, 8, dtype=torch.float64))
+    assert space.reference.macs == 64 * 27 * 8 + 8 * 8 * 8 * 12 + 4 * 6 * 8 * 6 + 6 * 3
+    (reason,) = (f.reason for f in space.fixed if f.name == "mix.weight" and f.dim == 0)
+    assert reason == "channels along which is pooled or resized"
+
+
+def test_a_run_tells_what_its_costs_leave_out(tmp_path) -> None:
+    from tiny_job import Recorder, TinyNetwork, tiny_search
+
+    notes = []
+
+    class Told(Recorder):
+        def note(self, text):
+            notes.append(text)
+
+    class Fourier(TinyNetwork):
+        def forward(self, x):
+            return self.head(self.second(self.first(x)).mean((2, 3)) + torch.fft.fft(x).abs().mean())
+
+    tiny_search(tmp_path, model=Fourier, reporter=Told())
+    assert any(note.startswith("MACs leave out what operators") for note in notes)
+    space = bcnet.Run.open(tmp_path).space
+    assert len(space.uncounted) == 1
+    assert "MACs leave out what operators" in (tmp_path / "report.html").read_text()
