@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -19,11 +19,20 @@ from bcnet.data.splits import stratified_mask
 from bcnet.errors import DataError
 
 _SEEDS = 2**62
+Accepted = Callable[[torch.Tensor, int, str], torch.Tensor]  # targets, how many, whose -> targets; or it raises
+
+
+def _any_targets(targets: torch.Tensor, count: int, where: str) -> torch.Tensor:
+    if len(targets) != count:
+        raise DataError(f"{where} gives one target for each image; got {len(targets)} for {count} images")
+    return targets
 
 
 @dataclass(frozen=True, eq=False)
 class Loaders:
-    """Three loaders of batches, each a pair of float images `(batch, ...)` and int labels `(batch,)`.
+    """Three loaders of batches, each a pair of float images `(batch, ...)` and targets, int labels `(batch,)` usually.
+
+    What targets may be, the task says (`bcnet.Task.accepted`): masks, images, numbers.
 
     `train` gives every epoch of the supernet and of the final networks: its batch size, order, augmentation and
     normalisation are the ones used, and none are added; a recipe's batch size does not count. `validation` scores
@@ -36,7 +45,7 @@ class Loaders:
     ends like one that never stopped, if what the loader gives depends on these seeds alone. Workers that outlive an
     epoch (`persistent_workers=True`) are seeded once, so that with them it does not.
 
-    `num_classes`, where left open, is the number of classes among the validation labels.
+    `num_classes`, where left open, is the number of classes among the validation labels; 0 where targets are no labels.
 
     Example: `bcnet.search(model, bcnet.Loaders(train, validation, test), ...)`, or the tuple of the three.
     """
@@ -47,6 +56,7 @@ class Loaders:
     name: str = "loaders"
     class_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    accepted: Accepted = field(default=_any_targets, repr=False)
 
     def __post_init__(self) -> None:
         for part in ("train", "validation", "test"):
@@ -59,10 +69,16 @@ class Loaders:
         Raises:
             DataError: batches of another form, or another first batch when read again.
         """
-        batches = [_checked(batch, "validation") for batch in _in_order(self.validation)]
+        batches = [self._checked(batch, "validation") for batch in _in_order(self.validation)]
         if not batches:
             raise DataError("a validation loader gives at least one batch; got none")
-        if not _equal(batches[0], _checked(next(_in_order(self.validation)), "validation")):
+        for shapes in ({tuple(x.shape[1:]) for x, _ in batches}, {tuple(y.shape[1:]) for _, y in batches}):
+            if len(shapes) > 1:
+                raise DataError(
+                    "a validation loader gives images of one shape, and targets of one; got "
+                    f"{' and '.join(map(str, sorted(shapes)))}: crop or resize them"
+                )
+        if not _equal(batches[0], self._checked(next(_in_order(self.validation)), "validation")):
             raise DataError(
                 "a validation loader gives the same images every time; got others on a second reading: give it "
                 "shuffle=False, and a data set that does not augment"
@@ -72,7 +88,9 @@ class Loaders:
     @property
     def num_classes(self) -> int:
         """How many classes there are."""
-        return len(self.class_names) or int(self.held[1].max()) + 1
+        targets = self.held[1]
+        are_labels = targets.ndim == 1 and not targets.is_floating_point()
+        return len(self.class_names) or (int(targets.max()) + 1 if are_labels else 0)
 
     @property
     def names_of_classes(self) -> tuple[str, ...]:
@@ -92,12 +110,14 @@ class Loaders:
 
     def training(self) -> LoaderBatches:
         """The training batches."""
-        return LoaderBatches(self.train)
+        return LoaderBatches(self.train, self.accepted)
 
     def split(self, fresh_share: float, seed: int) -> tuple[Labelled, Labelled]:
         """The validation images that score, and those that score the best again, `fresh_share` of them."""
         images, labels = self.held
-        fresh = stratified_mask(labels, fresh_share, seed)
+        are_labels = labels.ndim == 1 and not labels.is_floating_point()
+        kinds = labels if are_labels else torch.zeros(len(labels), dtype=torch.int64)  # all alike: a random half
+        fresh = stratified_mask(kinds, fresh_share, seed)
         return (images[~fresh], labels[~fresh]), (images[fresh], labels[fresh])
 
     def testing(self) -> Iterator[Batch]:
@@ -106,7 +126,10 @@ class Loaders:
         Raises:
             DataError: batches of another form.
         """
-        return (_checked(batch, "test") for batch in _in_order(self.test))
+        return (self._checked(batch, "test") for batch in _in_order(self.test))
+
+    def _checked(self, batch: Any, part: str) -> Batch:
+        return _checked(batch, part, self.accepted)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +137,7 @@ class LoaderBatches:
     """The epochs of a training loader, repeatable as far as the loader is."""
 
     loader: Any
+    accepted: Accepted
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -133,7 +157,7 @@ class LoaderBatches:
                 batch = next(batches, None)
             if batch is None:
                 raise DataError(f"a training loader gives as many batches as its length says, {len(self)}; got fewer")
-            x, y = _checked(batch, "training")
+            x, y = _checked(batch, "training", self.accepted)
             yield (x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x), y
 
     def _start(self, seed: int) -> None:
@@ -202,18 +226,18 @@ def _in_order(loader: Any) -> Iterator[Any]:
         return iter(loader)
 
 
-def _checked(batch: Any, part: str) -> Batch:
-    rule = f"batches of the {part} loader are pairs of float images (batch, ...) and int labels (batch,)"
+def _checked(batch: Any, part: str, accepted: Accepted) -> Batch:
+    rule = f"batches of the {part} loader are pairs of float images (batch, ...) and their targets (batch, ...)"
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
         raise DataError(f"{rule}; got {type(batch).__name__}: give it a collate_fn that makes such pairs")
     x, y = batch
     for value in (x, y):
         if not isinstance(value, torch.Tensor):
             raise DataError(f"{rule}; got {type(value).__name__}: give it a collate_fn that makes such pairs")
-    if not x.is_floating_point() or y.dtype not in (torch.int64, torch.int32) or y.ndim != 1 or len(x) != len(y):
+    if not x.is_floating_point() or x.ndim < 2 or y.ndim < 1:
         shapes = f"{x.dtype} {tuple(x.shape)} and {y.dtype} {tuple(y.shape)}"
-        raise DataError(f"{rule}; got {shapes}: ToTensor makes floats of images, labels.long() integers")
-    return x, y.long()
+        raise DataError(f"{rule}; got {shapes}: ToTensor makes floats of images")
+    return x, accepted(y, len(x), f"the {part} loader")
 
 
 def _equal(a: Batch, b: Batch) -> bool:

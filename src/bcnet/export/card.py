@@ -13,10 +13,10 @@ from bcnet.stages.result import origin_note
 _SHOWN = 20  # class names
 _USE = {
     "onnx": "import onnxruntime\n\nsession = onnxruntime.InferenceSession({file!r})\n"
-    '(logits,) = session.run(None, {{"images": images}})  # a float32 array',
+    '(outputs,) = session.run(None, {{"images": images}})  # a float32 array',
     "pt2": "import torch\n\nnetwork = torch.export.load({file!r}).module()  # may unpickle: load what you trust\n"
-    "logits = network(images)",
-    "safetensors": "import bcnet\n\nnetwork = bcnet.load({file!r}, make_the_full_network)\nlogits = network(images)",
+    "outputs = network(images)",
+    "safetensors": "import bcnet\n\nnetwork = bcnet.load({file!r}, make_the_full_network)\noutputs = network(images)",
 }
 _LABELS = {"original": "original", "uniform": "Uniform (all layers narrowed alike)", "searched": "**this network**"}
 
@@ -98,6 +98,9 @@ def _input(finished: FinishedRun) -> str:
             f"({mean}) and std ({std}). A file exported with its normalisation takes bytes / 255."
         )
     names = finished.input.class_names
+    if not names:
+        lines.append(f"The output is what the task {finished.result['task']['name']} takes.")
+        return "\n".join(lines)
     shown = ", ".join(f"{name}" for name in names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
     lines.append(f"The output is one logit for each of {len(names)} classes, in this order: {shown}.")
     return "\n".join(lines)
@@ -110,7 +113,7 @@ def _files(finished: FinishedRun, exports: Sequence[Mapping[str, Any]]) -> str:
     rows = [_file_row(export) for export in exports]
     threads = ", ".join(sorted({f"{export['threads']}" for export in exports}))
     note = (
-        "Differences are from PyTorch's logits, relative to the largest. Times are medians with quartiles, "
+        "Differences are from PyTorch's outputs, relative to the largest. Times are medians with quartiles, "
         f"{finished.result['device']['name']}, CPU threads: {threads}."
     )
     return "\n".join(["## Files", "", head, "|---|---|---|---|---|---|---|", *rows, "", note])

@@ -170,15 +170,17 @@ def open_source(
         )
     spec = create(model) if isinstance(model, str) else None
     size = image_size if image_size is not None or spec is None else _usual_size(spec)
+    given = own or UserCallables()
+    aim = task or Classification(given.loss)
     loaded = load(data, image_size=size) if isinstance(data, str) else data
+    if isinstance(loaded, Loaders):
+        loaded = dataclasses.replace(loaded, accepted=aim.accepted)
     digest = _digest_of_images(loaded)
     data_name = data if isinstance(data, str) else f"{loaded.name} {digest}"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derived_seed(seed, "model"))
         channels, height = (*loaded.image_shape, 1)[:2]
         name, network, factory = make_model(model, loaded.num_classes, channels, height)
-    given = own or UserCallables()
-    aim = task or Classification(given.loss)
     if pretrained is None:
         return Source(name, data_name, digest, loaded, network, factory, own=given, task=aim)
     network = copy.deepcopy(network)

@@ -124,7 +124,7 @@ class SupernetEvaluator:
 
 
 def _one_for_each(values: object, labels: Tensor) -> Tensor:
-    if not isinstance(values, Tensor) or values.shape != labels.shape:
+    if not isinstance(values, Tensor) or values.shape != labels.shape[:1]:
         got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
         raise SearchError(f"a score of your own gives a tensor of one value for each image, {len(labels)}; got {got}")
     return values.detach().double()

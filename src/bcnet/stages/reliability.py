@@ -5,7 +5,9 @@ correlation over the candidates. What both halves share is the widths, what they
 
     reliability = 2 r / (1 + r)        (Spearman and Brown),
 
-the share of the scores' variance that widths explain. Where it is near zero, or where no candidate does better than
+the share of the scores' variance that widths explain. The same of the means of LEFT and RIGHT is what widths explain
+whichever channels are kept: in a supernet that has learnt little, scores repeat themselves on other images and yet say
+more of single channels than of widths. Where the smaller of both is near zero, or where no candidate does better than
 who always names the most frequent class, a search has chosen by luck.
 """
 
@@ -54,9 +56,10 @@ class Reliability:
     @property
     def verdict(self) -> str:
         """nothing, little or much: what the scores say of widths."""
-        if self.beats_chance is False or self.reliability < NOTHING:
+        believed = self.reliability if self.sides is None else min(self.reliability, spearman_brown(self.sides))
+        if self.beats_chance is False or believed < NOTHING:
             return "nothing"
-        return "little" if self.reliability < LITTLE else "much"
+        return "little" if believed < LITTLE else "much"
 
     def __str__(self) -> str:
         """A sentence or two for people."""
@@ -82,8 +85,7 @@ def reliability_of(by_side: FloatArray, labels: FloatArray | None = None) -> Rel
     """
     per_image = by_side.mean(axis=1)
     halves = per_image[:, ::2].mean(axis=1), per_image[:, 1::2].mean(axis=1)
-    correlation = _correlation(*halves)
-    reliability = max(0.0, 2 * correlation / (1 + correlation)) if correlation > -1 else 0.0
+    reliability = spearman_brown(_correlation(*halves))
     variance = float(per_image.mean(axis=1).var())
     sides = _correlation(*by_side.mean(axis=2).T) if by_side.shape[1] == 2 else None
     found = Reliability(
@@ -99,6 +101,11 @@ def reliability_of(by_side: FloatArray, labels: FloatArray | None = None) -> Rel
     chance = 100.0 * float(np.unique(labels, return_counts=True)[1].max()) / len(labels)
     best = per_image[int(np.argmax(halves[0]))][1::2]  # chosen on one half, judged on the other
     return replace(found, chance=chance, beats_chance=accuracy_interval(best)[0] > chance)
+
+
+def spearman_brown(correlation: float) -> float:
+    """The reliability of a mean of two parts that correlate so; 0 where they do not agree at all."""
+    return max(0.0, 2 * correlation / (1 + correlation)) if correlation > -1 else 0.0
 
 
 def _correlation(one: FloatArray, other: FloatArray) -> float:

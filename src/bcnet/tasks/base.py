@@ -1,7 +1,8 @@
 """What a network is trained for: its loss, its score, and what is measured on the test images.
 
-A task is told what the network gave for a batch and what was wanted, and nothing else: supernet, search and final
-training are the same for all. One of your own is a subclass, given as `bcnet.search(..., task=Mine())`.
+A task is told what the network gave for a batch and what was wanted (its targets: labels, masks, images, numbers), and
+nothing else: supernet, search and final training are the same for all. One of your own is a subclass, given as
+`bcnet.search(..., task=Mine())`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from bcnet.data.transfer import moved
-from bcnet.errors import TrainingError
+from bcnet.errors import DataError, TrainingError
 from bcnet.machine.precision import Precision, autocast, resolve_precision
 
 Z95 = 1.96  # standard errors on either side in a 95 % interval
@@ -132,12 +133,44 @@ class Task(ABC):
 
     @abstractmethod
     def figures(self, outputs: Any, targets: Tensor) -> Mapping[str, Tensor]:
-        """What is measured on test images, by key: one value for each image, `(batch,)`; `headline` is among them."""
+        """What is measured on test images, by key: one value for each image, `(batch,)`; `headline` is among them.
+
+        What `measured` is overridden for may have more for each, `(batch, ...)`.
+        """
+
+    def measured(self, figures: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
+        """The values of the figures of all test images, `(images, ...)`, and their standard errors: means, usually.
+
+        Raises:
+            TrainingError: not one value for each image.
+        """
+        rows = {key: one_for_each(values, len(values), f"the figure {key!r}") for key, values in figures.items()}
+        count = max(map(len, rows.values()))
+        means = {key: values.mean() for key, values in rows.items()}
+        if count == 1:
+            return means, {key: torch.zeros_like(values[0]) for key, values in rows.items()}
+        return means, {key: values.std() / count**0.5 for key, values in rows.items()}
+
+    def accepted(self, targets: Tensor, count: int, where: str) -> Tensor:
+        """The targets of a batch of `count` images, as the other methods get them; those of the first are `targets[0]`.
+
+        `where` names the batch's origin for messages.
+
+        Raises:
+            DataError: they are none of this task.
+        """
+        if len(targets) != count or (targets.is_floating_point() and not targets.isfinite().all()):
+            broken = "" if len(targets) != count else f", not finite in number {first_broken(targets)} of the batch"
+            raise DataError(
+                f"the targets of {where} are finite, one for each of its {count} images; got shape "
+                f"{tuple(targets.shape)}{broken}: look at that item of the data set"
+            )
+        return targets
 
     def check(self, outputs: Any, classes: int) -> None:  # noqa: B027 - most take what comes
         """Raise ModelError where a network's outputs for two images cannot be of this task.
 
-        `classes` is the number of different labels of the data.
+        `classes` is the number of different labels of the data, 0 where targets are no labels.
         """
 
     def training_loss(
@@ -183,7 +216,7 @@ class Task(ABC):
             with autocast(resolved, device):
                 outputs = network(moved(x, device))
             for key, values in self.figures(outputs, moved(y, device)).items():
-                parts.setdefault(key, []).append(one_for_each(values, len(y), f"the figure {key!r}"))
+                parts.setdefault(key, []).append(_for_each(values, len(y), f"the figure {key!r}"))
         network.train(was_training)
         if self.headline.key not in parts:
             raise TrainingError(
@@ -195,16 +228,13 @@ class Task(ABC):
         for key, there in counts.items():
             if there != count:
                 raise TrainingError(f"every figure is there for all {count} images; got {there} of {key!r}")
-        table = torch.stack([torch.cat(rows) for rows in parts.values()])  # (figures, images)
-        spread = table.std(dim=1) if count > 1 else torch.zeros_like(table[:, 0])
+        means, errors = self.measured({key: torch.cat(rows) for key, rows in parts.items()})
         # Asked for once, at the end: a GPU works ahead.
-        finite, means, errors = torch.stack(
-            [table.isfinite().all(dim=1), table.mean(dim=1), spread / count**0.5]
-        ).tolist()
-        broken = [key for key, whole in zip(parts, finite, strict=True) if not whole]
+        values, spreads = torch.stack([torch.stack([part[key] for key in parts]) for part in (means, errors)]).tolist()
+        broken = [key for key, value in zip(parts, values, strict=True) if not math.isfinite(value)]
         if broken:
             raise TrainingError(f"figures are finite numbers; got others for {broken[0]!r}: the weights are broken")
-        return Measurement(dict(zip(parts, means, strict=True)), dict(zip(parts, errors, strict=True)), count)
+        return Measurement(dict(zip(parts, values, strict=True)), dict(zip(parts, spreads, strict=True)), count)
 
 
 def scalar(loss: object) -> Tensor:
@@ -229,3 +259,32 @@ def one_for_each(values: object, count: int, what: str) -> Tensor:
         got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
         raise TrainingError(f"{what} is a tensor of one value for each image, ({count},); got {got}")
     return values.detach().double()
+
+
+def _for_each(values: object, count: int, what: str) -> Tensor:
+    if not isinstance(values, Tensor) or values.ndim == 0 or len(values) != count:
+        return one_for_each(values, count, what)
+    return values.detach().double()
+
+
+def first_broken(targets: Tensor) -> int:
+    """The number of the first item of a batch that has a value that is no finite number."""
+    whole = targets.isfinite().reshape(len(targets), -1).all(dim=1)
+    return int((~whole).nonzero()[0])
+
+
+def pooled_ratio(counts: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean over classes of sums over sums, and its standard error.
+
+    `counts` `(images, classes, 2)` are numerators and denominators. Classes whose denominators are all 0 do not count.
+    The error is the jackknife's: the value is computed once without each of the images (Efron and Stein, 1981).
+    """
+    totals = counts.sum(dim=0)  # (classes, 2)
+    there = totals[:, 1] > 0
+    value = (totals[there, 0] / totals[there, 1]).mean()
+    without = (totals - counts)[:, there]  # (images, classes, 2)
+    left = without[..., 1] > 0
+    ratios = torch.where(left, without[..., 0] / without[..., 1].clamp(min=1e-12), 0.0)
+    values = ratios.sum(dim=1) / left.sum(dim=1).clamp(min=1)  # (images,)
+    count = len(counts)
+    return value, ((count - 1) / count * (values - values.mean()).square().sum()).sqrt()

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bcnet.errors import ModelError, TrainingError
+from bcnet.errors import DataError, ModelError, TrainingError
 from bcnet.tasks.base import Distilling, Metric, Task, scalar
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # logits (batch, classes), labels (batch,) -> ()
@@ -57,6 +57,16 @@ class Classification(Task):
         broken = outputs.isnan().any(dim=1)
         shares = {"top1": right[:, 0], "top5": right.any(dim=1)}
         return {key: (100.0 * hits.double()).masked_fill(broken, torch.nan) for key, hits in shares.items()}
+
+    def accepted(self, targets: Tensor, count: int, where: str) -> Tensor:
+        """Class numbers `(batch,)` of any type of integers."""
+        if targets.dtype not in (torch.int64, torch.int32) or targets.ndim != 1 or len(targets) != count:
+            raise DataError(
+                f"the labels of {where} are class numbers, int of shape ({count},); got {targets.dtype} "
+                f"{tuple(targets.shape)}: labels.long() makes integers; for masks, images or numbers give "
+                "task=bcnet.tasks.Segmentation(...) and the like"
+            )
+        return targets.long()
 
     def check(self, outputs: Any, classes: int) -> None:
         """Raise ModelError unless there are logits for all classes."""

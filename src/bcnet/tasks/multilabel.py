@@ -1,0 +1,81 @@
+"""Multi-label classification: several labels for an image or none, binary cross-entropy, F1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bcnet.errors import DataError, ModelError, RecipeError
+from bcnet.tasks.base import Metric, Task, pooled_ratio
+
+
+@dataclass(frozen=True)
+class MultiLabel(Task):
+    """Zeros and ones `(batch, labels)`, logits of the same shape; a label is given where its logit is above 0.
+
+    Widths are ranked by cross-entropy; the test measures F1, which is pooled over all images, the mean over labels.
+
+    Raises:
+        RecipeError: fewer than 1 label.
+    """
+
+    name: ClassVar[str] = "multi-label classification"
+    headline: ClassVar[Metric] = Metric(
+        "f1", "F1", "%", meaning="F1 of each label, pooled over the images, the mean over labels"
+    )
+
+    labels: int
+
+    def __post_init__(self) -> None:
+        if self.labels < 1:
+            raise RecipeError(f"labels of a multi-label classification are at least 1; got {self.labels}")
+
+    def accepted(self, targets: Tensor, count: int, where: str) -> Tensor:
+        """Zeros and ones as float32."""
+        values = targets.float()
+        if targets.shape != (count, self.labels) or not ((values == 0) | (values == 1)).all():
+            raise DataError(
+                f"the targets of {where} are zeros and ones of shape ({count}, {self.labels}); got {targets.dtype} "
+                f"{tuple(targets.shape)}{'' if targets.shape != (count, self.labels) else ' with other values'}"
+            )
+        return values
+
+    def check(self, outputs: Any, classes: int) -> None:
+        """Raise ModelError unless there is a logit for each label."""
+        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        if not isinstance(outputs, Tensor) or outputs.shape[1:] != (self.labels,):
+            raise ModelError(
+                f"the model must return logits (batch, {self.labels}), one for each label; got {shape}: change its "
+                "last layer"
+            )
+
+    def loss(self, outputs: Any, targets: Tensor) -> Tensor:
+        """Binary cross-entropy, the mean over images and labels."""
+        return functional.binary_cross_entropy_with_logits(outputs.float(), targets)
+
+    def score(self, outputs: Any, targets: Tensor) -> Tensor:
+        """Minus the cross-entropy of each image."""
+        return -functional.binary_cross_entropy_with_logits(outputs.float(), targets, reduction="none").mean(dim=1)
+
+    def figures(self, outputs: Any, targets: Tensor) -> Mapping[str, Tensor]:
+        """What F1 is a ratio of, `(batch, labels, 2)`, and the share of an image's labels that are right."""
+        given, wanted = outputs > 0, targets > 0
+        broken = outputs.isnan().any(dim=1)
+        twice = 2 * (given & wanted).double()
+        counts = torch.stack([twice, given.double() + wanted.double()], dim=-1)
+        right = 100.0 * (given == wanted).double().mean(dim=1)
+        return {
+            "f1": counts.masked_fill(broken[:, None, None], torch.nan),
+            "labels": right.masked_fill(broken, torch.nan),
+        }
+
+    def measured(self, figures: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
+        """F1 in percent with the jackknife's error, and the mean of the rest."""
+        value, error = pooled_ratio(figures["f1"])
+        means, errors = super().measured({key: values for key, values in figures.items() if key != "f1"})
+        return {**means, "f1": 100 * value}, {**errors, "f1": 100 * error}

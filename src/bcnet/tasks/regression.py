@@ -1,0 +1,131 @@
+"""Regression: one number or several for each image, or an image for each image (denoising, super-resolution, depth).
+
+Notation: `y` targets, `z` outputs, `P` the peak, the largest value a pixel can take:
+
+    PSNR = 10 log10(P^2 / mean((z - y)^2))      in decibels, of each image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from bcnet.errors import DataError, ModelError, RecipeError
+from bcnet.tasks.base import Metric, Task
+
+_LEAST_ERROR = 1e-10  # of squares: a perfect image has no more than 100 dB below a peak of 1
+
+
+@dataclass(frozen=True)
+class Regression(Task):
+    """Numbers `(batch,)` or `(batch, values)`, outputs `(batch, values)`; least squares, mean absolute error."""
+
+    name: ClassVar[str] = "regression"
+    headline: ClassVar[Metric] = Metric(
+        "mae", "mean absolute error", digits=4, higher=False, meaning="the mean over images and values"
+    )
+
+    values: int = 1
+
+    def __post_init__(self) -> None:
+        if self.values < 1:
+            raise RecipeError(f"values of a regression are at least 1 for each image; got {self.values}")
+
+    def accepted(self, targets: Tensor, count: int, where: str) -> Tensor:
+        """Numbers as float32 `(batch, values)`, if all are finite."""
+        rows = targets.float().reshape(count, -1) if len(targets) == count else targets
+        if rows.shape != (count, self.values):
+            raise DataError(
+                f"the targets of {where} are {self.values} numbers for each of its {count} images; got "
+                f"{targets.dtype} {tuple(targets.shape)}"
+            )
+        return super().accepted(rows, count, where)
+
+    def check(self, outputs: Any, classes: int) -> None:
+        """Raise ModelError unless there are as many outputs as targets."""
+        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        if not isinstance(outputs, Tensor) or outputs.shape[1:] != (self.values,):
+            raise ModelError(
+                f"the model must return numbers (batch, {self.values}) for this regression; got {shape}: change its "
+                "last layer"
+            )
+
+    def loss(self, outputs: Any, targets: Tensor) -> Tensor:
+        """The mean square."""
+        squares: Tensor = (outputs.float() - targets).square()
+        return squares.mean()
+
+    def score(self, outputs: Any, targets: Tensor) -> Tensor:
+        """Minus the square of each image."""
+        squares: Tensor = (outputs.float() - targets).square()
+        return -squares.mean(dim=1)
+
+    def figures(self, outputs: Any, targets: Tensor) -> Mapping[str, Tensor]:
+        """Absolute and squared errors."""
+        off = outputs.float() - targets
+        return {"mae": off.abs().mean(dim=1), "mse": off.square().mean(dim=1)}
+
+
+@dataclass(frozen=True)
+class DenseRegression(Task):
+    """Images `(batch, channels, H, W)` for images: their mean absolute error is trained, PSNR is measured.
+
+    `peak` is the largest value that a pixel can take, 1 for images in [0, 1].
+
+    Raises:
+        RecipeError: a peak that is no positive number.
+    """
+
+    name: ClassVar[str] = "dense regression"
+    headline: ClassVar[Metric] = Metric("psnr", "PSNR", "dB", meaning="the mean over images of peak signal over noise")
+
+    peak: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.peak > 0:
+            raise RecipeError(f"the peak of a dense regression is a positive number; got {self.peak}")
+
+    def accepted(self, targets: Tensor, count: int, where: str) -> Tensor:
+        """Images as float32, if all values are finite."""
+        if targets.ndim != 4:
+            raise DataError(
+                f"the targets of {where} are images ({count}, channels, height, width); got {tuple(targets.shape)}"
+            )
+        return super().accepted(targets.float(), count, where)
+
+    def check(self, outputs: Any, classes: int) -> None:
+        """Raise ModelError unless there are images."""
+        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        if not isinstance(outputs, Tensor) or outputs.ndim != 4:
+            raise ModelError(f"the model must return images (batch, channels, height, width); got {shape}")
+
+    def loss(self, outputs: Any, targets: Tensor) -> Tensor:
+        """The mean absolute error.
+
+        Raises:
+            ModelError: outputs of another size than the targets.
+        """
+        return (self._fitting(outputs, targets) - targets).abs().mean()
+
+    def score(self, outputs: Any, targets: Tensor) -> Tensor:
+        """PSNR of each image."""
+        square = (self._fitting(outputs, targets) - targets).double().square().mean(dim=(1, 2, 3))
+        return 10 * torch.log10(self.peak**2 / square.clamp(min=_LEAST_ERROR))
+
+    def figures(self, outputs: Any, targets: Tensor) -> Mapping[str, Tensor]:
+        """PSNR and the mean absolute error."""
+        off = self._fitting(outputs, targets) - targets
+        return {"psnr": self.score(outputs, targets), "mae": off.abs().mean(dim=(1, 2, 3))}
+
+    @staticmethod
+    def _fitting(outputs: Tensor, targets: Tensor) -> Tensor:
+        if outputs.shape != targets.shape:
+            raise ModelError(
+                f"the network's images are of the size of the targets, {tuple(targets.shape[1:])}; got "
+                f"{tuple(outputs.shape[1:])}"
+            )
+        return outputs.float()

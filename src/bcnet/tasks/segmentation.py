@@ -1,0 +1,139 @@
+"""Semantic segmentation: a class for every pixel, cross-entropy with or without Dice, mean intersection over union.
+
+Notation: `p` softmax over classes, `y` one-hot targets, sums over the pixels of a batch that are not ignored, mean over
+the classes that are there:
+
+    (1 - d) * CE(z, y) + d * (1 - 2 sum(p y) / (sum(p) + sum(y)))      (Milletari et al., 2016)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bcnet.errors import DataError, ModelError, RecipeError
+from bcnet.tasks.base import Metric, Task, pooled_ratio
+
+
+@dataclass(frozen=True)
+class Segmentation(Task):
+    """Class numbers `(batch, H, W)`, logits `(batch, classes, h, w)`, which are resized to the targets' size.
+
+    Outputs may be a dict with logits as "out", as torchvision's are, or a tuple that starts with them. Pixels of the
+    class `ignore` count nowhere. `dice` is the share of the Dice loss. Widths are ranked by cross-entropy, which tells
+    more apart than shares of pixels do; the test measures the mean over classes of intersection over union, pooled over
+    all images, and the share of pixels that are right.
+
+    Example: `bcnet.search(unet, (train, validation, test), task=Segmentation(classes=21), budget=..., run_dir=...)`
+
+    Raises:
+        RecipeError: a setting out of range.
+    """
+
+    name: ClassVar[str] = "segmentation"
+    headline: ClassVar[Metric] = Metric(
+        "miou", "mIoU", "%", meaning="intersection over union, pooled over the images, the mean over classes"
+    )
+
+    classes: int
+    ignore: int = 255
+    dice: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.classes < 2 or not 0 <= self.dice <= 1 or 0 <= self.ignore < self.classes:
+            raise RecipeError(
+                "a segmentation has at least 2 classes, a Dice share in [0, 1], and a class to ignore that is none of "
+                f"the others; got {self}"
+            )
+
+    def accepted(self, targets: Tensor, count: int, where: str) -> Tensor:
+        """Masks as int64, if all of their classes are there."""
+        if targets.ndim != 3 or len(targets) != count or targets.is_floating_point():
+            raise DataError(
+                f"the masks of {where} are class numbers of shape ({count}, height, width); got {targets.dtype} "
+                f"{tuple(targets.shape)}: squeeze a dimension of 1, long() makes integers"
+            )
+        whole = targets.long()
+        wrong = ((whole < 0) | (whole >= self.classes)) & (whole != self.ignore)
+        if wrong.any():
+            number = int(wrong.flatten(1).any(dim=1).nonzero()[0])
+            raise DataError(
+                f"the masks of {where} have classes from 0 to {self.classes - 1}, or {self.ignore} for pixels to "
+                f"ignore; got {int(whole[wrong][0])} in number {number} of a batch"
+            )
+        return whole
+
+    def check(self, outputs: Any, classes: int) -> None:
+        """Raise ModelError unless there are logits for all classes at every position."""
+        found = logits_of(outputs)
+        if found is None or found.ndim != 4 or found.shape[1] != self.classes:
+            got = type(outputs).__name__ if found is None else tuple(found.shape)
+            raise ModelError(
+                f"the model must return logits (batch, {self.classes}, height, width) for a segmentation of "
+                f"{self.classes} classes; got {got}: change its last layer"
+            )
+
+    def loss(self, outputs: Any, targets: Tensor) -> Tensor:
+        """Cross-entropy over all pixels, mixed with Dice."""
+        logits = self._at_full_size(outputs, targets)
+        loss = functional.cross_entropy(logits, targets, ignore_index=self.ignore, reduction="sum")
+        counted = (targets != self.ignore).sum().clamp(min=1)
+        return (1 - self.dice) * loss / counted + (self.dice * self._dice(logits, targets) if self.dice else 0.0)
+
+    def score(self, outputs: Any, targets: Tensor) -> Tensor:
+        """Minus the cross-entropy of each image."""
+        logits = self._at_full_size(outputs, targets)
+        pixels = functional.cross_entropy(logits, targets, ignore_index=self.ignore, reduction="none")
+        counted = (targets != self.ignore).sum(dim=(1, 2)).clamp(min=1)
+        return -pixels.sum(dim=(1, 2)) / counted
+
+    def figures(self, outputs: Any, targets: Tensor) -> Mapping[str, Tensor]:
+        """Of each image intersection and union by class, `(batch, classes, 2)`, and right and counted pixels."""
+        counted = targets != self.ignore
+        guesses = self._at_full_size(outputs, targets).argmax(dim=1)
+        broken = logits_of(outputs).isnan().flatten(1).any(dim=1)  # type: ignore[union-attr]
+        numbers = torch.arange(self.classes, device=targets.device)[:, None, None]
+        guessed, wanted = ((part[:, None] == numbers) & counted[:, None] for part in (guesses, targets))
+        both, either = (part.sum(dim=(2, 3)).double() for part in (guessed & wanted, guessed | wanted))
+        right = ((guesses == targets) & counted).sum(dim=(1, 2)).double()
+        figures = {
+            "miou": torch.stack([both, either], dim=-1),
+            "pixels": torch.stack([right, counted.sum(dim=(1, 2)).double()], dim=-1)[:, None],
+        }
+        return {key: values.masked_fill(broken[:, None, None], torch.nan) for key, values in figures.items()}
+
+    def measured(self, figures: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
+        """Shares of all pixels, in percent; the errors are the jackknife's over images."""
+        pooled = {key: pooled_ratio(counts) for key, counts in figures.items()}
+        return {key: 100 * v for key, (v, _) in pooled.items()}, {key: 100 * e for key, (_, e) in pooled.items()}
+
+    def _at_full_size(self, outputs: Any, targets: Tensor) -> Tensor:
+        logits = logits_of(outputs)
+        assert logits is not None
+        size = tuple(targets.shape[-2:])
+        if logits.shape[-2:] == size:
+            return logits.float()
+        return functional.interpolate(logits.float(), size=size, mode="bilinear", align_corners=False)
+
+    def _dice(self, logits: Tensor, targets: Tensor) -> Tensor:
+        counted = (targets != self.ignore)[:, None]
+        shares = logits.softmax(dim=1) * counted
+        wanted = functional.one_hot(targets.where(counted[:, 0], 0), self.classes).movedim(-1, 1) * counted
+        both = (shares * wanted).sum(dim=(0, 2, 3))
+        sizes = shares.sum(dim=(0, 2, 3)) + wanted.sum(dim=(0, 2, 3))
+        there = wanted.sum(dim=(0, 2, 3)) > 0
+        return 1 - (2 * both / sizes.clamp(min=1e-6))[there].mean() if there.any() else logits.sum() * 0
+
+
+def logits_of(outputs: Any) -> Tensor | None:
+    """The logits among a network's outputs: "out" of a dict, the first of a tuple; None where there are none."""
+    if isinstance(outputs, Mapping):
+        outputs = outputs.get("out")
+    elif isinstance(outputs, (tuple, list)) and outputs:
+        outputs = outputs[0]
+    return outputs if isinstance(outputs, Tensor) else None

@@ -1,0 +1,63 @@
+"""Networks that give pictures: a U-Net, one that learns what to take off, one that doubles the size."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+def _layer(inputs: int, outputs: int) -> nn.Sequential:
+    convolution = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
+    return nn.Sequential(convolution, nn.BatchNorm2d(outputs), nn.ReLU())
+
+
+def _block(inputs: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(_layer(inputs, outputs), _layer(outputs, outputs))
+
+
+class UNet(nn.Module):
+    """Ronneberger et al. (2015), of three levels: logits for 11 classes at every pixel."""
+
+    def __init__(self, classes: int = 11, width: int = 12) -> None:
+        super().__init__()
+        self.first, self.second, self.deepest = _block(3, width), _block(width, 2 * width), _block(2 * width, 4 * width)
+        self.up_second = nn.ConvTranspose2d(4 * width, 2 * width, 2, 2)
+        self.back_second = _block(4 * width, 2 * width)
+        self.up_first = nn.ConvTranspose2d(2 * width, width, 2, 2)
+        self.back_first = _block(2 * width, width)
+        self.head = nn.Conv2d(width, classes, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = self.first(x)
+        second = self.second(functional.max_pool2d(first, 2))
+        deepest = self.deepest(functional.max_pool2d(second, 2))
+        x = self.back_second(torch.cat([self.up_second(deepest), second], 1))
+        return self.head(self.back_first(torch.cat([self.up_first(x), first], 1)))
+
+
+class Denoiser(nn.Module):
+    """DnCNN (Zhang et al., 2017), of six layers: what it gives is taken off the picture."""
+
+    def __init__(self, width: int = 24, depth: int = 6) -> None:
+        super().__init__()
+        first = nn.Sequential(nn.Conv2d(3, width, 3, padding=1), nn.ReLU())
+        self.layers = nn.Sequential(first, *(_layer(width, width) for _ in range(depth - 2)))
+        self.last = nn.Conv2d(width, 3, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 0.5 - self.last(self.layers(x))
+
+
+class Doubler(nn.Module):
+    """Twice the size by a pixel shuffle (ESPCN, Shi et al., 2016), added to what bilinear resizing gives."""
+
+    def __init__(self, width: int = 24, depth: int = 5) -> None:
+        super().__init__()
+        first = nn.Sequential(nn.Conv2d(3, width, 3, padding=1), nn.ReLU())
+        self.layers = nn.Sequential(first, *(_layer(width, width) for _ in range(depth - 2)))
+        self.last = nn.Sequential(nn.Conv2d(width, 12, 3, padding=1), nn.PixelShuffle(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        resized = functional.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=False)
+        return resized + 0.5 + self.last(self.layers(x))

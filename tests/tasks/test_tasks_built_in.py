@@ -1,0 +1,327 @@
+"""The built-in tasks: what they measure, as others compute it, what they refuse, and whole runs of them."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import f1_score, jaccard_score
+from tiny_job import Recorder, StoppedError, tiny_search
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+import bcnet
+import bcnet.tasks
+from bcnet.data import Loaders
+from bcnet.errors import DataError, ModelError, RecipeError, RunError
+from bcnet.tasks import DenseRegression, MultiLabel, Regression, Segmentation
+from bcnet.tasks.base import pooled_ratio
+
+
+class Fixed(nn.Module):
+    """Gives what it is shown."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x):
+        return x
+
+
+def masks(seed, count=12, classes=4):
+    generator = torch.Generator().manual_seed(seed)
+    targets = torch.randint(classes - 1, (count, 5, 6), generator=generator)  # the last class never is there
+    targets[torch.rand(targets.shape, generator=generator) < 0.1] = 255
+    return torch.randn(count, classes, 5, 6, generator=generator), targets
+
+
+def batches(outputs, targets, size=5):
+    return list(zip(outputs.split(size), targets.split(size), strict=True))
+
+
+@given(st.integers(0, 10**6))
+def test_miou_is_that_of_all_pixels_whatever_the_batches(seed):
+    logits, targets = masks(seed)
+    task = Segmentation(classes=4)
+    measured = task.test(Fixed(), batches(logits, targets))
+    counted = (targets != 255).numpy()
+    wanted, guessed = targets.numpy()[counted], logits.argmax(1).numpy()[counted]
+    assert measured.figures["pixels"] == pytest.approx(100 * np.mean(wanted == guessed))
+    assert measured.figures["miou"] == pytest.approx(100 * jaccard_score(wanted, guessed, average="macro"))
+    assert measured.figures == pytest.approx(task.test(Fixed(), batches(logits, targets, 12)).figures)
+    assert measured.count == 12
+
+
+def test_the_error_of_a_pooled_ratio_is_that_of_other_images():
+    rng = np.random.default_rng(0)
+
+    def draw():
+        there = rng.integers(5, 50, (60, 3))
+        return torch.tensor(np.stack([rng.binomial(there, [0.2, 0.5, 0.8]), there], axis=-1)).double()
+
+    found = [pooled_ratio(draw()) for _ in range(200)]
+    spread = np.std([float(value) for value, _ in found])
+    assert np.mean([float(error) for _, error in found]) == pytest.approx(spread, rel=0.15)
+
+
+def test_a_class_that_is_nowhere_does_not_count():
+    counts = torch.tensor([[[1.0, 2.0], [0.0, 0.0]], [[2.0, 2.0], [0.0, 0.0]]])
+    value, error = pooled_ratio(counts)
+    assert float(value) == pytest.approx(0.75)
+    assert float(error) == pytest.approx(math.sqrt(0.5 * 2 * 0.25**2))
+
+
+@given(st.integers(0, 10**6))
+def test_the_loss_of_a_segmentation_is_cross_entropy_and_its_score_that_of_each_image(seed):
+    logits, targets = masks(seed)
+    task = Segmentation(classes=4)
+    expected = functional.cross_entropy(logits, targets, ignore_index=255)
+    torch.testing.assert_close(task.loss(logits, targets), expected)
+    each = torch.stack(
+        [functional.cross_entropy(x[None], y[None], ignore_index=255) for x, y in zip(logits, targets, strict=True)]
+    )
+    torch.testing.assert_close(task.score(logits, targets), -each)
+
+
+def test_dice_is_its_share_of_the_loss():
+    logits, targets = masks(0)
+    shares = logits.softmax(1).numpy()
+    kept = (targets != 255).numpy()
+    terms = []
+    for number in range(3):
+        wanted = (targets == number).numpy()
+        share = shares[:, number] * kept
+        terms.append(2 * (share * wanted).sum() / (share.sum() + wanted.sum()))
+    plain = float(Segmentation(classes=4).loss(logits, targets))
+    mixed = float(Segmentation(classes=4, dice=0.25).loss(logits, targets))
+    assert mixed == pytest.approx(0.75 * plain + 0.25 * (1 - np.mean(terms)), rel=1e-5)
+
+
+def test_logits_are_found_in_dicts_and_tuples_and_brought_to_size():
+    logits, targets = masks(1)
+    task = Segmentation(classes=4)
+    for outputs in ({"out": logits, "aux": logits * 0}, (logits, None)):
+        assert task.loss(outputs, targets) == task.loss(logits, targets)
+    small = functional.avg_pool2d(logits, 2)
+    full = functional.interpolate(small, size=(5, 6), mode="bilinear", align_corners=False)
+    assert torch.equal(task.score(small, targets), task.score(full, targets))
+
+
+@given(st.integers(0, 10**6))
+def test_f1_is_that_of_all_images(seed):
+    generator = torch.Generator().manual_seed(seed)
+    targets = (torch.rand(20, 3, generator=generator) < 0.4).float()
+    logits = torch.randn(20, 3, generator=generator)
+    measured = MultiLabel(3).test(Fixed(), batches(logits, targets))
+    there = (targets.sum(0) + (logits > 0).sum(0)).numpy() > 0
+    each = f1_score(targets.numpy(), (logits > 0).numpy(), average=None, zero_division=0)
+    assert measured.figures["f1"] == pytest.approx(100 * each[there].mean())
+    assert measured.figures["labels"] == pytest.approx(100 * ((logits > 0) == (targets > 0)).double().mean().item())
+    torch.testing.assert_close(-MultiLabel(3).score(logits, targets).mean(), MultiLabel(3).loss(logits, targets))
+
+
+def test_psnr_is_in_decibels_below_the_peak():
+    targets = torch.rand(4, 3, 8, 8)
+    for peak, off, expected in ((1.0, 0.1, 20.0), (255.0, 25.5, 20.0), (1.0, 0.01, 40.0), (1.0, 0.0, 100.0)):
+        score = DenseRegression(peak=peak).score(targets.double() + off, targets.double())
+        torch.testing.assert_close(score, torch.full((4,), expected, dtype=torch.float64), rtol=1e-3, atol=1e-3)
+    assert DenseRegression().loss(targets + 0.5, targets) == pytest.approx(0.5)
+
+
+def test_a_regression_is_of_as_many_numbers_as_it_says():
+    outputs, targets = torch.tensor([[1.0, 2.0], [3.0, 5.0]]), torch.tensor([[1.0, 4.0], [3.0, 4.0]])
+    task = Regression(values=2)
+    assert float(task.loss(outputs, targets)) == 1.25
+    assert task.score(outputs, targets).tolist() == [-2.0, -0.5]
+    assert task.test(Fixed(), [(outputs, targets)]).figures == {"mae": 0.75, "mse": 1.25}
+    assert Regression().accepted(torch.tensor([1, 2]), 2, "x").tolist() == [[1.0], [2.0]]
+
+
+NAN = torch.tensor([0.0, float("nan")])
+WRONG = [
+    (
+        Segmentation(3),
+        torch.zeros(2, 1, 4, 4),
+        r"masks of it are class numbers of shape \(2, height, width\); got torch",
+    ),
+    (Segmentation(3), torch.full((2, 4, 4), 3), "classes from 0 to 2, or 255 .*; got 3 in number 0 of a batch"),
+    (Segmentation(3), torch.tensor([[[0]], [[-1]]]), "got -1 in number 1 of a batch"),
+    (MultiLabel(2), torch.zeros(2, 3), r"zeros and ones of shape \(2, 2\); got torch.float32 \(2, 3\)"),
+    (MultiLabel(2), torch.full((2, 2), 2), "with other values"),
+    (Regression(), NAN, "not finite in number 1 of the batch: look at that item"),
+    (Regression(3), torch.zeros(2, 2), "3 numbers for each of its 2 images"),
+    (DenseRegression(), torch.zeros(2, 4, 4), r"images \(2, channels, height, width\); got \(2, 4, 4\)"),
+    (DenseRegression(), NAN[:, None, None, None].expand(2, 3, 4, 4), "not finite in number 1 of the batch"),
+    (DenseRegression(), torch.zeros(3, 3, 4, 4), r"one for each of its 2 images; got shape \(3, 3, 4, 4\)"),
+]
+
+
+@pytest.mark.parametrize(("task", "targets", "message"), WRONG)
+def test_targets_of_another_kind_are_refused(task, targets, message):
+    with pytest.raises(DataError, match=message):
+        task.accepted(targets, 2, "it")
+
+
+@pytest.mark.parametrize(
+    ("task", "outputs", "message"),
+    [
+        (Segmentation(3), torch.zeros(2, 4, 8, 8), r"logits \(batch, 3, height, width\).*got \(2, 4, 8, 8\)"),
+        (Segmentation(3), {"mask": torch.zeros(2, 3, 8, 8)}, "got dict: change its last layer"),
+        (MultiLabel(3), torch.zeros(2, 4), "one for each label; got"),
+        (Regression(), torch.zeros(2), r"numbers \(batch, 1\)"),
+        (DenseRegression(), torch.zeros(2, 4), "must return images"),
+    ],
+)
+def test_outputs_of_another_kind_are_refused(task, outputs, message):
+    with pytest.raises(ModelError, match=message):
+        task.check(outputs, 0)
+
+
+def test_settings_out_of_range_are_refused():
+    for make in (
+        lambda: Segmentation(1),
+        lambda: Segmentation(3, ignore=2),
+        lambda: Segmentation(3, dice=2),
+        lambda: MultiLabel(0),
+        lambda: Regression(0),
+        lambda: DenseRegression(peak=0),
+    ):
+        with pytest.raises(RecipeError, match="got"):
+            make()
+
+
+class Narrow(nn.Module):
+    """A little U of two levels."""
+
+    def __init__(self, outputs=3):
+        super().__init__()
+        self.down, self.deep = self.layer(1, 8), self.layer(8, 12, 2)
+        self.up, self.last = nn.ConvTranspose2d(12, 8, 2, 2), nn.Conv2d(16, outputs, 1)
+
+    @staticmethod
+    def layer(inputs, outputs, stride=1):
+        convolution = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
+        return nn.Sequential(convolution, nn.BatchNorm2d(outputs), nn.ReLU())
+
+    def forward(self, x):
+        x = self.down(x)
+        return self.last(torch.cat([x, self.up(self.deep(x))], 1))
+
+
+class Spread(Narrow):
+    def __init__(self):
+        super().__init__(1)
+
+
+class Several(Narrow):
+    def forward(self, x):
+        return super().forward(x).mean((2, 3))
+
+
+def stripes(count, seed):
+    """Noise with bright rows and dark columns, and which pixel is of which."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(count, 1, 8, 8, generator=generator) * 0.3
+    mask = torch.zeros(count, 8, 8, dtype=torch.int64)
+    for number in range(count):
+        row, column = torch.randint(8, (2,), generator=generator).tolist()
+        x[number, 0, row] += 2
+        mask[number, row] = 1
+        x[number, 0, :, column] -= 2
+        mask[number, :, column] = 2
+    return x, mask
+
+
+def loaders(of_masks, shuffle=True):
+    """Three loaders of stripes, with targets made of the masks."""
+    parts = []
+    for number, count in enumerate((96, 48, 48)):
+        x, mask = stripes(count, number)
+        loader = DataLoader(TensorDataset(x, of_masks(x, mask)), 16, shuffle=shuffle and number == 0)
+        parts.append(loader)
+    return Loaders(*parts, name="stripes")
+
+
+TASKS = {
+    "segmentation": (Segmentation(classes=3), Narrow, lambda x, mask: mask, "mIoU"),
+    "dense regression": (DenseRegression(peak=2.0), Spread, lambda x, mask: mask[:, None].float(), "PSNR"),
+    "multi-label": (
+        MultiLabel(3),
+        Several,
+        lambda x, mask: torch.stack([mask[:, r, 0] == 1 for r in range(3)], 1),
+        "F1",
+    ),
+    "regression": (Regression(3), Several, lambda x, mask: mask[:, :3, 0].float(), "mean absolute error"),
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_run_of_each_task_ends_with_what_it_measures(name, tmp_path):
+    task, model, of_masks, words = TASKS[name]
+    outcome = tiny_search(tmp_path, model=model, data=loaders(of_masks), task=task)
+    networks = outcome.result["networks"]
+    assert all(task.headline.key in network["test"] for network in networks.values())
+    page = (tmp_path / "report.html").read_text()
+    assert words in page
+    assert "top-1" not in page.lower()
+    test = loaders(of_masks).test
+    expected = task.test(outcome.network, [(x, task.accepted(y, len(x), "it")) for x, y in test])
+    assert networks["searched"]["test"] == pytest.approx(dict(expected.figures), rel=1e-3)
+    pytest.importorskip("onnxruntime")
+    assert bcnet.export_run(tmp_path, model).difference < 1e-4
+    card = (tmp_path / "model_card.md").read_text()
+    assert f"The output is what the task {task.name} takes" in card
+    assert words in card
+    assert "logit" not in card
+
+
+def test_a_killed_segmentation_goes_on_as_if_it_had_not_been(tmp_path):
+    task, model, of_masks, _ = TASKS["segmentation"]
+    with pytest.raises(StoppedError):
+        tiny_search(
+            tmp_path / "killed", model=model, data=loaders(of_masks), task=task, reporter=Recorder(("original", 5))
+        )
+    with pytest.raises(RunError, match=r'task is .segmentation \{"classes": 3'):
+        tiny_search(tmp_path / "killed", model=model, data=loaders(of_masks), task=Segmentation(classes=3, dice=0.5))
+    tiny_search(tmp_path / "killed", model=model, data=loaders(of_masks), task=task)
+    tiny_search(tmp_path / "whole", model=model, data=loaders(of_masks), task=task)
+    killed, whole = (json.loads((tmp_path / name / "result.json").read_text()) for name in ("killed", "whole"))
+    assert killed["networks"] == whole["networks"]
+    assert (tmp_path / "killed" / "final.safetensors").read_bytes() == (
+        tmp_path / "whole" / "final.safetensors"
+    ).read_bytes()
+
+
+def of_two(world, folder):
+    task, model, of_masks, _ = TASKS["segmentation"]
+    return tiny_search(folder, model=model, data=loaders(of_masks), task=task).widths
+
+
+@pytest.mark.slow
+def test_two_processes_share_a_segmentation(processes, tmp_path):
+    first, second = processes.run(2, of_two, tmp_path / "two")
+    assert first == second
+
+
+def test_what_is_wrong_with_a_batch_is_told_before_anything_is_trained(tmp_path):
+    task, model, of_masks, _ = TASKS["segmentation"]
+    for data, wanted, message in (
+        (loaders(lambda x, mask: mask + 1), task, "got 3 in number 0 of a batch"),
+        (loaders(of_masks), bcnet.tasks.Classification(), "the labels of the validation loader are class numbers"),
+        (loaders(of_masks), Segmentation(classes=5), "a segmentation of 5 classes; got"),
+    ):
+        with pytest.raises((DataError, ModelError), match=message):
+            tiny_search(tmp_path / "run", model=model, data=data, task=wanted)
+        assert not (tmp_path / "run").exists()
+
+
+def test_targets_of_several_shapes_are_refused():
+    x, mask = stripes(4, 0)
+    ragged = [(x[:2], mask[:2]), (x[2:], mask[2:, :4])]
+    with pytest.raises(DataError, match=r"images of one shape, and targets of one; got \(4, 8\) and \(8, 8\)"):
+        _ = Loaders(ragged, ragged, ragged).held
