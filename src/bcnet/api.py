@@ -26,6 +26,7 @@ from bcnet.run.callables import OfWidths, user_callables, user_searcher
 from bcnet.run.directory import check_usable, read_settings
 from bcnet.run.effort import EffortName, check_effort, settings_of
 from bcnet.run.options import Arguments, BaselineArguments, EvolveOptions, Options, RunOptions
+from bcnet.run.presets import PresetName, with_preset
 from bcnet.run.pretrained import Weights
 from bcnet.run.recipes import check_request, recipes_for
 from bcnet.run.settings import FROM_PRIOR, Settings, limits_of, make_settings
@@ -81,6 +82,7 @@ def search(
     pretrained: Weights | None = None,
     loss: Loss | None = None,
     effort: EffortName | None = None,
+    preset: PresetName | None = None,
     score: Metric | PerImage | None = None,
     score_of_widths: OfWidths | None = None,
     tags: Mapping[str, str] | None = None,
@@ -118,6 +120,7 @@ def search(
         effort: what to spend on the search: "small", "medium" or "large", about 1, 3 or 10 trainings of the original.
             Candidates are then short trainings that a model of their scores proposes (`bcnet.run.effort`), and there
             is no supernet.
+        preset: "paper" for the search as the paper has it (docs/differences.md).
         score: how widths are judged, higher being better: "accuracy", "loss", or a function of logits and labels that
             gives a value for each image `(batch,)`, averaged over validation images and both sides. By default the
             accuracy, and with an effort the loss, which few trainings are told apart by better.
@@ -158,6 +161,7 @@ def search(
             pretrained=pretrained,
             loss=loss,
             effort=effort,
+            preset=preset,
             score=score,
             score_of_widths=score_of_widths,
             tags=tags,
@@ -566,6 +570,7 @@ def resolve(
     pretrained: Weights | None = None,
     loss: Loss | None = None,
     effort: EffortName | None = None,
+    preset: PresetName | None = None,
     score: Metric | PerImage | None = None,
     score_of_widths: OfWidths | None = None,
     tags: Mapping[str, str] | None = None,
@@ -585,13 +590,14 @@ def resolve(
     world = world or ProcessGroup()
     world.on_rank_zero(lambda: check_usable(path))
     usual: Metric = "accuracy" if effort is None or score_of_widths is not None else "loss"
+    chosen: dict[str, Any] = {**settings} if preset is None else with_preset(preset, settings)
     own, named_score = user_callables(loss, usual if score is None else score, score_of_widths, tags or {})
     searcher, searcher_name = user_searcher(settings.get("searcher", "evolution"))
     own = dataclasses.replace(own, searcher=searcher)
     wanted = dict(changes or {}) | ({} if supernet_epochs is None else {"supernet.epochs": supernet_epochs})
     if effort is not None:
-        check_effort(effort, {**settings, "supernet_epochs": supernet_epochs})
-    named: dict[str, Any] = {"score": named_score, "processes": world.size, **settings}
+        check_effort(effort, {**settings, "supernet_epochs": supernet_epochs, "preset": preset})
+    named: dict[str, Any] = {"score": named_score, "processes": world.size, **chosen}
     if task is not None and not isinstance(task, Task):
         raise RecipeError(f"a task is a value of a subclass of bcnet.Task; got {task!r}: give Mine(), not Mine")
     if task is not None and loss is not None:

@@ -12,7 +12,14 @@ from studies.shared.provenance import rows
 
 ORDER = (
     *("original", "uniform", "balanced", "random", "autoslim", "autoslim by evolution", "magnitude", "fastnas"),
-    *("ours without prior", "ours", "ours, 2.4x epochs", "ours, 2.4x epochs, by loss", "ours, 2.4x epochs, greedy"),
+    *(
+        "ours without prior",
+        "ours",
+        "ours, whole front",
+        "ours, 2.4x epochs",
+        "ours, 2.4x epochs, by loss",
+        "ours, 2.4x epochs, greedy",
+    ),
     *("ours, 4x epochs", "ours, 4x epochs, by loss", "ours, tuned scores", "ours, tuned finalists"),
     *("ours, tuned at the full rate", "ours, 4x epochs, tuned", "ours, 4x epochs, tuned for an epoch"),
     *("ours, small effort", "ours, medium effort"),

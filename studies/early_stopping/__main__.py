@@ -137,7 +137,7 @@ class Study:
         """The searches' evolution."""
         records = self.lab.records()
         prior = learn_prior(self.space, records.steps, records.widths, records.losses, BUDGET)
-        return Evolution(self.population, self.generations, self.parents, prior)
+        return Evolution(self.population, self.generations, self.parents, prior, macs_from=0.0)
 
     @functools.cached_property
     def search(self) -> SearchResult:

@@ -30,7 +30,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -56,6 +56,7 @@ SEEDS = 3
 UNSEEN = 40
 SEEDS_OF_ACCURACY = 2
 HALF = 0.5
+WHOLE_FRONT: Any = {"macs_from": 0.0, "first_generation": "prior"}  # the evolution that the rows were computed with
 RUNS = ROOT / "runs" / "latency_accuracy"
 Timer = Callable[[Widths], Callable[[], object]]
 app = typer.Typer(add_completion=False)
@@ -178,6 +179,7 @@ def budgets(quick: Quick = False, out: Out = RESULTS) -> None:
                 threads=1,
                 population=20,
                 generations=5,
+                **WHOLE_FRONT,
             )
             seconds = time.monotonic() - began
             space, uniform = found.space, found.space.uniform(bcnet.Run.open(folder).budget)
@@ -225,6 +227,7 @@ def _at_equal_latency(effort: Effort, name: str, seed: int, folder: Path) -> lis
     by_latency = bcnet.find_widths(
         **data,
         **settings,
+        **WHOLE_FRONT,
         budget=Budget({latency: HALF}),
         run_dir=folder / "latency",
         supernet_epochs=effort.supernet_epochs,

@@ -206,7 +206,7 @@ def _temperature_cell(table: Table, keep: str, spread: float, ratio: float, seed
         settings = {"keep": 100, "since": 0.0} if keep == "100" else {}
         prior = learn_prior(table.space, *records, budget, effective_widths=spread, **settings)
         samples.append(prior.sample(40, budget, np.random.default_rng(seed)))
-        trial = run(table, lambda *_, p=prior: Evolution(prior=p), "exact", ratio, seed)
+        trial = run(table, lambda *_, p=prior: Evolution(prior=p, macs_from=0.0), "exact", ratio, seed)
         reached.append(np.inf if trial.reached is None else trial.reached)
     return {
         "within_budget_min": f"{min(s.within_budget for s in samples):.2f}",

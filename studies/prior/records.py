@@ -140,7 +140,9 @@ def evaluations(table: Table, prior: Prior | None, budget: Budget, seed: int) ->
         return float(accuracies[table.rows[widths]])
 
     with contextlib.suppress(Reached):
-        search_widths(table.space, score, budget, searcher=Evolution(prior=prior), seed=seed, callback=watch)
+        search_widths(
+            table.space, score, budget, searcher=Evolution(prior=prior, macs_from=0.0), seed=seed, callback=watch
+        )
     return met
 
 

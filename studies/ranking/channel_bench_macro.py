@@ -128,9 +128,11 @@ SEARCHERS: dict[str, Make] = {
     "random, near the budget": lambda table, seed, budget: Random(),
     "greedy": lambda table, seed, budget: Greedy(),
     "regularised evolution": lambda table, seed, budget: RegularizedEvolution(),
-    "evolution": lambda table, seed, budget: Evolution(),
-    "evolution, prior of the best 100": lambda *cell: Evolution(prior=prior_of_the_best(*cell)),
-    "evolution, learnt prior": lambda *cell: Evolution(prior=prior(*cell)),
+    "evolution": lambda table, seed, budget: Evolution(macs_from=0.0),
+    "evolution near the budget": lambda table, seed, budget: Evolution(),
+    "evolution, prior of the best 100": lambda *cell: Evolution(prior=prior_of_the_best(*cell), macs_from=0.0),
+    "evolution, learnt prior": lambda *cell: Evolution(prior=prior(*cell), macs_from=0.0),
+    "evolution near the budget, learnt prior": lambda *cell: Evolution(prior=prior(*cell)),
     "prior only": lambda *cell: PriorOnly(prior(*cell)),
 }
 

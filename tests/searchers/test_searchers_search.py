@@ -284,3 +284,26 @@ def test_a_prior_that_gives_too_few_is_told_of_and_one_that_gives_enough_is_not(
         problem = Problem.of(space, Budget(macs=0.9))
         next(PriorOnly(prior, 20).proposals(problem))
         assert len(problem.notes) == expected
+
+
+def test_a_tournament_by_rank_and_crowding_is_another_search():
+    space, score = toy_space(6, channels=64, choices=20), rough_score(3)
+    found = [
+        search_widths(space, score, HALF, searcher=Evolution(population=20, generations=6, tournament=rule))
+        for rule in ("score", "rank")
+    ]
+    first, second = ([c.widths for c in result.evaluations] for result in found)
+    assert first[:20] == second[:20]  # the first generation knows no tournament
+    assert first != second
+    again = search_widths(space, score, HALF, searcher=Evolution(population=20, generations=6, tournament="rank"))
+    assert again == found[1]
+
+
+def test_a_search_under_other_limits_stays_near_them_as_well():
+    space, budget = toy_space(8, channels=64, choices=20), Budget(params=0.3)
+    results = [
+        search_widths(space, lambda w: 0.0, budget, searcher=Evolution(population=20, generations=15, macs_from=share))
+        for share in (0.0, 0.9)
+    ]
+    used = [np.array([c.cost.params for c in r.evaluations[100:]]) / r.budget.params for r in results]
+    assert np.median(used[1]) > np.median(used[0])

@@ -33,6 +33,7 @@ RecipeName = Annotated[
 Effort = Annotated[
     str | None, typer.Option(help="What to spend: small, medium or large, about 1, 3 or 10 trainings of the original.")
 ]
+Preset = Annotated[str | None, typer.Option(help="paper: the search as the paper has it.")]
 Epochs = Annotated[int | None, typer.Option(help="Of every training.")]
 SupernetEpochs = Annotated[int | None, typer.Option(help="Of the supernet.", rich_help_panel=TRAINING)]
 Set = Annotated[

@@ -35,7 +35,8 @@ def read_run_file(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise RecipeError(f"a run file is a mapping of settings to values; {path} holds a {type(document).__name__}")
     values = flattened(document)
-    out, limits, effort = (values.pop(key, None) for key in ("out", "budget", "effort"))
+    out, limits = values.pop("out", None), values.pop("budget", None)
+    named: dict[str, Any] = {key: values.pop(key) for key in ("effort", "preset") if key in values}
     recipes = {name: values.pop(name) for name in _RECIPES if name in values}
     unknown = [name for name in values if name not in SECTION_OF or name in (*_NOT_SAID, "limits")]
     if unknown:
@@ -43,8 +44,7 @@ def read_run_file(path: Path) -> dict[str, Any]:
     arguments = {name: value for name, value in values.items() if value is not None}
     if out is not None:
         arguments["run_dir"] = Path(str(out))
-    if effort is not None:
-        arguments["effort"] = effort
+    arguments |= named
     if limits is not None:
         arguments["budget"] = _budget(limits, path)
     if "supernet" in recipes:

@@ -25,6 +25,7 @@ from bcnet.cli.options import (
     Out,
     ParamsBudget,
     Precision,
+    Preset,
     Primitives,
     RecipeName,
     Set,
@@ -80,6 +81,7 @@ def search(
     params_budget: ParamsBudget = None,
     latency_model: LatencyFile = None,
     effort: Effort = None,
+    preset: Preset = None,
     epochs: Epochs = None,
     take_from: TakeFrom = None,
     recipe: RecipeName = None,
@@ -111,7 +113,7 @@ def search(
     arguments |= given({"model": model, "data": data, "run_dir": out, "recipe": recipe, "pretrained": pretrained})
     if effort is not None:
         arguments = {name: value for name, value in arguments.items() if name not in DECIDED}
-    arguments |= given(settings) | given({"supernet_epochs": supernet_epochs, "effort": effort})
+    arguments |= given(settings) | given({"supernet_epochs": supernet_epochs, "effort": effort, "preset": preset})
     for name, option in (("model", "--model"), ("data", "--data"), ("run_dir", "--out")):
         if name not in arguments:
             refuse(

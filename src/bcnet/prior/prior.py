@@ -122,12 +122,14 @@ def prior_of_errors(
     budget: Budget,
     *,
     effective_widths: float = DEFAULT_EFFECTIVE_WIDTHS,
+    tightened: bool = True,
     seed: int = 0,
 ) -> Prior:
     """The entropy-smoothed prior of potential errors `E`, one vector per group.
 
     `effective_widths` sets the temperature: how many widths per group the prior weighs, on average (`exp` of the
-    entropy); 1 is the certified optimum itself, almost all of whose samples are the same.
+    entropy); 1 is the certified optimum itself, almost all of whose samples are the same. Where it is not `tightened`
+    the expected cost is held against the budget itself (Eq. 14), however few samples satisfy that.
 
     Raises:
         BudgetError: the narrowest network of the space costs more than the budget.
@@ -144,7 +146,8 @@ def prior_of_errors(
         smoothed = Smoothed(errors, expected_costs(space, limits), np.array(certified.multipliers))
         narrow = one_hot(np.zeros(len(errors), dtype=np.int64), [len(e) for e in errors])
         rows, temperature = smoothed.with_effective_widths(effective_widths, narrow)
-        rows = _with_samples_within(smoothed, rows, temperature, narrow, Problem(space, limits, seed))
+        if tightened:
+            rows = _with_samples_within(smoothed, rows, temperature, narrow, Problem(space, limits, seed))
     return Prior(space, limits, rows, errors, temperature, certified.lower_bound, certified.gap)
 
 
@@ -176,13 +179,15 @@ def learn_prior(
     rule: Rule = DEFAULT_RULE,
     window: int = 200,
     effective_widths: float = DEFAULT_EFFECTIVE_WIDTHS,
+    tightened: bool = True,
     seed: int = 0,
 ) -> Prior:
     """The prior from training records: `steps` `(records,)`, `widths` `(records, groups)`, mean `losses` `(records,)`.
 
     Keeps the `keep` best records since a share of the training by `rule` (see `select_records`), takes their potential
     errors (Eq. 12) and solves for the rows under `budget` (Eq. 13-14), smoothed to `effective_widths` per group. The
-    default keeps every record of the second half; the paper's is `keep=100, since=0`. `records` says why.
+    default keeps every record of the second half; the paper's is `keep=100, since=0`. `records` says why. `tightened`
+    as in `prior_of_errors`.
 
     Raises:
         BudgetError: the narrowest network of the space costs more than the budget.
@@ -190,4 +195,4 @@ def learn_prior(
     """
     chosen, comparable = select_records(steps, widths, losses, keep=keep, since=since, rule=rule, window=window)
     errors = potential_errors(space, chosen, comparable)
-    return prior_of_errors(errors, space, budget, effective_widths=effective_widths, seed=seed)
+    return prior_of_errors(errors, space, budget, effective_widths=effective_widths, tightened=tightened, seed=seed)

@@ -47,7 +47,9 @@ def check_effort(name: str, settings: Mapping[str, Any]) -> None:
     """
     if name not in EFFORTS:
         raise RecipeError(f"effort is one of {', '.join(EFFORTS)}; got {name!r}")
-    clash = [setting for setting in (*DECIDED, "baseline", "supernet_epochs") if settings.get(setting) is not None]
+    clash = [
+        setting for setting in (*DECIDED, "baseline", "supernet_epochs", "preset") if settings.get(setting) is not None
+    ]
     if clash:
         raise RecipeError(
             f"effort={name!r} decides how candidates are found and scored; got {', '.join(clash)} beside it: leave one "

@@ -11,9 +11,11 @@ from bcnet.progress.base import Reporter
 from bcnet.progress.callbacks import Callbacks
 from bcnet.run.callables import OfWidths
 from bcnet.run.effort import EffortName
+from bcnet.run.presets import PresetName
 from bcnet.run.pretrained import Weights
-from bcnet.run.settings import BaselineName, FinalFrom, ScorerName, StrategyName
+from bcnet.run.settings import BaselineName, FinalFrom, FirstGeneration, ScorerName, StrategyName
 from bcnet.searchers import Metric, PerImage, Searcher
+from bcnet.searchers.survival import Tournament
 from bcnet.tasks import Loss
 from bcnet.train import Recipe
 
@@ -24,6 +26,7 @@ class SearchOptions(TypedDict, total=False):
     keep_records: int | None
     records_since: float
     effective_widths: float
+    tightened: bool
     score_batch_size: int | None
     early_stop: Literal["auto", "on", "off"]
     early_stop_level: float
@@ -33,6 +36,9 @@ class SearchOptions(TypedDict, total=False):
     population: int
     generations: int
     parents: int
+    macs_from: float
+    first_generation: FirstGeneration
+    tournament: Tournament
     rescored: int
     finalist_steps: int
 
@@ -85,6 +91,7 @@ class Arguments(Options, total=False):
     pretrained: Weights | None
     loss: Loss | None
     effort: EffortName | None
+    preset: PresetName | None
     score: Metric | PerImage | None
     score_of_widths: OfWidths | None
     tags: Mapping[str, str] | None

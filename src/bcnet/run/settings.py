@@ -26,6 +26,7 @@ from bcnet.prior.records import DEFAULT_SINCE
 from bcnet.run.baselines import AUTOSLIM
 from bcnet.searchers import Metric
 from bcnet.searchers.racing import DEFAULT_LEVEL
+from bcnet.searchers.survival import Tournament
 from bcnet.space.options import BALANCE_EXPONENT
 from bcnet.train import Recipe
 from bcnet.train.recipe import HEALTH, Count, describe
@@ -34,6 +35,7 @@ FinalFrom = Literal["scratch", "supernet", "pretrained"]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 StrategyName = Literal["complementary", "complementary-bounded", "bilateral", "unilateral", "unilateral-complementary"]
 ScorerName = Literal["supernet", "trainings"]
+FirstGeneration = Literal["balanced", "prior"]
 BaselineName = Literal["uniform", "balanced", "random", "magnitude", "fastnas"]
 FROM_PRIOR = ("evolution", "greedy-evolution", "prior-only")
 """Searchers that start from the prior."""
@@ -139,6 +141,8 @@ class PriorSettings(Section):
     """Share of the training before which records are left out (0 in the paper)."""
     effective_widths: float = Field(default=DEFAULT_EFFECTIVE_WIDTHS, ge=1)
     """Widths per group that the prior weighs, exp of its entropy; 1 is the certified optimum itself."""
+    tightened: bool = True
+    """Tighten the prior's budget until nearly half of its samples satisfy it (off in the paper)."""
 
 
 class ScoringSettings(Section):
@@ -179,6 +183,12 @@ class SearchSettings(Section):
     """Generations; population times generations candidates are scored at most."""
     parents: Count = 10
     """Candidates that a generation of evolution keeps."""
+    macs_from: float = Field(default=0.9, ge=0, le=1)
+    """Share of the budget below which a cheaper candidate is no better to evolution (0 in the paper)."""
+    first_generation: FirstGeneration = "balanced"
+    """Evolution starts from the balanced and the Uniform widths as well (balanced), or without them (prior)."""
+    tournament: Tournament = "score"
+    """What wins a tournament of evolution: score, or rank and crowding (rank) as in the paper."""
     search_seed: Seed | None = None
     """Seed of the search, where not that of the run."""
 

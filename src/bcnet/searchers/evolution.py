@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
+from typing import get_args
 
 import numpy as np
 
+from bcnet.costs import MACS
 from bcnet.errors import SearchError
 from bcnet.prior.prior import Prior
 from bcnet.searchers.base import Proposals, Searcher
 from bcnet.searchers.racing import Contest
-from bcnet.searchers.survival import retained
+from bcnet.searchers.survival import Tournament, retained
 from bcnet.space import Widths
-from bcnet.space.problem import Problem
+from bcnet.space.problem import FloatArray, IntArray, Problem
 
 
 @dataclass(frozen=True)
@@ -23,8 +25,9 @@ class Evolution(Searcher):
     `population` offspring in each of `generations`, the first one sampled from `prior` (or random near
     the budget); `parents` of them are kept by rank and crowding and mate by binary tournament, two-point `crossover`
     (probability per pair) and polynomial `mutation` of index `eta` (probability per group; None: one group on average).
-    `first` are candidates within the budget that take places in the first generation. Below `macs_from` times a budget
-    in MACs fewer of them are no gain: at 0 the whole front lives on, near 1 the search stays near the budget.
+    `first` are candidates within the budget that take places in the first generation. Below the share `macs_from` of
+    the budget a cheaper candidate is no better: at 0 the whole front lives on, near 1 the search stays near the budget.
+    `tournament` is won by the better "score", or as in the paper by "rank" and crowding.
 
     Example: `Evolution(population=40, generations=50)` scores 2,000 candidates.
 
@@ -40,7 +43,8 @@ class Evolution(Searcher):
     mutation: float | None = None
     eta: float = 3.0
     first: tuple[Widths, ...] = field(default=(), repr=False)
-    macs_from: float = 0.0
+    macs_from: float = 0.9
+    tournament: Tournament = "score"
 
     def __post_init__(self) -> None:
         for name in ("population", "generations", "parents"):
@@ -52,6 +56,8 @@ class Evolution(Searcher):
                 raise SearchError(f"{name} of an evolution is a probability; got {value}")
         if not 0 <= self.macs_from <= 1:
             raise SearchError(f"macs_from of an evolution is a share of the budget, 0 to 1; got {self.macs_from}")
+        if self.tournament not in get_args(Tournament):
+            raise SearchError(f"a tournament is won by score or by rank; got {self.tournament!r}")
 
     @property
     def limit(self) -> int:
@@ -65,7 +71,6 @@ class Evolution(Searcher):
         rng = np.random.default_rng([problem.seed, 1])
         known: set[Widths] = set()
         first = self._first_generation(problem, rng)
-        least = int(self.macs_from * (problem.budget.macs or 0))
         algorithm = Nsga2(
             problem,
             known,
@@ -75,18 +80,27 @@ class Evolution(Searcher):
             crossover=self.crossover,
             mutation=self.mutation,
             eta=self.eta,
+            tournament=self.tournament,
         )
         offspring = algorithm.ask()
         held: list[Widths] = []
         while len(offspring) > 0:
             candidates = problem.widths(offspring.get("X").astype(np.int64))
-            macs = np.maximum(problem.space.cost(np.array([*held, *candidates])).macs, least)
-            scores = np.array((yield Contest(candidates, held, partial(retained, macs=macs, keep=self.parents))))
+            costs = self._costs(problem, [*held, *candidates])
+            scores = np.array((yield Contest(candidates, held, partial(retained, macs=costs, keep=self.parents))))
             known.update(candidates)
-            offspring.set("F", np.column_stack([-scores, macs[len(held) :]]))
+            offspring.set("F", np.column_stack([-scores, costs[len(held) :]]))
             algorithm.tell(infills=offspring[np.isfinite(scores)])
             held = problem.widths(algorithm.pop.get("X").astype(np.int64))
             offspring = topped_up(algorithm.ask(), self.population, problem, known, rng)
+
+    def _costs(self, problem: Problem, candidates: list[Widths]) -> FloatArray | IntArray:
+        """The second objective: MACs, or where a budget limits other measures too the largest share of a limit."""
+        if self.macs_from and set(problem.budget.limits) != {MACS}:
+            return np.maximum(problem.load(problem.indices(candidates)), self.macs_from)
+        least = int(self.macs_from * (problem.budget.macs or 0))
+        macs: IntArray = np.maximum(problem.space.cost(np.array(candidates)).macs, least)
+        return macs
 
     def _first_generation(self, problem: Problem, rng: np.random.Generator) -> list[Widths]:
         given = list(dict.fromkeys(self.first))[: self.population]

@@ -18,9 +18,10 @@ from bcnet.space.problem import Problem
 class GreedyEvolution(Searcher):
     """Greedy slimming within `share` of the evaluations, then `evolution` with what is left of them.
 
-    The best candidates within the budget that slimming met are in the first generation, beside samples of the prior:
-    half of it at most. So the result scores no less than greedy slimming does within that share. Slimming goes a long
-    way in few steps, evolution can take back what it got wrong, near the budget where `evolution.macs_from` says so.
+    The best candidates within the budget that slimming met are in the first generation, half of it at most, beside what
+    the evolution starts from in any case and samples of the prior. So the result scores no less than greedy slimming
+    does within that share. Slimming goes a long way in few steps, evolution can take back what it got wrong, near the
+    budget where `evolution.macs_from` says so.
 
     Raises:
         SearchError: a setting out of range.
@@ -54,7 +55,7 @@ class GreedyEvolution(Searcher):
             candidates = _next(slimming, scores)
         inside = [w for w, holds in zip(met, problem.feasible(problem.indices(list(met))), strict=True) if holds]
         best = sorted(inside, key=lambda w: -met[w])[: max(1, self.evolution.population // 2)]
-        yield from dataclasses.replace(self.evolution, first=tuple(best)).proposals(problem)
+        yield from dataclasses.replace(self.evolution, first=(*best, *self.evolution.first)).proposals(problem)
 
 
 def _next(proposals: Proposals, scores: list[float]) -> list[Widths] | None:

@@ -12,6 +12,7 @@ from bcnet.searchers.base import Proposals, Searcher
 from bcnet.searchers.result import Candidate
 from bcnet.searchers.score_model import EXPONENTS, ScoreModel, best_widths, closed_slopes, floored
 from bcnet.space import Widths
+from bcnet.space.options import BALANCE_EXPONENT
 from bcnet.space.problem import Problem
 
 TRUST_IN_PATHS = 0.5  # what scores of shared weights count beside the closed form
@@ -87,6 +88,15 @@ class ModelBased(Searcher):
         model = ScoreModel.fit(problem.space, [c.widths for c in usable], scores, self.trust)
         expected = model.predicted([c.widths for c in usable])
         return [usable[int(number)] for number in np.argsort(-expected, kind="stable")]
+
+
+def unscored_widths(problem: Problem) -> tuple[Widths, ...]:
+    """What a search has for nothing, in choices within the budget: the balanced widths and the Uniform ones.
+
+    Source: the closed form of `bcnet.space.balance`, of the usual exponent.
+    """
+    balanced = best_widths(problem, closed_slopes(problem.space, BALANCE_EXPONENT))
+    return tuple(dict.fromkeys((balanced, _uniform(problem))))
 
 
 def _uniform(problem: Problem) -> Widths:

@@ -9,7 +9,8 @@ ends only at its limit or when every feasible candidate has been scored. After t
 
 Rank and crowding decide who is kept, so that the whole front lives on. Among those kept, nearly always of one rank,
 crowding says nothing about which will have good children: the tournament of two is won by the better score. On
-Channel-Bench-Macro that takes a third to a half of the evaluations away (results/channel_bench_macro.csv).
+Channel-Bench-Macro that takes a third to a half of the evaluations away (results/channel_bench_macro.csv). The paper's
+is by rank and crowding, and can be had.
 
 Candidates that were stopped early (see `racing`) are never shown to pymoo, so that no estimate is ever kept.
 """
@@ -20,7 +21,7 @@ from collections.abc import Collection
 from typing import Any
 
 import numpy as np
-from pymoo.algorithms.moo.nsga2 import NSGA2
+from pymoo.algorithms.moo.nsga2 import NSGA2, binary_tournament
 from pymoo.core.duplicate import DuplicateElimination
 from pymoo.core.population import Population
 from pymoo.core.problem import Problem as PymooProblem
@@ -30,6 +31,7 @@ from pymoo.operators.mutation.pm import PolynomialMutation
 from pymoo.operators.repair.rounding import RoundingRepair
 from pymoo.operators.selection.tournament import TournamentSelection
 
+from bcnet.searchers.survival import Tournament
 from bcnet.space import Widths
 from bcnet.space.problem import IntArray, Problem
 
@@ -75,18 +77,20 @@ class Nsga2(NSGA2):  # type: ignore[misc]
         crossover: float,
         mutation: float | None,
         eta: float,
+        tournament: Tournament,
     ) -> None:
         super().__init__(
             pop_size=parents,
             n_offsprings=population,
             sampling=first,
-            selection=TournamentSelection(func_comp=better_scores),
+            selection=TournamentSelection(func_comp=better_scores if tournament == "score" else binary_tournament),
             crossover=TwoPointCrossover(prob=crossover),
             mutation=PolynomialMutation(prob=1.0, prob_var=mutation, eta=eta),
             repair=RoundingRepair(),
             eliminate_duplicates=_NewAndFeasible(problem, known),
             seed=problem.seed,
         )
+        self.tournament_type = "comp_by_rank_and_crowding"
         self.mating.n_max_iterations = _MATING_ROUNDS
         bounds = PymooProblem(n_var=len(problem.sizes), n_obj=2, xl=0, xu=problem.sizes - 1, vtype=int)
         self.setup(bounds, termination=NoTermination())

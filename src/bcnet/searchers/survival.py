@@ -10,15 +10,19 @@ Source: Deb et al., "A fast and elitist multiobjective genetic algorithm: NSGA-I
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from bcnet.space.problem import BoolArray, FloatArray, IntArray
 
+Tournament = Literal["score", "rank"]  # what wins it among those retained
 
-def retained(scores: FloatArray, members: IntArray, macs: IntArray, keep: int) -> BoolArray:
+
+def retained(scores: FloatArray, members: IntArray, macs: IntArray | FloatArray, keep: int) -> BoolArray:
     """Which `keep` of the pool are retained in each case, shape `(cases, pool)`; of equal distances the first.
 
-    `macs` are those of the `members`, by number, and of others.
+    `macs` are those of the `members`, by number, and of others; any cost does.
     """
     macs = macs[members]
     no_worse = (scores[:, :, None] >= scores[:, None, :]) & (macs[:, None] <= macs)  # (cases, by whom, who)

@@ -46,6 +46,7 @@ class PriorStage(Stage):
                 keep=settings.keep_records,
                 since=settings.records_since,
                 effective_widths=settings.effective_widths,
+                tightened=settings.tightened,
                 seed=settings.seed,
             ).to_dict()
 

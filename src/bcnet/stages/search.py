@@ -32,7 +32,9 @@ from bcnet.searchers import (
     Searcher,
     SearchResult,
     search_widths,
+    unscored_widths,
 )
+from bcnet.space.problem import Problem
 from bcnet.stages.base import TRAINING_PASS, Context, Stage
 from bcnet.stages.room import search_bytes
 from bcnet.stages.scores import Scorer
@@ -41,7 +43,6 @@ from bcnet.train import STRATEGIES
 
 EVALUATIONS = "evaluations.sqlite"
 RESCORED = "rescored.json"
-_NEAR_BUDGET = 0.9  # share of the budget from which "greedy-evolution" counts MACs
 
 
 @dataclass(frozen=True)
@@ -73,10 +74,18 @@ def searcher_of(context: Context) -> Searcher:
     if settings.searcher == "prior-only":
         assert prior is not None
         return PriorOnly(prior, candidates)
-    evolution = Evolution(settings.population, settings.generations, settings.parents, prior)
-    if settings.searcher == "greedy-evolution":
-        return GreedyEvolution(dataclasses.replace(evolution, macs_from=_NEAR_BUDGET))
-    return evolution
+    workload = context.workload
+    free = settings.first_generation == "balanced"
+    evolution = Evolution(
+        settings.population,
+        settings.generations,
+        settings.parents,
+        prior,
+        first=unscored_widths(Problem.of(workload.space, workload.budget)) if free else (),
+        macs_from=settings.macs_from,
+        tournament=settings.tournament,
+    )
+    return GreedyEvolution(evolution) if settings.searcher == "greedy-evolution" else evolution
 
 
 def scored(context: Context, searcher: Searcher, scorer: Scorer, stage: str) -> SearchResult:
