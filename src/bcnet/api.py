@@ -488,7 +488,8 @@ def baseline(
     - "balanced": a formula that looks at neither data nor weights (`WidthSpace.balanced`, `balance_exponent`).
     - "random": `random_networks` (20) widths near the budget, each trained for `random_epochs` on what a supernet
       learns from, the best on the validation images then trained by the full schedule on all training images.
-    - "autoslim": greedy slimming on a unilateral supernet (Yu and Huang, 2019).
+    - "autoslim": greedy slimming on a supernet of the sandwich rule with in-place distillation (Yu and Huang, 2019).
+    - "unilateral": greedy slimming on a supernet of random left paths, which learn the labels.
     - "magnitude": what global magnitude pruning of the trained original leaves; `pip install 'bcnet[magnitude]'`.
     - "fastnas": what FastNAS of NVIDIA's Model Optimizer leaves of it; `pip install 'bcnet[fastnas]'`.
 
@@ -633,6 +634,11 @@ def resolve(
 
 def _check_start(source: Source, settings: Settings) -> None:
     """Raise RecipeError where a recipe does not suit the task, or networks are to start from weights there are not."""
+    if settings.strategy == "sandwich" and settings.has_supernet and not source.task.soft_labels:
+        raise RecipeError(
+            f"the strategy sandwich distils from the full width, which is for classification; got the task "
+            f"{source.task.name!r}: take strategy unilateral"
+        )
     if not source.task.soft_labels:
         for recipe in (settings.supernet, settings.final):
             if recipe.label_smoothing or recipe.distillation is not None:

@@ -5,20 +5,23 @@ multiply-adds, trained from scratch by one recipe with one seed and order of ima
 fine-tuned from its weights, which is a column of its own. Widths are chosen on images held out of the training images.
 
 What can be shared fairly is: per seed the original, per budget the Uniform network, and one supernet for both budgets
-of ours, with and without the prior. AutoSlim's supernet trains one path a step where ours trains four, and gets four
-times the epochs for as many paths. "Ours, 4x epochs" gets as many epochs, as in the paper, where all supernets train
-alike. "Ours, tuned scores" fine-tunes every candidate for a quarter of an epoch before its score (`--tune-steps`),
-which is the mean loss, and slims greedily before it evolves; with "tuned finalists" the ten best then get two epochs
+of ours, with and without the prior. AutoSlim's supernet trains four paths a step, as ours does. "Unilateral" is its
+greedy slimming on a supernet of one random path a step, without sandwich rule and distillation, which gets four times
+the epochs for as many paths. "Ours, 4x epochs" gets as many, as in the paper, where all supernets train alike.
+
+"Ours, tuned scores" fine-tunes every candidate for a quarter of an epoch before its score (`--tune-steps`), which is
+the mean loss, and slims greedily before it evolves; with "tuned finalists" the ten best then get two epochs
 (`--finalist-steps`), and the best of them is trained. Both fine-tune gently, at a fifth of the supernet's learning
 rate; "tuned at the full rate" does as the latter at the whole of it, and "ours, 4x epochs, tuned" the same on the
-supernet of as many epochs as AutoSlim's. "Tuned for an epoch" takes four times as many steps for every candidate, whose
-scores depend less on the order of the images (`tuning_noise.py`). "Ours, small effort" and "medium effort" have no
-supernet: `--effort` spends about one and three trainings of the original on short ones that a model of their scores
-proposes.
+supernet of as many epochs as the unilateral one's. "Tuned for an epoch" takes four times as many steps for every
+candidate, whose scores depend less on the order of the images (`tuning_noise.py`). "Ours, small effort" and "medium
+effort" have no supernet: `--effort` spends about one and three trainings of the original on short ones that a model of
+their scores proposes.
+
 "Ours" is the default, whose evolution starts from balanced and Uniform widths too and stays within a tenth of the
 budget; all others of evolution are of the one before, which had neither (`--macs-from 0 --first-generation prior`).
-`--also` adds what tells supernet and search apart: our supernet searched greedily as AutoSlim does, AutoSlim's by
-evolution, scores by the mean loss, which depend less on the images they are taken on (`studies.scores.noise`).
+`--also` adds what tells supernet and search apart: our supernet searched greedily, the unilateral one by evolution,
+scores by the mean loss, which depend less on the images they are taken on (`studies.scores.noise`).
 
 One training says little: `--again 1` trains original, Uniform and the found networks of `AGAIN` from scratch a second
 time, by other seeds, as cells of their own, `--again 2` a third time.
@@ -98,17 +101,32 @@ VARIANTS = {
     "ours, 4x epochs, tuned for an epoch": Variant(4.0, (*_FOR_AN_EPOCH, *_FINALISTS), population=20),
     "ours, small effort": Variant(options=("--effort", "small")),
     "ours, medium effort": Variant(options=("--effort", "medium")),
-    "autoslim": Variant(4.0, strategy="unilateral"),
-    "autoslim by evolution": Variant(4.0, _WHOLE_FRONT, strategy="unilateral"),
+    "autoslim": Variant(1.0, strategy="sandwich"),
+    "unilateral": Variant(4.0, strategy="unilateral"),
+    "unilateral by evolution": Variant(4.0, _WHOLE_FRONT, strategy="unilateral"),
 }
 METHODS = (
     *("uniform", "ours", "ours, whole front"),
     *("ours, tuned scores", "ours, tuned finalists", "ours, tuned at the full rate"),
-    *("ours without prior", "balanced", "random", "autoslim", "magnitude", "ours, 4x epochs", "ours, 4x epochs, tuned"),
+    *(
+        "ours without prior",
+        "balanced",
+        "random",
+        "autoslim",
+        "unilateral",
+        "magnitude",
+        "ours, 4x epochs",
+        "ours, 4x epochs, tuned",
+    ),
     *("ours, medium effort", "ours, small effort", "ours, 4x epochs, tuned for an epoch", "fastnas"),
 )
 QUICK_METHODS = ("uniform", "ours", "ours, tuned scores")
-AGAIN = ("autoslim", *(method for method, variant in VARIANTS.items() if "--tune-steps" in variant.options))
+SLIMMED = ("autoslim", "unilateral")  # baselines that search a supernet of their own
+AGAIN = (
+    "autoslim",
+    "unilateral",
+    *(method for method, variant in VARIANTS.items() if "--tune-steps" in variant.options),
+)
 _AGAIN, _OTHER_SEED = "again", 100
 OTHERS = tuple(method for method in VARIANTS if method not in METHODS)
 
@@ -314,9 +332,9 @@ class Table:
 
     def _method(self, method: str) -> list[str]:
         effort = self.effort
-        if method not in VARIANTS or method == "autoslim":
+        if method not in VARIANTS or method in SLIMMED:
             random = ["--random-networks", str(effort.random_networks), "--random-epochs", str(effort.random_epochs)]
-            own = {"random": random, "autoslim": ["--candidates", str(effort.candidates)]}
+            own = {"random": random} | {name: ["--candidates", str(effort.candidates)] for name in SLIMMED}
             return ["baseline", method, *own.get(method, [])]
         variant = VARIANTS[method]
         population = min(variant.population, effort.candidates)

@@ -11,7 +11,17 @@ from pathlib import Path
 from studies.shared.provenance import rows
 
 ORDER = (
-    *("original", "uniform", "balanced", "random", "autoslim", "autoslim by evolution", "magnitude", "fastnas"),
+    *(
+        "original",
+        "uniform",
+        "balanced",
+        "random",
+        "autoslim",
+        "unilateral",
+        "unilateral by evolution",
+        "magnitude",
+        "fastnas",
+    ),
     *(
         "ours without prior",
         "ours",

@@ -16,7 +16,7 @@ from studies.paper.workshop import Plan, Workshop
 from studies.shared.cells import Cell
 
 USUAL = Plan()
-UA_GREEDY = Plan("unilateral", "greedy")  # AutoSlim's search
+AUTOSLIM = Plan("sandwich", "greedy")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from studies.paper import pictures as pictures
-from studies.paper.jobs import METHODS, UA_GREEDY, USUAL, Job
+from studies.paper.jobs import AUTOSLIM, METHODS, USUAL, Job
 from studies.paper.networks import (
     AUTOSLIM_MOBILENETV2,
     CIFAR_MOBILENETV2,
@@ -69,7 +69,7 @@ def _table(lines: Sequence[Reported]) -> list[Job]:
     jobs = []
     for line in lines:
         paper = {"params": line.params, "top1": line.top1, "top5": line.top5}
-        plan = UA_GREEDY if line.method == "autoslim" else USUAL
+        plan = AUTOSLIM if line.method == "autoslim" else USUAL
         jobs.append(Job(line.network, line.method, line.budget, plan, paper=paper))
     return jobs
 

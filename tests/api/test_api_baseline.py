@@ -122,15 +122,16 @@ def test_no_method_sees_the_test_images(name, tmp_path):
     assert right.widths == misled.widths
 
 
-def test_autoslim_slims_greedily_on_a_unilateral_supernet(searched, tmp_path):
+@pytest.mark.parametrize(("name", "words"), [("autoslim", "AutoSlim"), ("unilateral", "a unilateral supernet")])
+def test_slimming_is_greedy_on_a_supernet_of_its_own(searched, tmp_path, name, words):
     recorder = Recorder()
-    outcome = run("autoslim", tmp_path, reporter=recorder, take_from=[searched])
+    outcome = run(name, tmp_path, reporter=recorder, take_from=[searched])
     assert recorder.stages == ["supernet", "evolution", "searched"]
     first = outcome.found.evaluations[0]
     assert sum(w < m for w, m in zip(first.widths, (8, 12), strict=True)) == 1  # one group narrower than full
-    assert outcome.result["method"] == "autoslim"
+    assert outcome.result["method"] == name
     counts = bcnet.write_report(tmp_path).read_text()
-    assert "AutoSlim" in counts
+    assert words in counts
     assert 'id="fairness"' in counts
     assert not any(f'id="{part}"' in counts for part in ("progress", "prior"))
 
@@ -161,7 +162,9 @@ def test_fine_tuned_networks_of_a_run_are_another_run(searched, tmp_path):
 
 
 def test_mistakes(tmp_path, searched, monkeypatch):
-    with pytest.raises(RecipeError, match="is one of uniform, balanced, random, autoslim, magnitude, fastnas; got 'x'"):
+    with pytest.raises(
+        RecipeError, match="is one of uniform, balanced, random, autoslim, unilateral, magnitude, fastnas; got 'x'"
+    ):
         run("x", tmp_path / "new")
     with pytest.raises(RecipeError, match="'autoslim' decides strategy: leave it out"):
         run("autoslim", tmp_path / "new", strategy="bilateral")

@@ -3,7 +3,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_supernet import make_space
+from tiny_supernet import TinyBatches, TinySupernet, make_space
 from torch.nn import functional
 
 from bcnet.errors import TrainingError
@@ -14,11 +14,15 @@ from bcnet.train import (
     ChannelCounts,
     Complementary,
     Path,
+    Recipe,
+    Sandwich,
+    SupernetLearner,
     Term,
     Unilateral,
     UnilateralComplementary,
     accumulate_gradients,
 )
+from bcnet.train.objective import Objective
 
 integers_of = st.lists(st.integers(1, 40), min_size=1, max_size=4).flatmap(
     lambda full: st.tuples(
@@ -152,3 +156,43 @@ def test_gradients_reach_exactly_the_counted_channels(tiny_supernet, tiny_batche
         touched = layer.weight.grad.flatten(1).abs().sum(1).numpy() > 0
         assert not (touched & (counted == 0)).any()
     assert np.array_equal(counts.of[0] > 0, [True, True, False, False, False, True])
+
+
+def test_the_sandwich_has_both_ends_and_the_full_width_first():
+    space = make_space(64, 30)
+    terms = Sandwich().plan(space, torch.Generator().manual_seed(0))
+    paths = [path for term in terms for path in term.paths]
+    assert [len(term.paths) for term in terms] == [1, 1, 1, 1]
+    assert {path.side for path in paths} == {Side.LEFT}
+    assert [path.widths for path in paths[:2]] == [space.full, space.narrowest]
+    assert Sandwich().teacher(space) == paths[0]
+    generator = torch.Generator().manual_seed(0)
+    assert [path.widths for path in paths[2:]] == [space.sample(generator), space.sample(generator)]
+    for strategy in (Complementary(), Bilateral(), Unilateral()):
+        assert strategy.teacher(space) is None
+
+
+def test_the_others_learn_what_the_full_width_gives():
+    net, batches = TinySupernet().eval(), TinyBatches()
+    x, y = batches.x[:8], batches.y[:8]
+    learner = SupernetLearner(net, Sandwich())
+    recipe = Recipe(lr=0.1, batch_size=len(y), epochs=1, label_smoothing=0.1)
+    objective = Objective(learner, recipe, "fp32", x, y)
+    full, narrow = net.space.full, net.space.narrowest
+    terms = learner.plan(torch.Generator().manual_seed(0))
+    losses = accumulate_gradients(terms, objective, passes=learner.passes)
+    gradients = {name: parameter.grad.clone() for name, parameter in net.named_parameters()}
+    net.zero_grad()
+    taught = net(x, full, Side.LEFT)
+    by_labels = functional.cross_entropy(taught, y, label_smoothing=0.1)
+    by_teacher = [
+        functional.kl_div(
+            net(x, term.paths[0].widths, Side.LEFT).log_softmax(1), taught.detach().softmax(1), reduction="batchmean"
+        )
+        for term in terms[1:]
+    ]
+    torch.testing.assert_close(losses, torch.stack([by_labels, *by_teacher]).detach())
+    sum([by_labels, *by_teacher]).backward()
+    for name, parameter in net.named_parameters():
+        torch.testing.assert_close(gradients[name], parameter.grad, rtol=1e-4, atol=1e-6)
+    assert terms[1].paths[0].widths == narrow

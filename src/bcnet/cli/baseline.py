@@ -68,7 +68,9 @@ def baseline(
     recipe: RecipeName = None,
     supernet_epochs: SupernetEpochs = None,
     set_: Set = None,
-    candidates: Annotated[int, typer.Option(help="That autoslim scores.", rich_help_panel="Baselines")] = 2000,
+    candidates: Annotated[
+        int, typer.Option(help="That autoslim or unilateral score.", rich_help_panel="Baselines")
+    ] = 2000,
     precision: Precision = None,
     checkpoint_seconds: CheckpointSeconds = 30.0,
     log: Log = "auto",

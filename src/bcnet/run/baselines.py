@@ -23,7 +23,13 @@ class Baseline:
     origin: str = ""
 
 
-AUTOSLIM = {"strategy": "unilateral", "searcher": "greedy"}
+SLIMMING: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "autoslim": {"strategy": "sandwich", "searcher": "greedy"},
+        "unilateral": {"strategy": "unilateral", "searcher": "greedy"},
+    }
+)
+"""Baselines that slim greedily on a supernet of one side, by their names."""
 BASELINES: Mapping[str, Baseline] = MappingProxyType(
     {
         baseline.name: baseline
@@ -50,9 +56,15 @@ BASELINES: Mapping[str, Baseline] = MappingProxyType(
             ),
             Baseline(
                 "autoslim",
-                AUTOSLIM,
-                "greedy slimming on a unilateral supernet",
+                SLIMMING["autoslim"],
+                "AutoSlim: sandwich rule, in-place distillation, greedy slimming",
                 "narrowed by AutoSlim's greedy slimming",
+            ),
+            Baseline(
+                "unilateral",
+                SLIMMING["unilateral"],
+                "greedy slimming on a supernet of random left paths",
+                "narrowed by greedy slimming on a unilateral supernet",
             ),
             Baseline(
                 "magnitude",

@@ -23,7 +23,7 @@ from bcnet.machine.devices import best_device, check_device
 from bcnet.machine.memory import free_bytes
 from bcnet.prior.prior import DEFAULT_EFFECTIVE_WIDTHS
 from bcnet.prior.records import DEFAULT_SINCE
-from bcnet.run.baselines import AUTOSLIM
+from bcnet.run.baselines import SLIMMING
 from bcnet.searchers import Metric
 from bcnet.searchers.racing import DEFAULT_LEVEL
 from bcnet.searchers.survival import Tournament
@@ -33,7 +33,9 @@ from bcnet.train.recipe import HEALTH, Count, describe
 
 FinalFrom = Literal["scratch", "supernet", "pretrained"]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
-StrategyName = Literal["complementary", "complementary-bounded", "bilateral", "unilateral", "unilateral-complementary"]
+StrategyName = Literal[
+    "complementary", "complementary-bounded", "bilateral", "unilateral", "unilateral-complementary", "sandwich"
+]
 ScorerName = Literal["supernet", "trainings"]
 FirstGeneration = Literal["balanced", "prior"]
 BaselineName = Literal["uniform", "balanced", "random", "magnitude", "fastnas"]
@@ -118,7 +120,7 @@ class SupernetSettings(Section):
     """The recipe of the supernet."""
     strategy: StrategyName = "complementary"
     """Paths of a step: complementary (BCNet, fair), complementary-bounded (BCNetV2: with a smallest width the middle
-    channels are trained more often), bilateral, unilateral or unilateral-complementary."""
+    channels are trained more often), bilateral, unilateral, unilateral-complementary or sandwich (AutoSlim)."""
     pairs: Literal["auto", "on", "off"] = "auto"
     """Whether two complementary paths share a pass; auto, where that should be faster."""
     layout: Layout = "auto"
@@ -338,12 +340,13 @@ class Settings(
 
     @property
     def method(self) -> str:
-        """How the widths are found: "given", a baseline's name, "autoslim", or "search"."""
+        """How the widths are found: "given", a baseline's name, or "search"."""
         if self.widths is not None:
             return "given"
         if self.baseline is not None:
             return self.baseline
-        return "autoslim" if {"strategy": self.strategy, "searcher": self.searcher} == AUTOSLIM else "search"
+        mine = {"strategy": self.strategy, "searcher": self.searcher}
+        return next((name for name, theirs in SLIMMING.items() if theirs == mine), "search")
 
     @property
     def needs_prior(self) -> bool:

@@ -47,6 +47,10 @@ class Learner(ABC):
         """Divide paths into passes, by their positions."""
         return alone(paths)
 
+    def teaches(self, paths: Pass) -> bool:
+        """Whether what a pass gives is what the later passes of its step learn."""
+        return False
+
     @abstractmethod
     def forward(self, x: torch.Tensor, paths: Pass) -> tuple[torch.Tensor, ...]:
         """Logits `(batch, classes)` of every path of a pass."""
@@ -69,6 +73,10 @@ class SupernetLearner(Learner):
     def plan(self, generator: torch.Generator) -> tuple[Term, ...]:
         """What the strategy plans."""
         return self.strategy.plan(self.supernet.space, generator)
+
+    def teaches(self, paths: Pass) -> bool:
+        """Whether it is the path that the strategy says."""
+        return paths == (self.strategy.teacher(self.supernet.space),)
 
     def trained(self, terms: tuple[Term, ...]) -> None:
         """Count the channels of all paths."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -12,13 +13,21 @@ from bcnet.train.recipe import Recipe
 from bcnet.train.step import Pass
 
 
+@dataclass(frozen=True)
+class _InPlace:
+    """How a path at full width teaches the others: by its outputs alone, as they are."""
+
+    temperature: float = 1.0
+    weight: float = 1.0
+
+
 @dataclass
 class Objective:
     """`objective(paths)` are the losses, scalars, of paths that share a pass.
 
     They meet images `x` `(batch, ...)` with labels `y` `(batch,)`. `precision` is a resolved one; `taught` are a
     teacher's logits `(batch, classes)` where there is one. `classes` is the number of logits, known after the first
-    call.
+    call. `in_place` are the outputs of a path of this step that the others learn, where the strategy has one.
     """
 
     learner: Learner
@@ -28,6 +37,7 @@ class Objective:
     y: torch.Tensor
     taught: torch.Tensor | None = None
     classes: int = 1
+    in_place: Any = None
 
     def __call__(self, paths: Pass) -> list[torch.Tensor]:
         """The losses, with their graph."""
@@ -36,8 +46,13 @@ class Objective:
         first = outputs[0]
         matrix = isinstance(first, torch.Tensor) and first.ndim > 1
         self.classes = first.shape[1] if matrix else 1
+        task, learnt = self.learner.task, self.in_place
+        if self.learner.teaches(paths):
+            self.in_place = first.detach()
+        if learnt is not None:
+            return [task.training_loss(o, self.y, taught=learnt, distilling=_InPlace()) for o in outputs]
         return [
-            self.learner.task.training_loss(
+            task.training_loss(
                 output,
                 self.y,
                 label_smoothing=self.recipe.label_smoothing,

@@ -61,6 +61,10 @@ class Strategy(ABC):
     def terms(self, space: WidthSpace, widths: Widths) -> tuple[Term, ...]:
         """The terms for widths drawn from the space."""
 
+    def teacher(self, space: WidthSpace) -> Path | None:
+        """The path, first of a step and alone in its pass, whose outputs the others learn in place of the labels."""
+        return None
+
     def plan(self, space: WidthSpace, generator: torch.Generator) -> tuple[Term, ...]:
         """Draw this step's widths uniformly and list all terms."""
         drawn = [space.sample(generator) for _ in range(self.draws)]
@@ -101,13 +105,39 @@ class Bilateral(Strategy):
 
 
 class Unilateral(Strategy):
-    """The unilaterally augmented supernet of AutoSlim: LEFT paths only."""
+    """A unilaterally augmented supernet: LEFT paths of random widths only."""
 
     sides = (Side.LEFT,)
 
     def terms(self, space: WidthSpace, widths: Widths) -> tuple[Term, ...]:
         """`c` LEFT."""
         return (Term(widths, (Path(widths, Side.LEFT),)),)
+
+
+class Sandwich(Strategy):
+    """AutoSlim's supernet: LEFT paths at full width, at the narrowest choices and at two random widths, by the labels
+    only at full width, whose outputs are what the others learn (in-place distillation).
+
+    Sources: "Universally Slimmable Networks and Improved Training Techniques" and "AutoSlim" (Yu and Huang, 2019).
+    """
+
+    sides = (Side.LEFT,)
+
+    def __init__(self, draws: int = 2) -> None:
+        super().__init__(draws)
+
+    def terms(self, space: WidthSpace, widths: Widths) -> tuple[Term, ...]:
+        """`c` LEFT."""
+        return (Term(widths, (Path(widths, Side.LEFT),)),)
+
+    def plan(self, space: WidthSpace, generator: torch.Generator) -> tuple[Term, ...]:
+        """The full width, which the others learn from, then the narrowest and the random ones."""
+        ends = (*self.terms(space, space.full), *self.terms(space, space.narrowest))
+        return (*ends, *super().plan(space, generator))
+
+    def teacher(self, space: WidthSpace) -> Path | None:
+        """The path at full width."""
+        return Path(space.full, Side.LEFT)
 
 
 class UnilateralComplementary(Strategy):
@@ -130,6 +160,7 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "bilateral": Bilateral,
     "unilateral": Unilateral,
     "unilateral-complementary": UnilateralComplementary,
+    "sandwich": Sandwich,
 }
 
 
