@@ -6,12 +6,13 @@ BIN := $(VENV)/bin
 # torch is held back by constraints.txt: the newest release drags in several GB of CUDA libraries.
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: help demo test test-all mutants bench lint docs clean
+.PHONY: help demo test test-all test-device mutants bench lint docs clean
 
 help:
 	@echo "make demo      install, then search a narrower network for scikit-learn's digits (about two minutes)"
 	@echo "make test      install with test extras, then run the tests (under ten minutes on two cores)"
 	@echo "make test-all  the slow tests and the --quick form of every study as well"
+	@echo "make test-device DEVICE=cuda  what must hold on a GPU (about five minutes)"
 	@echo "make mutants   change the core's code in 200 places and see whether the tests notice (about two hours)"
 	@echo "make bench     time everything against its rivals, into benchmarks/results/speed.csv (about 20 minutes)"
 	@echo "make lint      ruff and mypy"
@@ -44,6 +45,10 @@ test: $(VENV)/.installed-test
 
 test-all: $(VENV)/.installed-test
 	$(PYTEST) -m slow
+
+DEVICE ?= cpu
+test-device: $(VENV)/.installed-test
+	BCNET_DEVICE=$(DEVICE) $(BIN)/python -m pytest tests/device
 
 mutants: $(VENV)/.installed-test
 	$(BIN)/python -m tests.robustness.mutants
