@@ -96,3 +96,19 @@ def test_what_contradicts_a_preset_is_refused(arguments, message, tmp_path):
 
 def test_what_agrees_with_a_preset_is_not():
     assert with_preset("paper", {"keep_records": 100, "seed": 3})["seed"] == 3
+
+
+def test_what_needs_no_search_is_told_beside_what_was_found(tmp_path):
+    tiny_search(tmp_path, **LARGER)
+    run = bcnet.Run.open(tmp_path)
+    told = run.result["search"]["for_nothing"]
+    scores = {c.widths: c.score for c in run.evaluations}
+    free = unscored_widths(Problem.of(run.space, Budget(macs=0.5)))
+    assert [(row["name"], tuple(row["widths"])) for row in told] == list(
+        zip(("balanced", "Uniform, in choices"), free, strict=True)
+    )
+    assert [row["score"] for row in told] == [scores[widths] for widths in free]
+    page = (tmp_path / "report.html").read_text()
+    assert "Widths that need no search, by the same scores: balanced" in page
+    tiny_search(tmp_path / "paper", searcher="greedy", **LARGER | {"generations": 1})
+    assert isinstance(bcnet.Run.open(tmp_path / "paper").result["search"]["for_nothing"], list)

@@ -15,7 +15,7 @@ from bcnet.report.trained import chance
 from bcnet.run.early_stop import candidates_text
 from bcnet.run.finished import NETWORKS
 from bcnet.run.run import Network
-from bcnet.run.score import fresh_score_text, measured_text, score_text, search_cost_text
+from bcnet.run.score import for_nothing_text, fresh_score_text, measured_text, score_text, search_cost_text
 from bcnet.space import WidthSpace
 
 
@@ -159,15 +159,20 @@ def _selection(evidence: Evidence) -> Markup:
     if evidence.result is None or evidence.result["search"] is None:
         return Markup("")
     found = evidence.result["search"]
+    free = for_nothing_text(found)
+    beside = paragraph(f"{free}bcnet baseline balanced --take-from this run trains the former.") if free else Markup("")
     if not found["fresh_images"]:
         score = score_text(found["score"], evidence.metric)
-        return paragraph(f"The chosen widths scored {score} in the search, {fresh_score_text(found)}.")
+        return paragraph(f"The chosen widths scored {score} in the search, {fresh_score_text(found)}.") + beside
     steps = found.get("finalist_steps", 0)
     among = f"second, of {len(found['rescored'])} networks, less so" if steps else "second was not"
-    return paragraph(
-        f"The chosen widths scored {score_text(found['score'], evidence.metric)} in the search, and "
-        f"{fresh_score_text(found)} on {found['fresh_images']:,} training images that took no part in it: the "
-        f"first figure was selected for being high, the {among}."
+    return (
+        paragraph(
+            f"The chosen widths scored {score_text(found['score'], evidence.metric)} in the search, and "
+            f"{fresh_score_text(found)} on {found['fresh_images']:,} training images that took no part in it: the "
+            f"first figure was selected for being high, the {among}."
+        )
+        + beside
     )
 
 

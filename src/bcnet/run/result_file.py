@@ -45,6 +45,12 @@ class _Networks(BaseModel):
     searched: _Network
 
 
+class _Free(BaseModel):
+    name: str
+    score: FiniteFloat
+    macs_ratio: FiniteFloat
+
+
 class _Search(BaseModel):
     metric: Metric | Literal["own"]
     score: FiniteFloat
@@ -55,6 +61,7 @@ class _Search(BaseModel):
     evaluations: Count
     stopped: NonNegativeInt
     effort: FiniteFloat
+    for_nothing: tuple[_Free, ...] = ()
 
 
 class _Group(BaseModel):

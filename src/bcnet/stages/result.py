@@ -14,8 +14,9 @@ import torch
 from bcnet.costs import Cost
 from bcnet.machine.devices import device_name
 from bcnet.run.baselines import BASELINES
-from bcnet.run.settings import Settings
-from bcnet.searchers import SearchResult
+from bcnet.run.workload import Workload
+from bcnet.searchers import SearchResult, unscored_widths
+from bcnet.space.problem import Problem
 from bcnet.stages.base import Context
 from bcnet.stages.final import TrainedNetwork
 from bcnet.stages.finalists import Choice
@@ -52,7 +53,7 @@ def result_document(context: Context) -> dict[str, Any]:
                 ("searched", searched),
             )
         },
-        "search": None if search is None else _search(settings, context.output("finalists"), search),
+        "search": None if search is None else _search(context, context.output("finalists"), search),
         "groups": [
             {"name": g.name, "max_width": full, "uniform": u, "searched": w}
             for g, full, u, w in zip(space.groups, space.original_widths, uniform.widths, searched.widths, strict=True)
@@ -84,7 +85,8 @@ def _reliability(context: Context) -> dict[str, Any] | None:
     return None if found is None else {**dataclasses.asdict(found), "verdict": found.verdict, "text": str(found)}
 
 
-def _search(settings: Settings, choice: Choice, found: SearchResult) -> dict[str, Any]:
+def _search(context: Context, choice: Choice, found: SearchResult) -> dict[str, Any]:
+    settings = context.settings
     score = next(c.score for c in found.evaluations if c.widths == choice.widths)
     again = next(r for r in choice.rescored if r.candidate.widths == choice.widths)
     return {
@@ -103,8 +105,26 @@ def _search(settings: Settings, choice: Choice, found: SearchResult) -> dict[str
             {"widths": list(r.candidate.widths), "score": r.candidate.score, "fresh_score": r.score}
             for r in choice.rescored
         ],
+        "for_nothing": _for_nothing(context.workload, found),
         "notes": list(found.notes),
     }
+
+
+def _for_nothing(workload: Workload, found: SearchResult) -> list[dict[str, Any]]:
+    """What the search made of the widths that need none, as far as it scored them."""
+    candidates = {c.widths: c for c in found.evaluations if c.complete}
+    names = ("balanced", "Uniform, in choices")
+    free = unscored_widths(Problem.of(workload.space, workload.budget))
+    return [
+        {
+            "name": name,
+            "widths": list(widths),
+            "score": candidates[widths].score,
+            "macs_ratio": candidates[widths].cost.macs / workload.space.reference.macs,
+        }
+        for name, widths in zip(names, free, strict=False)
+        if widths in candidates
+    ]
 
 
 def origin_note(document: Mapping[str, Any]) -> str:
