@@ -13,6 +13,7 @@ The row "macs" needs no supernet: more MACs, better score. Differences in tau ar
 Finished cells are rows of the CSV files and are never computed again; a cell that was stopped goes on where it was.
 
     python -m studies.ranking [--quick] [--seeds 1] [--epochs 4] [--device cuda] [--threads 2] [--runs runs/ranking]
+        [--table FILE --network NAME]    # another table of the benchmark; its rows are files of their own
 
 writes `results/ranking.csv` with a picture beside it, `ranking_scores.csv` and `ranking_differences.csv`.
 """
@@ -32,7 +33,7 @@ import torch
 import typer
 
 from bcnet.space import Side, Widths
-from studies.ranking.channel_bench_macro import BUDGETS, Table
+from studies.ranking.channel_bench_macro import BUDGETS, MOBILENET, Table, of_network
 from studies.ranking.channel_bench_macro import DATA as TABLE
 from studies.ranking.figure import draw
 from studies.ranking.scores import MACS, METRICS, Contender, Scored, ScoreFile
@@ -60,12 +61,13 @@ class Study:
     out: Path
     device: str
     threads: int
+    network: str = MOBILENET
 
     @functools.cached_property
     def workload(self) -> Workload:
         """The data, loaded where a cell is not finished."""
         torch.set_num_threads(self.threads)
-        return Workload.open(self.data, self.training, self.scoring, self.device)
+        return Workload.open(self.data, self.training, self.scoring, self.device, self.network)
 
     @functools.cached_property
     def sample(self) -> list[Widths]:
@@ -250,7 +252,8 @@ def finish_differences(study: Study, seeds: int) -> None:
 def main(
     quick: Annotated[bool, typer.Option(help="A few steps on scikit-learn's digits, to see that all runs.")] = False,
     data: Annotated[str, typer.Option(help="Images to train and score on, a name as of `bcnet search --data`.")] = DATA,
-    table: Annotated[Path, typer.Option(help="Channel-Bench-Macro's mobilenet.csv.")] = TABLE,
+    table: Annotated[Path, typer.Option(help="A table of Channel-Bench-Macro.")] = TABLE,
+    network: Annotated[str, typer.Option(help="Its network: mobilenet, resnet, or a name of ours.")] = MOBILENET,
     runs: Annotated[Path, typer.Option(help="Folder of checkpoints, supernets, records and scores.")] = RUNS,
     out: Annotated[Path, typer.Option(help="CSV of finished cells; the rest goes beside it.")] = OUT,
     only: Annotated[list[str] | None, typer.Option(help=f"Of {', '.join(SUPERNETS)}; repeatable.")] = None,
@@ -268,10 +271,11 @@ def main(
         raise SystemExit(f"the table {table} is not there: get Channel-Bench-Macro's mobilenet.csv, or give --table")
     training = Training(image_size=image_size, epochs=epochs, batch_size=batch_size)
     scoring = Scoring(widths, images)
+    out, runs = of_network(out, OUT, network), of_network(runs, RUNS, network)
     if quick:
         data, out, runs = "digits", out.with_name(f"quick_{out.name}"), runs.with_name(f"quick_{runs.name}")
         training, scoring = QUICK
-    study = Study(Table.read(table), training, scoring, data, runs, out, device, threads)
+    study = Study(Table.read(table, network), training, scoring, data, runs, out, device, threads, network)
     for seed in range(seeds):
         for supernet in only or SUPERNETS:
             finish_cell(study, supernet, seed)

@@ -11,7 +11,7 @@ plus normal noise of each record and of each step, both of one standard deviatio
 
 Finished cells are rows of the CSV and are never computed again.
 
-    python -m studies.ranking.channel_bench_macro [--quick] [--data PATH] [--out results/channel_bench_macro.csv]
+    python -m studies.ranking.channel_bench_macro [--quick] [--table FILE --network NAME]
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import numpy as np
 import torch
 import typer
 
-from bcnet.models import channel_bench_mobilenet
+from bcnet.models import create
 from bcnet.prior import Prior, learn_prior
 from bcnet.searchers import (
     Candidate,
@@ -51,6 +51,7 @@ BUDGETS = (0.25, 0.5, 0.75)
 BEST_SHARE = 0.001
 RECORD_STEPS = 1000
 RECORD_DECAY = 300
+MOBILENET = "mobilenet"  # the network of the rows that are there
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,9 @@ class Table:
     accuracies: np.ndarray
 
     @classmethod
-    def read(cls, path: Path) -> Table:
-        space = WidthSpace.trace(channel_bench_mobilenet(), torch.zeros(2, 3, 32, 32), num_choices=4)
+    def read(cls, path: Path, network: str = MOBILENET) -> Table:
+        """The table of a network; its groups are the digits of `arch`, in their order, from 1 for the narrowest."""
+        space = WidthSpace.trace(network_called(network), torch.zeros(2, 3, 32, 32), num_choices=4)
         with path.open() as file:
             lines = list(csv.DictReader(file))
         widths = [
@@ -88,7 +90,7 @@ class Table:
         wrong = (costs.macs != [int(line["macs"]) for line in lines]).sum()
         wrong += (costs.params != [int(line["params"]) for line in lines]).sum()
         if wrong:
-            raise SystemExit(f"{wrong} costs of {path} differ from those traced: not the table of this network")
+            raise SystemExit(f"{wrong} costs of {path} differ from those traced: not the table of {network}")
         accuracies = np.array([[float(line[f"acc{run}"]) for run in (1, 2, 3)] for line in lines])
         return cls(space, {w: i for i, w in enumerate(widths)}, costs.macs, accuracies)
 
@@ -97,6 +99,18 @@ class Table:
 
     def judge(self, kind: str) -> np.ndarray:
         return self.accuracies.mean(axis=1) if kind == "exact" else self.accuracies[:, 1:].mean(axis=1)
+
+
+def network_called(name: str, num_classes: int = 10, in_channels: int = 3) -> torch.nn.Module:
+    """The benchmark's network of a short name, mobilenet or resnet, or any of `bcnet.models`."""
+    full = f"channel_bench_{name}" if name in ("mobilenet", "resnet") else name
+    return create(full, num_classes, in_channels=in_channels).build()
+
+
+def of_network(path: Path, usual: Path, network: str) -> Path:
+    """Where rows go: where they were asked to, and usually for each network beside those of the usual one."""
+    asked = network == MOBILENET or path != usual
+    return path if asked else path.with_name(f"{path.stem}_{network}{path.suffix}")
 
 
 def simulated_records(table: Table, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -231,24 +245,26 @@ def _draw(axis: Any, row: dict[str, str], height: int) -> None:
 
 def main(
     quick: Annotated[bool, typer.Option(help="Three seeds, to see that everything runs.")] = False,
-    data: Annotated[Path, typer.Option(help="The table.")] = DATA,
+    table: Annotated[Path, typer.Option(help="The table.")] = DATA,
+    network: Annotated[str, typer.Option(help="Its network: mobilenet, resnet, or a name of ours.")] = MOBILENET,
     out: Annotated[Path, typer.Option(help="CSV of finished cells; the figure goes beside it.")] = OUT,
     exact_seeds: int = 100,
     noisy_seeds: int = 100,
 ) -> None:
     """Evaluations that each searcher needs on the table of 16,384 trained networks."""
-    if not data.is_file():
-        raise SystemExit(f"the table {data} is not there: get Channel-Bench-Macro's mobilenet.csv, or give --data")
+    if not table.is_file():
+        raise SystemExit(f"the table {table} is not there: get Channel-Bench-Macro's mobilenet.csv, or give --table")
+    out = of_network(out, OUT, network)
     if quick:
         out, exact_seeds, noisy_seeds = out.with_name("quick_" + out.name), 3, 1
-    table = functools.cache(lambda: Table.read(data))
+    read = functools.cache(lambda: Table.read(table, network))
     for kind, seeds in (("exact", exact_seeds), ("noisy", noisy_seeds)):
         for name in SEARCHERS:
             for budget in BUDGETS:
                 key = {"searcher": name, "scores": kind, "budget": str(budget), "seeds": f"0-{seeds - 1}"}
                 if finished(out, key) or (kind, name) == ("noisy", "random, uniform"):
                     continue
-                row = cell(table(), name, kind, budget, seeds)
+                row = cell(read(), name, kind, budget, seeds)
                 append_row(out, row)
                 print(*row.values(), sep="  ", file=sys.stderr, flush=True)
     figure(out)

@@ -25,7 +25,7 @@ import typer
 from bcnet.prior import learn_prior
 from bcnet.searchers import Evolution, search_widths, unscored_widths
 from bcnet.space import Budget, Problem, Widths
-from studies.ranking.channel_bench_macro import BUDGETS, DATA, Table, simulated_records
+from studies.ranking.channel_bench_macro import BUDGETS, DATA, MOBILENET, Table, of_network, simulated_records
 from studies.shared.provenance import ROOT, append_row, finished, provenance
 
 OUT = ROOT / "results" / "differences.csv"
@@ -105,18 +105,20 @@ def row_of(table: Table, name: str, kind: str, ratio: float, seeds: int) -> dict
 def main(
     quick: Annotated[bool, typer.Option("--quick", help="Two seeds at one budget; writes quick_*.")] = False,
     seeds: Annotated[int, typer.Option(help="Of every row.")] = 40,
-    data: Annotated[Path, typer.Option(help="The table.")] = DATA,
+    table: Annotated[Path, typer.Option(help="The table.")] = DATA,
+    network: Annotated[str, typer.Option(help="Its network: mobilenet, resnet, or a name of ours.")] = MOBILENET,
     out: Annotated[Path, typer.Option(help="The CSV.")] = OUT,
 ) -> None:
     """Compute the rows that are missing."""
-    if not data.is_file():
-        raise SystemExit(f"the table {data} is not there: get Channel-Bench-Macro's mobilenet.csv, or give --data")
+    if not table.is_file():
+        raise SystemExit(f"the table {table} is not there: get Channel-Bench-Macro's mobilenet.csv, or give --table")
+    out = of_network(out, OUT, network)
     budgets = BUDGETS[1:2] if quick else BUDGETS
     seeds, out = (2, out.with_name(f"quick_{out.name}")) if quick else (seeds, out)
-    table = functools.cache(lambda: Table.read(data))
+    read = functools.cache(lambda: Table.read(table, network))
     for name, kind, ratio in product(SEARCHES, ("exact", "noisy"), budgets):
         if not finished(out, {"search": name, "scores": kind, "budget": str(ratio), "seeds": str(seeds)}):
-            row = row_of(table(), name, kind, ratio, seeds)
+            row = row_of(read(), name, kind, ratio, seeds)
             append_row(out, row)
             print(row, flush=True)
 

@@ -9,7 +9,7 @@ random, the mean over ten draws.
 Against the table's accuracies (where a training was looked at, those of the other two): Kendall's tau with the 95 %
 interval of resampled widths, tau within bins of 5 % of the multiply-adds, and regret under 25, 50 and 75 % of them.
 
-    python -m studies.ranking.score_model    # a minute, into results/ranking_model.csv
+    python -m studies.ranking.score_model [--table FILE --network NAME]    # a minute, into results/ranking_model.csv
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import typer
 
 from bcnet.searchers import EXPONENTS, TRUST_IN_PATHS, ScoreModel, closed_slopes
 from bcnet.space import Widths
-from studies.ranking.channel_bench_macro import BUDGETS, Table
+from studies.ranking.channel_bench_macro import BUDGETS, MOBILENET, Table, of_network
 from studies.ranking.channel_bench_macro import DATA as TABLE
 from studies.ranking.statistics import Array, Estimate, kendall, regret, resamples
 from studies.shared.provenance import ROOT, append_row, finished, provenance
@@ -37,11 +37,20 @@ BIN = 0.05
 
 def main(
     scores: Annotated[Path, typer.Option(help="Scores of supernets, by `studies.ranking`.")] = SCORES,
-    data: Annotated[Path, typer.Option(help="The table.")] = TABLE,
+    table: Annotated[Path, typer.Option(help="The table.")] = TABLE,
+    network: Annotated[str, typer.Option(help="Its network: mobilenet, resnet, or a name of ours.")] = MOBILENET,
     out: Annotated[Path, typer.Option(help="The CSV.")] = OUT,
 ) -> None:
     """Compute all rows that are not finished."""
-    table = Table.read(data)
+    scores, out = of_network(scores, SCORES, network), of_network(out, OUT, network)
+    for needed in (table, scores):
+        if not needed.is_file():
+            raise SystemExit(f"{needed} is not there: tables are Channel-Bench-Macro's, scores of studies.ranking")
+    truths = Table.read(table, network)
+    _model(truths, scores, out)
+
+
+def _model(table: Table, scores: Path, out: Path) -> None:
     with scores.open() as file:
         cells: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
         for row in csv.DictReader(file):

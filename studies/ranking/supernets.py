@@ -31,7 +31,6 @@ from torch.nn import functional
 
 from bcnet.data import Batch, DataSet, TrainingBatches, fixed_batches, load, split_validation
 from bcnet.files import write_atomic
-from bcnet.models import channel_bench_mobilenet
 from bcnet.space import Side, Widths, WidthSpace
 from bcnet.supernet import Supernet
 from bcnet.train import (
@@ -45,6 +44,7 @@ from bcnet.train import (
     UnilateralComplementary,
     derived_seed,
 )
+from studies.ranking.channel_bench_macro import MOBILENET, network_called
 from studies.shared.training import TrainingFolder
 
 PATHS_PER_STEP = 4
@@ -108,9 +108,10 @@ class Workload:
     validation: list[Batch]
     space: WidthSpace
     device: torch.device
+    network: str
 
     @classmethod
-    def open(cls, name: str, how: Training, scoring: Scoring, device: str) -> Workload:
+    def open(cls, name: str, how: Training, scoring: Scoring, device: str, network: str = MOBILENET) -> Workload:
         """Load the data called `name` and hold a class-balanced part of its training images out."""
         data = load(name, image_size=how.image_size).to(device)
         training, validation = split_validation(data.train, how.held_out)
@@ -119,14 +120,15 @@ class Workload:
             data,
             TrainingBatches(training, how.batch_size, data.normaliser, data.augmentation),
             fixed_batches(images, min(scoring.score_batch_size, len(images)), data.normaliser),
-            WidthSpace.trace(network(data), torch.zeros(2, *data.image_shape), num_choices=4),
+            WidthSpace.trace(cls.made(network, data), torch.zeros(2, *data.image_shape), num_choices=4),
             torch.device(device),
+            network,
         )
 
-
-def network(data: DataSet) -> torch.nn.Module:
-    """The benchmark's network for the classes and channels of `data`."""
-    return channel_bench_mobilenet(data.num_classes, data.image_shape[0])
+    @staticmethod
+    def made(network: str, data: DataSet) -> torch.nn.Module:
+        """The benchmark's network for the classes and channels of `data`."""
+        return network_called(network, data.num_classes, data.image_shape[0])
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ class Cell:
     def train(self, workload: Workload) -> Supernet:
         """The trained supernet: read where it was trained before, and else trained from the newest checkpoint on."""
         torch.manual_seed(derived_seed(self.seed, "model"))
-        supernet = Supernet(network(workload.data), workload.space)
+        supernet = Supernet(workload.made(workload.network, workload.data), workload.space)
         supernet.to(workload.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         kept = self._training
         if not kept.finished:

@@ -67,7 +67,7 @@ def test_a_model_of_scores_against_the_table(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(score_model, "TRAINED", (32,))
     kept = (score_model.ROOT / "results" / "ranking_scores.csv").read_text().splitlines()
     (tmp_path / "scores.csv").write_text("\n".join(kept[:201]))
-    score_model.main(tmp_path / "scores.csv", score_model.TABLE, tmp_path / "model.csv")
+    score_model.main(tmp_path / "scores.csv", out=tmp_path / "model.csv")
     written = (tmp_path / "model.csv").read_text()
     rows = {(row["scores"], row["kind"]): row for row in csv.DictReader(written.splitlines())}
     assert len(rows) == 2 * 3 + 1 + len(score_model.EXPONENTS) + 1
@@ -75,7 +75,7 @@ def test_a_model_of_scores_against_the_table(tmp_path: Path, monkeypatch: pytest
     assert float(rows[scores, "model"]["tau"]) > float(rows[scores, "scores"]["tau"])
     assert float(rows["first training of 32 networks", "model"]["tau"]) > 0.6
     assert abs(float(rows["none", "macs"]["tau_within_5%_of_macs"])) < 0.1
-    score_model.main(tmp_path / "scores.csv", score_model.TABLE, tmp_path / "model.csv")
+    score_model.main(tmp_path / "scores.csv", out=tmp_path / "model.csv")
     assert (tmp_path / "model.csv").read_text() == written
 
 

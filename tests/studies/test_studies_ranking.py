@@ -1,5 +1,6 @@
 """The ranking study's figures are those of scipy, its cells go on where they were, and it runs in its quick form."""
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -7,15 +8,16 @@ import pytest
 import torch
 from scipy import stats
 
-from bcnet.space import Side
+from bcnet.space import Side, WidthSpace
 from bcnet.train import LossRecords
 from studies.ranking import __main__ as ranking
-from studies.ranking import channel_bench_macro
+from studies.ranking import channel_bench_macro, differences, score_model
 from studies.ranking import figure as ranking_figure
 from studies.ranking import supernets as ranking_supernets
 from studies.ranking.scores import MACS, Contender, ScoreFile
 from studies.ranking.statistics import Estimate, kendall, kendall_given, mean_kendall, regret, resamples, spearman
 from studies.ranking.supernets import PATHS_PER_STEP, SUPERNETS, Cell, Scoring, Training, Workload
+from studies.shared.provenance import rows
 
 rng = np.random.default_rng(0)
 X, Z = rng.integers(0, 12, 40).astype(float), rng.normal(size=40)  # X has ties
@@ -153,10 +155,44 @@ def test_a_cell_goes_on_where_it_was_and_is_never_scored_twice(tmp_path: Path, m
 def test_the_study_in_its_quick_form(tmp_path: Path) -> None:
     out, runs = tmp_path / "ranking.csv", tmp_path / "runs"
     ranking.main(quick=True, out=out, runs=runs, threads=1)
-    rows = (tmp_path / "quick_ranking.csv").read_text()
-    assert len(rows.splitlines()) == 1 + (3 + 3 + 1 + 1) * 2 + 1
+    text = (tmp_path / "quick_ranking.csv").read_text()
+    assert len(text.splitlines()) == 1 + (3 + 3 + 1 + 1) * 2 + 1
     assert (tmp_path / "quick_ranking.svg").stat().st_size > 1000
     assert len((tmp_path / "quick_ranking_differences.csv").read_text().splitlines()) == 1 + len(ranking.pairs())
     ranking.main(quick=True, out=out, runs=tmp_path / "no runs", threads=1)
-    assert (tmp_path / "quick_ranking.csv").read_text() == rows
+    assert (tmp_path / "quick_ranking.csv").read_text() == text
     assert not (tmp_path / "quick_no runs").exists()
+
+
+def made_up_table(path: Path) -> WidthSpace:
+    """A table of the benchmark's ResNet: costs as they are, accuracies by a formula with noise."""
+    space = WidthSpace.trace(channel_bench_macro.network_called("resnet"), torch.zeros(2, 3, 32, 32), num_choices=4)
+    noise = np.random.default_rng(0)
+    lines = ["arch,macs,params,acc1,acc2,acc3"]
+    for digits in itertools.product(range(4), repeat=len(space.groups)):
+        widths = tuple(group.choices[i] for group, i in zip(space.groups, digits, strict=True))
+        cost, accuracies = space.cost(widths), 50 + np.log(widths).sum() + noise.normal(0, 0.2, 3)
+        name = "".join(str(i + 1) for i in digits)
+        lines.append(",".join([name, str(cost.macs), str(cost.params), *(f"{value:.2f}" for value in accuracies)]))
+    path.write_text("\n".join(lines) + "\n")
+    return space
+
+
+@pytest.mark.slow
+def test_another_table_and_network_go_through_every_study(tmp_path: Path) -> None:
+    table = tmp_path / "resnet.csv"
+    space = made_up_table(table)
+    chosen = {"table": table, "network": "resnet"}
+    assert channel_bench_macro.Table.read(table, "resnet").space == space
+    with pytest.raises(SystemExit, match="differ from those traced: not the table of mobilenet"):
+        channel_bench_macro.Table.read(table)
+    ranking.main(quick=True, out=tmp_path / "ranking.csv", runs=tmp_path / "runs", threads=1, **chosen)
+    scores = tmp_path / "quick_ranking_scores.csv"
+    score_model.main(scores, out=tmp_path / "model.csv", **chosen)
+    kinds = {row["kind"] for row in rows(tmp_path / "model.csv")}
+    assert {"macs", "scores", "model", "model and closed form", "closed form, p = 0"} <= kinds
+    differences.main(quick=True, out=tmp_path / "differences.csv", **chosen)
+    assert [row["search"] for row in rows(tmp_path / "quick_differences.csv")][::2] == list(differences.SEARCHES)
+    usual = ranking.OUT
+    assert channel_bench_macro.of_network(usual, usual, "resnet").name == "ranking_resnet.csv"
+    assert channel_bench_macro.of_network(usual, usual, "mobilenet") == usual
