@@ -141,3 +141,53 @@ def test_channels_are_searchable_across_an_operator_or_it_is_said_why_not(name: 
     else:
         assert (groups["first"].max_width, groups["first"].unit) == expected
         assert not pinned
+
+
+class SplitAttention(nn.Module):
+    """ResNeSt's: two groups of channels, a sum of which decides how much of each is kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.radix = nn.Conv2d(8, 12, 3, padding=1, groups=2)
+        self.gate = nn.Conv2d(6, 12, 1)
+        self.last = nn.Conv2d(6, 5, 1)
+        self.head = nn.Linear(5, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.radix(torch.relu(self.first(x)))
+        split = x.unflatten(1, (2, -1))
+        gates = self.gate(split.sum(1).mean((2, 3), keepdim=True)).unflatten(1, (2, -1)).softmax(1)
+        return self.head(self.last((split * gates).sum(1)).mean((2, 3)))
+
+
+class Shuffled(nn.Module):
+    """ShuffleNet's: group convolutions with their channels shuffled in between, and added to their input."""
+
+    def __init__(self, groups: int = 2) -> None:
+        super().__init__()
+        self.groups = groups
+        self.first = nn.Conv2d(3, 16, 3, padding=1)
+        self.squeeze = nn.Conv2d(16, 16, 1, groups=groups)
+        self.depthwise = nn.Conv2d(16, 16, 3, padding=1, groups=16)
+        self.expand = nn.Conv2d(16, 16, 1, groups=groups)
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.first(x))
+        y = torch.relu(self.squeeze(x))
+        y = y.unflatten(1, (self.groups, -1)).transpose(1, 2).flatten(1, 2)
+        return self.head(torch.relu(x + self.expand(self.depthwise(y))).mean((2, 3)))
+
+
+def test_groups_that_the_models_code_counts_are_narrowed_within() -> None:
+    space = check_network(SplitAttention().double(), torch.randn(2, 3, 8, 8, dtype=torch.float64))
+    assert [(g.name, g.max_width, g.unit) for g in space.groups] == [("first", 4, 1), ("radix", 6, 1), ("last", 5, 1)]
+    assert not [f for f in space.fixed if not f.reason.startswith("the network's")]
+    assert space.cost(space.narrowest).macs < 0.15 * space.reference.macs
+
+
+@pytest.mark.parametrize("groups", [2, 4])
+def test_shuffled_groups_keep_every_property(groups: int) -> None:
+    space = check_network(Shuffled(groups).double(), torch.randn(2, 3, 8, 8, dtype=torch.float64))
+    assert space.cost(space.narrowest).macs < 0.5 * space.reference.macs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,8 +52,12 @@ class Propagation:
 
     silent = Reason("")
 
-    def __init__(self, tensors: Mapping[str, torch.Tensor], *, vary_outputs: bool = False) -> None:
+    def __init__(
+        self, tensors: Mapping[str, torch.Tensor], *, vary_outputs: bool = False, within: Set[str] = frozenset()
+    ) -> None:
         self.vary_outputs = vary_outputs
+        self.within = within  # weights of group convolutions that are narrowed within their groups
+        self.grouped: list[tuple[str, Dim]] = []  # the others, and what they produce
         self.symbols = Symbols()
         self.births: list[tuple[Dim, str]] = []  # what layers produce and the weight's name, in network order
         self.inputs: list[Dim] = []
@@ -106,6 +110,10 @@ class Propagation:
         """Hold a dimension at full width."""
         if dim is not None:
             self.symbols.fix(dim, reason)
+
+    def name_of(self, weight: Labels) -> str:
+        """The name of a parameter; empty where it is none."""
+        return self._names.get(id(weight), "")
 
     def birth(self, dim: Dim, weight: Labels) -> None:
         """Note a dimension that a layer produces: these are what can be searched."""

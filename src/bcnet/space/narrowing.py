@@ -18,7 +18,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.utils import checkpoint
 
-from bcnet.space.layout import ParameterLayout, Side, length, spans
+from bcnet.space.layout import Layout, ParameterLayout, Side, length, spans
 
 # The swapped parameters are those of everyone who calls the module, and several narrowings may share one module:
 # threads take turns. One lock for all modules, since a lock within a module would forbid copying and pickling it.
@@ -158,7 +158,8 @@ def _fitted(
         return {}
     sizes = tuple(length(layout, widths) for layout in next(iter(own.values())))
     if isinstance(part, _ConvNd):
-        return _fitted_conv(part, full, tuple(length(layout, widths) for layout in own["weight"]))
+        within = _alike(own["weight"][0], full["groups"])
+        return _fitted_conv(part, full, tuple(length(layout, widths) for layout in own["weight"]), within=within)
     if isinstance(part, nn.Linear):
         shape = tuple(length(layout, widths) for layout in own["weight"]) if "weight" in own else None
         return {"out_features": shape[0], "in_features": shape[1]} if shape else {}
@@ -170,10 +171,18 @@ def _fitted(
     return {"num_parameters" if isinstance(part, nn.PReLU) else "num_features": sizes[0]}
 
 
-def _fitted_conv(part: _ConvNd, full: Mapping[str, Any], shape: tuple[int, ...]) -> dict[str, int]:
+def _alike(layout: Layout, groups: int) -> bool:
+    """Whether a dimension is narrowed within its groups, each of which then has the same segments."""
+    each, over = divmod(len(layout), groups)
+    return groups > 1 and each > 0 and not over and layout == layout[:each] * groups
+
+
+def _fitted_conv(
+    part: _ConvNd, full: Mapping[str, Any], shape: tuple[int, ...], *, within: bool = False
+) -> dict[str, int]:
     transposed = isinstance(part, _ConvTransposeNd)
     outer = full["in_channels"] if transposed else full["out_channels"]  # what dimension 0 of the weight counts
-    groups = shape[0] * full["groups"] // outer if full["groups"] > 1 else 1
+    groups = full["groups"] if within else shape[0] * full["groups"] // outer if full["groups"] > 1 else 1
     channels = (shape[0], shape[1] * groups)
     names = ("in_channels", "out_channels") if transposed else ("out_channels", "in_channels")
     return {"groups": groups, **dict(zip(names, channels, strict=True))}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 
 import torch
 from torch import nn
@@ -33,18 +33,21 @@ _SHAPES = re.compile(r"shape|size|dimension|channels|input|mat1", re.IGNORECASE)
 def trace(model: nn.Module, example_input: torch.Tensor, options: SpaceOptions) -> WidthSpace:
     """`WidthSpace.trace`, with its arguments."""
     model, example = _prepared(model, example_input)
-    propagation = Propagation(tensors_of(model), vary_outputs=options.vary_outputs)
-    for training in MODES:
-        propagate(propagation, _export(model.train(training), example), count_macs=not training)
-    _apply_wishes(propagation, options)
-    parameters = {name for name, _ in model.named_parameters()}
-    solution = Solution(propagation, options)
-    space = solution.space(parameters, batch=len(example))
-    broken = breaking_groups(model, example, space, solution.outputs())
-    if broken:
-        for group, reason in broken.items():
-            propagation.fix(solution.dims[group], reason)
-        space = Solution(propagation, options).space(parameters, batch=len(example))
+    graphs = [_export(model.train(training), example) for training in MODES]
+    propagation = _propagated(model, graphs, options)
+    held = frozenset(
+        name
+        for name, out in propagation.grouped
+        if any(propagation.symbols.reason(piece.variable) for piece in propagation.symbols.resolve(out))
+    )
+    space = _tried(model, example, propagation, options)
+    if held:
+        other = _tried(model, example, _propagated(model, graphs, options, within=held), options)
+        if space is None or (other is not None and len(other.fixed) < len(space.fixed)):
+            space = other
+    if space is None:
+        # Nothing can be searched: the error says what holds it.
+        space = Solution(propagation, options).space(set(), batch=len(example))
     if options.widen > 1:
         wide = widened(space, options)
         check_runs(model, example, space, wide)
@@ -52,6 +55,35 @@ def trace(model: nn.Module, example_input: torch.Tensor, options: SpaceOptions) 
     if isinstance(options.multiple_of, Mapping):
         space.check_named(options.multiple_of)
     return space.with_choices(options.choices)
+
+
+def _propagated(
+    model: nn.Module, graphs: Sequence[ExportedProgram], options: SpaceOptions, within: Set[str] = frozenset()
+) -> Propagation:
+    """Labels through the graphs of both modes, with what the user wishes."""
+    propagation = Propagation(tensors_of(model), vary_outputs=options.vary_outputs, within=within)
+    for training, graph in zip(MODES, graphs, strict=True):
+        propagate(propagation, graph, count_macs=not training)
+    _apply_wishes(propagation, options)
+    return propagation
+
+
+def _tried(
+    model: nn.Module, example: torch.Tensor, propagation: Propagation, options: SpaceOptions
+) -> WidthSpace | None:
+    """The space, without the groups that break the model's own code; None where nothing can be searched."""
+    parameters = {name for name, _ in model.named_parameters()}
+    solution = Solution(propagation, options)
+    if not solution.groups:
+        return None
+    space = solution.space(parameters, batch=len(example))
+    broken = breaking_groups(model, example, space, solution.outputs())
+    if not broken:
+        return space
+    for group, reason in broken.items():
+        propagation.fix(solution.dims[group], reason)
+    left = Solution(propagation, options)
+    return left.space(parameters, batch=len(example)) if left.groups else None
 
 
 def _apply_wishes(propagation: Propagation, options: SpaceOptions) -> None:

@@ -53,7 +53,13 @@ def dense(p: Propagation, x: Labels, channel: int, weight: Labels, out_dim: int,
 def _grouped(
     p: Propagation, x: Labels, channel: int, weight: Labels, held: int, within: int, groups: int, out_size: int = 0
 ) -> Dim:
-    """Group convolution in whole groups: group `i` of the inputs, of the weight and of the outputs live together."""
+    """Group convolution in whole groups: group `i` of the inputs, of the weight and of the outputs live together.
+
+    Where that meets code that cuts the channels into the same groups (a shuffle, split attention), tracing tries again
+    with what `p.within` names narrowed within its groups, alike in each.
+    """
+    if p.name_of(weight) in p.within:
+        return _within_groups(p, x, channel, weight, groups)
     shared = p.symbols.fresh(groups)[0]
     out_size = out_size or weight.shape[held]
     text = "the channels of a convolution group cannot be told apart here"
@@ -62,6 +68,24 @@ def _grouped(
     if within != held:
         p.fix(weight.dims[within], p.silent)
     out = (shared._replace(repeat=out_size // groups),)
+    p.birth(out, weight)
+    if within != held and weight.shape[within] > 1:
+        p.grouped.append((p.name_of(weight), out))
+    return out
+
+
+def _within_groups(p: Propagation, x: Labels, channel: int, weight: Labels, groups: int) -> Dim:
+    """The same channels of every group, in and out."""
+    text = "channels of convolution groups that cannot be narrowed alike"
+    inner, held = weight.dims[1], weight.dims[0]
+    if inner is None or held is None:
+        p.fix(x.dims[channel], p.reason(text))
+        return p.symbols.fresh(weight.shape[0], p.reason(text))
+    p.unify(x.dims[channel], inner * groups, text)
+    first, *others = p.symbols.split(held, [weight.shape[0] // groups] * groups, p.reason(text))
+    for other in others:
+        p.symbols.unify(first, other, p.reason(text))
+    out = p.symbols.resolve(first) * groups
     p.birth(out, weight)
     return out
 
