@@ -7,8 +7,10 @@ networks, on data that everybody has: budgets keep their ratio to the original n
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from bcnet.models import ModelSpec, create
+from bcnet.run import PRESETS
 from bcnet.train import load_recipe
 
 
@@ -95,6 +97,11 @@ class Scale:
     generations: int = 50
     random_widths: int = 20
     random_epochs: int = 50
+
+    @property
+    def search(self) -> dict[str, Any]:
+        """Settings of a search: the paper's own at its scale, elsewhere what the rows were computed with."""
+        return dict(PRESETS["paper"]) if self.name == "paper" else {"macs_from": 0.0, "first_generation": "prior"}
 
     def network(self, network: Network) -> Network:
         """What is trained for the paper's network."""

@@ -85,6 +85,7 @@ class Workshop:
         origin = self.supernet(network, plan, seed)
         generations = self.scale.searching_generations(plan.searching)
         wanted: dict[str, Any] = {"population": self.scale.population, "generations": generations}
+        wanted |= self.scale.search
         if plan.searcher != "evolution":
             wanted["searcher"] = plan.searcher
         about = {"budget": str(budget), "supernet": origin.name, "searcher": plan.searcher, **wanted}
