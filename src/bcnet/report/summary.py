@@ -160,7 +160,8 @@ def _selection(evidence: Evidence) -> Markup:
         return Markup("")
     found = evidence.result["search"]
     free = for_nothing_text(found)
-    beside = paragraph(f"{free}bcnet baseline balanced --take-from this run trains the former.") if free else Markup("")
+    how = "bcnet baseline balanced --take-from RUN trains the balanced ones."
+    beside = paragraph(f"{free}{how}") if free else Markup("")
     if not found["fresh_images"]:
         score = score_text(found["score"], evidence.metric)
         return paragraph(f"The chosen widths scored {score} in the search, {fresh_score_text(found)}.") + beside
