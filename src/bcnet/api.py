@@ -634,12 +634,12 @@ def resolve(
 
 def _check_start(source: Source, settings: Settings) -> None:
     """Raise RecipeError where a recipe does not suit the task, or networks are to start from weights there are not."""
-    if settings.strategy == "sandwich" and settings.has_supernet and not source.task.soft_labels:
-        raise RecipeError(
-            f"the strategy sandwich distils from the full width, which is for classification; got the task "
-            f"{source.task.name!r}: take strategy unilateral"
-        )
     if not source.task.soft_labels:
+        if settings.strategy == "sandwich" and settings.has_supernet:
+            raise RecipeError(
+                f"the strategy sandwich distils from the full width, which is for classification; got the task "
+                f"{source.task.name!r}: take strategy unilateral"
+            )
         for recipe in (settings.supernet, settings.final):
             if recipe.label_smoothing or recipe.distillation is not None:
                 raise RecipeError(

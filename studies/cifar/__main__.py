@@ -123,8 +123,7 @@ METHODS = (
 QUICK_METHODS = ("uniform", "ours", "ours, tuned scores")
 SLIMMED = ("autoslim", "unilateral")  # baselines that search a supernet of their own
 AGAIN = (
-    "autoslim",
-    "unilateral",
+    *SLIMMED,
     *(method for method, variant in VARIANTS.items() if "--tune-steps" in variant.options),
 )
 _AGAIN, _OTHER_SEED = "again", 100

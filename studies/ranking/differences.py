@@ -15,64 +15,45 @@ from __future__ import annotations
 import functools
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from bcnet.prior import learn_prior
-from bcnet.searchers import Evolution, search_widths, unscored_widths
+from bcnet.run import PRESETS
+from bcnet.searchers import Evolution, heuristic_widths, search_widths
 from bcnet.space import Budget, Problem, Widths
 from studies.ranking.channel_bench_macro import BUDGETS, DATA, MOBILENET, Table, of_network, simulated_records
 from studies.shared.provenance import ROOT, append_row, finished, provenance
 
 OUT = ROOT / "results" / "differences.csv"
 GENERATIONS = 3
-DEFAULT: Mapping[str, Any] = {
-    "keep": None,
-    "since": 0.5,
-    "tightened": True,
-    "free": True,
-    "macs_from": 0.9,
-    "rule": "score",
+PAPER = PRESETS["paper"]
+# What a search has of the paper's; the rest is the default.
+SEARCHES: Mapping[str, Sequence[str]] = {
+    "default": (),
+    "the best 100 records of all steps": ("keep_records", "records_since"),
+    "the prior's budget not tightened": ("tightened",),
+    "no balanced and Uniform widths at the start": ("first_generation",),
+    "fewer MACs always a gain": ("macs_from",),
+    "tournament by rank and crowding": ("tournament",),
+    "preset paper": tuple(PAPER),
 }
-PAPER: Mapping[str, Any] = {
-    "keep": 100,
-    "since": 0.0,
-    "tightened": False,
-    "free": False,
-    "macs_from": 0.0,
-    "rule": "rank",
-}
-SEARCHES: Mapping[str, Mapping[str, Any]] = {
-    "default": DEFAULT,
-    "the best 100 records of all steps": {**DEFAULT, "keep": 100, "since": 0.0},
-    "the prior's budget not tightened": {**DEFAULT, "tightened": False},
-    "no balanced and Uniform widths at the start": {**DEFAULT, "free": False},
-    "fewer MACs always a gain": {**DEFAULT, "macs_from": 0.0},
-    "tournament by rank and crowding": {**DEFAULT, "rule": "rank"},
-    "preset paper": PAPER,
-}
+_OF_THE_PRIOR = {"keep_records": "keep", "records_since": "since", "tightened": "tightened"}
 
 
-def searcher(table: Table, options: Mapping[str, Any], seed: int, budget: Budget) -> Evolution:
-    """The evolution of these options."""
-    prior = learn_prior(
-        table.space,
-        *simulated_records(table, seed),
-        budget,
-        keep=options["keep"],
-        since=options["since"],
-        tightened=options["tightened"],
-    )
+def searcher(table: Table, names: Sequence[str], seed: int, budget: Budget) -> Evolution:
+    """Our evolution, with the paper's settings of these names."""
+    own = {argument: PAPER[name] for name, argument in _OF_THE_PRIOR.items() if name in names}
+    first = () if "first_generation" in names else heuristic_widths(Problem.of(table.space, budget)).values()
     return Evolution(
         generations=GENERATIONS,
-        prior=prior,
-        first=unscored_widths(Problem.of(table.space, budget)) if options["free"] else (),
-        macs_from=options["macs_from"],
-        tournament=options["rule"],
+        prior=learn_prior(table.space, *simulated_records(table, seed), budget, **own),
+        first=tuple(first),
+        **{name: PAPER[name] for name in ("macs_from", "tournament") if name in names},
     )
 
 

@@ -6,6 +6,7 @@ digits are those of other rows of the data set for each part, so that no pixel i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -73,10 +74,10 @@ def halved(part: Part, count: int) -> tuple[Tensor, Tensor]:
     return functional.avg_pool2d(whole, 2), whole
 
 
-def loaders(make: object, counts: tuple[int, int, int], name: str) -> Loaders:
+def loaders(make: Callable[[Part, int], tuple[Tensor, Tensor]], counts: tuple[int, int, int], name: str) -> Loaders:
     """The three loaders of `make(part, count)`, images around zero."""
     parts = []
     for part, count in zip(PARTS, counts, strict=True):
-        x, y = make(part, count)  # type: ignore[operator]
+        x, y = make(part, count)
         parts.append(DataLoader(TensorDataset(x - 0.5, y), _BATCH, shuffle=part == "training"))
     return Loaders(*parts, name=name)

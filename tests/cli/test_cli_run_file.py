@@ -144,6 +144,16 @@ def test_an_effort_comes_before_what_a_file_says_of_the_search_and_may_be_in_one
     assert yaml.safe_load(run("search", file, "--print-settings").stdout)["scoring"]["scorer"] == "trainings"
 
 
+def test_a_preset_comes_before_what_a_file_says(tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text(run(*SEARCH, "--out", tmp_path / "run", "--print-settings").stdout)
+    assert yaml.safe_load(file.read_text())["search"]["tournament"] != "rank"
+    paper = yaml.safe_load(run("search", file, "--preset", "paper", "--print-settings").stdout)
+    assert (paper["search"]["tournament"], paper["prior"]["tightened"]) == ("rank", False)
+    refused = run("search", file, "--preset", "paper", "--tournament", "score", "--print-settings")
+    assert refused.exit_code == 2
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -9,7 +9,7 @@ from bcnet.errors import RecipeError
 from bcnet.prior import learn_prior
 from bcnet.run.presets import PRESETS, with_preset
 from bcnet.run.settings import Settings
-from bcnet.searchers import unscored_widths
+from bcnet.searchers import heuristic_widths
 from bcnet.space import Budget
 from bcnet.space.problem import Problem
 from bcnet.testing.searchers import toy_space
@@ -35,20 +35,20 @@ def test_the_papers_search_is_what_its_settings_say(tmp_path):
 def test_a_search_starts_from_what_needs_no_scores_unless_it_is_the_papers(tmp_path):
     tiny_search(tmp_path / "usual", **LARGER)
     run = bcnet.Run.open(tmp_path / "usual")
-    free = unscored_widths(Problem.of(run.space, Budget(macs=0.5)))
+    free = heuristic_widths(Problem.of(run.space, Budget(macs=0.5)))
     met = [c.widths for c in run.evaluations]
-    assert met[: len(free)] == list(free)
+    assert met[: len(free)] == list(free.values())
     tiny_search(tmp_path / "slimmed", searcher="greedy-evolution", **LARGER | {"population": 12})
-    assert set(free) <= {c.widths for c in bcnet.Run.open(tmp_path / "slimmed").evaluations}
+    assert set(free.values()) <= {c.widths for c in bcnet.Run.open(tmp_path / "slimmed").evaluations}
     tiny_search(tmp_path / "paper", preset="paper", **LARGER)
-    assert [c.widths for c in bcnet.Run.open(tmp_path / "paper").evaluations][: len(free)] != list(free)
+    assert [c.widths for c in bcnet.Run.open(tmp_path / "paper").evaluations][: len(free)] != list(free.values())
 
 
 @pytest.mark.parametrize("ratio", [0.2, 0.5, 0.9])
 def test_what_needs_no_scores_is_within_the_budget_and_uses_it(ratio):
     space = toy_space(6, channels=64, choices=16)
     problem = Problem.of(space, Budget(macs=ratio))
-    balanced, uniform = unscored_widths(problem)
+    balanced, uniform = heuristic_widths(problem).values()
     for widths in (balanced, uniform):
         assert all(w in g.choices for w, g in zip(widths, space.groups, strict=True))
         assert problem.feasible(problem.indices([widths]))[0]
@@ -101,14 +101,13 @@ def test_what_agrees_with_a_preset_is_not():
 def test_what_needs_no_search_is_told_beside_what_was_found(tmp_path):
     tiny_search(tmp_path, **LARGER)
     run = bcnet.Run.open(tmp_path)
-    told = run.result["search"]["for_nothing"]
+    told = run.result["search"]["heuristics"]
     scores = {c.widths: c.score for c in run.evaluations}
-    free = unscored_widths(Problem.of(run.space, Budget(macs=0.5)))
-    assert [(row["name"], tuple(row["widths"])) for row in told] == list(
-        zip(("balanced", "Uniform, in choices"), free, strict=True)
-    )
-    assert [row["score"] for row in told] == [scores[widths] for widths in free]
+    free = heuristic_widths(Problem.of(run.space, Budget(macs=0.5)))
+    assert list(free) == ["balanced", "Uniform, in choices"]
+    assert {row["name"]: tuple(row["widths"]) for row in told} == free
+    assert [row["score"] for row in told] == [scores[widths] for widths in free.values()]
     page = (tmp_path / "report.html").read_text()
     assert "Widths that need no search, by the same scores: balanced" in page
     tiny_search(tmp_path / "paper", searcher="greedy", **LARGER | {"generations": 1})
-    assert isinstance(bcnet.Run.open(tmp_path / "paper").result["search"]["for_nothing"], list)
+    assert isinstance(bcnet.Run.open(tmp_path / "paper").result["search"]["heuristics"], list)

@@ -139,7 +139,15 @@ def test_a_regression_is_of_as_many_numbers_as_it_says():
     assert float(task.loss(outputs, targets)) == 1.25
     assert task.score(outputs, targets).tolist() == [-2.0, -0.5]
     assert task.test(Fixed(), [(outputs, targets)]).figures == {"mae": 0.75, "mse": 1.25}
-    assert Regression().accepted(torch.tensor([1, 2]), 2, "x").tolist() == [[1.0], [2.0]]
+    assert Regression().accepted(torch.tensor([1, 2]), "x").tolist() == [[1.0], [2.0]]
+
+
+def test_a_regression_of_labels_compares_each_with_its_own_image():
+    outputs, labels = torch.tensor([[0.0], [1.0], [3.0]]), torch.tensor([0, 1, 2])
+    task = Regression()
+    assert float(task.loss(outputs, labels)) == pytest.approx(1 / 3)
+    assert task.score(outputs, labels).tolist() == [0.0, 0.0, -1.0]
+    assert task.test(Fixed(), [(outputs, labels)]).figures == pytest.approx({"mae": 1 / 3, "mse": 1 / 3})
 
 
 NAN = torch.tensor([0.0, float("nan")])
@@ -157,14 +165,13 @@ WRONG = [
     (Regression(3), torch.zeros(2, 2), "3 numbers for each of its 2 images"),
     (DenseRegression(), torch.zeros(2, 4, 4), r"images \(2, channels, height, width\); got \(2, 4, 4\)"),
     (DenseRegression(), NAN[:, None, None, None].expand(2, 3, 4, 4), "not finite in number 1 of the batch"),
-    (DenseRegression(), torch.zeros(3, 3, 4, 4), r"one for each of its 2 images; got shape \(3, 3, 4, 4\)"),
 ]
 
 
 @pytest.mark.parametrize(("task", "targets", "message"), WRONG)
 def test_targets_of_another_kind_are_refused(task, targets, message):
     with pytest.raises(DataError, match=message):
-        task.accepted(targets, 2, "it")
+        task.accepted(targets, "it")
 
 
 @pytest.mark.parametrize(
@@ -270,7 +277,7 @@ def test_a_run_of_each_task_ends_with_what_it_measures(name, tmp_path):
     assert words in page
     assert "top-1" not in page.lower()
     test = loaders(of_masks).test
-    expected = task.test(outcome.network, [(x, task.accepted(y, len(x), "it")) for x, y in test])
+    expected = task.test(outcome.network, [(x, task.accepted(y, "it")) for x, y in test])
     assert networks["searched"]["test"] == pytest.approx(dict(expected.figures), rel=1e-3)
     pytest.importorskip("onnxruntime")
     assert bcnet.export_run(tmp_path, model).difference < 1e-4
@@ -318,6 +325,24 @@ def test_what_is_wrong_with_a_batch_is_told_before_anything_is_trained(tmp_path)
         with pytest.raises((DataError, ModelError), match=message):
             tiny_search(tmp_path / "run", model=model, data=data, task=wanted)
         assert not (tmp_path / "run").exists()
+
+
+def test_a_data_set_of_labels_is_of_no_task_of_masks(tmp_path):
+    with pytest.raises(DataError, match=r"masks of the training images of stripes are .*; got torch.int64"):
+        tiny_search(tmp_path / "run", model=Narrow, task=Segmentation(classes=3))
+    assert not (tmp_path / "run").exists()
+
+
+def test_images_and_targets_are_as_many():
+    x, mask = stripes(4, 0)
+    uneven = [(x[:3], mask)]
+    with pytest.raises(DataError, match="one for each image; got 3 images and 4 targets"):
+        _ = Loaders(uneven, uneven, uneven).held
+
+
+def test_classes_with_names_are_counted_without_reading_anything():
+    unread = [None]
+    assert Loaders(unread, unread, unread, class_names=("cat", "dog")).num_classes == 2
 
 
 def test_targets_of_several_shapes_are_refused():

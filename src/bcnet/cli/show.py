@@ -54,7 +54,7 @@ def show_result(console: Console, document: Mapping[str, Any], folder: str) -> N
 
 def _summary(document: Mapping[str, Any], folder: str) -> str:
     from bcnet.run.early_stop import candidates_text
-    from bcnet.run.score import for_nothing_text, fresh_score_text, score_text, search_cost_text
+    from bcnet.run.score import fresh_score_text, heuristics_text, score_text, search_cost_text
     from bcnet.stages.result import origin_note, skipped_note
 
     files = (
@@ -69,7 +69,7 @@ def _summary(document: Mapping[str, Any], folder: str) -> str:
     fresh = f"on {found['fresh_images']:,} fresh images " if found["fresh_images"] else ""
     return (
         f"Score in the search {score_text(found['score'], found['metric'])}, {fresh}{fresh_score_text(found)}; "
-        f"{candidates_text(found)}. {for_nothing_text(found)}{took}{skipped_note(document)}\n{files}"
+        f"{candidates_text(found)}. {heuristics_text(found)}{took}{skipped_note(document)}\n{files}"
     )
 
 

@@ -19,13 +19,16 @@ from bcnet.data.splits import stratified_mask
 from bcnet.errors import DataError
 
 _SEEDS = 2**62
-Accepted = Callable[[torch.Tensor, int, str], torch.Tensor]  # targets, how many, whose -> targets; or it raises
+Accepted = Callable[[torch.Tensor, str], torch.Tensor]  # targets, whose -> targets; or it raises
 
 
-def _any_targets(targets: torch.Tensor, count: int, where: str) -> torch.Tensor:
-    if len(targets) != count:
-        raise DataError(f"{where} gives one target for each image; got {len(targets)} for {count} images")
+def _any_targets(targets: torch.Tensor, where: str) -> torch.Tensor:
     return targets
+
+
+def _are_labels(targets: torch.Tensor) -> bool:
+    """Whether targets are class numbers, one for each image."""
+    return targets.ndim == 1 and not targets.is_floating_point()
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,9 +91,10 @@ class Loaders:
     @property
     def num_classes(self) -> int:
         """How many classes there are."""
+        if self.class_names:
+            return len(self.class_names)
         targets = self.held[1]
-        are_labels = targets.ndim == 1 and not targets.is_floating_point()
-        return len(self.class_names) or (int(targets.max()) + 1 if are_labels else 0)
+        return int(targets.max()) + 1 if _are_labels(targets) else 0
 
     @property
     def names_of_classes(self) -> tuple[str, ...]:
@@ -115,8 +119,7 @@ class Loaders:
     def split(self, fresh_share: float, seed: int) -> tuple[Labelled, Labelled]:
         """The validation images that score, and those that score the best again, `fresh_share` of them."""
         images, labels = self.held
-        are_labels = labels.ndim == 1 and not labels.is_floating_point()
-        kinds = labels if are_labels else torch.zeros(len(labels), dtype=torch.int64)  # all alike: a random half
+        kinds = labels if _are_labels(labels) else torch.zeros(len(labels), dtype=torch.int64)  # all alike
         fresh = stratified_mask(kinds, fresh_share, seed)
         return (images[~fresh], labels[~fresh]), (images[fresh], labels[fresh])
 
@@ -237,7 +240,9 @@ def _checked(batch: Any, part: str, accepted: Accepted) -> Batch:
     if not x.is_floating_point() or x.ndim < 2 or y.ndim < 1:
         shapes = f"{x.dtype} {tuple(x.shape)} and {y.dtype} {tuple(y.shape)}"
         raise DataError(f"{rule}; got {shapes}: ToTensor makes floats of images")
-    return x, accepted(y, len(x), f"the {part} loader")
+    if len(x) != len(y):
+        raise DataError(f"{rule}, one for each image; got {len(x)} images and {len(y)} targets")
+    return x, accepted(y, f"the {part} loader")
 
 
 def _equal(a: Batch, b: Batch) -> bool:

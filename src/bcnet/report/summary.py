@@ -15,7 +15,7 @@ from bcnet.report.trained import chance
 from bcnet.run.early_stop import candidates_text
 from bcnet.run.finished import NETWORKS
 from bcnet.run.run import Network
-from bcnet.run.score import for_nothing_text, fresh_score_text, measured_text, score_text, search_cost_text
+from bcnet.run.score import fresh_score_text, heuristics_text, measured_text, score_text, search_cost_text
 from bcnet.space import WidthSpace
 
 
@@ -159,9 +159,9 @@ def _selection(evidence: Evidence) -> Markup:
     if evidence.result is None or evidence.result["search"] is None:
         return Markup("")
     found = evidence.result["search"]
-    free = for_nothing_text(found)
+    heuristics = heuristics_text(found)
     how = "bcnet baseline balanced --take-from RUN trains the balanced ones."
-    beside = paragraph(f"{free}{how}") if free else Markup("")
+    beside = paragraph(f"{heuristics}{how}") if heuristics else Markup("")
     if not found["fresh_images"]:
         score = score_text(found["score"], evidence.metric)
         return paragraph(f"The chosen widths scored {score} in the search, {fresh_score_text(found)}.") + beside

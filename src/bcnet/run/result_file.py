@@ -45,7 +45,7 @@ class _Networks(BaseModel):
     searched: _Network
 
 
-class _Free(BaseModel):
+class _Heuristic(BaseModel):
     name: str
     score: FiniteFloat
     macs_ratio: FiniteFloat
@@ -61,7 +61,7 @@ class _Search(BaseModel):
     evaluations: Count
     stopped: NonNegativeInt
     effort: FiniteFloat
-    for_nothing: tuple[_Free, ...] = ()
+    heuristics: tuple[_Heuristic, ...] = ()
 
 
 class _Group(BaseModel):

@@ -65,14 +65,14 @@ def search_cost_text(seconds: Mapping[str, float]) -> str:
     return duration(taken) if trainings is None else f"{duration(taken)}, {trainings:.2g} trainings of the original"
 
 
-def for_nothing_text(found: Mapping[str, Any]) -> str:
+def heuristics_text(found: Mapping[str, Any]) -> str:
     """A sentence on the widths that need no search, of `search` in `result.json`; nothing where none were scored.
 
     Example: "Widths that need no search, by the same scores: balanced 92.10 % at 0.499x."
     """
     told = [
         f"{row['name']} {score_text(row['score'], found['metric'])} at {row['macs_ratio']:.3f}x"
-        for row in found.get("for_nothing", ())
+        for row in found.get("heuristics", ())
     ]
     return f"Widths that need no search, by the same scores: {'; '.join(told)}. " if told else ""
 

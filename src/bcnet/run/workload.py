@@ -175,6 +175,8 @@ def open_source(
     loaded = load(data, image_size=size) if isinstance(data, str) else data
     if isinstance(loaded, Loaders):
         loaded = dataclasses.replace(loaded, accepted=aim.accepted)
+    else:
+        aim.accepted(loaded.train.labels, f"the training images of {loaded.name}")
     digest = _digest_of_images(loaded)
     data_name = data if isinstance(data, str) else f"{loaded.name} {digest}"
     with torch.random.fork_rng(devices=[]):

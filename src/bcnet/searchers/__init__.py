@@ -15,7 +15,7 @@ from bcnet.searchers.evaluator import (
 from bcnet.searchers.evolution import Evolution
 from bcnet.searchers.greedy import Greedy
 from bcnet.searchers.greedy_evolution import GreedyEvolution
-from bcnet.searchers.model_based import TRUST_IN_PATHS, ModelBased, unscored_widths
+from bcnet.searchers.model_based import TRUST_IN_PATHS, ModelBased, heuristic_widths
 from bcnet.searchers.racing import BatchScore, Contest, Race
 from bcnet.searchers.result import Candidate, SearchResult, effort, hypervolume, pareto_front
 from bcnet.searchers.score_model import EXPONENTS, ScoreModel, closed_slopes
@@ -51,10 +51,10 @@ __all__ = [
     "closed_slopes",
     "confidence_interval",
     "effort",
+    "heuristic_widths",
     "hypervolume",
     "pareto_front",
     "rescore",
     "retained",
     "search_widths",
-    "unscored_widths",
 ]

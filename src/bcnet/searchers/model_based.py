@@ -90,13 +90,15 @@ class ModelBased(Searcher):
         return [usable[int(number)] for number in np.argsort(-expected, kind="stable")]
 
 
-def unscored_widths(problem: Problem) -> tuple[Widths, ...]:
-    """What a search has for nothing, in choices within the budget: the balanced widths and the Uniform ones.
+def heuristic_widths(problem: Problem) -> dict[str, Widths]:
+    """Widths that need no search, in choices within the budget, by name: the balanced and the Uniform ones.
 
     Source: the closed form of `bcnet.space.balance`, of the usual exponent.
     """
-    balanced = best_widths(problem, closed_slopes(problem.space, BALANCE_EXPONENT))
-    return tuple(dict.fromkeys((balanced, _uniform(problem))))
+    return {
+        "balanced": best_widths(problem, closed_slopes(problem.space, BALANCE_EXPONENT)),
+        "Uniform, in choices": _uniform(problem),
+    }
 
 
 def _uniform(problem: Problem) -> Widths:

@@ -118,7 +118,7 @@ class Propagation:
     def birth(self, dim: Dim, weight: Labels) -> None:
         """Note a dimension that a layer produces: these are what can be searched."""
         module = self._module(self.node)
-        self.births.append((dim, self._names.get(id(weight)) or (f"{module}.weight" if module else "")))
+        self.births.append((dim, self.name_of(weight) or (f"{module}.weight" if module else "")))
 
     def count_macs(self, positions: Labels, weight: Labels, out: Dim | None) -> None:
         """Note that every element of the weight is multiplied at every position, batch included, to make `out`."""
@@ -126,7 +126,7 @@ class Propagation:
             if not all(isinstance(size, int) for size in (*positions.shape, *weight.shape)):
                 self.uncounted[f"{self.node.target}, as often as the data say ({self.where(self.node)})"] = None
                 return
-            owner = owner_of(self._names.get(id(weight), ""))
+            owner = owner_of(self.name_of(weight))
             layer = owner or self._module(self.node) or str(self.node.target)
             self.macs.append(MacsEntry(layer, out, positions, weight))
 

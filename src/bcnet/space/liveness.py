@@ -17,6 +17,7 @@ import torch
 from torch.export import ExportedProgram
 
 from bcnet.space.labels import Labels
+from bcnet.space.rules import operator_of
 
 LiveSet = tuple[Labels, ...]  # the tensors of one moment
 
@@ -78,9 +79,9 @@ class _Schedule:
         held = self._held.get(source)
         if held is None:  # of weights and constants, or of nothing
             self._made(node, value)
-        elif _operator(node) == "getitem":
+        elif operator_of(node) == "getitem":
             self._is_in(node, held[node.args[1]] if isinstance(held, tuple) else held)
-        elif _is_view(node) or (_operator(node) in _FOLDED and self._ends_with(held, node)):
+        elif _is_view(node) or (operator_of(node) in _FOLDED and self._ends_with(held, node)):
             self._is_in(node, held)
         else:
             self._made(node, value)
@@ -118,16 +119,9 @@ class _Schedule:
         return self._last[node]
 
 
-def _operator(node: Any) -> str:
-    if node.op != "call_function":
-        return ""
-    name = getattr(node.target, "_schema", None)
-    return str(name.name.split("::")[-1]) if name is not None else str(node.target.__name__)
-
-
 def _is_view(node: Any) -> bool:
     """Whether a node's value lies in the memory of its first argument."""
-    operator = _operator(node)
+    operator = operator_of(node)
     if operator in _VIEWS or operator in _IDLE_IN_EVAL or operator.endswith("_"):  # the last work in place
         return True
     if not node.all_input_nodes:

@@ -182,7 +182,9 @@ def _fitted_conv(
 ) -> dict[str, int]:
     transposed = isinstance(part, _ConvTransposeNd)
     outer = full["in_channels"] if transposed else full["out_channels"]  # what dimension 0 of the weight counts
-    groups = full["groups"] if within else shape[0] * full["groups"] // outer if full["groups"] > 1 else 1
+    groups = full["groups"]
+    if groups > 1 and not within:  # whole groups are kept
+        groups = shape[0] * groups // outer
     channels = (shape[0], shape[1] * groups)
     names = ("in_channels", "out_channels") if transposed else ("out_channels", "in_channels")
     return {"groups": groups, **dict(zip(names, channels, strict=True))}

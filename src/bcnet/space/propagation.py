@@ -12,7 +12,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from bcnet.errors import TraceError
 from bcnet.space.labels import Labels, Propagation
 from bcnet.space.liveness import live_sets
-from bcnet.space.rules import RULES, unknown
+from bcnet.space.rules import RULES, operator_of, unknown
 from bcnet.space.symbols import Reason
 
 
@@ -91,10 +91,7 @@ def _placeholder(p: Propagation, node: Any, spec: Any) -> Any:
 
 def _call(p: Propagation, node: Any, values: dict[Any, Any]) -> Any:
     args, kwargs = _filled_in(node.args, values), _filled_in(dict(node.kwargs), values)
-    name = getattr(node.target, "_schema", None)
-    operator = name.name.split("::")[-1] if name is not None else node.target.__name__
-    namespace = name.name.split("::")[0] if name is not None else "aten"
-    found = RULES.get(operator) if namespace == "aten" else None
+    found = RULES.get(operator_of(node))
     tensors = [item for item in _flat([args, kwargs]) if isinstance(item, Labels)]
     if found is None:
         return unknown(p, node, tensors)

@@ -40,14 +40,10 @@ def trace(model: nn.Module, example_input: torch.Tensor, options: SpaceOptions) 
         for name, out in propagation.grouped
         if any(propagation.symbols.reason(piece.variable) for piece in propagation.symbols.resolve(out))
     )
-    space = _tried(model, example, propagation, options)
+    attempts = [propagation]
     if held:
-        other = _tried(model, example, _propagated(model, graphs, options, within=held), options)
-        if space is None or (other is not None and len(other.fixed) < len(space.fixed)):
-            space = other
-    if space is None:
-        # Nothing can be searched: the error says what holds it.
-        space = Solution(propagation, options).space(set(), batch=len(example))
+        attempts.append(_propagated(model, graphs, options, within=held))
+    space = _freest(model, example, attempts, options)
     if options.widen > 1:
         wide = widened(space, options)
         check_runs(model, example, space, wide)
@@ -68,22 +64,36 @@ def _propagated(
     return propagation
 
 
-def _tried(
-    model: nn.Module, example: torch.Tensor, propagation: Propagation, options: SpaceOptions
-) -> WidthSpace | None:
-    """The space, without the groups that break the model's own code; None where nothing can be searched."""
+def _freest(
+    model: nn.Module, example: torch.Tensor, attempts: Sequence[Propagation], options: SpaceOptions
+) -> WidthSpace:
+    """The space that holds the fewest groups; where none of them can be searched, the error of the first."""
+    spaces, errors = [], []
+    for propagation in attempts:
+        try:
+            spaces.append(_tried(model, example, propagation, options))
+        except TraceError as error:
+            errors.append(error)
+    if not spaces:
+        raise errors[0]
+    return min(spaces, key=lambda space: len(space.fixed))
+
+
+def _tried(model: nn.Module, example: torch.Tensor, propagation: Propagation, options: SpaceOptions) -> WidthSpace:
+    """The space, without the groups that break the model's own code.
+
+    Raises:
+        TraceError: nothing can be searched; it says what holds it.
+    """
     parameters = {name for name, _ in model.named_parameters()}
     solution = Solution(propagation, options)
-    if not solution.groups:
-        return None
     space = solution.space(parameters, batch=len(example))
     broken = breaking_groups(model, example, space, solution.outputs())
     if not broken:
         return space
     for group, reason in broken.items():
         propagation.fix(solution.dims[group], reason)
-    left = Solution(propagation, options)
-    return left.space(parameters, batch=len(example)) if left.groups else None
+    return Solution(propagation, options).space(parameters, batch=len(example))
 
 
 def _apply_wishes(propagation: Propagation, options: SpaceOptions) -> None:

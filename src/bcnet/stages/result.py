@@ -15,7 +15,7 @@ from bcnet.costs import Cost
 from bcnet.machine.devices import device_name
 from bcnet.run.baselines import BASELINES
 from bcnet.run.workload import Workload
-from bcnet.searchers import SearchResult, unscored_widths
+from bcnet.searchers import SearchResult, heuristic_widths
 from bcnet.space.problem import Problem
 from bcnet.stages.base import Context
 from bcnet.stages.final import TrainedNetwork
@@ -105,16 +105,15 @@ def _search(context: Context, choice: Choice, found: SearchResult) -> dict[str, 
             {"widths": list(r.candidate.widths), "score": r.candidate.score, "fresh_score": r.score}
             for r in choice.rescored
         ],
-        "for_nothing": _for_nothing(context.workload, found),
+        "heuristics": _heuristics(context.workload, found),
         "notes": list(found.notes),
     }
 
 
-def _for_nothing(workload: Workload, found: SearchResult) -> list[dict[str, Any]]:
+def _heuristics(workload: Workload, found: SearchResult) -> list[dict[str, Any]]:
     """What the search made of the widths that need none, as far as it scored them."""
     candidates = {c.widths: c for c in found.evaluations if c.complete}
-    names = ("balanced", "Uniform, in choices")
-    free = unscored_widths(Problem.of(workload.space, workload.budget))
+    heuristics = heuristic_widths(Problem.of(workload.space, workload.budget))
     return [
         {
             "name": name,
@@ -122,7 +121,7 @@ def _for_nothing(workload: Workload, found: SearchResult) -> list[dict[str, Any]
             "score": candidates[widths].score,
             "macs_ratio": candidates[widths].cost.macs / workload.space.reference.macs,
         }
-        for name, widths in zip(names, free, strict=False)
+        for name, widths in heuristics.items()
         if widths in candidates
     ]
 

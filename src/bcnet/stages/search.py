@@ -31,8 +31,8 @@ from bcnet.searchers import (
     Random,
     Searcher,
     SearchResult,
+    heuristic_widths,
     search_widths,
-    unscored_widths,
 )
 from bcnet.space.problem import Problem
 from bcnet.stages.base import TRAINING_PASS, Context, Stage
@@ -74,14 +74,14 @@ def searcher_of(context: Context) -> Searcher:
     if settings.searcher == "prior-only":
         assert prior is not None
         return PriorOnly(prior, candidates)
-    workload = context.workload
-    free = settings.first_generation == "balanced"
+    problem = Problem.of(context.workload.space, context.workload.budget)
+    heuristics = heuristic_widths(problem) if settings.first_generation == "balanced" else {}
     evolution = Evolution(
         settings.population,
         settings.generations,
         settings.parents,
         prior,
-        first=unscored_widths(Problem.of(workload.space, workload.budget)) if free else (),
+        first=tuple(heuristics.values()),
         macs_from=settings.macs_from,
         tournament=settings.tournament,
     )

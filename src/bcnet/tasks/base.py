@@ -151,19 +151,19 @@ class Task(ABC):
             return means, {key: torch.zeros_like(values[0]) for key, values in rows.items()}
         return means, {key: values.std() / count**0.5 for key, values in rows.items()}
 
-    def accepted(self, targets: Tensor, count: int, where: str) -> Tensor:
-        """The targets of a batch of `count` images, as the other methods get them; those of the first are `targets[0]`.
+    def accepted(self, targets: Tensor, where: str) -> Tensor:
+        """The targets of some images, `(images, ...)`, as the other methods get them.
 
-        `where` names the batch's origin for messages.
+        `where` names their origin for messages.
 
         Raises:
             DataError: they are none of this task.
         """
-        if len(targets) != count or (targets.is_floating_point() and not targets.isfinite().all()):
-            broken = "" if len(targets) != count else f", not finite in number {first_broken(targets)} of the batch"
+        whole = targets.isfinite().reshape(len(targets), -1).all(dim=1)
+        if not whole.all():
             raise DataError(
-                f"the targets of {where} are finite, one for each of its {count} images; got shape "
-                f"{tuple(targets.shape)}{broken}: look at that item of the data set"
+                f"the targets of {where} are finite; got shape {tuple(targets.shape)}, not finite in number "
+                f"{int((~whole).nonzero()[0])} of the batch: look at that item of the data set"
             )
         return targets
 
@@ -256,8 +256,7 @@ def one_for_each(values: object, count: int, what: str) -> Tensor:
         TrainingError: there are others.
     """
     if not isinstance(values, Tensor) or values.shape != (count,):
-        got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-        raise TrainingError(f"{what} is a tensor of one value for each image, ({count},); got {got}")
+        raise TrainingError(f"{what} is a tensor of one value for each image, ({count},); got {shape_of(values)}")
     return values.detach().double()
 
 
@@ -267,10 +266,9 @@ def _for_each(values: object, count: int, what: str) -> Tensor:
     return values.detach().double()
 
 
-def first_broken(targets: Tensor) -> int:
-    """The number of the first item of a batch that has a value that is no finite number."""
-    whole = targets.isfinite().reshape(len(targets), -1).all(dim=1)
-    return int((~whole).nonzero()[0])
+def shape_of(value: object) -> tuple[int, ...] | str:
+    """For messages: the shape of a tensor, the type of what is none."""
+    return tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
 
 
 def pooled_ratio(counts: Tensor) -> tuple[Tensor, Tensor]:

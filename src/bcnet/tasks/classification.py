@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bcnet.errors import DataError, ModelError, TrainingError
-from bcnet.tasks.base import Distilling, Metric, Task, scalar
+from bcnet.tasks.base import Distilling, Metric, Task, scalar, shape_of
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # logits (batch, classes), labels (batch,) -> ()
 
@@ -58,11 +58,11 @@ class Classification(Task):
         shares = {"top1": right[:, 0], "top5": right.any(dim=1)}
         return {key: (100.0 * hits.double()).masked_fill(broken, torch.nan) for key, hits in shares.items()}
 
-    def accepted(self, targets: Tensor, count: int, where: str) -> Tensor:
+    def accepted(self, targets: Tensor, where: str) -> Tensor:
         """Class numbers `(batch,)` of any type of integers."""
-        if targets.dtype not in (torch.int64, torch.int32) or targets.ndim != 1 or len(targets) != count:
+        if targets.dtype not in (torch.int64, torch.int32) or targets.ndim != 1:
             raise DataError(
-                f"the labels of {where} are class numbers, int of shape ({count},); got {targets.dtype} "
+                f"the labels of {where} are class numbers, int of shape ({len(targets)},); got {targets.dtype} "
                 f"{tuple(targets.shape)}: labels.long() makes integers; for masks, images or numbers give "
                 "task=bcnet.tasks.Segmentation(...) and the like"
             )
@@ -70,11 +70,10 @@ class Classification(Task):
 
     def check(self, outputs: Any, classes: int) -> None:
         """Raise ModelError unless there are logits for all classes."""
-        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
         if not isinstance(outputs, Tensor) or outputs.ndim != 2 or outputs.shape[1] < classes:
             raise ModelError(
                 f"the model must return logits (batch, classes), at least {classes} classes for these data; got "
-                f"{shape}: change its last layer"
+                f"{shape_of(outputs)}: change its last layer"
             )
 
     def training_loss(
@@ -94,8 +93,9 @@ class Classification(Task):
             TrainingError: outputs that are no matrix of logits with a row per label, or an own loss that is no scalar.
         """
         if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != len(targets):
-            got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
-            raise TrainingError(f"the network must return logits (batch, classes), {len(targets)} rows here; got {got}")
+            raise TrainingError(
+                f"the network must return logits (batch, classes), {len(targets)} rows here; got {shape_of(outputs)}"
+            )
         if self.own is None:
             loss = functional.cross_entropy(outputs.float(), targets, label_smoothing=label_smoothing)
         else:

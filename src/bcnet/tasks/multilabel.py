@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bcnet.errors import DataError, ModelError, RecipeError
-from bcnet.tasks.base import Metric, Task, pooled_ratio
+from bcnet.tasks.base import Metric, Task, pooled_ratio, shape_of
 
 
 @dataclass(frozen=True)
@@ -35,23 +35,23 @@ class MultiLabel(Task):
         if self.labels < 1:
             raise RecipeError(f"labels of a multi-label classification are at least 1; got {self.labels}")
 
-    def accepted(self, targets: Tensor, count: int, where: str) -> Tensor:
+    def accepted(self, targets: Tensor, where: str) -> Tensor:
         """Zeros and ones as float32."""
         values = targets.float()
-        if targets.shape != (count, self.labels) or not ((values == 0) | (values == 1)).all():
+        fits = targets.shape[1:] == (self.labels,)
+        if not fits or not ((values == 0) | (values == 1)).all():
             raise DataError(
-                f"the targets of {where} are zeros and ones of shape ({count}, {self.labels}); got {targets.dtype} "
-                f"{tuple(targets.shape)}{'' if targets.shape != (count, self.labels) else ' with other values'}"
+                f"the targets of {where} are zeros and ones of shape ({len(targets)}, {self.labels}); got "
+                f"{targets.dtype} {tuple(targets.shape)}{' with other values' if fits else ''}"
             )
         return values
 
     def check(self, outputs: Any, classes: int) -> None:
         """Raise ModelError unless there is a logit for each label."""
-        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
         if not isinstance(outputs, Tensor) or outputs.shape[1:] != (self.labels,):
             raise ModelError(
-                f"the model must return logits (batch, {self.labels}), one for each label; got {shape}: change its "
-                "last layer"
+                f"the model must return logits (batch, {self.labels}), one for each label; got "
+                f"{shape_of(outputs)}: change its last layer"
             )
 
     def loss(self, outputs: Any, targets: Tensor) -> Tensor:

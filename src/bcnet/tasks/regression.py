@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from bcnet.errors import DataError, ModelError, RecipeError
-from bcnet.tasks.base import Metric, Task
+from bcnet.tasks.base import Metric, Task, shape_of
 
 _LEAST_ERROR = 1e-10  # of squares: a perfect image has no more than 100 dB below a peak of 1
 
@@ -35,39 +35,41 @@ class Regression(Task):
         if self.values < 1:
             raise RecipeError(f"values of a regression are at least 1 for each image; got {self.values}")
 
-    def accepted(self, targets: Tensor, count: int, where: str) -> Tensor:
+    def accepted(self, targets: Tensor, where: str) -> Tensor:
         """Numbers as float32 `(batch, values)`, if all are finite."""
-        rows = targets.float().reshape(count, -1) if len(targets) == count else targets
-        if rows.shape != (count, self.values):
+        rows = targets.float().reshape(len(targets), -1)
+        if rows.shape[1] != self.values:
             raise DataError(
-                f"the targets of {where} are {self.values} numbers for each of its {count} images; got "
+                f"the targets of {where} are {self.values} numbers for each of its {len(targets)} images; got "
                 f"{targets.dtype} {tuple(targets.shape)}"
             )
-        return super().accepted(rows, count, where)
+        return super().accepted(rows, where)
 
     def check(self, outputs: Any, classes: int) -> None:
         """Raise ModelError unless there are as many outputs as targets."""
-        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
         if not isinstance(outputs, Tensor) or outputs.shape[1:] != (self.values,):
             raise ModelError(
-                f"the model must return numbers (batch, {self.values}) for this regression; got {shape}: change its "
-                "last layer"
+                f"the model must return numbers (batch, {self.values}) for this regression; got "
+                f"{shape_of(outputs)}: change its last layer"
             )
 
     def loss(self, outputs: Any, targets: Tensor) -> Tensor:
         """The mean square."""
-        squares: Tensor = (outputs.float() - targets).square()
-        return squares.mean()
+        return self._off(outputs, targets).square().mean()
 
     def score(self, outputs: Any, targets: Tensor) -> Tensor:
         """Minus the square of each image."""
-        squares: Tensor = (outputs.float() - targets).square()
-        return -squares.mean(dim=1)
+        return -self._off(outputs, targets).square().mean(dim=1)
 
     def figures(self, outputs: Any, targets: Tensor) -> Mapping[str, Tensor]:
         """Absolute and squared errors."""
-        off = outputs.float() - targets
+        off = self._off(outputs, targets)
         return {"mae": off.abs().mean(dim=1), "mse": off.square().mean(dim=1)}
+
+    @staticmethod
+    def _off(outputs: Tensor, targets: Tensor) -> Tensor:
+        """The errors; labels of a `DataSet` come as `(batch,)`, which would be broadcast against `(batch, 1)`."""
+        return outputs.float() - targets.reshape(outputs.shape)
 
 
 @dataclass(frozen=True)
@@ -89,19 +91,19 @@ class DenseRegression(Task):
         if not self.peak > 0:
             raise RecipeError(f"the peak of a dense regression is a positive number; got {self.peak}")
 
-    def accepted(self, targets: Tensor, count: int, where: str) -> Tensor:
+    def accepted(self, targets: Tensor, where: str) -> Tensor:
         """Images as float32, if all values are finite."""
         if targets.ndim != 4:
             raise DataError(
-                f"the targets of {where} are images ({count}, channels, height, width); got {tuple(targets.shape)}"
+                f"the targets of {where} are images ({len(targets)}, channels, height, width); got "
+                f"{tuple(targets.shape)}"
             )
-        return super().accepted(targets.float(), count, where)
+        return super().accepted(targets.float(), where)
 
     def check(self, outputs: Any, classes: int) -> None:
         """Raise ModelError unless there are images."""
-        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
         if not isinstance(outputs, Tensor) or outputs.ndim != 4:
-            raise ModelError(f"the model must return images (batch, channels, height, width); got {shape}")
+            raise ModelError(f"the model must return images (batch, channels, height, width); got {shape_of(outputs)}")
 
     def loss(self, outputs: Any, targets: Tensor) -> Tensor:
         """The mean absolute error.

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bcnet.errors import DataError, ModelError, RecipeError
-from bcnet.tasks.base import Metric, Task, pooled_ratio
+from bcnet.tasks.base import Metric, Task, pooled_ratio, shape_of
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ class Segmentation(Task):
                 f"the others; got {self}"
             )
 
-    def accepted(self, targets: Tensor, count: int, where: str) -> Tensor:
+    def accepted(self, targets: Tensor, where: str) -> Tensor:
         """Masks as int64, if all of their classes are there."""
-        if targets.ndim != 3 or len(targets) != count or targets.is_floating_point():
+        if targets.ndim != 3 or targets.is_floating_point():
             raise DataError(
-                f"the masks of {where} are class numbers of shape ({count}, height, width); got {targets.dtype} "
+                f"the masks of {where} are class numbers of shape ({len(targets)}, height, width); got {targets.dtype} "
                 f"{tuple(targets.shape)}: squeeze a dimension of 1, long() makes integers"
             )
         whole = targets.long()
@@ -72,7 +72,7 @@ class Segmentation(Task):
         """Raise ModelError unless there are logits for all classes at every position."""
         found = logits_of(outputs)
         if found is None or found.ndim != 4 or found.shape[1] != self.classes:
-            got = type(outputs).__name__ if found is None else tuple(found.shape)
+            got = shape_of(outputs if found is None else found)
             raise ModelError(
                 f"the model must return logits (batch, {self.classes}, height, width) for a segmentation of "
                 f"{self.classes} classes; got {got}: change its last layer"

@@ -9,16 +9,10 @@ import torch
 
 from bcnet.machine.precision import Precision, autocast
 from bcnet.train.learner import Learner
-from bcnet.train.recipe import Recipe
+from bcnet.train.recipe import Distillation, Recipe
 from bcnet.train.step import Pass
 
-
-@dataclass(frozen=True)
-class _InPlace:
-    """How a path at full width teaches the others: by its outputs alone, as they are."""
-
-    temperature: float = 1.0
-    weight: float = 1.0
+_IN_PLACE = Distillation(temperature=1.0, weight=1.0)  # a path at full width teaches by its outputs alone, as they are
 
 
 @dataclass
@@ -50,7 +44,7 @@ class Objective:
         if self.learner.teaches(paths):
             self.in_place = first.detach()
         if learnt is not None:
-            return [task.training_loss(o, self.y, taught=learnt, distilling=_InPlace()) for o in outputs]
+            return [task.training_loss(o, self.y, taught=learnt, distilling=_IN_PLACE) for o in outputs]
         return [
             task.training_loss(
                 output,

@@ -114,21 +114,16 @@ class Unilateral(Strategy):
         return (Term(widths, (Path(widths, Side.LEFT),)),)
 
 
-class Sandwich(Strategy):
-    """AutoSlim's supernet: LEFT paths at full width, at the narrowest choices and at two random widths, by the labels
-    only at full width, whose outputs are what the others learn (in-place distillation).
+class Sandwich(Unilateral):
+    """AutoSlim's supernet: the full width and the narrowest choices in every step, beside two random widths.
+
+    By the labels only the full width is trained; its outputs are what the others learn (in-place distillation).
 
     Sources: "Universally Slimmable Networks and Improved Training Techniques" and "AutoSlim" (Yu and Huang, 2019).
     """
 
-    sides = (Side.LEFT,)
-
     def __init__(self, draws: int = 2) -> None:
         super().__init__(draws)
-
-    def terms(self, space: WidthSpace, widths: Widths) -> tuple[Term, ...]:
-        """`c` LEFT."""
-        return (Term(widths, (Path(widths, Side.LEFT),)),)
 
     def plan(self, space: WidthSpace, generator: torch.Generator) -> tuple[Term, ...]:
         """The full width, which the others learn from, then the narrowest and the random ones."""

@@ -66,43 +66,34 @@ def _repeat_interleave(p: Propagation, node: Any, x: Labels, times: Any, dim: in
     return Labels(out_shape(node), x.dims).replace(**{f"d{dim % len(x.shape)}": grown})
 
 
-@rule("topk", "kthvalue", "median", "mode", "index_select", "unfold", "gather", "index")
-def _pick(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> Any:
-    """Some elements along dimensions whose size changes: channels among them are pinned, the others keep their labels.
+@rule("topk")
+def _topk(p: Propagation, node: Any, x: Labels, k: int, dim: int = -1, *rest: Any) -> tuple[Labels, ...]:
+    picked = _picked(p, node, x, dim, tuple(node.meta["val"][0].shape))
+    return picked, picked  # values and where they were
 
-    Where the number of dimensions changes as well, those in front that keep their size are the ones that stay.
+
+@rule("index_select", "unfold")
+def _select(p: Propagation, node: Any, x: Labels, dim: int, *rest: Any) -> Labels:
+    return _picked(p, node, x, dim, out_shape(node))
+
+
+@rule("index")
+def _index(p: Propagation, node: Any, x: Labels, indices: Sequence[Any]) -> Any:
+    """`x[:, numbers]`: one list of numbers leaves the dimensions in their order, several move them to the front."""
+    given = [(axis, index) for axis, index in enumerate(indices) if index is not None]
+    if len(given) != 1 or not isinstance(given[0][1], Labels) or len(given[0][1].shape) != 1:
+        return unknown(p, node, [x, *(index for _, index in given if isinstance(index, Labels))])
+    return _picked(p, node, x, given[0][0], out_shape(node))
+
+
+def _picked(p: Propagation, node: Any, x: Labels, axis: int, shape: tuple[int, ...]) -> Labels:
+    """Some elements along a dimension: channels there are pinned, the others keep their labels.
+
+    Further dimensions of the result hold no channels.
     """
-    value = node.meta["val"]
-    values = value if isinstance(value, (tuple, list)) else (value,)
-    operator = str(node.target)
-    if operator.startswith("aten.index.") and not _leads(rest[0]):
-        return unknown(p, node, [x, *(index for index in rest[0] if isinstance(index, Labels))])
-    touched = _picked_axes(operator, x, rest, options)
-    for axis in touched:
-        p.fix(x.dims[axis], p.reason("channels picked by number: the model's code may count on these", BY_NUMBER))
-    results = []
-    for part in values:
-        shape = tuple(part.shape)
-        kept = [None if d in touched else dim for d, dim in enumerate(x.dims)]
-        if len(shape) < len(x.shape):  # a single element was picked
-            kept = [dim for d, dim in enumerate(kept) if d not in touched]
-        kept += [None] * (len(shape) - len(kept))
-        results.append(Labels(shape, tuple(kept)))
-    return tuple(results) if isinstance(value, (tuple, list)) else results[0]
-
-
-def _leads(indices: Sequence[Any]) -> bool:
-    """Whether the result of an index keeps the dimensions in their order: one list of numbers, of one dimension."""
-    given = [index for index in indices if index is not None]
-    return len(given) == 1 and isinstance(given[0], Labels) and len(given[0].shape) == 1
-
-
-def _picked_axes(operator: str, x: Labels, rest: Sequence[Any], options: Any) -> set[int]:
-    if operator.startswith("aten.index."):
-        return {next(d for d, index in enumerate(rest[0]) if index is not None)}
-    position = {"aten.topk": 1, "aten.kthvalue": 1}.get(operator.rpartition(".")[0], 0)
-    axis = options.get("dim", rest[position] if len(rest) > position else -1)
-    return {axis % len(x.shape)}
+    p.fix(x.dims[axis], p.reason("channels picked by number: the model's code may count on these", BY_NUMBER))
+    kept = [None if d == axis % len(x.shape) else dim for d, dim in enumerate(x.dims)]
+    return Labels(shape, (*kept, *(None for _ in shape[len(kept) :])))
 
 
 @rule("index_put", "index_put_")

@@ -21,7 +21,7 @@ from bcnet.space.symbols import Dim
     "log_softmax", "_softmax", "bernoulli", "bernoulli_", "fill_", "zero_", "nan_to_num", "logical_not", "bitwise_not",
     "threshold", "threshold_", "hardshrink", "softshrink", "log1p", "expm1", "sin", "cos", "normal_",
     "uniform_", "exponential_", "tan", "atan", "isnan", "isfinite", "trunc", "frac", "log2", "exp2", "logit", "sgn",
-    "tril", "triu", "rrelu", "rrelu_with_noise", "native_dropout", "bitwise_or", "conj", "resolve_conj",
+    "tril", "triu", "rrelu", "rrelu_with_noise", "conj", "resolve_conj",
     "resolve_neg", "positive",
 )  # fmt: skip
 def _same(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> Labels:
@@ -31,8 +31,9 @@ def _same(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> L
 @rule(
     "add", "add_", "sub", "sub_", "rsub", "mul", "mul_", "div", "div_", "true_divide", "maximum", "minimum", "pow",
     "pow_", "where", "lerp", "addcmul", "addcdiv", "eq", "ne", "gt", "ge", "lt", "le", "logical_and", "logical_or",
-    "bitwise_and", "masked_fill", "masked_fill_", "atan2", "fmod", "remainder", "copy_", "expand_as", "hypot",
-    "floor_divide", "logaddexp", "xlogy", "logical_xor", "clamp_max_", "float_power", "heaviside",
+    "bitwise_and", "bitwise_or", "bitwise_xor", "__and__", "__or__", "__xor__", "masked_fill", "masked_fill_", "atan2",
+    "fmod", "remainder", "copy_", "expand_as", "hypot", "floor_divide", "logaddexp", "xlogy", "logical_xor",
+    "clamp_max_", "float_power", "heaviside",
 )  # fmt: skip
 def broadcast(p: Propagation, node: Any, *operands: Any, **options: Any) -> Labels:
     """Tie what meets at an operator that broadcasts its operands against each other."""
@@ -125,6 +126,8 @@ def _pad(p: Propagation, node: Any, x: Labels, amounts: Sequence[int], *rest: An
     "nansum",
     "nanmean",
     "count_nonzero",
+    "median",
+    "nanmedian",
 )
 def _reduce(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> Any:
     value = node.meta["val"]

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bcnet.space.labels import Labels, Propagation
+from bcnet.space.rules.pointwise import broadcast
 from bcnet.space.rules.table import out_shape, rule, unknown
 from bcnet.space.symbols import Dim
 
@@ -37,8 +38,6 @@ def _matmul_letters(first: int, second: int) -> str:
 
 @rule("addmm", "baddbmm")
 def _added(p: Propagation, node: Any, bias: Labels, a: Labels, b: Labels, **scales: Any) -> Labels:
-    from bcnet.space.rules.pointwise import broadcast
-
     product: Labels = _matmul(p, node, a, b)
     return broadcast(p, node, bias, product)  # type: ignore[no-any-return]
 

@@ -37,7 +37,7 @@ def operator_of(node: Any) -> str:
     """Name of the node's operator without its overload; with its namespace where that is not torch's own."""
     schema = getattr(node.target, "_schema", None)
     if schema is None:
-        return str(node.target.__name__)
+        return str(getattr(node.target, "__name__", node.target))
     namespace, _, name = schema.name.partition("::")
     return str(name) if namespace == "aten" else str(schema.name)
 
