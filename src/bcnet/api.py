@@ -66,7 +66,8 @@ from bcnet.stages.running import check_seconds, planned, resolved_settings, run_
 from bcnet.tasks import Classification, Loss, Task
 from bcnet.train import CHECKPOINT_SECONDS, Recipe
 
-_HOW_FOUND = ("baseline", "tune_steps", "finalist_steps", "tune_lr_share")  # settings that given widths make no use of
+_HOW_FOUND = ("baseline", "tune_steps", "finalist_steps", "tune_lr_share", "finalist_epochs")
+"""Settings that given widths make no use of."""
 
 
 def search(
@@ -626,7 +627,8 @@ def resolve(
     if effort is not None:
         space = trace(source.model, source.example(), request)
         seen = 1 - request.validation_fraction - request.fresh_fraction
-        request = _changed(request, settings_of(effort, space, budget, final, seen))
+        decided = settings_of(effort, space, budget, final, seen)
+        request = _changed(request, decided | ({} if own.of_widths is None else {"finalist_epochs": None}))
     _check_start(source, request)
     resolved = resolved_settings(request, source, path, world, largest_activation=source.largest_activation())
     return prepare(source, resolved, budget), resolved
@@ -663,6 +665,13 @@ def _check_start(source: Source, settings: Settings) -> None:
         raise RecipeError(
             f"{tuned[0]} fine-tunes candidates from the supernet's weights before they are scored, of which {what} "
             f"makes no use; got {getattr(settings, tuned[0])}: leave it out"
+        )
+    if settings.finalist_epochs is not None and (source.own.of_widths is not None or not settings.has_trials):
+        what = "a search on a supernet" if settings.has_supernet else method
+        what = "a score of widths alone" if settings.has_trials else what
+        raise RecipeError(
+            f"finalist_epochs trains the best of candidates for longer that are trained by themselves, of which {what} "
+            f"makes no use; got {settings.finalist_epochs}: leave it out, or give scorer trainings"
         )
     if settings.tune_lr_share < 1 and not tuned:
         raise RecipeError(

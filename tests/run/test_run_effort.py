@@ -25,17 +25,20 @@ def final(epochs):
 def test_networks_and_epochs_cost_the_trainings_asked_for(name, epochs, ratio, seen):
     found = settings_of(name, SPACE, Budget(macs=ratio), final(epochs), seen)
     uniform = SPACE.cost(SPACE.uniform(macs=ratio)).macs / SPACE.reference.macs
-    one = found["random_epochs"] / epochs * seen * math.sqrt(uniform)
-    networks = found["random_networks"]
+    epoch = seen * math.sqrt(uniform) / epochs
+    networks, longer = found["random_networks"], found["finalist_epochs"]
     assert (found["scorer"], found["searcher"]) == ("trainings", "model")
     assert 1 <= found["random_epochs"] <= epochs
-    assert networks == FEWEST or networks * one <= EFFORTS[name].trainings < (networks + 1) * one
+    assert longer is None or found["random_epochs"] < longer <= epochs
+    best = (longer or 0) * found["rescored"] * epoch
+    spent = networks * found["random_epochs"] * epoch + best
+    assert networks == FEWEST or spent <= EFFORTS[name].trainings < spent + found["random_epochs"] * epoch
 
 
 def test_more_effort_trains_more_networks_for_longer():
     budget = Budget(macs=0.5)
     found = [settings_of(name, SPACE, budget, final(100), 0.8) for name in ("small", "medium", "large")]
-    assert [f["random_epochs"] for f in found] == [10, 20, 30]
+    assert [(f["random_epochs"], f["finalist_epochs"]) for f in found] == [(10, 25), (20, 50), (30, 100)]
     assert [f["random_networks"] for f in found] == sorted({f["random_networks"] for f in found})
 
 
@@ -50,6 +53,18 @@ def test_a_search_of_an_effort_is_one_of_its_settings_and_scores_by_loss(tmp_pat
     assert (settings.scorer, settings.searcher, settings.score) == ("trainings", "model", "loss")
     assert settings.random_networks >= FEWEST
     assert settings.random_epochs == 1
+
+
+def test_an_effort_may_be_spent_on_a_score_of_widths_which_is_final(tmp_path):
+    outcome = tiny_search(tmp_path / "run", effort="large", score_of_widths=most)
+    settings = bcnet.Run.open(tmp_path / "run").settings
+    assert (settings.finalist_epochs, settings.has_trials) == (None, True)
+    assert settings.random_networks > FEWEST
+    assert outcome.result["search"]["fresh_images"] == 0
+
+
+def most(widths):
+    return float(sum(widths))
 
 
 def test_the_score_asked_for_stays(tmp_path):

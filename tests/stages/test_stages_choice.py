@@ -7,7 +7,7 @@ from tiny_job import TinyNetwork
 
 from bcnet.searchers import Candidate, Rescored
 from bcnet.space import Cost, WidthSpace
-from bcnet.stages.finalists import apart, best_again, choice, finalists
+from bcnet.stages.finalists import apart, best_again, choice, finalists, heuristics_next
 
 
 def candidate(name: int, score: float, macs: int) -> Candidate:
@@ -63,7 +63,8 @@ def test_finalists_apart_are_the_best_of_all_that_are_near(space, data, distance
     def between(a: Candidate, b: Candidate) -> float:
         return float(np.mean(np.abs(np.array(a.widths) / space.full - np.array(b.widths) / space.full)))
 
-    kept = apart(candidates, len(candidates), space, distance)
+    best = finalists(candidates, len(candidates))
+    kept = apart(best, len(candidates), space, distance)
     assert kept[0] == finalists(candidates, 1)[0]
     assert kept == finalists(kept, len(kept)), "best first"
     for i, candidate in enumerate(kept):
@@ -73,11 +74,18 @@ def test_finalists_apart_are_the_best_of_all_that_are_near(space, data, distance
             near = [k for k in kept if between(candidate, k) < distance + 1e-12]
             assert any(k.score >= candidate.score for k in near), "left out for one that is as good"
     for count in range(4):
-        assert apart(candidates, count, space, distance) == kept[:count]
+        assert apart(best, count, space, distance) == kept[:count]
 
 
 def test_a_candidate_that_was_stopped_early_keeps_none_out(space):
     stopped = Candidate((6, 6), 9.0, space.cost((6, 6)), (1,), 10.0)
     beside = Candidate((6, 5), 8.0, space.cost((6, 5)))
-    assert apart([stopped, beside], 2, space, 0.5) == [beside]
-    assert apart([stopped], 2, space, 0.5) == []
+    assert apart(finalists([stopped, beside], 2), 2, space, 0.5) == [beside]
+    assert apart(finalists([stopped], 1), 2, space, 0.5) == []
+
+
+def test_widths_that_need_no_search_are_looked_at_next_after_the_best():
+    best = [candidate(name, 90 - name, 5) for name in range(5)]
+    assert [c.widths[0] for c in heuristics_next(best, {(3,), (1,), (9,)})] == [0, 1, 3, 2, 4]
+    assert heuristics_next(best, {(0,)}) == best
+    assert heuristics_next([], {(0,)}) == []

@@ -2,14 +2,19 @@
 
 import numpy as np
 import pytest
+import torch
 from tiny_job import Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
+from torch.nn import functional
 
 import bcnet
 from bcnet.errors import RecipeError, RunError
 from bcnet.files.documents import read_document
-from bcnet.searchers import ModelBased, Random
+from bcnet.run.workload import open_source, prepare
+from bcnet.searchers import ModelBased, Random, SupernetEvaluator, heuristic_widths
 from bcnet.space import Budget
 from bcnet.space.problem import Problem
+from bcnet.stages.final import starting_network
+from bcnet.train import NetworkLearner, train
 
 TRAINED = {"scorer": "trainings", "searcher": "model", "random_networks": 10, "random_epochs": 1}
 TRAINED |= {"score": "loss", "num_choices": 8}
@@ -90,12 +95,101 @@ def test_the_model_chooses_of_paths_as_well(tmp_path):
     assert outcome.widths == chosen[0].widths
 
 
+LONGER = TRAINED | {"finalist_epochs": 2, "rescored": 3}
+
+
+@pytest.fixture(scope="module")
+def longer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("longer")
+    return folder, tiny_search(folder, **LONGER)
+
+
+def test_the_best_are_trained_for_longer_which_decides(longer, whole):
+    folder, outcome = longer
+    search = outcome.result["search"]
+    rows = search["rescored"]
+    assert outcome.found.evaluations == whole[1].found.evaluations, "the search before is the same"
+    assert outcome.widths == tuple(max(rows, key=lambda row: row["fresh_score"])["widths"])
+    run = bcnet.Run.open(folder)
+    problem = Problem.of(run.space, Budget(macs=0.5))
+    best = ModelBased(10).chosen(problem, outcome.found.evaluations)[0].widths
+    finalists = [tuple(row["widths"]) for row in rows]
+    assert 1 < len(finalists) <= 3
+    assert best in finalists
+    for name, widths in heuristic_widths(problem).items():
+        near = min(np.mean(np.abs(np.subtract(widths, other)) / run.space.full) for other in finalists)
+        assert near < 1 / LONGER["num_choices"], f"{name} is a finalist, or a near copy of one"
+    page = (folder / "report.html").read_text()
+    assert "The best of them were then trained for 2 epochs, which decided." in page
+    assert "after 2 epochs of training" in page
+
+
+def test_a_second_score_is_that_of_a_longer_training_on_fresh_images(longer):
+    folder, outcome = longer
+    settings = bcnet.Run.open(folder).settings
+    workload = prepare(open_source(TinyNetwork, tiny_data(), image_size=None, seed=0), settings)
+    row = outcome.result["search"]["rescored"][0]
+    network = starting_network(settings, workload, None, tuple(row["widths"]))
+    recipe = settings.final.changed({"epochs": 2})
+    train(NetworkLearner(network, workload.source.task), workload.training, recipe, seed=settings.seed, stage="final")
+    with torch.no_grad():
+        losses = [functional.cross_entropy(network.eval()(x), y, reduction="none") for x, y in workload.fresh]
+    assert row["fresh_score"] == pytest.approx(-float(torch.cat(losses).mean()), abs=1e-5)
+    assert outcome.result["search"]["fresh_images"] == sum(len(y) for _, y in workload.fresh)
+
+
+@pytest.mark.parametrize("finished", [1, 2])
+def test_finalists_that_were_killed_go_on_as_if_they_had_not_been(longer, tmp_path, finished):
+    folder, _ = longer
+    with pytest.raises(StoppedError):
+        tiny_search(tmp_path, **LONGER, reporter=Recorder(("finalists", finished)))
+    tiny_search(tmp_path, **LONGER)
+    mine, theirs = (read_document(f / "result.json") for f in (tmp_path, folder))
+    assert mine["search"] == theirs["search"]
+    assert mine["networks"] == theirs["networks"]
+    assert (tmp_path / "final.safetensors").read_bytes() == (folder / "final.safetensors").read_bytes()
+    assert not list(tmp_path.rglob("trial-*"))
+
+
+def test_a_finalist_that_was_trained_and_not_yet_scored_is_not_trained_again(longer, tmp_path, monkeypatch):
+    folder, _ = longer
+
+    def stopped(*arguments):
+        raise StoppedError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SupernetEvaluator, "per_image", stopped)
+        with pytest.raises(StoppedError):
+            tiny_search(tmp_path, **LONGER)
+    (kept,) = tmp_path.rglob("trial-*.safetensors")
+    before = kept.stat().st_mtime_ns
+    with monkeypatch.context() as patched:
+        patched.setattr(SupernetEvaluator, "per_image", stopped)
+        with pytest.raises(StoppedError):
+            tiny_search(tmp_path, **LONGER)
+    assert kept.stat().st_mtime_ns == before
+    tiny_search(tmp_path, **LONGER)
+    mine, theirs = (read_document(f / "result.json") for f in (tmp_path, folder))
+    assert mine["search"] == theirs["search"]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"searcher": "evolution"}, "the searcher evolution starts from a prior .* take searcher model, greedy or ran"),
         ({"tune_steps": 3}, "of which the scorer 'trainings' makes no use; got 3"),
         ({"final_from": "supernet"}, "a supernet, which the scorer 'trainings' has none of"),
+        ({"finalist_epochs": 1}, "finalist_epochs is more than the 1 epochs of all candidates, .* the 2 of .*; got 1"),
+        ({"finalist_epochs": 3}, "at most the 2 of final networks; got 3"),
+        ({"finalist_epochs": 0}, "finalist_epochs"),
+        (
+            {"finalist_epochs": 2, "scorer": "supernet", "searcher": "evolution"},
+            "finalist_epochs trains .* a search on a supernet makes no use; got 2: leave it out, or give scorer train",
+        ),
+        (
+            {"finalist_epochs": 2, "score_of_widths": sum, "score": None},
+            "of which a score of widths alone makes no use; got 2",
+        ),
         ({"scorer": "guess"}, "'scorer' must be 'supernet' or 'trainings'; got 'guess'"),
     ],
 )

@@ -165,8 +165,8 @@ def _selection(evidence: Evidence) -> Markup:
     if not found["fresh_images"]:
         score = score_text(found["score"], evidence.metric)
         return paragraph(f"The chosen widths scored {score} in the search, {fresh_score_text(found)}.") + beside
-    steps = found.get("finalist_steps", 0)
-    among = f"second, of {len(found['rescored'])} networks, less so" if steps else "second was not"
+    longer = found.get("finalist_steps") or found.get("finalist_epochs")
+    among = f"second, of {len(found['rescored'])} networks, less so" if longer else "second was not"
     return (
         paragraph(
             f"The chosen widths scored {score_text(found['score'], evidence.metric)} in the search, and "

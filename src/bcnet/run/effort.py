@@ -1,11 +1,12 @@
 """How much to spend on a search, said in trainings of the original: `effort`, and the settings that it comes to.
 
-Candidates are networks that are trained for a share of the final epochs, and a model of their scores proposes them. A
+Candidates are networks that are trained for a share of the final epochs, and a model of their scores proposes them.
+The best of them that differ, the balanced and the Uniform widths among them, are trained for longer, which decides. A
 training of a network of `r` times the multiply-adds takes about `sqrt(r)` of the original's time, since what it reads
-and writes goes as its widths do; so `n` networks of `e` epochs on a share `s` of the images cost, in trainings of the
-original of `E` epochs,
+and writes goes as its widths do; so `n` networks of `e` epochs and `k` of `f` epochs, on a share `s` of the images,
+cost, in trainings of the original of `E` epochs,
 
-    n e s sqrt(r) / E.
+    (n e + k f) s sqrt(r) / E.
 """
 
 from __future__ import annotations
@@ -22,20 +23,25 @@ from bcnet.train import Recipe
 
 EffortName = Literal["small", "medium", "large"]
 FEWEST = 8  # networks: what a model of the scores learns anything from
-DECIDED = ("scorer", "searcher", "random_networks", "random_epochs")
+DECIDED = ("scorer", "searcher", "random_networks", "random_epochs", "rescored", "finalist_epochs")
 """Settings that an effort comes to."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """About so many `trainings` of the original, spent on trainings that are a `share` of a final one each."""
+    """About so many `trainings` of the original: each candidate gets a `share` of a final one, the best a `longer` one.
+
+    `finalists` are how many of the best.
+    """
 
     trainings: float
     share: float
+    finalists: int
+    longer: float
 
 
 EFFORTS: Mapping[str, Effort] = MappingProxyType(
-    {"small": Effort(1, 0.1), "medium": Effort(3, 0.2), "large": Effort(10, 0.3)}
+    {"small": Effort(1, 0.1, 3, 0.25), "medium": Effort(3, 0.2, 3, 0.5), "large": Effort(10, 0.3, 4, 1.0)}
 )
 
 
@@ -67,10 +73,12 @@ def settings_of(name: str, space: WidthSpace, budget: Budget, final: Recipe, see
         BudgetError: the narrowest network of the space costs more.
     """
     effort = EFFORTS[name]
-    epochs = max(1, round(effort.share * final.epochs))
-    one = epochs / final.epochs * seen * math.sqrt(_macs_ratio(space, budget))
-    networks = max(FEWEST, int(effort.trainings / one))
-    values = ("trainings", "model", networks, epochs)
+    epochs, longer = (max(1, round(share * final.epochs)) for share in (effort.share, effort.longer))
+    epoch = seen * math.sqrt(_macs_ratio(space, budget)) / final.epochs  # of one network, in trainings of the original
+    told_apart = longer > epochs  # else there is nothing between a short training and the final one
+    left = effort.trainings - (effort.finalists * longer * epoch if told_apart else 0)
+    networks = max(FEWEST, int(left / (epochs * epoch)))
+    values = ("trainings", "model", networks, epochs, effort.finalists, longer if told_apart else None)
     return dict(zip(DECIDED, values, strict=True))
 
 

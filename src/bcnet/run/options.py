@@ -69,6 +69,7 @@ class RunOptions(SearchOptions, total=False):
     scorer: ScorerName
     random_networks: int
     random_epochs: int | None
+    finalist_epochs: int | None
     final_seed: int | None
     threads: int | None
     device: str | None

@@ -49,6 +49,7 @@ class _Heuristic(BaseModel):
     name: str
     score: FiniteFloat
     macs_ratio: FiniteFloat
+    fresh_score: FiniteFloat | None = None
 
 
 class _Search(BaseModel):
@@ -58,6 +59,7 @@ class _Search(BaseModel):
     fresh_interval: tuple[float, float]
     fresh_images: NonNegativeInt
     finalist_steps: NonNegativeInt = 0
+    finalist_epochs: NonNegativeInt | None = None
     evaluations: Count
     stopped: NonNegativeInt
     effort: FiniteFloat

@@ -212,6 +212,8 @@ class FinalistSettings(Section):
     """The best candidates that are scored again, on images that took no part in the search."""
     finalist_steps: int = Field(default=0, ge=0, lt=2**31)
     """Steps of fine-tuning for these before their second score, if more than for all."""
+    finalist_epochs: Count | None = None
+    """Epochs that each of these is trained before its second score, of the scorer trainings (none)."""
 
 
 class BaselineSettings(Section):
@@ -278,7 +280,7 @@ SECTION_OF = {name: part for part in SECTIONS for name in part.model_fields}
 def in_sections(*names: str) -> frozenset[str]:
     """The names of all settings in these sections, by their keys in files.
 
-    Example: `in_sections("finalists") == {"rescored", "finalist_steps"}`.
+    Example: `in_sections("finalists") == {"rescored", "finalist_steps", "finalist_epochs"}`.
     """
     return frozenset(name for name, part in SECTION_OF.items() if part.section in names)
 
@@ -366,7 +368,10 @@ class Settings(
     @property
     def trial(self) -> Recipe:
         """How networks are trained to be scored: as final ones, but for fewer epochs."""
-        epochs = self.random_epochs or min(_USUAL_RANDOM_EPOCHS, self.final.epochs)
+        return self.trial_of(self.random_epochs or min(_USUAL_RANDOM_EPOCHS, self.final.epochs))
+
+    def trial_of(self, epochs: int) -> Recipe:
+        """The same, for so many epochs."""
         return self.final.model_copy(update={"epochs": epochs, "distillation": None})
 
     def to_document(self) -> dict[str, Any]:
@@ -485,6 +490,13 @@ def make_settings(**values: Any) -> Settings:
             f"finalist_steps is more than tune_steps, {settings.tune_steps}, or 0 to tune the best as all others; got "
             f"{settings.finalist_steps}"
         )
+    if settings.has_trials and settings.finalist_epochs is not None:
+        first, most = settings.trial.epochs, settings.final.epochs
+        if not first < settings.finalist_epochs <= most:
+            raise RecipeError(
+                f"finalist_epochs is more than the {first} epochs of all candidates, and at most the {most} of final "
+                f"networks; got {settings.finalist_epochs}"
+            )
     return settings
 
 

@@ -31,7 +31,8 @@ from bcnet.supernet import Supernet, build, recalibrate
 from bcnet.tasks import Measurement
 from bcnet.train import EpochBatches, NetworkLearner, derived_generator, train
 
-_TRAINING = frozenset({"final", "final_from", "final_seed"})
+TRAINING = frozenset({"final", "final_from", "final_seed"})
+"""Settings that every network trained by itself depends on."""
 _CALIBRATION = 20  # batches for the statistics of batch norm
 
 
@@ -58,7 +59,7 @@ class FinalStage(Stage):
 
     def reads(self, settings: Settings) -> frozenset[str]:
         """How final networks are trained, and the supernet where they start from it."""
-        return _TRAINING | (in_sections("supernet") if settings.final_from == "supernet" else frozenset())
+        return TRAINING | (in_sections("supernet") if settings.final_from == "supernet" else frozenset())
 
     def macs(self, settings: Settings, workload: Workload) -> float:
         """What the network costs, about."""

@@ -7,15 +7,16 @@ a budget is there to be used and weights of its own serve a wider network better
 
 A searcher that models the scores chooses by its model, and its choice is the only finalist.
 
-Where finalists were fine-tuned for longer before `b` than before `a`, `b` is the better measure, and the widths have
-had weights of their own: the best by `b` is trained. It is spent on finalists that differ from each other, since a
-search ends among many near copies of its best, which no measure tells apart. Each is kept as it is scored.
+Where finalists were trained for longer before `b` than before `a`, `b` is the better measure, and the widths have had
+weights of their own: the best by `b` is trained. It is spent on finalists that differ from each other, since a search
+ends among many near copies of its best, which no measure tells apart; and on the widths that need no search, as far as
+they were scored: a search leaves them on evidence only. Each is kept as it is scored.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -26,11 +27,12 @@ from bcnet.progress.forecast import Planned
 from bcnet.run.score import score_text
 from bcnet.run.settings import Settings, in_sections
 from bcnet.run.workload import Workload
-from bcnet.searchers import Candidate, Rescored, rescore
+from bcnet.searchers import Candidate, Rescored, heuristic_widths, rescore
 from bcnet.space import Widths, WidthSpace
 from bcnet.space.problem import Problem
-from bcnet.stages.base import Context, Stage
+from bcnet.stages.base import TRAINING_PASS, Context, Stage
 from bcnet.stages.calibration import holding
+from bcnet.stages.final import TRAINING
 from bcnet.stages.scores import Scorer
 from bcnet.stages.search import EVALUATIONS, RESCORED, Searched, scoring_passes, search_of, usual_macs
 
@@ -55,15 +57,19 @@ def finalists(candidates: Sequence[Candidate], count: int) -> list[Candidate]:
     return sorted((c for c in candidates if c.complete), key=lambda c: (-c.score, -c.cost.macs))[:count]
 
 
-def apart(candidates: Sequence[Candidate], count: int, space: WidthSpace, distance: float) -> list[Candidate]:
-    """The `count` best of which each differs from all better ones by `distance`: the groups' mean in width ratio."""
-    best = finalists(candidates, len(candidates))
+def apart(best: Sequence[Candidate], count: int, space: WidthSpace, distance: float) -> list[Candidate]:
+    """The first `count` of which each differs from all before it by `distance`: the groups' mean in width ratio."""
     ratios = np.array([c.widths for c in best]).reshape(len(best), len(space.full)) / space.full
     kept: list[int] = []
     for number, ratio in enumerate(ratios):
         if len(kept) < count and np.all(np.abs(ratios[kept] - ratio).mean(axis=1) >= distance):
             kept.append(number)
     return [best[number] for number in kept]
+
+
+def heuristics_next(best: Sequence[Candidate], heuristics: Set[Widths]) -> list[Candidate]:
+    """The first of all, then those of `heuristics` among the others, then the rest, each in their order."""
+    return [*best[:1], *sorted(best[1:], key=lambda candidate: candidate.widths not in heuristics)]
 
 
 def choice(rescored: Sequence[Rescored], validation_images: int, fresh_images: int) -> Choice:
@@ -100,13 +106,20 @@ class FinalistsStage(Stage):
 
     def reads(self, settings: Settings) -> frozenset[str]:
         """All that the search depends on, and how the best are told apart."""
-        return in_sections("supernet", "prior", "scoring", "search", "baseline", "finalists") | {"limits"}
+        trained = TRAINING if settings.has_trials else frozenset[str]()
+        sections = in_sections("supernet", "prior", "scoring", "search", "baseline", "finalists")
+        return sections | trained | {"limits"}
 
     def plan(self, settings: Settings, workload: Workload) -> Planned | None:
-        """Worth telling of where the best are fine-tuned first."""
-        if not settings.finalist_steps:
+        """Worth telling of where the best are trained first."""
+        if settings.finalist_epochs is not None and settings.has_trials:
+            recipe = settings.trial_of(settings.finalist_epochs)
+            passes = TRAINING_PASS * len(workload.training) * recipe.epochs * recipe.batch_size
+        elif settings.finalist_steps:
+            passes = scoring_passes(settings, workload, settings.finalist_steps)
+        else:
             return None
-        work = scoring_passes(settings, workload, settings.finalist_steps) * usual_macs(workload)
+        work = passes * usual_macs(workload)
         return Planned(self.name, settings.rescored, "networks", work, kind=self.kind, file=self.file)
 
     @property
@@ -120,12 +133,11 @@ class FinalistsStage(Stage):
         inside = _inside(searched)
         with context.directory.timed("rescore"):
             problem = Problem.of(context.workload.space, context.workload.budget)
-            chosen = searched.searcher.chosen(problem, list(inside.values()))
-            if chosen is not None:  # by more than their scores
-                best = holding(context, chosen[: context.settings.rescored], chosen)[:1]
-            else:
-                best = _finalists(context, searched.scorer, list(inside.values()))
-                best = holding(context, best, finalists(list(inside.values()), len(inside)))
+            modelled = searched.searcher.chosen(problem, list(inside.values()))  # by more than their scores
+            ordered = finalists(list(inside.values()), len(inside)) if modelled is None else modelled
+            best = holding(context, _finalists(context, searched.scorer, ordered, problem), ordered)
+            if modelled is not None and not searched.scorer.longer:
+                best = best[:1]
             rows = [_row(r) for r in _scored_again(context, searched.scorer, best)]
             context.directory.write(self.file, {"rescored": rows})
 
@@ -153,12 +165,13 @@ def _inside(searched: Searched) -> dict[Widths, Candidate]:
     return {c.widths: c for c in found.evaluations if found.budget.admits(c.cost)}
 
 
-def _finalists(context: Context, scorer: Scorer, inside: list[Candidate]) -> list[Candidate]:
-    """The best; where they are fine-tuned for longer, those that are a choice of width apart in the mean."""
+def _finalists(context: Context, scorer: Scorer, ordered: Sequence[Candidate], problem: Problem) -> list[Candidate]:
+    """The best; where they are trained for longer, those that are a choice of width apart in the mean."""
     settings = context.settings
-    if scorer.longer:
-        return apart(inside, settings.rescored, context.workload.space, 1 / settings.num_choices)
-    return finalists(inside, settings.rescored)
+    if not scorer.longer:
+        return list(ordered[: settings.rescored])
+    ranked = heuristics_next(ordered, set(heuristic_widths(problem).values()))
+    return apart(ranked, settings.rescored, problem.space, 1 / settings.num_choices)
 
 
 def _scored_again(context: Context, scorer: Scorer, best: Sequence[Candidate]) -> tuple[Rescored, ...]:

@@ -96,6 +96,7 @@ def _search(context: Context, choice: Choice, found: SearchResult) -> dict[str, 
         "fresh_interval": [again.low, again.high],
         "fresh_images": choice.fresh_images,
         "finalist_steps": settings.finalist_steps,
+        "finalist_epochs": settings.finalist_epochs,
         "evaluations": len(found.evaluations),
         "stopped": found.stopped,
         "effort": found.effort,
@@ -105,14 +106,15 @@ def _search(context: Context, choice: Choice, found: SearchResult) -> dict[str, 
             {"widths": list(r.candidate.widths), "score": r.candidate.score, "fresh_score": r.score}
             for r in choice.rescored
         ],
-        "heuristics": _heuristics(context.workload, found),
+        "heuristics": _heuristics(context.workload, found, choice),
         "notes": list(found.notes),
     }
 
 
-def _heuristics(workload: Workload, found: SearchResult) -> list[dict[str, Any]]:
-    """What the search made of the widths that need none, as far as it scored them."""
+def _heuristics(workload: Workload, found: SearchResult, choice: Choice) -> list[dict[str, Any]]:
+    """What the search made of the widths that need none, as far as it scored them, or scored them again."""
     candidates = {c.widths: c for c in found.evaluations if c.complete}
+    again = {r.candidate.widths: r.score for r in choice.rescored}
     heuristics = heuristic_widths(Problem.of(workload.space, workload.budget))
     return [
         {
@@ -120,6 +122,7 @@ def _heuristics(workload: Workload, found: SearchResult) -> list[dict[str, Any]]
             "widths": list(widths),
             "score": candidates[widths].score,
             "macs_ratio": candidates[widths].cost.macs / workload.space.reference.macs,
+            **({"fresh_score": again[widths]} if widths in again else {}),
         }
         for name, widths in heuristics.items()
         if widths in candidates

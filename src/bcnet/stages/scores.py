@@ -1,10 +1,13 @@
-"""What scores candidates: the paths of a supernet, plain networks, or the user's own function."""
+"""What scores candidates: the paths of a supernet, networks of their own, or the user's own function."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -29,6 +32,41 @@ class Scorer:
     score: Score
     again: ImageScores | None = None
     longer: bool = False
+
+
+@dataclass(frozen=True)
+class NetworkScores(ABC):
+    """Scores of widths on `batches`, each by a network that is made and trained for them alone."""
+
+    context: Context
+    batches: Sequence[Batch]
+
+    @property
+    @abstractmethod
+    def precision(self) -> Precision:
+        """What the networks compute in."""
+
+    @abstractmethod
+    def network(self, widths: Widths) -> AbstractContextManager[nn.Module]:
+        """The network of these widths, trained, in eval mode; it is needed until the context ends."""
+
+    @property
+    def metric(self) -> Metric | PerImage:
+        """What is made of the images."""
+        return metric_of(self.context)
+
+    def score(self, widths: Widths) -> float:
+        """The mean over the images."""
+        with self.network(widths) as network:
+            return self._evaluator(network).on_side((), Side.LEFT)
+
+    def per_image(self, widths: Widths) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """Scores of the single images, shape `(images,)`."""
+        with self.network(widths) as network:
+            return self._evaluator(network).per_image(())
+
+    def _evaluator(self, network: nn.Module) -> SupernetEvaluator:
+        return network_evaluator(self.context, network, self.batches, self.precision)
 
 
 def supernet_scorer(context: Context, supernet: Supernet) -> Scorer:

@@ -2,25 +2,31 @@
 
 A trial is trained as a final network would be, by the same recipe and seed, but for fewer epochs and without the images
 that score it. It is trained by one process, so that candidates can be shared out among several. The test images take no
-part.
+part. The best can be trained again for longer (`Settings.finalist_epochs`), and are then told apart by that alone: many
+short trainings and a few long ones, as successive halving has it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
+from torch import nn
+
+from bcnet.machine.precision import Precision
 from bcnet.progress.forecast import Planned
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.searchers import Random
 from bcnet.space import Widths
 from bcnet.stages.base import TRAINING_PASS, Context
-from bcnet.stages.final import starting_network
+from bcnet.stages.final import TRAINING, starting_network
 from bcnet.stages.room import training_bytes
-from bcnet.stages.scores import Scorer, network_score
+from bcnet.stages.scores import NetworkScores, Scorer
 from bcnet.stages.search import (
     RESCORED,
     EvolutionStage,
@@ -30,7 +36,7 @@ from bcnet.stages.search import (
     searcher_of,
     usual_macs,
 )
-from bcnet.train import NetworkLearner, train
+from bcnet.train import NetworkLearner, Recipe, train
 
 
 class TrialsStage(EvolutionStage):
@@ -46,7 +52,7 @@ class TrialsStage(EvolutionStage):
 
     def reads(self, settings: Settings) -> frozenset[str]:
         """How the trials are trained as well."""
-        return super().reads(settings) | frozenset({"final", "final_from", "final_seed"})
+        return super().reads(settings) | TRAINING
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
         """A short training for each."""
@@ -67,31 +73,44 @@ def trial_scorer(context: Context) -> Scorer:
     of_widths = context.workload.source.own.of_widths
     if of_widths is not None:
         return Scorer(of_widths)
+    settings, workload = context.settings, context.workload
+    longest = settings.trial_of(max(settings.trial.epochs, settings.finalist_epochs or 0))
     context.directory.checkpoint("trial")  # makes the folder, which all processes do together
-    context.directory.check_room("trials", training_bytes(context.workload.model, context.settings.trial))
-    return Scorer(_Trials(context))
+    context.directory.check_room("trials", training_bytes(workload.model, longest))
+    scorer = Scorer(_Trials(context, workload.validation, settings.trial).score)
+    if settings.finalist_epochs is None:
+        return scorer
+    again = _Trials(context, workload.fresh, settings.trial_of(settings.finalist_epochs))
+    return dataclasses.replace(scorer, again=again, longer=True)
 
 
 @dataclass(frozen=True)
-class _Trials:
-    context: Context
+class _Trials(NetworkScores):
+    """Scores of widths on `batches`, after a training from the start by `recipe`."""
 
-    def __call__(self, widths: Widths) -> float:
-        """The score of `widths`, in the units of the run's metric."""
+    recipe: Recipe
+
+    @property
+    def precision(self) -> Precision:
+        """The final networks'."""
+        return self.context.settings.final.precision
+
+    @contextmanager
+    def network(self, widths: Widths) -> Iterator[nn.Module]:
+        """A network as the final ones, trained for less; its checkpoint is there until it is scored."""
         settings, workload = self.context.settings, self.context.workload
         network = starting_network(settings, workload, None, widths)
-        directory = self.context.directory.alone()  # of whichever process trains it
-        name = "trial-" + hashlib.sha256(repr(tuple(widths)).encode()).hexdigest()[:12]
         about = {"classes": workload.data.num_classes, "widths": list(widths)}
+        name = "trial-" + hashlib.sha256(repr((tuple(widths), self.recipe.epochs)).encode()).hexdigest()[:12]
+        directory = self.context.directory.alone()  # of whichever process trains it
         checkpoints = directory.checkpoints(name, about)
         train(
             NetworkLearner(network, workload.source.task),
             workload.training,
-            settings.trial,
+            self.recipe,
             seed=settings.seed_of_networks,
             stage="final",
             checkpoints=dataclasses.replace(checkpoints, every_seconds=self.context.checkpoint_seconds),
         )
-        score = network_score(self.context, network.eval())
+        yield network.eval()
         directory.drop_checkpoints(name)
-        return score

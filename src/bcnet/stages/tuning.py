@@ -16,21 +16,21 @@ be given what all candidates cannot.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, count, islice
 
-import numpy as np
 import torch
 from torch import nn
 
 from bcnet.data import Batch
+from bcnet.machine.precision import Precision
 from bcnet.run.settings import Settings
-from bcnet.searchers import Metric, PerImage, SupernetEvaluator
-from bcnet.space import Side, Widths
+from bcnet.space import Widths
 from bcnet.stages.base import Context
 from bcnet.stages.final import calibrated, first_channels
-from bcnet.stages.scores import Scorer, metric_of, network_evaluator, supernet_scorer
+from bcnet.stages.scores import NetworkScores, Scorer, supernet_scorer
 from bcnet.supernet import Supernet
 from bcnet.train import EpochBatches, NetworkLearner, Recipe, train
 from bcnet.train.recipe import Cosine
@@ -41,41 +41,29 @@ def scorer_of(context: Context, supernet: Supernet) -> Scorer:
     settings, workload = context.settings, context.workload
     scorer = supernet_scorer(context, supernet)
     if settings.tune_steps:
-        first = Tuned(context, supernet, workload.validation, settings.tune_steps)
+        first = Tuned(context, workload.validation, supernet, settings.tune_steps)
         scorer = Scorer(first.score, replace(first, batches=workload.fresh))
     if settings.finalist_steps:
-        again = Tuned(context, supernet, workload.fresh, settings.finalist_steps)
+        again = Tuned(context, workload.fresh, supernet, settings.finalist_steps)
         scorer = replace(scorer, again=again, longer=True)
     return scorer
 
 
 @dataclass(frozen=True)
-class Tuned:
+class Tuned(NetworkScores):
     """Scores of widths on `batches`, after `steps` of fine-tuning."""
 
-    context: Context
     supernet: Supernet
-    batches: Sequence[Batch]
     steps: int
 
     @property
-    def metric(self) -> Metric | PerImage:
-        """What is made of the images."""
-        return metric_of(self.context)
+    def precision(self) -> Precision:
+        """The supernet's."""
+        return self.context.settings.supernet.precision
 
-    def score(self, widths: Widths) -> float:
-        """The mean over the images."""
-        return self._evaluator(widths).on_side((), Side.LEFT)
-
-    def per_image(self, widths: Widths) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """Scores of the single images, shape `(images,)`."""
-        return self._evaluator(widths).per_image(())
-
-    def _evaluator(self, widths: Widths) -> SupernetEvaluator:
-        precision = self.context.settings.supernet.precision
-        return network_evaluator(self.context, self._network(widths), self.batches, precision)
-
-    def _network(self, widths: Widths) -> nn.Module:
+    @contextmanager
+    def network(self, widths: Widths) -> Iterator[nn.Module]:
+        """The first channels of the supernet, fine-tuned."""
         settings, workload = self.context.settings, self.context.workload
         network = first_channels(settings, workload, self.supernet, widths)
         train(
@@ -85,7 +73,7 @@ class Tuned:
             seed=settings.seed,
             stage="tuning",
         )
-        return calibrated(network, workload.training, settings.seed).eval()
+        yield calibrated(network, workload.training, settings.seed).eval()
 
 
 def _recipe(settings: Settings) -> Recipe:
