@@ -3,6 +3,7 @@ import sys
 
 import pytest
 import torch
+from pydantic import Field
 
 from bcnet import Budget, DataSet, retrain
 from bcnet.api import resolve
@@ -71,6 +72,35 @@ def test_the_first_difference_is_named():
 def test_equal_settings_have_equal_fingerprints():
     assert settings().fingerprint() == settings().fingerprint()
     assert settings().fingerprint() != settings(seed=1).fingerprint()
+
+
+def test_a_version_with_more_settings_reads_earlier_runs():
+    class LaterRecipe(Recipe):
+        clipping: float = 0.0
+
+    class Later(Settings):
+        depth: int = 0
+        names: tuple[str, ...] = Field(default_factory=tuple)
+
+    now = settings(population=7)
+    values = {name: getattr(now, name) for name in Settings.model_fields}
+    final = LaterRecipe(**RECIPE.model_dump())
+    assert Later(**values).fingerprint() == now.fingerprint()
+    assert Later(**values | {"final": final}).fingerprint() == now.fingerprint()
+    for other in ({"depth": 1}, {"names": ("a",)}, {"final": final.model_copy(update={"clipping": 1.0})}):
+        assert Later(**values | other).fingerprint() != now.fingerprint()
+
+
+def test_every_setting_counts_but_those_that_may_change():
+    usual = settings(final=RECIPE)
+    others = {
+        "schedule": {"schedule.final_lr": 0.01},
+        "lr": {"lr": 0.3},
+        "distillation": {"distillation": {"weight": 0.5}},
+    }
+    seen = {settings(final=RECIPE.changed(change)).fingerprint() for change in others.values()}
+    assert len(seen | {usual.fingerprint(), settings(supernet=RECIPE.changed({"lr": 0.3})).fingerprint()}) == 5
+    assert settings(final=RECIPE.changed({"max_bad_steps": 9})).fingerprint() == usual.fingerprint()
 
 
 @pytest.mark.parametrize(
