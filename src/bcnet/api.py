@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
-from bcnet.data import DataSet
 from bcnet.distributed import ProcessGroup, joined
 from bcnet.errors import BCNetError, RecipeError, RunError
 from bcnet.latency import multiples
@@ -39,6 +38,7 @@ from bcnet.run.workload import (
     open_source,
     prepare,
     source_of_run,
+    task_of,
     trace,
 )
 from bcnet.searchers import Metric, PerImage
@@ -92,7 +92,7 @@ def search(
     reporter: Reporter | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     take_from: Sequence[str | Path] = (),
-    task: Task | None = None,
+    task: Task | str | None = None,
     stages: Sequence[Stage] = (),
     **settings: Unpack[Options],
 ) -> SearchOutcome:
@@ -134,7 +134,8 @@ def search(
             that it would cost more than 2 % of the time.
         take_from: other runs of the model on the data; what they have finished and share with this one is taken over,
             never done again. All runs of one seed and recipe share the original, those of one budget Uniform as well.
-        task: what the network is trained for, where that is not classification (`bcnet.Task`).
+        task: what the network is trained for, where that is not classification: a `bcnet.Task`, or its name with its
+            settings ("segmentation:classes=21").
         stages: stages of your own (`bcnet.Stage`), which come where they need others, else at the end.
         **settings: any other field of `Settings`: seed, population, generations, num_choices, threads, ... With
             `final_from="supernet"` or `"pretrained"` all three final networks are fine-tuned, from the first channels
@@ -278,7 +279,8 @@ def evolve(
     budget: Budget | None = None,
     seed: int | None = None,
     model: ModelLike | None = None,
-    data: str | DataSet | None = None,
+    data: DataLike | None = None,
+    task: Task | str | None = None,
     reporter: Reporter | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     **settings: Unpack[EvolveOptions],
@@ -292,7 +294,7 @@ def evolve(
         run_dir: the directory of the new run; needed where a setting is another.
         budget: another limit.
         seed: of the search, where not the run's.
-        model, data: as in `search`; needed where the run was given objects and not names, and where the model's name
+        model, data, task: as in `search`; needed where the run was given objects and not names, and where a name
             imports code.
         reporter, checkpoint_seconds: as in `search`.
         **settings: `searcher`, `population`, `generations`, `parents`, `score`, `early_stop`, `score_batch_size`,
@@ -322,7 +324,7 @@ def evolve(
         _check_target(origin, target, stored, request)
         if not stored.has_supernet or (target != origin and not (origin / "supernet.safetensors").exists()):
             raise RunError(f"a search needs a trained supernet; run {origin} has none: run `bcnet train` there first")
-        source = source_of_run(origin, request, model, data, searcher)
+        source = source_of_run(origin, request, model, data, searcher, task)
         resolved = resolved_settings(request, source, target, world)
         outcome = run_stages(
             to_the_widths,
@@ -347,7 +349,8 @@ def retrain(
     recipe: Recipe | str | None = None,
     changes: Mapping[str, Any] | None = None,
     model: ModelLike | None = None,
-    data: str | DataSet | None = None,
+    data: DataLike | None = None,
+    task: Task | str | None = None,
     image_size: int | None = None,
     final_from: str | None = None,
     take_from: Sequence[str | Path] = (),
@@ -367,7 +370,7 @@ def retrain(
         seed: of the training, where not the run's.
         recipe: how to train, where not as the run does.
         changes: other values in the recipe, for instance `{"epochs": 20}`.
-        model, data, image_size: as in `search`; for a run only where it was given objects and not names.
+        model, data, task, image_size: as in `search`; for a run only where it was given objects and not names.
         final_from: what all final networks start from, where not as the run's: "scratch", or "supernet".
         take_from, reporter, checkpoint_seconds: as in `search`; from `run` is taken over in any case.
         **settings: without a run, other fields of `Settings`.
@@ -385,7 +388,7 @@ def retrain(
         if run is None:
             started = {**settings, "seed": seed or 0, "processes": world.size}
             asked = check_request(recipe, changes or {}, started)
-            source = _fresh_source(model, data, widths, run_dir, image_size, seed)
+            source = _fresh_source(model, data, widths, run_dir, image_size, seed, task)
             request = _request(source, asked, changes or {}, image_size, started)
         else:
             if settings or image_size is not None:
@@ -393,12 +396,13 @@ def retrain(
                 raise RunError(f"what a run is of stays as it is; got {given}: leave it out, or leave out the run")
             assert stored is not None
             asked = check_request(recipe or stored.final, changes or {}, {"processes": stored.processes})
-            source = source_of_run(Path(run), stored, model, data)
+            source = source_of_run(Path(run), stored, model, data, task=task)
             request = _with_final(stored, source, asked if recipe else None, changes or {}, seed)
         if final_from is not None:
             request = _changed(request, {"final_from": final_from})
         if widths is not None:
             request = _with_widths(request, source, widths)
+        _check_task(source, request)
         _check_final_from(request)
         target = Path(run_dir or run or "")
         if stored is not None and run is not None:
@@ -419,10 +423,11 @@ def retrain(
 
 def train_widths(
     model: ModelLike,
-    data: str | DataSet,
+    data: DataLike,
     widths: WidthsLike,
     *,
     run_dir: str | Path,
+    task: Task | str | None = None,
     seed: int = 0,
     recipe: Recipe | str | None = None,
     changes: Mapping[str, Any] | None = None,
@@ -438,7 +443,7 @@ def train_widths(
     with the original and the Uniform network as well.
 
     Args:
-        model, data, image_size, take_from, reporter, checkpoint_seconds: as in `search`.
+        model, data, task, image_size, take_from, reporter, checkpoint_seconds: as in `search`.
         widths, recipe, changes: as in `retrain`.
         run_dir: a new folder, or that of the same training, which goes on.
         seed: of the training.
@@ -454,8 +459,9 @@ def train_widths(
     with joined(settings.get("device")) as world:
         started = {**settings, "seed": seed, "processes": world.size}
         asked = check_request(recipe, changes or {}, started)
-        source = _fresh_source(model, data, widths, run_dir, image_size, seed)
+        source = _fresh_source(model, data, widths, run_dir, image_size, seed, task)
         request = _with_widths(_request(source, asked, changes or {}, image_size, started), source, widths)
+        _check_task(source, request)
         target = Path(run_dir)
         resolved = resolved_settings(request, source, target, world)
         return run_stages(
@@ -576,7 +582,7 @@ def resolve(
     score: Metric | PerImage | None = None,
     score_of_widths: OfWidths | None = None,
     tags: Mapping[str, str] | None = None,
-    task: Task | None = None,
+    task: Task | str | None = None,
     stages: Sequence[Stage] = (),
     **settings: Unpack[Options],
 ) -> tuple[Workload, Settings]:
@@ -600,15 +606,14 @@ def resolve(
     if effort is not None:
         check_effort(effort, {**settings, "supernet_epochs": supernet_epochs, "preset": preset})
     named: dict[str, Any] = {"score": named_score, "processes": world.size, **chosen}
-    if task is not None and not isinstance(task, Task):
-        raise RecipeError(f"a task is a value of a subclass of bcnet.Task; got {task!r}: give Mine(), not Mine")
     if task is not None and loss is not None:
         raise RecipeError("a task has its own loss; got loss= beside it: leave one of them out")
-    named["task"] = Classification.name if task is None else task.description
+    aim = None if task is None else task_of(task)
+    named["task"] = Classification.name if aim is None else aim.description
     named |= {"searcher": searcher_name, "own_stages": tuple(stage.name for stage in stages)}
     recipe = check_request(recipe, wanted, named)
     seed = settings.get("seed", 0)
-    source = open_source(model, data, image_size=image_size, seed=seed, pretrained=pretrained, own=own, task=task)
+    source = open_source(model, data, image_size=image_size, seed=seed, pretrained=pretrained, own=own, task=aim)
     supernet, final = recipes_for(source, recipe, wanted)
     request = make_settings(
         model=source.model_name,
@@ -634,20 +639,26 @@ def resolve(
     return prepare(source, resolved, budget), resolved
 
 
+def _check_task(source: Source, settings: Settings) -> None:
+    """Raise RecipeError where a recipe does not suit the task."""
+    if source.task.soft_labels:
+        return
+    if settings.strategy == "sandwich" and settings.has_supernet:
+        raise RecipeError(
+            f"the strategy sandwich distils from the full width, which is for classification; got the task "
+            f"{source.task.name!r}: take strategy unilateral"
+        )
+    for recipe in (settings.supernet, settings.final):
+        if recipe.label_smoothing or recipe.distillation is not None:
+            raise RecipeError(
+                f"label smoothing and distillation are for classification; got the task {source.task.name!r}: "
+                "leave them out of the recipe (--set label_smoothing=0 --set distillation=null)"
+            )
+
+
 def _check_start(source: Source, settings: Settings) -> None:
     """Raise RecipeError where a recipe does not suit the task, or networks are to start from weights there are not."""
-    if not source.task.soft_labels:
-        if settings.strategy == "sandwich" and settings.has_supernet:
-            raise RecipeError(
-                f"the strategy sandwich distils from the full width, which is for classification; got the task "
-                f"{source.task.name!r}: take strategy unilateral"
-            )
-        for recipe in (settings.supernet, settings.final):
-            if recipe.label_smoothing or recipe.distillation is not None:
-                raise RecipeError(
-                    f"label smoothing and distillation are for classification; got the task {source.task.name!r}: "
-                    "leave them out of the recipe (--set label_smoothing=0 --set distillation=null)"
-                )
+    _check_task(source, settings)
     if settings.supernet_width > 1 and (settings.pretrained is not None or settings.final_from == "pretrained"):
         raise RecipeError(
             f"a supernet that is wider than the network starts from fresh weights; got supernet_width "
@@ -734,11 +745,12 @@ def _check_target(origin: Path, target: Path, stored: Settings, request: Setting
 
 def _fresh_source(
     model: ModelLike | None,
-    data: str | DataSet | None,
+    data: DataLike | None,
     widths: WidthsLike | None,
     run_dir: str | Path | None,
     image_size: int | None,
     seed: int | None,
+    task: Task | str | None,
 ) -> Source:
     wanted = {"model": model, "data": data, "widths": widths, "out": run_dir}
     missing = [f"--{name}" for name, value in wanted.items() if value is None]
@@ -747,7 +759,7 @@ def _fresh_source(
             f"retraining without a run needs --model, --data, --widths and --out; missing: {', '.join(missing)}"
         )
     check_usable(Path(run_dir))
-    return open_source(model, data, image_size=image_size, seed=seed or 0)
+    return open_source(model, data, image_size=image_size, seed=seed or 0, task=task_of(task))
 
 
 def _request(
@@ -759,7 +771,7 @@ def _request(
 ) -> Settings:
     supernet, final = recipes_for(source, recipe, changes)
     fixed = {"model": source.model_name, "data": source.data_name, "image_size": image_size, "limits": {"macs": 1.0}}
-    return make_settings(**fixed, supernet=supernet, final=final, **settings)
+    return make_settings(**fixed, task=source.task.description, supernet=supernet, final=final, **settings)
 
 
 def _with_final(

@@ -54,7 +54,8 @@ def no_caches(monkeypatch, tmp_path):
 @pytest.mark.parametrize("name", ["digit", "", "parquet:", "parquet", "imagefolder:", "hf:a b", "hf:a/b/c", "mnist"])
 def test_unknown_names_list_what_there_is(name):
     with pytest.raises(
-        DataError, match=r"one of digits, cifar10, parquet:PATH, imagefolder:PATH, imagenet:PATH, hf:ORG/NAME; got"
+        DataError,
+        match=r"one of digits, cifar10, parquet:PATH, imagefolder:PATH, imagenet:PATH, hf:ORG/NAME, or pack.*; got",
     ):
         load(name)
 

@@ -22,6 +22,7 @@ from bcnet.cli.options import (
     Run,
     Set,
     TakeFrom,
+    Task,
     WithTensorBoard,
     given,
     with_settings,
@@ -77,6 +78,7 @@ def train(
     model: Annotated[str, typer.Option(help="As in `bcnet search`.")],
     data: Annotated[str, typer.Option(help="As in `bcnet search`.")],
     out: Annotated[Path, typer.Option(help="Run directory, new or to go on with.")],
+    task: Task = None,
     budget: Annotated[str, typer.Option(help="Of the prior: a ratio of the original's MACs, or a count.")] = "0.5",
     params_budget: ParamsBudget = None,
     latency_model: LatencyFile = None,
@@ -101,6 +103,7 @@ def train(
             model,
             data,
             run_dir=out,
+            task=task,
             budget=limits,
             recipe=recipe,
             changes=changes,
@@ -128,6 +131,8 @@ def evolve(
     model: Annotated[
         str | None, typer.Option(help="The run's package.module:factory: only you can name code to import.")
     ] = None,
+    data: Annotated[str | None, typer.Option(help="The run's data, where that is package.module:function.")] = None,
+    task: Annotated[str | None, typer.Option(help="The run's task, where that is package.module:factory.")] = None,
     checkpoint_seconds: CheckpointSeconds = 30.0,
     log: Log = "auto",
     tensorboard: WithTensorBoard = False,
@@ -147,6 +152,8 @@ def evolve(
             budget=limits,
             seed=seed,
             model=model,
+            data=data,
+            task=task,
             reporter=reporter,
             checkpoint_seconds=checkpoint_seconds,
             **given(settings),
@@ -168,7 +175,10 @@ def retrain(
     model: Annotated[
         str | None, typer.Option(help="Without a run, or where the run's imports code: as in `bcnet search`.")
     ] = None,
-    data: Annotated[str | None, typer.Option(help="Without a run: the data set, as in `bcnet search`.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Without a run, or where the run's imports code: as in `bcnet search`.")
+    ] = None,
+    task: Task = None,
     seed: Annotated[int | None, typer.Option(help="Of the training.")] = None,
     epochs: Epochs = None,
     take_from: TakeFrom = None,
@@ -195,6 +205,7 @@ def retrain(
             changes=changes,
             model=model,
             data=data,
+            task=task,
             take_from=tuple(take_from or ()),
             reporter=reporter,
             checkpoint_seconds=checkpoint_seconds,

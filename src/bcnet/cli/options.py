@@ -17,7 +17,13 @@ _Command = TypeVar("_Command", bound=Callable[..., None])
 TRAINING, MACHINE = "Training", "Machine"
 
 Model = Annotated[str | None, typer.Option(help="Name, torchvision:NAME, timm:NAME or package.module:factory.")]
-Data = Annotated[str | None, typer.Option(help="Data set: digits, cifar10, parquet:PATH, imagefolder:PATH, ...")]
+Data = Annotated[
+    str | None, typer.Option(help="Data set: digits, cifar10, parquet:PATH, ..., or package.module:function.")
+]
+Task = Annotated[
+    str | None,
+    typer.Option(help="What it is trained for: segmentation:classes=21, ..., or package.module:factory."),
+]
 Out = Annotated[Path | None, typer.Option(help="Run directory, new or to go on with.")]
 BudgetText = Annotated[
     str | None,

@@ -11,7 +11,7 @@ from typing import Any
 
 from bcnet.errors import RecipeError
 
-_NOT_SAID = ("task", "loss", "pretrained", "own_score", "own_stages", "processes", "widths")
+_NOT_SAID = ("loss", "pretrained", "own_score", "own_stages", "processes", "widths")
 _RECIPES = ("supernet", "final")
 _MOST = 100_000  # characters
 
@@ -56,9 +56,11 @@ def read_run_file(path: Path) -> dict[str, Any]:
     return arguments
 
 
-def run_file(settings: Any, out: Path | None) -> str:
-    """The text of a file that says these settings."""
+def run_file(settings: Any, out: Path | None, task: str | None = None) -> str:
+    """The text of a file that says these settings; `task` is the name that was given, where it is no task of ours."""
     import yaml
+
+    from bcnet.tasks import name_of_task
 
     document = settings.to_document()
     budget = document.pop("limits")
@@ -66,6 +68,8 @@ def run_file(settings: Any, out: Path | None) -> str:
         for name in _NOT_SAID:
             section.pop(name, None)
     head = {"model": document.pop("model"), "data": document.pop("data")}
+    aim = name_of_task(document.pop("task")) or task
+    head |= {} if aim in (None, "classification") else {"task": aim}
     place = {} if out is None else {"out": str(out)}
     text: str = yaml.safe_dump({**head, **place, "budget": budget, **document}, sort_keys=False)
     return text

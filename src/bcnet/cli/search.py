@@ -31,6 +31,7 @@ from bcnet.cli.options import (
     Set,
     SupernetEpochs,
     TakeFrom,
+    Task,
     WithTensorBoard,
     given,
     with_settings,
@@ -76,6 +77,7 @@ def search(
     file: Annotated[Path | None, typer.Argument(help="A run as YAML: what the options below say, by section.")] = None,
     model: Model = None,
     data: Data = None,
+    task: Task = None,
     out: Out = None,
     budget: BudgetText = None,
     params_budget: ParamsBudget = None,
@@ -111,7 +113,8 @@ def search(
     from bcnet.run.presets import PRESETS
 
     arguments: dict[str, Any] = {} if file is None else read_run_file(file)
-    arguments |= given({"model": model, "data": data, "run_dir": out, "recipe": recipe, "pretrained": pretrained})
+    named = {"model": model, "data": data, "task": task, "run_dir": out, "recipe": recipe, "pretrained": pretrained}
+    arguments |= given(named)
     decided = {*(DECIDED if effort is not None else ()), *PRESETS.get(preset or "", ())}
     arguments = {name: value for name, value in arguments.items() if name not in decided}
     arguments |= given(settings) | given({"supernet_epochs": supernet_epochs, "effort": effort, "preset": preset})
@@ -131,7 +134,7 @@ def search(
     if dry_run or print_settings:
         found = preview(*asked, **arguments)
         if print_settings:
-            typer.echo(run_file(found.settings, arguments["run_dir"]), nl=False)
+            typer.echo(run_file(found.settings, arguments["run_dir"], arguments.get("task")), nl=False)
         else:
             show_preview(Console(), found)
         return

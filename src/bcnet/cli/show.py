@@ -94,9 +94,14 @@ def naming(model: str) -> str:
 
 
 def _naming_of(run: Path) -> str:
+    from bcnet.data import imports_code
     from bcnet.run.directory import read_settings
+    from bcnet.tasks import task_described
 
-    return naming(read_settings(run).model)
+    settings = read_settings(run)
+    data = f" --data {settings.data}" if imports_code(settings.data) else ""
+    task = " --task ..." if task_described(settings.task) is None else ""
+    return f"{naming(settings.model)}{data}{task}"
 
 
 def supernet_document(outcome: TrainedSupernet) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from bcnet.data.big_images import ResizedCrop
 from bcnet.data.files import FilePixels
 from bcnet.data.images import DataSet, Images, Normaliser
 from bcnet.data.loaders import Loaders, cut, loaders_of
-from bcnet.data.named import NAMES, load
+from bcnet.data.named import NAMES, imports_code, load, made_by
 from bcnet.data.splits import split_validation
 
 __all__ = [
@@ -23,8 +23,10 @@ __all__ = [
     "all_batches",
     "cut",
     "fixed_batches",
+    "imports_code",
     "load",
     "loaders_of",
+    "made_by",
     "split_validation",
     "usual_augmentation",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import torch
 from PIL import Image
@@ -15,8 +16,11 @@ from bcnet.data.images import DataSet
 from bcnet.data.splits import hold_out
 from bcnet.data.tables import load_hub, load_parquet
 from bcnet.errors import DataError
+from bcnet.importing import imported
 
 NAMES = ("digits", "cifar10", "parquet:PATH", "imagefolder:PATH", "imagenet:PATH", "hf:ORG/NAME")
+_KINDS = ("parquet", "imagefolder", "imagenet", "hf")
+_FORMS = f"one of {', '.join(NAMES)}, or package.module:function"
 _CIFAR10 = "uoft-cs/cifar10"
 
 
@@ -52,7 +56,29 @@ def load(name: str, *, image_size: int | None = None) -> DataSet:
         return load_imagenet(Path(place).expanduser(), image_size)
     if kind == "hf" and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", place):
         return load_hub(name, place, image_size)
-    raise DataError(f"a data set is one of {', '.join(NAMES)}; got {name!r}{_hint(name)}")
+    raise DataError(f"a data set is {_FORMS}; got {name!r}{_hint(name)}")
+
+
+def imports_code(name: str) -> bool:
+    """Whether the name of a data set is that of a function of the user's own."""
+    kind, colon, _ = name.partition(":")
+    return bool(colon) and kind not in _KINDS and "/" not in name and "\\" not in name
+
+
+def made_by(name: str) -> Any:
+    """What the user's own function `package.module:function` gives, called without arguments.
+
+    Raises:
+        DataError: it cannot be imported, or fails.
+    """
+    function = imported(name, what="data set", forms=_FORMS, error=DataError)
+    try:
+        return function()
+    except Exception as error:
+        raise DataError(
+            f"the function of data set {name!r} has to run without arguments; it failed with {type(error).__name__}: "
+            f"{error}"
+        ) from error
 
 
 def _hint(name: str) -> str:

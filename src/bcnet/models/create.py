@@ -17,6 +17,7 @@ from typing import Any
 from torch import nn
 
 from bcnet.errors import ModelError
+from bcnet.importing import imported
 from bcnet.models.channel_bench import channel_bench_mobilenet, channel_bench_resnet
 from bcnet.models.mobile import mobilenetv2, proxylessnas_mobile
 from bcnet.models.resnet import resnet20, resnet56, resnet_digits
@@ -93,7 +94,7 @@ def create(
     elif package == "timm":
         factory, usual = _timm(member)
     else:
-        factory = _own(name, package, member)
+        factory = imported(name, what="model", forms=_FORMS, error=ModelError)
         usual = (_usual_channels(factory), _IMAGENET_SIZE, _IMAGENET_SIZE)
     height, width = (image_size, image_size) if image_size is not None else usual[1:]
     channels = in_channels if in_channels is not None else usual[0]
@@ -146,38 +147,6 @@ def _timm(member: str) -> tuple[Callable[..., nn.Module], tuple[int, int, int]]:
         return model
 
     return factory, (channels, height, width)
-
-
-def _own(name: str, package: str, member: str) -> Callable[..., Any]:
-    if not all(part.isidentifier() for part in (*package.split("."), member)):
-        raise ModelError(f"a model is {_FORMS}; got {name!r}")
-    try:
-        module = importlib.import_module(package)
-    except Exception as error:
-        raise ModelError(
-            f"the module of model {name!r} has to be importable; importing {package!r} failed with "
-            f"{type(error).__name__}: {error}: {_importing(error, package)}"
-        ) from error
-    factory = getattr(module, member, None)
-    if not callable(factory):
-        found = "no such name" if factory is None else f"a {type(factory).__name__}"
-        public = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise ModelError(
-            f"model {name!r} has to name a function or class of {package!r} ({_place(module)}); got {found}; there are "
-            f"{', '.join(sorted(public)) or 'none'}"
-        )
-    return factory  # type: ignore[no-any-return]
-
-
-def _importing(error: Exception, package: str) -> str:
-    missing = error.name if isinstance(error, ModuleNotFoundError) else None
-    if missing is not None and (package == missing or package.startswith(f"{missing}.")):
-        return "install it, go to its folder, or put that on PYTHONPATH"
-    return "it is found, but does not import"
-
-
-def _place(module: ModuleType) -> str:
-    return getattr(module, "__file__", None) or "built in"
 
 
 def _usual_channels(factory: Callable[..., Any]) -> int:

@@ -175,4 +175,4 @@ def factory_of(path: Path, searched: str, facts: InputFacts, factory: ModelLike 
     if factory is None:
         refuse_to_import(name, path)
     channels, height = facts.shape[:2]
-    return create(name, len(facts.class_names), in_channels=channels, image_size=height).build
+    return create(name, facts.num_classes, in_channels=channels, image_size=height).build

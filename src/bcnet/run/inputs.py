@@ -26,23 +26,32 @@ class _Stored(BaseModel):
     shape: Annotated[tuple[Count, ...], Field(min_length=2)]
     class_names: tuple[str, ...]
     normaliser: _Statistics | None
+    outputs: Count | None = None
 
 
 @dataclass(frozen=True)
 class InputFacts:
     """What a run's networks take and give: floats `(batch, *shape)`, one logit for each of `class_names`.
 
-    `normaliser` has the mean and standard deviation of every channel, for images in [0, 1].
+    `normaliser` has the mean and standard deviation of every channel, for images in [0, 1]. `outputs` is how many
+    values or channels a network made by name gives, where the task says so and not the classes (`Task.outputs`).
     """
 
     shape: tuple[int, ...]
     class_names: tuple[str, ...]
     normaliser: Normaliser | None
+    outputs: int | None = None
+
+    @property
+    def num_classes(self) -> int | None:
+        """What a network made by name is given as such; None where it has its usual number."""
+        return self.outputs or len(self.class_names) or None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for `space.json`."""
         norm = None if self.normaliser is None else dataclasses.asdict(self.normaliser)
-        return {"shape": list(self.shape), "class_names": list(self.class_names), "normaliser": norm}
+        outputs = {} if self.outputs is None else {"outputs": self.outputs}
+        return {"shape": list(self.shape), "class_names": list(self.class_names), "normaliser": norm, **outputs}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any] | None, path: Path) -> InputFacts:
@@ -59,7 +68,7 @@ class InputFacts:
             raise RunError(f"{path} does not say what its networks take: {describe(error)}: search again") from None
         norm = stored.normaliser
         normaliser = None if norm is None else Normaliser(norm.mean, norm.std)
-        return cls(stored.shape, stored.class_names, normaliser)
+        return cls(stored.shape, stored.class_names, normaliser, stored.outputs)
 
     def normalised(self, network: nn.Module) -> nn.Module:
         """The network behind its normalisation, in eval mode: it takes images in [0, 1].

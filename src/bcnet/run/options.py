@@ -16,7 +16,7 @@ from bcnet.run.pretrained import Weights
 from bcnet.run.settings import BaselineName, FinalFrom, FirstGeneration, ScorerName, StrategyName
 from bcnet.searchers import Metric, PerImage, Searcher
 from bcnet.searchers.survival import Tournament
-from bcnet.tasks import Loss
+from bcnet.tasks import Loss, Task
 from bcnet.train import Recipe
 
 
@@ -90,6 +90,7 @@ class Arguments(Options, total=False):
     changes: Mapping[str, Any] | None
     image_size: int | None
     pretrained: Weights | None
+    task: Task | str | None
     loss: Loss | None
     effort: EffortName | None
     preset: PresetName | None

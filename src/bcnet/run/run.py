@@ -152,7 +152,7 @@ class Run:
         facts = input_facts(self.path, self.settings)
         wanted = factory_of(self.path, self.settings.model, facts, model)
         channels, height = (*facts.shape, 1)[:2]
-        _, network, factory = make_model(wanted, len(facts.class_names), channels, height)
+        _, network, factory = make_model(wanted, facts.num_classes, channels, height)
         space = trace(network, torch.zeros(2, *facts.shape), self.settings)
         if self.space is None or space.fingerprint() != self.space.fingerprint():
             raise ModelError(

@@ -15,9 +15,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
+from bcnet import data as data_sets
 from bcnet.costs import Budget, Latency
-from bcnet.data import Batch, DataSet, Loaders, load, loaders_of
-from bcnet.errors import BudgetError, DataError, ModelError, RunError
+from bcnet.data import Batch, DataSet, Loaders, load, loaders_of, made_by
+from bcnet.errors import BudgetError, DataError, ModelError, RecipeError, RunError
 from bcnet.machine.defaults import memory_format
 from bcnet.machine.memory import largest_activation
 from bcnet.models import ModelSpec, create, imports_code
@@ -31,7 +32,7 @@ from bcnet.run.settings import Settings
 from bcnet.searchers import Searcher
 from bcnet.space import WidthSpace
 from bcnet.supernet import build
-from bcnet.tasks import Classification, Task
+from bcnet.tasks import Classification, Task, task_described, task_named
 from bcnet.train import EpochBatches, derived_generator, derived_seed
 
 _DIGEST = re.compile(r" [0-9a-f]{12}$")  # ends the description of a data set that was passed in
@@ -65,8 +66,8 @@ class Source:
     def input(self) -> InputFacts:
         """What the networks take."""
         if isinstance(self.data, Loaders):
-            return InputFacts(self.data.image_shape, self.data.names_of_classes, None)
-        return InputFacts(self.data.image_shape, self.data.class_names, self.data.normaliser)
+            return InputFacts(self.data.image_shape, self.data.names_of_classes, None, self.task.outputs)
+        return InputFacts(self.data.image_shape, self.data.class_names, self.data.normaliser, self.task.outputs)
 
     def largest_activation(self) -> int:
         """Bytes of the largest activation of the model for one image; 0 where it does not run on the images."""
@@ -123,6 +124,19 @@ class Workload:
         return self.parts.fresh
 
 
+def task_of(task: Task | str | None) -> Task:
+    """The task that was given, by its name perhaps; classification where none was.
+
+    Raises:
+        RecipeError: no task.
+    """
+    if isinstance(task, str):
+        return task_named(task)
+    if task is not None and not isinstance(task, Task):
+        raise RecipeError(f"a task is a value of a subclass of bcnet.Task; got {task!r}: give Mine(), not Mine")
+    return Classification() if task is None else task
+
+
 def is_name(model: str) -> bool:
     """Whether the settings' `model` is a name, not the description of an object that was passed in."""
     return " " not in model
@@ -131,10 +145,14 @@ def is_name(model: str) -> bool:
 def refuse_to_import(name: str, place: Path) -> None:
     """Raise ModelError where the model that a file names would import code: the file may be untrusted."""
     if imports_code(name):
-        raise ModelError(
-            f"{place} is of the model {name!r}, which imports and runs that code; a file may be untrusted, so "
-            f"name it yourself: --model {name}, in Python {name!r} as the model"
-        )
+        raise ModelError(_untrusted("model", name, place))
+
+
+def _untrusted(what: str, name: str, place: Path) -> str:
+    return (
+        f"{place} is of the {what} {name!r}, which imports and runs that code; a file may be untrusted, so name it "
+        f"yourself: --{what} {name}, in Python {name!r} as the {what}"
+    )
 
 
 def open_source(
@@ -156,23 +174,14 @@ def open_source(
         ModelError: an unknown model, or a factory that gives none.
         DataError: an unknown or unusable data set.
     """
-    if isinstance(data, (tuple, list)):
-        data = _data_of(data)
-    if not isinstance(data, (str, DataSet, Loaders)):
-        raise DataError(
-            f"data is a name, a bcnet.DataSet, two torch datasets (train, test) or three loaders (train, validation, "
-            f"test); got {type(data).__name__}: DataSet.from_datasets makes one of yours"
-        )
-    if image_size is not None and not isinstance(data, str) and data.image_shape[1:] != (image_size, image_size):
-        raise DataError(
-            f"image_size is for data given by name; got {image_size} with images of {data.image_shape[1:]} pixels: "
-            "give it to DataSet.from_datasets"
-        )
     spec = create(model) if isinstance(model, str) else None
     size = image_size if image_size is not None or spec is None else _usual_size(spec)
     given = own or UserCallables()
     aim = task or Classification(given.loss)
-    loaded = load(data, image_size=size) if isinstance(data, str) else data
+    if isinstance(data, str) and not data_sets.imports_code(data):
+        loaded: DataSet | Loaders = load(data, image_size=size)
+    else:
+        loaded = _own_data(made_by(data) if isinstance(data, str) else data, image_size)
     if isinstance(loaded, Loaders):
         loaded = dataclasses.replace(loaded, accepted=aim.accepted)
     else:
@@ -182,7 +191,7 @@ def open_source(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derived_seed(seed, "model"))
         channels, height = (*loaded.image_shape, 1)[:2]
-        name, network, factory = make_model(model, loaded.num_classes, channels, height)
+        name, network, factory = make_model(model, aim.outputs or loaded.num_classes or None, channels, height)
     if pretrained is None:
         return Source(name, data_name, digest, loaded, network, factory, own=given, task=aim)
     network = copy.deepcopy(network)
@@ -254,6 +263,22 @@ def trace(model: nn.Module, example: torch.Tensor, settings: Settings) -> WidthS
     )
 
 
+def _own_data(data: Any, image_size: int | None) -> DataSet | Loaders:
+    """What somebody gave as data, or what a function of theirs did."""
+    found = _data_of(data) if isinstance(data, (tuple, list)) else data
+    if not isinstance(found, (DataSet, Loaders)):
+        raise DataError(
+            f"data is a name, a bcnet.DataSet, two torch datasets (train, test) or three loaders (train, validation, "
+            f"test); got {type(found).__name__}: DataSet.from_datasets makes one of yours"
+        )
+    if image_size is not None and found.image_shape[1:] != (image_size, image_size):
+        raise DataError(
+            f"image_size is for data that we load by name; got {image_size} with images of {found.image_shape[1:]} "
+            "pixels: give it to DataSet.from_datasets"
+        )
+    return found
+
+
 def _data_of(parts: Sequence[Any]) -> DataSet | Loaders:
     if any(isinstance(part, DataLoader) for part in parts):
         return loaders_of(parts)
@@ -271,7 +296,9 @@ def _usual_size(spec: ModelSpec) -> int | None:
     return None if own else spec.input_size[1]
 
 
-def make_model(model: ModelLike, classes: int, channels: int, image_size: int) -> tuple[str, nn.Module, Factory | None]:
+def make_model(
+    model: ModelLike, classes: int | None, channels: int, image_size: int
+) -> tuple[str, nn.Module, Factory | None]:
     """The settings' name for a model, the module, and what makes another one of it.
 
     A model given by name gets the classes, channels and image size; others are as they are.
@@ -317,16 +344,18 @@ def source_of_run(
     run: Path,
     stored: Settings,
     model: ModelLike | None = None,
-    data: str | DataSet | None = None,
+    data: DataLike | None = None,
     searcher: Searcher | None = None,
+    task: Task | str | None = None,
 ) -> Source:
     """The model and the data of a run, which must still be what they were.
 
-    `model`, `data` and `searcher` are what the run was given, where that was no name.
+    `model`, `data`, `searcher` and `task` are what the run was given, where that was no name.
 
     Raises:
-        RunError: something is the user's own and not given, or the model or the data are others than the run's.
+        RunError: something is the user's own and not given, or the model, data or task are others than the run's.
         ModelError: the model's name imports code, and it was not given.
+        DataError: the name of the data does.
     """
     for what in ("loss", "own_score", "pretrained"):
         if getattr(stored, what) is not None:
@@ -334,12 +363,15 @@ def source_of_run(
                 f"run {run} was given something of your own ({what} {getattr(stored, what)}), which only your code "
                 "has: repeat bcnet.search with it, in a run directory of its own"
             )
-    if stored.own_stages or stored.task != Classification.name or (" " in stored.searcher and searcher is None):
-        what = "stages" if stored.own_stages else "a searcher" if stored.task == Classification.name else "a task"
+    if stored.own_stages or (" " in stored.searcher and searcher is None):
+        what = "stages" if stored.own_stages else "a searcher"
         raise RunError(
             f"run {run} was given {what} of your own, which only your code has: give searcher=... as for the run, or "
             "repeat bcnet.search with it"
         )
+    aim = task_described(stored.task) if task is None else task_of(task)
+    if aim is None:
+        raise RunError(f"run {run} was given a task of your own, which only your code has: give task=... (--task)")
     objects = (("model", not is_name(stored.model), model), ("data", bool(_DIGEST.search(stored.data)), data))
     for what, is_object, given in objects:
         if given is None and is_object:
@@ -347,14 +379,19 @@ def source_of_run(
             raise RunError(f"run {run} is of {name!r}, which only your code can make: give {what}=... as for the run")
     if model is None:
         refuse_to_import(stored.model, run)
+    if data is None and data_sets.imports_code(stored.data):
+        raise DataError(_untrusted("data", stored.data, run))
     source = open_source(
         stored.model if model is None else model,
         stored.data if data is None else data,
         image_size=stored.image_size,
         seed=stored.seed,
+        task=aim,
     )
     source = dataclasses.replace(source, own=UserCallables(searcher=searcher))
-    for what, name, now in (("model", stored.model, source.model_name), ("data", stored.data, source.data_name)):
+    found = {"model": source.model_name, "data": source.data_name, "task": source.task.description}
+    for what, now in found.items():
+        name = getattr(stored, what)
         if name != now:
             raise RunError(f"run {run} is of the {what} {name!r}; got {now!r}: give the same, or start a new search")
     return source

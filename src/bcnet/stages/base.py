@@ -77,7 +77,7 @@ class Context:
 
     def checkpoints(self, stage: str, widths: Widths = ()) -> Checkpoints:
         """How a training stage saves its state; no widths for the supernet."""
-        about = {"classes": self.workload.data.num_classes, "widths": list(widths)}
+        about = {"classes": self.workload.source.input.num_classes, "widths": list(widths)}
         return dataclasses.replace(self.directory.checkpoints(stage, about), every_seconds=self.checkpoint_seconds)
 
     def check_processes(self, stage: str) -> None:

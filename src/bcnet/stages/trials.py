@@ -100,7 +100,7 @@ class _Trials(NetworkScores):
         """A network as the final ones, trained for less; its checkpoint is there until it is scored."""
         settings, workload = self.context.settings, self.context.workload
         network = starting_network(settings, workload, None, widths)
-        about = {"classes": workload.data.num_classes, "widths": list(widths)}
+        about = {"classes": workload.source.input.num_classes, "widths": list(widths)}
         name = "trial-" + hashlib.sha256(repr((tuple(widths), self.recipe.epochs)).encode()).hexdigest()[:12]
         directory = self.context.directory.alone()  # of whichever process trains it
         checkpoints = directory.checkpoints(name, about)

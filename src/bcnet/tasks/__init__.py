@@ -3,10 +3,12 @@
 from bcnet.tasks.base import Measurement, Metric, Task, share_interval
 from bcnet.tasks.classification import Classification, Loss, distillation_loss
 from bcnet.tasks.multilabel import MultiLabel
+from bcnet.tasks.named import TASKS, name_of_task, task_described, task_named
 from bcnet.tasks.regression import DenseRegression, Regression
 from bcnet.tasks.segmentation import Segmentation
 
 __all__ = [
+    "TASKS",
     "Classification",
     "DenseRegression",
     "Loss",
@@ -17,5 +19,8 @@ __all__ = [
     "Segmentation",
     "Task",
     "distillation_loss",
+    "name_of_task",
     "share_interval",
+    "task_described",
+    "task_named",
 ]

@@ -138,6 +138,14 @@ class Task(ABC):
         What `measured` is overridden for may have more for each, `(batch, ...)`.
         """
 
+    @property
+    def outputs(self) -> int | None:
+        """How many values or channels the last layer of a network has, where not one for each class of the labels.
+
+        A model by name is made with as many (`num_classes`).
+        """
+        return None
+
     def measured(self, figures: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
         """The values of the figures of all test images, `(images, ...)`, and their standard errors: means, usually.
 

@@ -35,6 +35,11 @@ class MultiLabel(Task):
         if self.labels < 1:
             raise RecipeError(f"labels of a multi-label classification are at least 1; got {self.labels}")
 
+    @property
+    def outputs(self) -> int:
+        """The labels."""
+        return self.labels
+
     def accepted(self, targets: Tensor, where: str) -> Tensor:
         """Zeros and ones as float32."""
         values = targets.float()

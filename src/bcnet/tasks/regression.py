@@ -35,6 +35,11 @@ class Regression(Task):
         if self.values < 1:
             raise RecipeError(f"values of a regression are at least 1 for each image; got {self.values}")
 
+    @property
+    def outputs(self) -> int:
+        """The values."""
+        return self.values
+
     def accepted(self, targets: Tensor, where: str) -> Tensor:
         """Numbers as float32 `(batch, values)`, if all are finite."""
         rows = targets.float().reshape(len(targets), -1)

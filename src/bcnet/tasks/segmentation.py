@@ -51,6 +51,11 @@ class Segmentation(Task):
                 f"the others; got {self}"
             )
 
+    @property
+    def outputs(self) -> int:
+        """The classes."""
+        return self.classes
+
     def accepted(self, targets: Tensor, where: str) -> Tensor:
         """Masks as int64, if all of their classes are there."""
         if targets.ndim != 3 or targets.is_floating_point():

@@ -1,0 +1,48 @@
+"""Objects of the user's own by name, `package.module:object`: their code is imported and runs."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from bcnet.errors import BCNetError
+
+
+def imported(name: str, *, what: str, forms: str, error: type[BCNetError]) -> Callable[..., Any]:
+    """The function or class that `name` says; `what` it is for and its `forms` are for messages.
+
+    Raises:
+        BCNetError: as `error`, a malformed name, a module that does not import, or one without such a function.
+    """
+    package, _, member = name.partition(":")
+    if not all(part.isidentifier() for part in (*package.split("."), member)):
+        raise error(f"a {what} is {forms}; got {name!r}")
+    try:
+        module = importlib.import_module(package)
+    except Exception as cause:
+        raise error(
+            f"the module of {what} {name!r} has to be importable; importing {package!r} failed with "
+            f"{type(cause).__name__}: {cause}: {_way_on(cause, package)}"
+        ) from cause
+    found = getattr(module, member, None)
+    if not callable(found):
+        got = "no such name" if found is None else f"a {type(found).__name__}"
+        public = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise error(
+            f"{what} {name!r} has to name a function or class of {package!r} ({_place(module)}); got {got}; there are "
+            f"{', '.join(sorted(public)) or 'none'}"
+        )
+    return found  # type: ignore[no-any-return]
+
+
+def _way_on(cause: Exception, package: str) -> str:
+    missing = cause.name if isinstance(cause, ModuleNotFoundError) else None
+    if missing is not None and (package == missing or package.startswith(f"{missing}.")):
+        return "install it, go to its folder, or put that on PYTHONPATH"
+    return "it is found, but does not import"
+
+
+def _place(module: ModuleType) -> str:
+    return getattr(module, "__file__", None) or "built in"

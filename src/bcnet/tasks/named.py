@@ -1,0 +1,111 @@
+"""Tasks by name, as commands and files say them: `segmentation:classes=21,dice=0.5`, or `package.module:factory`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from bcnet.errors import RecipeError
+from bcnet.importing import imported
+from bcnet.tasks.base import Task
+from bcnet.tasks.classification import Classification
+from bcnet.tasks.multilabel import MultiLabel
+from bcnet.tasks.regression import DenseRegression, Regression
+from bcnet.tasks.segmentation import Segmentation
+
+TASKS: Mapping[str, type[Task]] = MappingProxyType(
+    {
+        "classification": Classification,
+        "segmentation": Segmentation,
+        "multi-label": MultiLabel,
+        "regression": Regression,
+        "dense-regression": DenseRegression,
+    }
+)
+"""The built-in tasks, by what they are called."""
+_FORMS = f"one of {', '.join(TASKS)} with its settings (segmentation:classes=21), or package.module:factory"
+
+
+def task_named(name: str) -> Task:
+    """The task of a name: a built-in one with its settings, or what a function or class of the user's own gives.
+
+    Raises:
+        RecipeError: an unknown name, a setting that the task does not have, or a factory that gives no task.
+
+    Example: `task_named("segmentation:classes=21,dice=0.5") == Segmentation(classes=21, dice=0.5)`.
+    """
+    kind, _, settings = name.partition(":")
+    if kind in TASKS:
+        return _made(TASKS[kind], _parsed(name, settings))
+    if not settings:
+        near = get_close_matches(kind, TASKS, n=1)
+        raise RecipeError(f"a task is {_FORMS}; got {name!r}{f' (nearest: {near[0]})' if near else ''}")
+    made = imported(name, what="task", forms=_FORMS, error=RecipeError)()
+    if not isinstance(made, Task):
+        raise RecipeError(f"task {name!r} has to give a bcnet.Task; got {type(made).__name__}: return the task itself")
+    return made
+
+
+def task_described(description: str) -> Task | None:
+    """The built-in task of a `Task.description`, as files keep it; None where it is one of the user's own.
+
+    Raises:
+        RecipeError: settings that the task does not have.
+    """
+    name = next((kind for kind, task in TASKS.items() if _says(description, task)), None)
+    if name is None:
+        return None
+    try:
+        fields = json.loads(description[len(TASKS[name].name) :] or "{}")
+    except (ValueError, RecursionError):
+        return None
+    return _made(TASKS[name], fields) if isinstance(fields, dict) else None
+
+
+def name_of_task(description: str) -> str | None:
+    """What `task_named` takes for the built-in task of a `Task.description`; None for one of the user's own."""
+    task = task_described(description)
+    if task is None:
+        return None
+    kind = next(kind for kind, known in TASKS.items() if type(task) is known)
+    fields = {field.name: getattr(task, field.name) for field in _settable(type(task))}
+    return f"{kind}:{','.join(f'{name}={value}' for name, value in fields.items())}" if fields else kind
+
+
+def _says(description: str, task: type[Task]) -> bool:
+    return description == task.name or description.startswith(f"{task.name} {{")
+
+
+def _parsed(name: str, settings: str) -> dict[str, str]:
+    pairs = [part.partition("=") for part in settings.split(",") if part.strip()]
+    if not all(equals and key.strip() for key, equals, _ in pairs):
+        raise RecipeError(f"a task is {_FORMS}; got {name!r}: settings are key=value, with commas")
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _made(task: type[Task], fields: Mapping[str, Any]) -> Task:
+    known = {field.name: field for field in _settable(task)}
+    unknown = [name for name in fields if name not in known]
+    missing = [n for n, field in known.items() if n not in fields and field.default is dataclasses.MISSING]
+    if unknown or missing:
+        told = f"got {unknown[0]!r}" if unknown else f"got no {missing[0]}"
+        raise RecipeError(f"the task {task.name} has the settings {', '.join(known) or 'none'}; {told}")
+    try:
+        made: Task = TypeAdapter(task).validate_python(dict(fields))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise RecipeError(
+            f"the task {task.name}: {'.'.join(map(str, first['loc']))}: {first['msg']}; got {first['input']!r}"
+        ) from None
+    return made
+
+
+def _settable(task: type[Task]) -> tuple[dataclasses.Field[Any], ...]:
+    """The fields that a text can say: not a loss of the user's own."""
+    return tuple(field for field in dataclasses.fields(task) if field.repr)  # type: ignore[arg-type]
