@@ -1,16 +1,24 @@
 """The examples run to their end, in their quick form, and leave what they promise."""
 
+import importlib
+import json
 import runpy
 import sys
 
+import numpy as np
 import pages
 import pytest
 from photographs import photographs
+from PIL import Image
+from typer.testing import CliRunner
 
 import bcnet
+from bcnet.cli.app import app
 
 EXAMPLES = pages.ROOT / "examples"
-FOLDER, TIMM, OWN = (EXAMPLES / f"{name}.py" for name in ("torchvision_folder", "timm_model", "own_training"))
+FOLDER, TIMM, OWN, MASKS = (
+    EXAMPLES / f"{name}.py" for name in ("torchvision_folder", "timm_model", "own_training", "masks_on_disk")
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +42,7 @@ def check(folder, printed, factory=None):
 
 
 def test_there_are_these_examples():
-    assert set(EXAMPLES.glob("*.py")) == {FOLDER, TIMM, OWN}
+    assert set(EXAMPLES.glob("*.py")) == {FOLDER, TIMM, OWN, MASKS}
 
 
 @pytest.mark.slow
@@ -62,3 +70,44 @@ def test_training_of_ones_own(tmp_path, monkeypatch, capsys):
     settings = (tmp_path / "run" / "settings.json").read_text(encoding="utf-8")
     assert "focal_loss" in settings
     assert "sureness" in settings
+
+
+@pytest.fixture
+def voc(tmp_path):
+    """Pictures of several sizes with a red square, which is a horse, as Pascal VOC keeps them."""
+    place = tmp_path / "VOCdevkit" / "VOC2012"
+    draws = np.random.default_rng(0)
+    for part, count in (("train", 16), ("val", 12)):
+        for folder in ("JPEGImages", "SegmentationClass", "ImageSets/Segmentation"):
+            (place / folder).mkdir(parents=True, exist_ok=True)
+        names = [f"{part}{number}" for number in range(count)]
+        (place / "ImageSets" / "Segmentation" / f"{part}.txt").write_text("\n".join(names))
+        for name in names:
+            pixels = draws.integers(90, size=(*draws.integers(40, 60, 2), 3), dtype=np.uint8)
+            mask = np.zeros(pixels.shape[:2], np.uint8)
+            pixels[10:25, 10:25, 0] += 150
+            mask[10:25, 10:25], mask[10, 10:25] = 13, 255  # its rim belongs to nothing
+            Image.fromarray(pixels).save(place / "JPEGImages" / f"{name}.jpg")
+            palette = Image.fromarray(mask, mode="P")
+            palette.putpalette(list(range(256)) * 3)
+            palette.save(place / "SegmentationClass" / f"{name}.png")
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_masks_on_disk_from_the_command_line(voc, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.setenv("VOC", str(voc))
+    example = importlib.import_module("masks_on_disk")
+    monkeypatch.setattr(example, "SIZE", 16)
+    train, validation, _ = example.loaders()
+    pictures, masks = next(iter(train))
+    assert (pictures.shape, masks.shape) == ((16, 3, 16, 16), (16, 16, 16))
+    assert set(masks.unique().tolist()) <= {0, 13, 255}
+    assert {13, 255} < set(next(iter(validation))[1].unique().tolist())
+    words = next(line for line in example.__doc__.splitlines() if "bcnet search" in line).split()
+    rest = ["--task", "segmentation:classes=21", "--budget", "0.5", "--out", str(tmp_path / "run")]
+    small = ["--population", "4", "--generations", "1", "--parents", "2", "--epochs", "1", "--set", "lr=0.05"]
+    outcome = CliRunner().invoke(app, ["search", *words[2:6], *rest, *small])
+    assert outcome.exit_code == 0, outcome.output
+    assert "miou" in json.loads((tmp_path / "run" / "result.json").read_text())["networks"]["searched"]["test"]
