@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import subprocess
 import sys
@@ -25,6 +26,7 @@ _ROOT = Path(__file__).parents[1]
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the written pages, and the tables and pictures of `results/` that pages refer to."""
     pages = {"commands": _commands(), "settings": _settings(), "recipes": _recipes(), "examples": _examples()}
+    pages |= {path.stem: _notebook(path) for path in sorted((_ROOT / "notebooks").glob("*.ipynb"))}
     for name, text in pages.items():
         files.append(File.generated(config, f"{name}.md", content=text))
     for path in sorted(path for path in (_ROOT / "results").rglob("*") if path.is_file()):
@@ -33,7 +35,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Links to `results/` and `examples/` lead out of this folder in the repository, and stay inside the site."""
+    """Links to what is beside this folder in the repository stay inside the site."""
+    markdown = re.sub(r"\]\(\.\./notebooks/(\w+)\.ipynb\)", r"](\1.md)", markdown)
     inside = re.sub(r"\]\(\.\./examples/(\w+)\.py\)", r"](examples.md#\1)", markdown)
     return inside.replace("](../results/", "](results/")
 
@@ -101,6 +104,17 @@ def _recipes() -> str:
         text = (shelf / f"{name}.yaml").read_text(encoding="utf-8")
         pages.append(f"## {name}\n\n```yaml\n{text.rstrip()}\n```\n")
     return "\n".join(pages)
+
+
+def _notebook(path: Path) -> str:
+    """Its cells as a page, and where it is."""
+    title, *cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    where = f"As a notebook in the repository: `notebooks/{path.name}`.\n"
+    parts = ["".join(title["source"]), where]
+    for cell in cells:
+        text = "".join(cell["source"])
+        parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```\n")
+    return "\n\n".join(parts)
 
 
 def _examples() -> str:

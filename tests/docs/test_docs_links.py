@@ -15,7 +15,14 @@ from bcnet.run.settings import Settings
 from bcnet.train import recipe_names
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-WRITTEN = {"commands.md", "settings.md", "recipes.md", "examples.md"}  # by docs/generate.py, into the site alone
+NOTEBOOKS = {f"{path.stem}.md" for path in (pages.ROOT / "notebooks").glob("*.ipynb")}
+WRITTEN = {
+    "commands.md",
+    "settings.md",
+    "recipes.md",
+    "examples.md",
+    *NOTEBOOKS,
+}  # by docs/generate.py, into the site alone
 
 
 @pytest.fixture(scope="module")
