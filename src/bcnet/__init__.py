@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from bcnet.stages.replay import replay
     from bcnet.supernet import Supernet, build, describe, rebuild, recalibrate
     from bcnet.tasks import Metric, Task
-    from bcnet.train import Recipe, load_recipe
+    from bcnet.train import Recipe, SupernetSteps, load_recipe
 
 _HOMES = {
     "bcnet.run.finished": ["FinishedRun", "load"],
@@ -84,7 +84,7 @@ _HOMES = {
     "bcnet.space": ["Side", "WidthGroup", "WidthSpace"],
     "bcnet.supernet": ["Supernet", "build", "describe", "rebuild", "recalibrate"],
     "bcnet.tasks": ["Metric", "Task"],
-    "bcnet.train": ["Recipe", "load_recipe"],
+    "bcnet.train": ["Recipe", "SupernetSteps", "load_recipe"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -121,6 +121,7 @@ __all__ = [
     "Status",
     "Supernet",
     "SupernetEvaluator",
+    "SupernetSteps",
     "Task",
     "TensorBoard",
     "Together",

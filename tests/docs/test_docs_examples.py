@@ -3,6 +3,7 @@
 import importlib
 import json
 import runpy
+import subprocess
 import sys
 
 import numpy as np
@@ -16,9 +17,8 @@ import bcnet
 from bcnet.cli.app import app
 
 EXAMPLES = pages.ROOT / "examples"
-FOLDER, TIMM, OWN, MASKS = (
-    EXAMPLES / f"{name}.py" for name in ("torchvision_folder", "timm_model", "own_training", "masks_on_disk")
-)
+NAMES = ("torchvision_folder", "timm_model", "own_training", "masks_on_disk", "lightning_loop")
+FOLDER, TIMM, OWN, MASKS, LIGHTNING = (EXAMPLES / f"{name}.py" for name in NAMES)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def check(folder, printed, factory=None):
 
 
 def test_there_are_these_examples():
-    assert set(EXAMPLES.glob("*.py")) == {FOLDER, TIMM, OWN, MASKS}
+    assert set(EXAMPLES.glob("*.py")) == {FOLDER, TIMM, OWN, MASKS, LIGHTNING}
 
 
 @pytest.mark.slow
@@ -111,3 +111,45 @@ def test_masks_on_disk_from_the_command_line(voc, tmp_path, monkeypatch):
     outcome = CliRunner().invoke(app, ["search", *words[2:6], *rest, *small])
     assert outcome.exit_code == 0, outcome.output
     assert "miou" in json.loads((tmp_path / "run" / "result.json").read_text())["networks"]["searched"]["test"]
+
+
+RESUMED = """
+import lightning, torch, bcnet
+import lightning_loop as example
+from torch.utils.data import DataLoader
+
+place = {"default_root_dir": ROOT, "logger": False, "accelerator": "cpu", "enable_progress_bar": False}
+
+def trained(epochs, checkpoint=None):
+    torch.manual_seed(0)
+    model = example.Net(8)
+    space = bcnet.WidthSpace.trace(model, torch.zeros(2, 1, 8, 8))
+    module = example.SupernetModule(model, space)
+    loader = DataLoader(example.digits()[1], 100)
+    trainer = lightning.Trainer(max_epochs=epochs, **place)
+    trainer.fit(module, loader, ckpt_path=checkpoint)
+    return module.steps.records.widths.tolist(), trainer
+
+whole, _ = trained(3)
+first, trainer = trained(1)
+trainer.save_checkpoint(ROOT + "/first.ckpt")
+again, _ = trained(3, ROOT + "/first.ckpt")
+assert len(first) == len(whole) / 3 and again == whole
+print("the draws are the same")
+"""
+
+
+@pytest.mark.slow
+def test_a_supernet_in_lightning_and_one_that_goes_on(tmp_path):
+    pytest.importorskip("lightning")
+    paths = [str(EXAMPLES), str(pages.ROOT / "tests")]
+    start = f"import sys; sys.path[:0] = {paths!r}; import torchvision_stand_ins; torchvision_stand_ins.install()"
+    argv = ["x", str(tmp_path), "--quick"]
+    ends = f"import runpy; sys.argv = {argv!r}; runpy.run_path({str(LIGHTNING)!r}, run_name='__main__')"
+    run = subprocess.run([sys.executable, "-c", f"{start}\n{ends}"], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert "x multiply-adds" in run.stdout
+    assert "test accuracy" in run.stdout
+    text = f"{start}\nROOT = {str(tmp_path)!r}\n{RESUMED}"
+    run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    assert "the draws are the same" in run.stdout, run.stderr[-2000:]

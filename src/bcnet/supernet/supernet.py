@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from torch import nn
@@ -50,11 +51,25 @@ class Supernet(nn.Module):
         Raises:
             WidthError: widths that do not belong to the space, or no `Side`.
         """
+        with self.at(widths, side) as network:
+            return network(x)
+
+    @contextmanager
+    def at(self, widths: Sequence[int], side: Side = Side.LEFT) -> Iterator[nn.Module]:
+        """The copy of the model itself, for calls of any form: within the block its layers are those of the path.
+
+        Losses may be taken within the block and gone back through after it.
+
+        Raises:
+            WidthError: as `forward`.
+
+        Example: `with supernet.at(widths) as network: loss = criterion(network(images, mask=masks), targets)`
+        """
         self.space.check(widths)
         if not isinstance(side, Side):
             raise WidthError(f"a side is Side.LEFT or Side.RIGHT; got {side!r}")
         with self._narrowing.applied(widths, side, path_slice):
-            return self.network(x)
+            yield self.network
 
 
 def without_running_statistics(model: nn.Module) -> nn.Module:

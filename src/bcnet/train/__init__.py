@@ -6,6 +6,7 @@ from bcnet.train.evaluate import Accuracy, accuracy
 from bcnet.train.failed_step import FailedStep, load_failed_step
 from bcnet.train.learner import Learner, NetworkLearner, SupernetLearner
 from bcnet.train.loop import Progress, train
+from bcnet.train.own_loop import SupernetSteps
 from bcnet.train.randomness import derived_generator, derived_seed
 from bcnet.train.recipe import Cosine, Distillation, Exponential, Recipe, Steps, load_recipe, parse_recipe, recipe_names
 from bcnet.train.records import LossRecords
@@ -54,6 +55,7 @@ __all__ = [
     "Steps",
     "Strategy",
     "SupernetLearner",
+    "SupernetSteps",
     "Term",
     "Unilateral",
     "UnilateralComplementary",

@@ -1,0 +1,126 @@
+"""The steps of a supernet in a training loop of somebody's own: their batches, their loss, their optimiser.
+
+What is drawn, which paths meet a batch and how their losses are weighed is as in every training here
+(`bcnet.train.step`); the records that the prior is learnt from, and the counts of channels, come along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from bcnet.errors import TrainingError
+from bcnet.tasks.base import scalar
+from bcnet.train.counts import ChannelCounts
+from bcnet.train.randomness import derived_generator
+from bcnet.train.records import LossRecords
+from bcnet.train.step import Complementary, Pass, Strategy, Term, accumulate_gradients
+
+if TYPE_CHECKING:
+    from bcnet.supernet import Supernet
+
+
+class SupernetSteps:
+    """Gradients of a supernet's steps, one after the other, for an optimiser over `supernet.parameters()`.
+
+    Step `t` draws the same widths whatever came before, from `seed`. `counts` says how often each channel took part.
+
+    Args:
+        supernet: what is trained.
+        strategy: which paths a step trains, BCNet's four by default.
+        seed: of the widths.
+
+    Raises:
+        TrainingError: a strategy whose paths learn from each other's outputs, which a loop of one's own does not show.
+
+    Example:
+
+        supernet = bcnet.Supernet(model, space)
+        optimizer = torch.optim.SGD(supernet.parameters(), lr=0.1)
+        steps = bcnet.SupernetSteps(supernet)
+        for batch in loader:
+            optimizer.zero_grad()
+            steps.backward(lambda network: criterion(network(batch["image"]), batch["label"]))
+            optimizer.step()
+        records = steps.records
+        prior = bcnet.learn_prior(space, records.steps, records.widths, records.losses, bcnet.Budget(macs=0.5))
+    """
+
+    def __init__(self, supernet: Supernet, strategy: Strategy | None = None, *, seed: int = 0) -> None:
+        self.supernet = supernet
+        self.strategy = Complementary() if strategy is None else strategy
+        if self.strategy.teacher(supernet.space) is not None:
+            raise TrainingError(
+                f"in a loop of your own every path learns from your loss; got {type(self.strategy).__name__}, whose "
+                "paths learn from the full width: take another strategy, or bcnet.search"
+            )
+        self.seed = seed
+        self.step = 0
+        self.counts = ChannelCounts(supernet.space)
+        self._records = LossRecords(len(supernet.space.groups))
+        self._waiting: list[tuple[int, tuple[Term, ...], Tensor]] = []  # losses that are still on the device
+
+    def backward(
+        self, loss_of: Callable[[nn.Module], Tensor], *, backward: Callable[[Tensor], object] = Tensor.backward
+    ) -> Tensor:
+        """Add this step's gradients to the parameters: a path forward and backward, then the next.
+
+        Args:
+            loss_of: your loss of a network on your batch, a scalar. It is called once for each path, with the model at
+                that path's widths, in training mode as you have set it.
+            backward: what goes back through a loss, where not `loss.backward()`: `lambda loss:
+                scaler.scale(loss).backward()`, or `self.manual_backward` in Lightning.
+
+        Returns:
+            The mean loss of the step's paths, a scalar on the device, without a graph.
+
+        Raises:
+            TrainingError: a loss that is no scalar.
+        """
+        generator = derived_generator(self.seed, "own loop", "widths", self.step)
+        terms = self.strategy.plan(self.supernet.space, generator)
+
+        def losses(paths: Pass) -> list[Tensor]:
+            found = []
+            for path in paths:
+                with self.supernet.at(path.widths, path.side) as network:
+                    found.append(scalar(loss_of(network)))
+            return found
+
+        means = accumulate_gradients(terms, losses, backward)  # (terms,)
+        self._waiting.append((self.step, terms, means))
+        self.counts.add(terms)
+        self.step += 1
+        return means.mean()
+
+    @property
+    def records(self) -> LossRecords:
+        """Widths and mean losses of all steps so far; steps whose loss was no finite number are in `skipped`."""
+        if self._waiting:
+            values = torch.stack([means for _, _, means in self._waiting]).tolist()  # the device is waited for here
+            finite = torch.tensor(values).isfinite().all(dim=1).tolist()
+            for (step, terms, _), losses, good in zip(self._waiting, values, finite, strict=True):
+                if not good:
+                    self._records.skipped = (*self._records.skipped, step)
+                    continue
+                for term, loss in zip(terms, losses, strict=True):
+                    self._records.append(step, term.recorded, loss)
+            self._waiting.clear()
+        return self._records
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the steps are, for a checkpoint of yours beside weights and optimiser."""
+        return {"step": self.step, "records": self.records.tensors(), "counts": self.counts.tensors()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there.
+
+        Raises:
+            RunError: it is of another network.
+        """
+        self.counts.restore(state["counts"])
+        self._records, self.step = LossRecords.from_tensors(state["records"]), int(state["step"])
+        self._waiting.clear()
