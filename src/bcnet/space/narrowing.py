@@ -129,7 +129,7 @@ def _without_checkpoints() -> Iterator[None]:
 
 _NUMBERS = (
     "in_channels", "out_channels", "groups", "in_features", "out_features", "num_features", "num_channels",
-    "num_groups", "normalized_shape", "num_parameters",
+    "num_groups", "normalized_shape", "num_parameters", "embedding_dim",
 )  # fmt: skip
 
 
@@ -146,7 +146,7 @@ def _computed_weight(
 
 
 def _numbers(part: nn.Module) -> dict[str, Any]:
-    known = (_ConvNd, nn.Linear, _NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.PReLU)
+    known = (_ConvNd, nn.Linear, nn.Embedding, _NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.PReLU)
     return {key: part.__dict__[key] for key in _NUMBERS if key in part.__dict__} if isinstance(part, known) else {}
 
 
@@ -163,6 +163,8 @@ def _fitted(
     if isinstance(part, nn.Linear):
         shape = tuple(length(layout, widths) for layout in own["weight"]) if "weight" in own else None
         return {"out_features": shape[0], "in_features": shape[1]} if shape else {}
+    if isinstance(part, nn.Embedding):
+        return {"embedding_dim": sizes[1]}
     if isinstance(part, nn.GroupNorm):
         groups = full["num_groups"]
         return {"num_channels": sizes[0], "num_groups": sizes[0] * groups // full["num_channels"] if groups > 1 else 1}

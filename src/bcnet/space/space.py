@@ -54,8 +54,9 @@ class WidthSpace:
     def trace(
         cls,
         model: nn.Module,
-        example_input: torch.Tensor,
+        example_input: Any,
         *,
+        example_kwargs: Mapping[str, Any] | None = None,
         num_choices: int = 20,
         min_ratio: float = 0.0,
         multiple_of: int | Mapping[str, int] = 1,
@@ -66,14 +67,16 @@ class WidthSpace:
         vary_outputs: bool = False,
         widen: float = 1.0,
     ) -> WidthSpace:
-        """Find the width groups of `model` by exporting its graph on `example_input`, shape `(batch >= 2, ...)`.
+        """Find the width groups of `model` by exporting its graph on `example_input`, usually `(batch >= 2, ...)`.
 
         A batch of one is repeated. The model is not changed. What cannot be sliced safely is pinned at full width and
         listed in `fixed` with the reason.
 
         Args:
             model: any network that exports by `torch.export`.
-            example_input: what its `forward` takes.
+            example_input: what its `forward` takes: a tensor, or a tuple of all positional arguments, each any nest of
+                tensors; integers, tokens say, have no channels.
+            example_kwargs: keyword arguments, likewise.
             num_choices: `K` of the choices `floor(l * k / K)`, k = 1..K.
             min_ratio: smallest width over full width of every group.
             multiple_of: every choice but the full width is a multiple of this (8 or 16 for tensor cores); by group, if
@@ -92,6 +95,7 @@ class WidthSpace:
                 a tie that names no layer, or ties layers of different sizes; code that breaks when widened.
             WidthError: a setting out of range.
         """
+        from bcnet.space.example import Example
         from bcnet.space.tracing import trace
 
         options = SpaceOptions(
@@ -105,7 +109,7 @@ class WidthSpace:
             vary_outputs=vary_outputs,
             widen=widen,
         )
-        return trace(model, example_input, options)
+        return trace(model, Example.of(example_input, example_kwargs), options)
 
     @property
     def full(self) -> Widths:

@@ -17,6 +17,7 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from bcnet.errors import TraceError
+from bcnet.space.example import Example
 from bcnet.space.labels import Propagation
 from bcnet.space.narrowing import tensors_of
 from bcnet.space.options import SpaceOptions, matches
@@ -30,9 +31,9 @@ from bcnet.space.widening import check_runs, widened
 _SHAPES = re.compile(r"shape|size|dimension|channels|input|mat1", re.IGNORECASE)  # in errors that a wrong one causes
 
 
-def trace(model: nn.Module, example_input: torch.Tensor, options: SpaceOptions) -> WidthSpace:
+def trace(model: nn.Module, example: Example, options: SpaceOptions) -> WidthSpace:
     """`WidthSpace.trace`, with its arguments."""
-    model, example = _prepared(model, example_input)
+    model = _copied(model)
     graphs = [_export(model.train(training), example) for training in MODES]
     propagation = _propagated(model, graphs, options)
     held = frozenset(
@@ -64,9 +65,7 @@ def _propagated(
     return propagation
 
 
-def _freest(
-    model: nn.Module, example: torch.Tensor, attempts: Sequence[Propagation], options: SpaceOptions
-) -> WidthSpace:
+def _freest(model: nn.Module, example: Example, attempts: Sequence[Propagation], options: SpaceOptions) -> WidthSpace:
     """The space that holds the fewest groups; where none of them can be searched, the error of the first."""
     spaces, errors = [], []
     for propagation in attempts:
@@ -79,7 +78,7 @@ def _freest(
     return min(spaces, key=lambda space: len(space.fixed))
 
 
-def _tried(model: nn.Module, example: torch.Tensor, propagation: Propagation, options: SpaceOptions) -> WidthSpace:
+def _tried(model: nn.Module, example: Example, propagation: Propagation, options: SpaceOptions) -> WidthSpace:
     """The space, without the groups that break the model's own code.
 
     Raises:
@@ -87,13 +86,13 @@ def _tried(model: nn.Module, example: torch.Tensor, propagation: Propagation, op
     """
     parameters = {name for name, _ in model.named_parameters()}
     solution = Solution(propagation, options)
-    space = solution.space(parameters, batch=len(example))
+    space = solution.space(parameters, batch=example.batch)
     broken = breaking_groups(model, example, space, solution.outputs())
     if not broken:
         return space
     for group, reason in broken.items():
         propagation.fix(solution.dims[group], reason)
-    return Solution(propagation, options).space(parameters, batch=len(example))
+    return Solution(propagation, options).space(parameters, batch=example.batch)
 
 
 def _apply_wishes(propagation: Propagation, options: SpaceOptions) -> None:
@@ -127,16 +126,11 @@ def _tie(propagation: Propagation, patterns: tuple[str, ...]) -> None:
         propagation.symbols.unify(tied[0], dim, Reason(f"tied by ties={patterns!r} to what is pinned"))
 
 
-def _prepared(model: nn.Module, example: torch.Tensor) -> tuple[nn.Module, torch.Tensor]:
+def _copied(model: nn.Module) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise TraceError(f"trace needs a torch.nn.Module; got {type(model).__name__}: pass the network itself")
-    if not isinstance(example, torch.Tensor) or example.ndim < 2:
-        got = tuple(example.shape) if isinstance(example, torch.Tensor) else type(example).__name__
-        raise TraceError(f"the example input is a tensor (batch, channels, ...); got {got}")
-    if len(example) == 1:  # export would take a batch of one for a constant
-        example = torch.cat([example, example])
     try:
-        return copy.deepcopy(model), example.detach()
+        return copy.deepcopy(model)
     except RuntimeError as error:
         raise TraceError(
             f"a network is copied before it is traced, which failed for {type(model).__name__}: {first_line(error)}: "
@@ -145,22 +139,22 @@ def _prepared(model: nn.Module, example: torch.Tensor) -> tuple[nn.Module, torch
         ) from error
 
 
-def _export(model: nn.Module, example: torch.Tensor) -> ExportedProgram:
+def _export(model: nn.Module, example: Example) -> ExportedProgram:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return torch.export.export(model, (example,), strict=False)
+            return torch.export.export(model, example.args, dict(example.kwargs), strict=False)
     except Exception as error:
         raise TraceError(
-            f"{type(model).__name__} must run on the example input, shape {tuple(example.shape)}, and export by "
+            f"{type(model).__name__} must run on the example input, shape {example.shapes}, and export by "
             f"torch.export; {_what_failed(model, example, error)}"
         ) from error
 
 
-def _what_failed(model: nn.Module, example: torch.Tensor, export_error: Exception) -> str:
+def _what_failed(model: nn.Module, example: Example, export_error: Exception) -> str:
     try:
         with torch.no_grad():
-            model(example)
+            example.run(model)
     except Exception as error:
         advice = ": check the shape (batch, channels, height, width)" if _SHAPES.search(str(error)) else ""
         return f"running it failed: {first_line(error)}{advice}"

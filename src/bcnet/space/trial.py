@@ -19,6 +19,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from bcnet.space.example import Example
 from bcnet.space.layout import ParameterLayout, Side, length
 from bcnet.space.narrowing import Narrowing
 from bcnet.space.space import Widths, WidthSpace
@@ -29,7 +30,7 @@ MODES = (True, False)  # training, then evaluation: the order in which a model i
 Outputs = Sequence[Sequence[ParameterLayout]]
 
 
-def breaking_groups(model: nn.Module, example: torch.Tensor, space: WidthSpace, outputs: Outputs) -> dict[int, Reason]:
+def breaking_groups(model: nn.Module, example: Example, space: WidthSpace, outputs: Outputs) -> dict[int, Reason]:
     """The groups that break the model when they are narrow, with the error each gives; empty where all is well.
 
     `outputs` are the layouts of the model's output tensors, for each of the `MODES`: what their shapes ought to be.
@@ -39,7 +40,7 @@ def breaking_groups(model: nn.Module, example: torch.Tensor, space: WidthSpace, 
     fakes: dict[int, Any] = {id(t): _fake(mode, t) for t in [*model.parameters(), *model.buffers()]}
     fake_model = copy.deepcopy(model, fakes)  # outside of the mode: tensors in plain attributes stay real
     with mode, torch.no_grad(), _without_log():
-        trial = _Trial(fake_model, mode.from_tensor(example), space, outputs)
+        trial = _Trial(fake_model, example.mapped(mode.from_tensor), space, outputs)
         return trial.search(_narrow_widths(space))
 
 
@@ -68,13 +69,13 @@ def _narrow_widths(space: WidthSpace) -> list[Widths]:
 
 
 class _Trial:
-    def __init__(self, model: nn.Module, example: torch.Tensor, space: WidthSpace, outputs: Outputs) -> None:
+    def __init__(self, model: nn.Module, example: Example, space: WidthSpace, outputs: Outputs) -> None:
         self._model, self._example, self._space, self._outputs = model, example, space, outputs
         self._narrowing = Narrowing(model, space.layouts)
 
     def _run(self, widths: Widths, training: bool) -> Any:
         with self._narrowing.applied(widths, Side.LEFT):
-            return self._model.train(training)(self._example)
+            return self._example.run(self._model.train(training))
 
     def error(self, widths: Widths) -> Reason | None:
         """What goes wrong at `widths` in either mode, or None."""

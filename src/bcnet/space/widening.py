@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from bcnet.errors import TraceError
+from bcnet.space.example import Example
 from bcnet.space.groups import floor_choices
 from bcnet.space.layout import Layout, ParameterLayout, length
 from bcnet.space.narrowing import Narrowing
@@ -98,13 +99,13 @@ def _drawn(tensor: torch.Tensor, shape: Sequence[int], generator: torch.Generato
     return nn.Parameter(drawn, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else drawn
 
 
-def check_runs(model: nn.Module, example: torch.Tensor, space: WidthSpace, wide: WidthSpace) -> None:
+def check_runs(model: nn.Module, example: Example, space: WidthSpace, wide: WidthSpace) -> None:
     """Raise TraceError unless the model's own code runs when every group is as wide as `wide` has it."""
     network = stretched(copy.deepcopy(model), space.layouts, wide.full, torch.Generator().manual_seed(0))
     for training in (True, False):
         try:
             with torch.no_grad():
-                network.train(training)(example)
+                example.run(network.train(training))
         except Exception as error:
             first = next((line for line in str(error).splitlines() if line.strip()), "")
             raise TraceError(

@@ -132,6 +132,16 @@ def _linear(p: Propagation, node: Any, x: Labels, weight: Labels, bias: Labels |
     return Labels(out_shape(node), (*x.dims[:-1], out))
 
 
+@rule("embedding")
+def _embedding(p: Propagation, node: Any, weight: Labels, numbers: Labels, *rest: Any) -> Labels:
+    """A row for each number: its features are channels."""
+    features = weight.dims[1]
+    assert features is not None
+    p.fix(weight.dims[0], p.reason("rows that are looked up by their number"))
+    p.birth(features, weight)
+    return Labels(out_shape(node), (*numbers.dims, features))
+
+
 @rule("batch_norm", "instance_norm")
 def _channel_norm(
     p: Propagation, node: Any, x: Labels, weight: Labels | None, bias: Labels | None,

@@ -1,0 +1,61 @@
+"""What a network is called with while it is traced: one tensor, or any nest of tensors with keyword arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from bcnet.errors import TraceError
+
+
+@dataclass(frozen=True)
+class Example:
+    """Positional and keyword arguments of a call; `batch` is the first dimension of its first tensor."""
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    batch: int
+
+    @classmethod
+    def of(cls, example_input: Any, example_kwargs: Mapping[str, Any] | None = None) -> Example:
+        """The call that somebody describes: a tuple has the positional arguments, anything else is the only one.
+
+        A batch of one is repeated: the export would take it for a constant.
+
+        Raises:
+            TraceError: no tensor, or a single one that has no channels.
+        """
+        args = example_input if isinstance(example_input, tuple) else (example_input,)
+        kwargs = dict(example_kwargs or {})
+        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor) and leaf.ndim]
+        if not tensors or (len(tensors) == 1 and tensors[0].ndim < 2):
+            got = tuple(tensors[0].shape) if tensors else type(example_input).__name__
+            raise TraceError(
+                f"the example input is a tensor (batch, channels, ...), or a tuple of all arguments; got {got}"
+            )
+        example = cls(args, kwargs, len(tensors[0])).mapped(Tensor.detach)
+        return example.mapped(_repeated, batch=2) if example.batch == 1 else example
+
+    def mapped(self, function: Callable[[Tensor], Tensor], batch: int | None = None) -> Example:
+        """The same call with every tensor replaced."""
+        args, kwargs = pytree.tree_map_only(Tensor, function, (self.args, dict(self.kwargs)))
+        return Example(args, kwargs, batch or self.batch)
+
+    def run(self, network: nn.Module) -> Any:
+        """What a network gives."""
+        return network(*self.args, **self.kwargs)
+
+    @property
+    def shapes(self) -> str:
+        """For messages: the shapes of all tensors."""
+        leaves = pytree.tree_leaves((self.args, dict(self.kwargs)))
+        return " and ".join(str(tuple(leaf.shape)) for leaf in leaves if isinstance(leaf, Tensor))
+
+
+def _repeated(tensor: Tensor) -> Tensor:
+    return torch.cat([tensor, tensor]) if tensor.ndim and len(tensor) == 1 else tensor
