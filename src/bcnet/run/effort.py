@@ -1,12 +1,13 @@
 """How much to spend on a search, said in trainings of the original: `effort`, and the settings that it comes to.
 
 Candidates are networks that are trained for a share of the final epochs, and a model of their scores proposes them.
-The best of them that differ, the balanced and the Uniform widths among them, are trained for longer, which decides. A
-training of a network of `r` times the multiply-adds takes about `sqrt(r)` of the original's time, since what it reads
-and writes goes as its widths do; so `n` networks of `e` epochs and `k` of `f` epochs, on a share `s` of the images,
-cost, in trainings of the original of `E` epochs,
+The best of them that differ, the balanced and the Uniform widths among them, are then trained for as long as the final
+networks, which decides: half as long is still biased (`docs/score_model.md`). A training of a network of `r` times the
+multiply-adds takes about `sqrt(r)` of the original's time, since what it reads and writes goes as its widths do; so `n`
+networks of `e` epochs and `k` of `E` epochs, on a share `s` of the images, cost, in trainings of the original of `E`
+epochs,
 
-    (n e + k f) s sqrt(r) / E.
+    (n e / E + k) s sqrt(r).
 """
 
 from __future__ import annotations
@@ -29,19 +30,18 @@ DECIDED = ("scorer", "searcher", "random_networks", "random_epochs", "rescored",
 
 @dataclass(frozen=True)
 class Effort:
-    """About so many `trainings` of the original: each candidate gets a `share` of a final one, the best a `longer` one.
+    """About so many `trainings` of the original: each candidate gets a `share` of a final one.
 
-    `finalists` are how many of the best.
+    `finalists` are how many of the best get a whole one; of one alone there is nothing to tell apart.
     """
 
     trainings: float
     share: float
     finalists: int
-    longer: float
 
 
 EFFORTS: Mapping[str, Effort] = MappingProxyType(
-    {"small": Effort(1, 0.1, 3, 0.25), "medium": Effort(3, 0.2, 3, 0.5), "large": Effort(10, 0.3, 4, 1.0)}
+    {"small": Effort(1, 0.1, 1), "medium": Effort(3, 0.2, 3), "large": Effort(10, 0.3, 4)}
 )
 
 
@@ -73,12 +73,12 @@ def settings_of(name: str, space: WidthSpace, budget: Budget, final: Recipe, see
         BudgetError: the narrowest network of the space costs more.
     """
     effort = EFFORTS[name]
-    epochs, longer = (max(1, round(share * final.epochs)) for share in (effort.share, effort.longer))
-    epoch = seen * math.sqrt(_macs_ratio(space, budget)) / final.epochs  # of one network, in trainings of the original
-    told_apart = longer > epochs  # else there is nothing between a short training and the final one
-    left = effort.trainings - (effort.finalists * longer * epoch if told_apart else 0)
-    networks = max(FEWEST, int(left / (epochs * epoch)))
-    values = ("trainings", "model", networks, epochs, effort.finalists, longer if told_apart else None)
+    epochs = max(1, round(effort.share * final.epochs))
+    whole = seen * math.sqrt(_macs_ratio(space, budget))  # what a whole training costs, in those of the original
+    told_apart = effort.finalists > 1 and epochs < final.epochs
+    left = effort.trainings - (effort.finalists * whole if told_apart else 0)
+    networks = max(FEWEST, int(left / (whole * epochs / final.epochs)))
+    values = ("trainings", "model", networks, epochs, effort.finalists, final.epochs if told_apart else None)
     return dict(zip(DECIDED, values, strict=True))
 
 
