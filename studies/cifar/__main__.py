@@ -16,7 +16,8 @@ rate; "tuned at the full rate" does as the latter at the whole of it, and "ours,
 supernet of as many epochs as the unilateral one's. "Tuned for an epoch" takes four times as many steps for every
 candidate, whose scores depend less on the order of the images (`tuning_noise.py`). "Ours, small effort" and "medium
 effort" have no supernet: `--effort` spends about one and three trainings of the original on short ones that a model of
-their scores proposes.
+their scores proposes, of the medium effort a part on whole trainings of the best three. "Short trainings" spends three
+on short ones alone, as the medium effort did before.
 
 "Ours" is the default, whose evolution starts from balanced and Uniform widths too and stays within a tenth of the
 budget; all others of evolution are of the one before, which had neither (`--macs-from 0 --first-generation prior`).
@@ -77,7 +78,7 @@ class Variant:
     @property
     def has_supernet(self) -> bool:
         """Whether networks can start from one."""
-        return "--effort" not in self.options
+        return not {"--effort", "--scorer"} & set(self.options)
 
 
 _BY_LOSS = ("--score", "loss")
@@ -85,6 +86,9 @@ _WHOLE_FRONT = ("--macs-from", "0", "--first-generation", "prior")  # the evolut
 _SLIMMED = (*_BY_LOSS, "--searcher", "greedy-evolution", "--first-generation", "prior")
 _TUNED, _FOR_AN_EPOCH = (*_SLIMMED, "--tune-steps", "80"), (*_SLIMMED, "--tune-steps", "320")
 _FINALISTS, _GENTLY = ("--finalist-steps", "640"), ("--tune-lr-share", "0.2")
+_SHORT = ("--scorer", "trainings", "--searcher", "model", "--score", "loss", "--random-epochs", "2")
+SHORT_TRAININGS = {"vgg19_quarter": {"0.5": 26, "0.25": 38}, "resnet20": {"0.5": 27, "0.25": 40}}
+"""How many short trainings three of the original pay for, by network and budget."""
 VARIANTS = {
     "ours": Variant(),
     "ours, whole front": Variant(1.0, _WHOLE_FRONT),
@@ -99,6 +103,7 @@ VARIANTS = {
     "ours, 4x epochs, by loss": Variant(4.0, (*_WHOLE_FRONT, *_BY_LOSS)),
     "ours, 4x epochs, tuned": Variant(4.0, (*_TUNED, *_FINALISTS), population=20),
     "ours, 4x epochs, tuned for an epoch": Variant(4.0, (*_FOR_AN_EPOCH, *_FINALISTS), population=20),
+    "ours, short trainings": Variant(options=_SHORT),
     "ours, small effort": Variant(options=("--effort", "small")),
     "ours, medium effort": Variant(options=("--effort", "medium")),
     "autoslim": Variant(1.0, strategy="sandwich"),
@@ -106,20 +111,11 @@ VARIANTS = {
     "unilateral by evolution": Variant(4.0, _WHOLE_FRONT, strategy="unilateral"),
 }
 METHODS = (
-    *("uniform", "ours", "ours, whole front"),
-    *("ours, tuned scores", "ours, tuned finalists", "ours, tuned at the full rate"),
-    *(
-        "ours without prior",
-        "balanced",
-        "random",
-        "autoslim",
-        "unilateral",
-        "magnitude",
-        "ours, 4x epochs",
-        "ours, 4x epochs, tuned",
-    ),
-    *("ours, medium effort", "ours, small effort", "ours, 4x epochs, tuned for an epoch", "fastnas"),
-)
+    "uniform", "ours", "ours, whole front", "ours, tuned scores", "ours, tuned finalists",
+    "ours, tuned at the full rate", "ours without prior", "balanced", "random", "autoslim", "unilateral", "magnitude",
+    "ours, 4x epochs", "ours, 4x epochs, tuned", "ours, medium effort", "ours, short trainings", "ours, small effort",
+    "ours, 4x epochs, tuned for an epoch", "fastnas",
+)  # fmt: skip
 QUICK_METHODS = ("uniform", "ours", "ours, tuned scores")
 SLIMMED = ("autoslim", "unilateral")  # baselines that search a supernet of their own
 AGAIN = (
@@ -305,7 +301,7 @@ class Table:
             return ["retrain", str(self.folder(run.origin)), *other, "--out", str(self.folder(run)), *self._from(run)]
         effort = self.effort
         return [
-            *self._method(run.method),
+            *self._method(run.method, run.budget),
             *("--model", effort.model, "--data", self.data, "--image-size", str(effort.image_size)),
             *("--budget", run.budget, "--seed", str(run.seed), "--recipe", "resnet-cifar10"),
             *("--min-ratio", str(effort.min_ratio)),
@@ -329,7 +325,7 @@ class Table:
         epochs = round(variant.longer * self.effort.supernet_epochs)
         return ["--supernet-epochs", str(epochs)] if variant.has_supernet else []
 
-    def _method(self, method: str) -> list[str]:
+    def _method(self, method: str, budget: str) -> list[str]:
         effort = self.effort
         if method not in VARIANTS or method in SLIMMED:
             random = ["--random-networks", str(effort.random_networks), "--random-epochs", str(effort.random_epochs)]
@@ -339,7 +335,9 @@ class Table:
         population = min(variant.population, effort.candidates)
         generations = str(effort.candidates // population)
         size = ["--population", str(population), "--generations", generations]
-        return ["search", *size, "--strategy", variant.strategy, *variant.options]
+        short = SHORT_TRAININGS.get(effort.model, {}).get(budget, 8)
+        number = ["--random-networks", str(short)] if variant.options == _SHORT else []
+        return ["search", *size, "--strategy", variant.strategy, *variant.options, *number]
 
     def _from(self, run: Run) -> list[str]:
         there = [self.folder(donor) for donor in run.donors if (self.folder(donor) / "settings.json").exists()]
