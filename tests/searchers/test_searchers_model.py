@@ -49,6 +49,16 @@ def test_slopes_without_noise_are_those_of_the_truth(space):
     assert np.allclose(model.slopes * scores.std(), slopes, atol=0.02)
 
 
+def test_a_group_that_has_not_varied_is_as_unknown_as_the_others(space):
+    widths, scores = scored(space, 16, noise=0.5)
+    alike = [(*w[:-1], space.full[-1]) for w in widths]
+    model = ScoreModel.fit(space, alike, list(scores), trust=1.0)
+    spread = np.sqrt(np.diag(model.covariance))
+    assert spread[-1] <= 3 * spread[:-1].max()
+    drawn = np.array([model.drawn(np.random.default_rng(seed)) for seed in range(50)])
+    assert drawn[:, -1].std() <= 3 * drawn[:, :-1].std(axis=0).max()
+
+
 @pytest.mark.parametrize("exponent", [0.0, 1.0])
 def test_before_scores_say_anything_the_closed_form_stands(space, exponent):
     closed = closed_slopes(space, exponent)

@@ -28,6 +28,7 @@ FloatArray = npt.NDArray[np.float64]
 
 EXPONENTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _HARDLY = 0.02  # of the mean slope: what a group is worth at least
+_VARIED = 0.01  # of the usual spread of log widths: less is none
 _BISECTIONS = 20
 _EXCHANGES = 50
 _AT_ONCE = 1000  # exchanges that are looked at
@@ -96,7 +97,11 @@ class _Fit:
         # is larger: one coefficient then explains as much beforehand as those of all groups together.
         maps = np.vstack([slope, np.eye(groups)])
         centred = logs - logs.mean(axis=0)
-        scale = np.maximum((centred @ maps.T).std(axis=0), 1e-9) / np.append(np.sqrt(groups), np.ones(groups))
+        spreads = (centred @ maps.T).std(axis=0)
+        typical = max(float(spreads[1:].mean()), 1e-9)
+        # A group that has not varied yet is as unknown as the others are, not infinitely more so.
+        spreads = np.where(spreads < _VARIED * typical, typical, spreads)
+        scale = spreads / np.append(np.sqrt(groups), np.ones(groups))
         features = centred @ maps.T / scale
         fit = BayesianRidge(fit_intercept=False).fit(features, values)
         back = (maps / scale[:, None]).T  # (groups, features): slopes of coefficients
