@@ -243,6 +243,22 @@ def test_a_stage_is_shared_where_what_it_depends_on_is(changes, shared):
     assert shared_stages(make_settings(**values), make_settings(**(values | changes))) == tuple(shared.split())
 
 
+@pytest.mark.parametrize(
+    ("changes", "shared"),
+    [
+        ({}, "trials finalists original Uniform searched"),
+        ({"finalist_epochs": 2}, "trials original Uniform"),
+        ({"final": RECIPE.changed({"lr": 0.1})}, ""),
+        ({"random_networks": 9}, "original Uniform"),
+        ({"task": "regression"}, ""),
+    ],
+)
+def test_trainings_are_shared_where_what_they_depend_on_is(changes, shared):
+    values = {"model": "m", "data": "d", "limits": {"macs": 0.5}, "supernet": RECIPE, "final": RECIPE}
+    values |= {"scorer": "trainings", "searcher": "model", "random_epochs": 1}
+    assert shared_stages(make_settings(**values), make_settings(**(values | changes))) == tuple(shared.split())
+
+
 def test_widths_alone_are_those_of_a_search_that_goes_on_from_them(finished, tmp_path):
     stages = [Recorder(), Recorder()]
     options = {"budget": HALF, "run_dir": tmp_path / "run", "recipe": RECIPE} | SMALL
