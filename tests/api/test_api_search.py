@@ -232,7 +232,7 @@ class WrongInput(TinyNetwork):
         ({"strategy": "trilateral"}, RecipeError, "'strategy' must be 'complementary'"),
         ({"device": "abacus"}, RecipeError, "device must be one"),
         ({"speed": 3}, RecipeError, "unknown key 'speed'"),
-        ({"image_size": 16}, DataError, r"image_size is for data given by name; got 16 with images of \(8, 8\)"),
+        ({"image_size": 16}, DataError, r"image_size is for data that we load by name; got 16 with images of \(8, 8\)"),
         ({"min_ratio": 0.9}, BudgetError, "lower min_ratio"),
     ],
 )
