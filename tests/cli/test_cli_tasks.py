@@ -175,6 +175,10 @@ def test_widths_are_trained_and_baselines_found_for_a_task(tmp_path):
     assert trained.exit_code == 0, trained.output
     uniform = run("baseline", "uniform", *code, *small, "--budget", "0.5", "--out", tmp_path / "uniform")
     assert uniform.exit_code == 0, uniform.output
+    refused = run("retrain", *code, *small, "--set", "label_smoothing=0.1", "--widths", "3,4", "--out", tmp_path / "no")
+    assert refused.exit_code == 2
+    assert "label smoothing and distillation are for classification" in refused.stderr
+    assert not (tmp_path / "no").exists()
     for name in ("given", "uniform"):
         assert "miou" in json.loads((tmp_path / name / "result.json").read_text())["networks"]["searched"]["test"]
 

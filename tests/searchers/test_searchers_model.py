@@ -9,7 +9,7 @@ from scipy.stats import kendalltau
 
 from bcnet.costs import Latency, LatencyModel, Memory, Term
 from bcnet.models import create
-from bcnet.searchers import Candidate, ModelBased, search_widths
+from bcnet.searchers import Candidate, ModelBased, heuristic_widths, search_widths
 from bcnet.searchers.score_model import EXPONENTS, ScoreModel, best_widths, closed_slopes
 from bcnet.space import Budget, WidthSpace
 from bcnet.space.problem import Problem
@@ -47,6 +47,14 @@ def test_slopes_without_noise_are_those_of_the_truth(space):
     model = ScoreModel.fit(space, widths, list(scores), trust=1.0)
     slopes = np.random.default_rng(0).uniform(0.2, 1.8, len(space.groups))
     assert np.allclose(model.slopes * scores.std(), slopes, atol=0.02)
+
+
+@pytest.mark.parametrize("count", [8, 11, 40])
+def test_what_needs_no_search_is_scored_first_however_few_are(space, count):
+    problem = Problem.of(space, Budget(macs=0.5))
+    first = next(ModelBased(count).proposals(problem))
+    assert first[:2] == list(heuristic_widths(problem).values())
+    assert len(set(first)) == len(first)
 
 
 def test_a_group_that_has_not_varied_is_as_unknown_as_the_others(space):

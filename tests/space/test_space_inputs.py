@@ -124,6 +124,21 @@ def test_what_is_no_call_is_told(example, message):
         WidthSpace.trace(TwoPictures(), example)
 
 
+class Tied(Tokens):
+    """Gives a score for each token, by the rows of the embedding itself."""
+
+    def forward(self, tokens, lengths):
+        x = self.embedding(tokens) / lengths[:, None, None]
+        return functional.linear(x, self.embedding.weight)
+
+
+def test_rows_that_are_looked_up_stay_even_where_outputs_may_vary():
+    space = WidthSpace.trace(Tied(), (torch.randint(20, (2, 7)), torch.tensor([3, 7])), vary_outputs=True)
+    assert [(group.name, group.max_width) for group in space.groups] == [("embedding", 8)]
+    network = bcnet.build(Tied(), space, space.narrowest)
+    assert network(torch.arange(20)[None], torch.tensor([20])).shape == (1, 20, 20)
+
+
 def test_a_narrow_embedding_says_how_wide_it_is():
     space = WidthSpace.trace(Tokens(), (torch.randint(20, (2, 7)), torch.tensor([3, 7])))
     network = bcnet.build(Tokens(), space, space.narrowest)

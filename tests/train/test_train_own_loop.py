@@ -105,6 +105,7 @@ def test_a_loop_that_was_stopped_goes_on_as_if_it_had_not_been(space):
         assert np.array_equal(getattr(steps.records, name), getattr(after.records, name))
     assert all(np.array_equal(a, b) for a, b in zip(steps.counts.of, after.counts.of, strict=True))
     assert after.counts.spread().max() == 0, "training is fair"
+    assert after.counts.of[0][0] > 9, "more than one path of a step has each channel"
 
 
 def test_from_a_loop_to_a_network(space):

@@ -23,11 +23,12 @@ _LEAST = 4  # scores that a model is fitted to
 class ModelBased(Searcher):
     """Candidates that a score model proposes, fitted anew after each batch (`bcnet.searchers.score_model`).
 
-    The first batch has the balanced widths of several exponents, the Uniform ones, and random widths near the budget.
-    Each of the others has the model's optimum under the budget, optima of samples of its posterior, as many as random
-    widths. Of the candidates that one is chosen which the model expects the most of, whatever its own score: of many
-    noisy scores the highest is mostly luck. `trust` is what scores count beside the closed form, 1 where they are right
-    but for noise, less where they are off in ways that more of them do not mend, as those of shared weights are.
+    The first batch has the balanced and the Uniform widths, then the balanced ones of other exponents, and random widths
+    near the budget. Each of the others has the model's optimum under the budget, optima of samples of its posterior, as
+    many as random widths. Of the candidates that one is chosen which the model expects the most of, whatever its own
+    score: of many noisy scores the highest is mostly luck. `trust` is what scores count beside the closed form, 1 where
+    they are right but for noise, less where they are off in ways that more of them do not mend, as those of shared
+    weights are.
 
     Example: `ModelBased(evaluations=32)`
 
@@ -73,8 +74,8 @@ class ModelBased(Searcher):
 
     def _first(self, problem: Problem, rng: np.random.Generator) -> list[Widths]:
         """What needs no scores, and random widths for as many as there are groups, a batch at least."""
-        found = dict.fromkeys(best_widths(problem, closed_slopes(problem.space, p)) for p in EXPONENTS)
-        found[_uniform(problem)] = None
+        others = (best_widths(problem, closed_slopes(problem.space, p)) for p in EXPONENTS)
+        found = dict.fromkeys((*heuristic_widths(problem).values(), *others))
         count = min(max(2 * self.batch, len(problem.sizes)), max(_LEAST, self.evaluations // 2))
         kept = list(found)[:count]
         return kept + problem.fill(count - len(kept), kept, rng)

@@ -82,7 +82,7 @@ def _placeholder(p: Propagation, node: Any, spec: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     shape = tuple(value.shape)
-    if spec.kind is not InputKind.USER_INPUT or len(shape) < 2 or not value.is_floating_point():
+    if spec.kind is not InputKind.USER_INPUT or len(shape) < 2:
         return Labels(shape, (None,) * len(shape))
     channels = p.symbols.fresh(shape[1], Reason("the network's input"))
     p.inputs.append(channels)

@@ -75,7 +75,7 @@ class WidthSpace:
         Args:
             model: any network that exports by `torch.export`.
             example_input: what its `forward` takes: a tensor, or a tuple of all positional arguments, each any nest of
-                tensors; integers, tokens say, have no channels.
+                tensors.
             example_kwargs: keyword arguments, likewise.
             num_choices: `K` of the choices `floor(l * k / K)`, k = 1..K.
             min_ratio: smallest width over full width of every group.
