@@ -23,12 +23,12 @@ _LEAST = 4  # scores that a model is fitted to
 class ModelBased(Searcher):
     """Candidates that a score model proposes, fitted anew after each batch (`bcnet.searchers.score_model`).
 
-    The first batch has the balanced and the Uniform widths, then the balanced ones of other exponents, and random widths
-    near the budget. Each of the others has the model's optimum under the budget, optima of samples of its posterior, as
-    many as random widths. Of the candidates that one is chosen which the model expects the most of, whatever its own
-    score: of many noisy scores the highest is mostly luck. `trust` is what scores count beside the closed form, 1 where
-    they are right but for noise, less where they are off in ways that more of them do not mend, as those of shared
-    weights are.
+    The first batch has the balanced and the Uniform widths, the balanced ones of other exponents, and random ones near
+    the budget. Each of the others has the model's optimum under the budget, optima of samples of its posterior, as many
+    as random widths. Of the candidates that one is chosen which the model expects the most of, whatever its own score:
+    of many noisy scores the highest is mostly luck. `trust` is what scores count beside the closed form, 1 where they
+    are right but for noise, less where they are off in ways that more of them do not mend, as those of shared weights
+    are.
 
     Example: `ModelBased(evaluations=32)`
 
