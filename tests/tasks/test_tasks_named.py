@@ -83,6 +83,7 @@ def test_a_task_of_somebodys_own_is_imported(monkeypatch):
     ("name", "message"),
     [
         ("segmentatoin", r"one of classification, .* package.module:factory; got .* \(nearest: segmentation\)"),
+        ("segmentatio:classes=2", r"got 'segmentatio:classes=2' \(nearest: segmentation\)"),
         ("segmentation", "has the settings classes, ignore, dice; got no classes"),
         ("segmentation:21", "got 'segmentation:21': settings are key=value, with commas"),
         ("segmentation:classes=21,size=3", "the settings classes, ignore, dice; got 'size'"),

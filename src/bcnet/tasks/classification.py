@@ -64,7 +64,7 @@ class Classification(Task):
             raise DataError(
                 f"the labels of {where} are class numbers, int of shape ({len(targets)},); got {targets.dtype} "
                 f"{tuple(targets.shape)}: labels.long() makes integers; for masks, images or numbers give "
-                "task=bcnet.tasks.Segmentation(...) and the like"
+                "task=bcnet.tasks.Segmentation(...) and the like (--task segmentation:classes=21)"
             )
         return targets.long()
 

@@ -43,8 +43,8 @@ def task_named(name: str) -> Task:
     kind, _, settings = name.partition(":")
     if kind in TASKS:
         return _made(TASKS[kind], _parsed(name, settings))
-    if not settings:
-        near = get_close_matches(kind, TASKS, n=1)
+    near = get_close_matches(kind, TASKS, n=1)
+    if near or not settings:
         raise RecipeError(f"a task is {_FORMS}; got {name!r}{f' (nearest: {near[0]})' if near else ''}")
     made = imported(name, what="task", forms=_FORMS, error=RecipeError)()
     if not isinstance(made, Task):
