@@ -49,11 +49,13 @@ def test_slopes_without_noise_are_those_of_the_truth(space):
     assert np.allclose(model.slopes * scores.std(), slopes, atol=0.02)
 
 
-@pytest.mark.parametrize("count", [8, 11, 40])
+@pytest.mark.parametrize("count", [4, 8, 11, 40])
 def test_what_needs_no_search_is_scored_first_however_few_are(space, count):
     problem = Problem.of(space, Budget(macs=0.5))
     first = next(ModelBased(count).proposals(problem))
-    assert first[:2] == list(heuristic_widths(problem).values())
+    heuristics = list(heuristic_widths(problem).values())
+    assert set(heuristics) <= set(first)
+    assert first[:2] == heuristics or count > 12, "so few that other exponents have to go"
     assert len(set(first)) == len(first)
 
 

@@ -74,9 +74,11 @@ class ModelBased(Searcher):
 
     def _first(self, problem: Problem, rng: np.random.Generator) -> list[Widths]:
         """What needs no scores, and random widths for as many as there are groups, a batch at least."""
-        others = (best_widths(problem, closed_slopes(problem.space, p)) for p in EXPONENTS)
-        found = dict.fromkeys((*heuristic_widths(problem).values(), *others))
+        found = dict.fromkeys(best_widths(problem, closed_slopes(problem.space, p)) for p in EXPONENTS)
+        found[_uniform(problem)] = None
         count = min(max(2 * self.batch, len(problem.sizes)), max(_LEAST, self.evaluations // 2))
+        if count < len(found):  # what a search is held against comes before other exponents
+            found = dict.fromkeys((*heuristic_widths(problem).values(), *found))
         kept = list(found)[:count]
         return kept + problem.fill(count - len(kept), kept, rng)
 
