@@ -608,8 +608,8 @@ def resolve(
     named: dict[str, Any] = {"score": named_score, "processes": world.size, **chosen}
     if task is not None and loss is not None:
         raise RecipeError("a task has its own loss; got loss= beside it: leave one of them out")
-    aim = None if task is None else task_of(task)
-    named["task"] = Classification.name if aim is None else aim.description
+    aim = Classification(own.loss) if task is None else task_of(task)
+    named["task"] = aim.description
     named |= {"searcher": searcher_name, "own_stages": tuple(stage.name for stage in stages)}
     recipe = check_request(recipe, wanted, named)
     seed = settings.get("seed", 0)
@@ -633,7 +633,9 @@ def resolve(
         space = trace(source.model, source.example(), request)
         seen = 1 - request.validation_fraction - request.fresh_fraction
         decided = settings_of(effort, space, budget, final, seen)
-        request = _changed(request, decided | ({} if own.of_widths is None else {"finalist_epochs": None}))
+        if own.of_widths is not None:  # nothing is trained, for longer neither
+            decided["finalist_epochs"] = None
+        request = _changed(request, decided)
     _check_start(source, request)
     resolved = resolved_settings(request, source, path, world, largest_activation=source.largest_activation())
     return prepare(source, resolved, budget), resolved
@@ -669,17 +671,14 @@ def _check_start(source: Source, settings: Settings) -> None:
             f"the searcher {settings.searcher} starts from a prior that a supernet leaves, of which the scorer "
             "trainings has none: take searcher model, greedy or random"
         )
-    method = _without_supernet(settings)
+    what = "a score of widths alone" if source.own.of_widths is not None else _way_of(settings)
     tuned = [name for name in ("tune_steps", "finalist_steps") if getattr(settings, name)]
     if tuned and (source.own.of_widths is not None or not settings.has_supernet):
-        what = "a score of widths alone" if settings.has_supernet else method
         raise RecipeError(
             f"{tuned[0]} fine-tunes candidates from the supernet's weights before they are scored, of which {what} "
             f"makes no use; got {getattr(settings, tuned[0])}: leave it out"
         )
     if settings.finalist_epochs is not None and (source.own.of_widths is not None or not settings.has_trials):
-        what = "a search on a supernet" if settings.has_supernet else method
-        what = "a score of widths alone" if settings.has_trials else what
         raise RecipeError(
             f"finalist_epochs trains the best of candidates for longer that are trained by themselves, of which {what} "
             f"makes no use; got {settings.finalist_epochs}: leave it out, or give scorer trainings"
@@ -697,17 +696,19 @@ def _check_start(source: Source, settings: Settings) -> None:
         )
 
 
-def _without_supernet(settings: Settings) -> str:
-    """What finds the widths of a run without a supernet, for people."""
+def _way_of(settings: Settings) -> str:
+    """How a run finds its widths, for people."""
     if settings.widths is not None:
         return "a run of given widths"
-    return f"the baseline {settings.baseline!r}" if settings.baseline else "the scorer 'trainings'"
+    if settings.baseline:
+        return f"the baseline {settings.baseline!r}"
+    return "a search on a supernet" if settings.has_supernet else "the scorer 'trainings'"
 
 
 def _check_final_from(settings: Settings) -> None:
     if settings.final_from == "supernet" and not settings.has_supernet:
         raise RecipeError(
-            f'final_from="supernet" needs a supernet, which {_without_supernet(settings)} has none of: take "scratch"'
+            f'final_from="supernet" needs a supernet, which {_way_of(settings)} has none of: take "scratch"'
         )
 
 

@@ -285,8 +285,6 @@ def in_sections(*names: str) -> frozenset[str]:
     return frozenset(name for name, part in SECTION_OF.items() if part.section in names)
 
 
-_CHANGING_OF_RECIPES: Mapping[str, Any] = dict.fromkeys(HEALTH, True)
-_CHANGING: Mapping[str, Any] = {"supernet": _CHANGING_OF_RECIPES, "final": _CHANGING_OF_RECIPES}
 _RECIPES = {"supernet": "recipe", "final": "recipe"}  # setting -> key within its section, which has the same name
 
 
@@ -399,12 +397,12 @@ class Settings(
 
         Settings at their defaults do not count, so that a version with one setting more still reads earlier runs.
         """
-        document = json.dumps(_beyond_defaults(self, _CHANGING), sort_keys=True)
+        document = json.dumps(_beyond_defaults(self), sort_keys=True)
         return hashlib.sha256(document.encode()).hexdigest()[:16]
 
     def identity(self) -> dict[str, Any]:
         """All settings, as JSON takes them, but for those that may change."""
-        return self.model_dump(mode="json", exclude=dict(_CHANGING))
+        return self.model_dump(mode="json", exclude={"supernet": set(HEALTH), "final": set(HEALTH)})
 
     def resolved(self, stored: Settings | None = None, *, largest_activation: int = 0) -> Settings:
         """The settings with what was left open taken from `stored`, else by the rules of `machine` for this one.
@@ -505,13 +503,13 @@ def make_settings(**values: Any) -> Settings:
     return settings
 
 
-def _beyond_defaults(model: BaseModel, exclude: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a model that differ from their defaults, those of its recipes too, as JSON takes them."""
+def _beyond_defaults(model: BaseModel) -> dict[str, Any]:
+    """The fields that differ from their defaults, those of recipes too, as JSON takes them; none that may change."""
     told = {}
-    for name, value in model.model_dump(mode="json", exclude=dict(exclude)).items():
+    for name, value in model.model_dump(mode="json", exclude=set(HEALTH)).items():
         field, given = type(model).model_fields[name], getattr(model, name)
         if isinstance(given, Recipe):
-            told[name] = _beyond_defaults(given, _CHANGING_OF_RECIPES)
+            told[name] = _beyond_defaults(given)
         elif field.is_required() or given != field.get_default(call_default_factory=True):
             told[name] = value
     return told

@@ -15,9 +15,9 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from bcnet import data as data_sets
 from bcnet.costs import Budget, Latency
 from bcnet.data import Batch, DataSet, Loaders, load, loaders_of, made_by
+from bcnet.data import imports_code as data_imports_code
 from bcnet.errors import BudgetError, DataError, ModelError, RecipeError, RunError
 from bcnet.machine.defaults import memory_format
 from bcnet.machine.memory import largest_activation
@@ -65,9 +65,7 @@ class Source:
     @property
     def input(self) -> InputFacts:
         """What the networks take."""
-        if isinstance(self.data, Loaders):
-            return InputFacts(self.data.image_shape, self.data.names_of_classes, None, self.task.outputs)
-        return InputFacts(self.data.image_shape, self.data.class_names, self.data.normaliser, self.task.outputs)
+        return _input_of(self.data, self.task)
 
     def largest_activation(self) -> int:
         """Bytes of the largest activation of the model for one image; 0 where it does not run on the images."""
@@ -124,6 +122,12 @@ class Workload:
         return self.parts.fresh
 
 
+def _input_of(data: DataSet | Loaders, task: Task) -> InputFacts:
+    if isinstance(data, Loaders):
+        return InputFacts(data.image_shape, data.names_of_classes, None, task.outputs)
+    return InputFacts(data.image_shape, data.class_names, data.normaliser, task.outputs)
+
+
 def task_of(task: Task | str | None) -> Task:
     """The task that was given, by its name perhaps; classification where none was.
 
@@ -178,7 +182,7 @@ def open_source(
     size = image_size if image_size is not None or spec is None else _usual_size(spec)
     given = own or UserCallables()
     aim = task or Classification(given.loss)
-    if isinstance(data, str) and not data_sets.imports_code(data):
+    if isinstance(data, str) and not data_imports_code(data):
         loaded: DataSet | Loaders = load(data, image_size=size)
     else:
         loaded = _own_data(made_by(data) if isinstance(data, str) else data, image_size)
@@ -190,8 +194,9 @@ def open_source(
     data_name = data if isinstance(data, str) else f"{loaded.name} {digest}"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derived_seed(seed, "model"))
-        channels, height = (*loaded.image_shape, 1)[:2]
-        name, network, factory = make_model(model, aim.outputs or loaded.num_classes or None, channels, height)
+        facts = _input_of(loaded, aim)
+        channels, height = (*facts.shape, 1)[:2]
+        name, network, factory = make_model(model, facts.num_classes, channels, height)
     if pretrained is None:
         return Source(name, data_name, digest, loaded, network, factory, own=given, task=aim)
     network = copy.deepcopy(network)
@@ -379,7 +384,7 @@ def source_of_run(
             raise RunError(f"run {run} is of {name!r}, which only your code can make: give {what}=... as for the run")
     if model is None:
         refuse_to_import(stored.model, run)
-    if data is None and data_sets.imports_code(stored.data):
+    if data is None and data_imports_code(stored.data):
         raise DataError(_untrusted("data", stored.data, run))
     source = open_source(
         stored.model if model is None else model,

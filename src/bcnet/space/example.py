@@ -15,11 +15,10 @@ from bcnet.errors import TraceError
 
 @dataclass(frozen=True)
 class Example:
-    """Positional and keyword arguments of a call; `batch` is the first dimension of its first tensor."""
+    """Positional and keyword arguments of a call."""
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
-    batch: int
 
     @classmethod
     def of(cls, example_input: Any, example_kwargs: Mapping[str, Any] | None = None) -> Example:
@@ -31,20 +30,31 @@ class Example:
             TraceError: no tensor, or a single one that has no channels.
         """
         args = example_input if isinstance(example_input, tuple) else (example_input,)
-        kwargs = dict(example_kwargs or {})
-        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor) and leaf.ndim]
+        example = cls(args, dict(example_kwargs or {}))
+        tensors = example.tensors
         if not tensors or (len(tensors) == 1 and tensors[0].ndim < 2):
             got = tuple(tensors[0].shape) if tensors else type(example_input).__name__
             raise TraceError(
                 f"the example input is a tensor (batch, channels, ...), or a tuple of all arguments; got {got}"
             )
-        example = cls(args, kwargs, len(tensors[0])).mapped(Tensor.detach)
-        return example.mapped(_repeated, batch=2) if example.batch == 1 else example
+        example = example.mapped(Tensor.detach)
+        return example.mapped(_repeated) if example.batch == 1 else example
 
-    def mapped(self, function: Callable[[Tensor], Tensor], batch: int | None = None) -> Example:
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All that have a dimension, in order."""
+        leaves = pytree.tree_leaves((self.args, dict(self.kwargs)))
+        return [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.ndim]
+
+    @property
+    def batch(self) -> int:
+        """The first dimension of the first tensor."""
+        return len(self.tensors[0])
+
+    def mapped(self, function: Callable[[Tensor], Tensor]) -> Example:
         """The same call with every tensor replaced."""
         args, kwargs = pytree.tree_map_only(Tensor, function, (self.args, dict(self.kwargs)))
-        return Example(args, kwargs, batch or self.batch)
+        return Example(args, kwargs)
 
     def run(self, network: nn.Module) -> Any:
         """What a network gives."""
@@ -53,8 +63,7 @@ class Example:
     @property
     def shapes(self) -> str:
         """For messages: the shapes of all tensors."""
-        leaves = pytree.tree_leaves((self.args, dict(self.kwargs)))
-        return " and ".join(str(tuple(leaf.shape)) for leaf in leaves if isinstance(leaf, Tensor))
+        return " and ".join(str(tuple(tensor.shape)) for tensor in self.tensors)
 
 
 def _repeated(tensor: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ What is drawn, which paths meet a batch and how their losses are weighed is as i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -101,9 +102,8 @@ class SupernetSteps:
         """Widths and mean losses of all steps so far; steps whose loss was no finite number are in `skipped`."""
         if self._waiting:
             values = torch.stack([means for _, _, means in self._waiting]).tolist()  # the device is waited for here
-            finite = torch.tensor(values).isfinite().all(dim=1).tolist()
-            for (step, terms, _), losses, good in zip(self._waiting, values, finite, strict=True):
-                if not good:
+            for (step, terms, _), losses in zip(self._waiting, values, strict=True):
+                if not all(map(math.isfinite, losses)):
                     self._records.skipped = (*self._records.skipped, step)
                     continue
                 for term, loss in zip(terms, losses, strict=True):
