@@ -100,7 +100,7 @@ def draw(summary: Sequence[Row], path: Path) -> None:
     from matplotlib.figure import Figure
 
     methods = [method for method in reversed(ORDER) if any(row["method"] == method for row in summary)]
-    picture = Figure(figsize=(8, 0.5 * len(methods) + 1.6), layout="constrained")
+    picture = Figure(figsize=(8, 0.5 * len(methods) + 2.4), layout="constrained")
     axis = picture.subplots()
     for row in (row for row in summary if row["start"] in _MARKERS):
         shift = _SHIFTS[row["start"]]
@@ -118,5 +118,5 @@ def draw(summary: Sequence[Row], path: Path) -> None:
     axis.set(title="Mean over the seeds, with its standard error", xlabel="test top-1 (%)")
     axis.set_yticks(range(len(methods)), methods)
     axis.grid(axis="x", alpha=0.3)
-    axis.legend(loc="lower left", fontsize="small")
+    picture.legend(loc="outside lower center", ncols=2, fontsize="small")  # over the dots it would hide some
     picture.savefig(path, metadata={"Date": None})
