@@ -1,59 +1,25 @@
 """The page in a real browser: Chromium without a window, where it is installed (Debian: chromium, chromium-driver)."""
 
-import shutil
-import time
-
 import pytest
+from browsers import BROWSER_IS_THERE, DESKTOP, PHONE, browser_with, complaints, open_page, until
 from test_report_page import EVIL, renamed
 
 from bcnet import write_comparison
 from bcnet.report.evidence import read_evidence
 from bcnet.report.single import report_page
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed (the test extra has it)")
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(
-    not (CHROMIUM and DRIVER), reason="Chromium is not installed: apt-get install chromium chromium-driver"
-)
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
-)  # fmt: skip
-DESKTOP, PHONE = (1100, 900), (390, 844)
+pytestmark = BROWSER_IS_THERE
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    yield driver
-    driver.quit()
+    with browser_with(tmp_path_factory.mktemp("profile")) as driver:
+        yield driver
 
 
 def show(browser, path, size=DESKTOP, scheme="light"):
     """Open a page at a size and in a colour scheme, and wait until its charts are drawn."""
-    screen = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-    browser.get(path.as_uri())
-    until(lambda: browser.execute_script("return document.documentElement.dataset.drawn") == "yes")
-
-
-def until(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "the page did not get there"
-        time.sleep(0.05)
-    return found
-
-
-def complaints(browser):
-    return [line["message"] for line in browser.get_log("browser")]
+    open_page(browser, path.as_uri(), size, scheme)
 
 
 def place(browser, selector, number=0):

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bcnet.cli import again, baseline, calibrate, profile, recipes, replay, report, results, search, status
+from bcnet.cli import again, baseline, calibrate, profile, recipes, replay, report, results, search, status, watch
 from bcnet.cli.common import page
 from bcnet.cli.endings import (
     complain,
@@ -39,6 +39,8 @@ Examples:
 
   bcnet status runs/demo
 
+  bcnet watch runs/demo
+
 Exit codes: 0 done, 2 something is wrong with what was asked for (one message says what), 130 stopped by
 Ctrl-C, 143 by SIGTERM.
 """
@@ -57,6 +59,7 @@ _COMMANDS = {  # module and help of each
     "retrain": (again, again.RETRAIN_HELP),
     "recipes": (recipes, recipes.HELP),
     "status": (status, status.HELP),
+    "watch": (watch, watch.HELP),
     "replay": (replay, replay.HELP),
 }
 

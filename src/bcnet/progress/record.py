@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -33,10 +34,19 @@ class StageRecord:
 
 
 @dataclass(frozen=True)
+class CurveRecord:
+    """The training loss of a stage so far: bins of `width` steps, each with last step, count, mean, least, largest."""
+
+    width: int = 1
+    bins: tuple[tuple[float, ...], ...] = ()
+
+
+@dataclass(frozen=True)
 class Record:
     """Where a run is. Times are seconds since 1970; what is left is in seconds, None where unknown.
 
-    `stage` is the one at hand. `message` says why a run failed, or what its last command was to do.
+    `stage` is the one at hand. `message` says why a run failed, or what its last command was to do. `curves` are by
+    stage, those of the processes before included.
     """
 
     state: State
@@ -49,6 +59,7 @@ class Record:
     stage_left: float | None = None
     run_left: float | None = None
     message: str = ""
+    curves: Mapping[str, CurveRecord] = dataclasses.field(default_factory=dict)
 
 
 def write_record(folder: Path, record: Record) -> None:
@@ -69,6 +80,12 @@ def read_record(folder: Path) -> Record | None:
         if document.pop("format") != 1:
             return None
         stages = tuple(StageRecord(**stage) for stage in document.pop("stages"))
-        return Record(**document, stages=stages)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        curves = {name: _curve(curve) for name, curve in document.pop("curves", {}).items()}
+        return Record(**document, stages=stages, curves=curves)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
+
+
+def _curve(document: dict[str, Any]) -> CurveRecord:
+    bins = [(last, count, mean, least, largest) for last, count, mean, least, largest in document["bins"]]
+    return CurveRecord(int(document["width"]), tuple(tuple(map(float, numbers)) for numbers in bins))

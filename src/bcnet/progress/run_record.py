@@ -1,4 +1,4 @@
-"""A run's record of itself, kept on disk for `bcnet status`."""
+"""A run's record of itself, kept on disk for `bcnet status` and `bcnet watch`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import os
 import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -14,7 +14,8 @@ from types import TracebackType
 from bcnet.errors import BCNetError
 from bcnet.progress.base import Advance, Reporter
 from bcnet.progress.forecast import Forecast, Planned
-from bcnet.progress.record import Record, StageRecord, write_record
+from bcnet.progress.loss_curve import LossCurve
+from bcnet.progress.record import CurveRecord, Record, StageRecord, read_record, write_record
 
 _PAUSE = 1.0  # seconds between two writes
 
@@ -29,6 +30,9 @@ class RunRecord(Reporter):
         self._folder = folder
         self._forecast = Forecast()
         self._stages: dict[str, StageRecord] = {}
+        before = read_record(folder)
+        curves = {} if before is None else before.curves
+        self._curves = {name: LossCurve([*map(list, old.bins)], old.width) for name, old in curves.items()}
         now = time.time()
         self._record = Record("running", os.getpid(), platform.node(), started=now, updated=now)
         self._last = 0.0
@@ -72,6 +76,11 @@ class RunRecord(Reporter):
         self._forecast.end()
         self._write(stage=None)
 
+    def figures(self, stage: str, step: int, values: Mapping[str, float]) -> None:
+        """Add the loss of a step to the stage's curve."""
+        if "loss" in values:
+            self._curves.setdefault(stage, LossCurve()).add(step, values["loss"])
+
     def _write(self, **changes: object) -> None:
         self._record = dataclasses.replace(
             self._record,
@@ -79,6 +88,10 @@ class RunRecord(Reporter):
             stages=tuple(self._stages.values()),
             stage_left=self._forecast.stage_left,
             run_left=self._forecast.run_left,
+            curves={
+                name: CurveRecord(curve.width, tuple(tuple(narrow) for narrow in curve.bins))
+                for name, curve in self._curves.items()
+            },
             **changes,  # type: ignore[arg-type]
         )
         write_record(self._folder, self._record)

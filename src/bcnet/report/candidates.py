@@ -71,7 +71,7 @@ def candidates_chart(evidence: Evidence) -> Chart:
     score = alt.Y("score:Q", **score_axis(evidence.metric, [c.score for c in evidence.evaluations]))
     picked = [row for row in rows if row["trained"]] or rows[:1]
     reference = evidence.space.reference.macs  # type: ignore[union-attr]
-    marks = [_front_line(), _trained_ring(), _picked_diamond(picked), _dots(reference)]  # dots on top, for the pointer
+    marks = [front_line(), _trained_ring(), _picked_diamond(picked), dots(reference)]  # dots on top, for the pointer
     layers = [*budget_layers(evidence, macs), *(mark.encode(x=macs, y=score) for mark in marks)]
     return spec(layered(rows, *layers, name="candidates"), "Score against multiply-adds", height=380)
 
@@ -97,10 +97,11 @@ def _rows(evidence: Evidence) -> list[dict[str, Any]]:
     ]
 
 
-def _dots(reference_macs: int) -> Any:
-    dots = alt.Chart(name="dots").transform_calculate(list="join(datum.widths, ', ')")
-    dots = dots.transform_calculate(ratio=f"datum.macs / {reference_macs}")
-    return dots.mark_circle(size=34, cursor="pointer").encode(
+def dots(reference_macs: int) -> alt.Chart:
+    """A dot for each row: number, generation, macs, params, score, text, stopped, widths, front."""
+    every = alt.Chart(name="dots").transform_calculate(list="join(datum.widths, ', ')")
+    every = every.transform_calculate(ratio=f"datum.macs / {reference_macs}")
+    return every.mark_circle(size=34, cursor="pointer").encode(
         opacity=alt.condition("datum.stopped", alt.value(0.2), alt.value(0.5)),
         color=alt.condition("datum.front", alt.value(colour(SEARCHED)), alt.value(colour("dot"))),
         tooltip=[
@@ -115,7 +116,8 @@ def _dots(reference_macs: int) -> Any:
     )
 
 
-def _front_line() -> Any:
+def front_line() -> alt.Chart:
+    """A line that joins the rows of the front."""
     front = alt.Chart().transform_filter("datum.front")
     return front.mark_line(strokeWidth=2, color=colour(SEARCHED), interpolate="step-after")
 

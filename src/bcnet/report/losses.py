@@ -39,8 +39,8 @@ def section(evidence: Evidence) -> Section:
     return Section("losses", _TITLE, body or not_yet("No loss has been recorded yet."), charts, "Loss")
 
 
-def chart(rows: dict[str, list[dict[str, Any]]]) -> Chart:
-    """A line with its band for each stage."""
+def chart(rows: dict[str, list[dict[str, Any]]], name: str = "") -> Chart:
+    """A line with its band for each stage; the rows are known by a name where they are to be exchanged."""
     stages = list(rows)
     epoch = alt.X("epoch:Q", title="epoch", scale=alt.Scale(nice=False, zero=True))
     loss: dict[str, Any] = {"title": "loss", "scale": alt.Scale(zero=False)}
@@ -66,4 +66,4 @@ def chart(rows: dict[str, list[dict[str, Any]]]) -> Chart:
     points = alt.Chart().mark_point(opacity=0, size=140)
     points = points.encode(x=epoch, y=alt.Y("loss:Q", **loss), color=shade, tooltip=tooltip)
     every = [row for stage in stages for row in rows[stage]]
-    return spec(layered(every, band, line, points), "Training loss of " + ", ".join(stages), height=220)
+    return spec(layered(every, band, line, points, name=name), "Training loss of " + ", ".join(stages), height=220)

@@ -20,7 +20,7 @@ def page(title: str, top: Markup, sections: Sequence[Section], footer: Any, data
     return rendered(
         "page.html.j2",
         title=title,
-        style=_style(),
+        style=style(),
         top=top,
         sections=sections,
         footer=footer,
@@ -45,7 +45,8 @@ def plotting_library() -> str:
     return "{" + bundle.replace("</script", "<\\/script") + "}"
 
 
-def _style() -> str:
+def style() -> str:
+    """The style sheet, with the colours of both themes."""
     light, dark = variables(LIGHT), variables(DARK)
     themes = (
         f":root {{ color-scheme: light dark; {light} }}\n"

@@ -6,16 +6,20 @@ import json
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from bcnet.errors import RunError
 from bcnet.files.evaluation_tables import has_tables, names_another_file
 
 _PATIENCE = 3.0  # seconds to wait for a writer, who needs milliseconds
 _BEST = "SELECT widths, score, macs, params, others FROM evaluations WHERE upper IS NULL ORDER BY score DESC, macs ASC"
+_FROM = (
+    "SELECT position, widths, score, macs, params, others, upper FROM evaluations WHERE position >= ? ORDER BY position"
+)
 _FAULTS = (sqlite3.Error, KeyError, ValueError, TypeError, OverflowError, RecursionError)
 
 
@@ -29,25 +33,57 @@ class Best:
     params: int
 
 
+@dataclass(frozen=True)
+class Evaluated:
+    """A candidate as it stands in the file; `position` is its number from zero on.
+
+    `within` says whether it is within the budget, `stopped` that it was stopped early and its score is an estimate.
+    """
+
+    position: int
+    widths: tuple[int, ...]
+    score: float
+    macs: int
+    params: int
+    within: bool
+    stopped: bool
+
+
 Limits = Mapping[str, float]  # most, by the name of the measure
+_Found = TypeVar("_Found")
 
 
 def look(path: Path, limits: Limits) -> tuple[int, Best | None]:
     """How many evaluations there are, and the best within the limits.
 
-    The file is opened for reading only. A run killed in the middle of a write leaves a journal, which only a writer may
-    roll back: then the two files are copied and the copy is read, so that the run's own are left as they are.
+    Raises:
+        RunError: the file is damaged, or no such store.
+    """
+    return _read_only(path, lambda connection: _best(connection, limits))
+
+
+def evaluated_from(path: Path, position: int, limits: Limits) -> tuple[Evaluated, ...]:
+    """The evaluations from a position on, in order; from zero all of them.
 
     Raises:
         RunError: the file is damaged, or no such store.
     """
+    return _read_only(path, lambda connection: _from(connection, position, limits))
+
+
+def _read_only(path: Path, ask: Callable[[sqlite3.Connection], _Found]) -> _Found:
+    """What a question to the store comes to.
+
+    The file is opened for reading only. A run killed in the middle of a write leaves a journal, which only a writer may
+    roll back: then the two files are copied and the copy is read, so that the run's own are left as they are.
+    """
     try:
-        return _read(path, limits, writable=False)
+        return _asked(path, ask, writable=False)
     except sqlite3.OperationalError:
         journal = path.with_name(f"{path.name}-journal")
         if not journal.exists():
             raise RunError(f"{path} cannot be read: restore it, or start a new run directory") from None
-        return _read_copy(path, journal, limits)
+        return _asked_of_copy(path, journal, ask)
     except _FAULTS as error:
         raise _unreadable(path, error) from None
 
@@ -57,26 +93,49 @@ def _unreadable(path: Path, error: Exception) -> RunError:
     return RunError(f"{path} is damaged: {reason}; restore it, or start a new run directory")
 
 
-def _read_copy(path: Path, journal: Path, limits: Limits) -> tuple[int, Best | None]:
+def _asked_of_copy(path: Path, journal: Path, ask: Callable[[sqlite3.Connection], _Found]) -> _Found:
     try:
         if names_another_file(path):
             raise ValueError(f"{journal.name} names another file")
         with tempfile.TemporaryDirectory() as folder:
             for file in (path, journal):
                 shutil.copy(file, folder)
-            return _read(Path(folder) / path.name, limits, writable=True)
+            return _asked(Path(folder) / path.name, ask, writable=True)
     except (*_FAULTS, OSError) as error:
         raise _unreadable(path, error) from None
 
 
-def _read(path: Path, limits: Limits, *, writable: bool) -> tuple[int, Best | None]:
+def _asked(path: Path, ask: Callable[[sqlite3.Connection], _Found], *, writable: bool) -> _Found:
     address = f"{path.absolute().as_uri()}?mode={'rw' if writable else 'ro'}"
     with closing(sqlite3.connect(address, uri=True, timeout=_PATIENCE)) as connection:
         if not has_tables(connection):
             raise ValueError("it has other tables than ours")
-        (count,) = connection.execute("SELECT COUNT(*) FROM evaluations").fetchone()
-        for widths, score, macs, params, others in connection.execute(_BEST):
-            cost = {"macs": macs, "params": params, **json.loads(others)}
-            if all(cost[name] <= most for name, most in limits.items()):
-                return int(count), Best(tuple(json.loads(widths)), float(score), int(macs), int(params))
+        return ask(connection)
+
+
+def _best(connection: sqlite3.Connection, limits: Limits) -> tuple[int, Best | None]:
+    (count,) = connection.execute("SELECT COUNT(*) FROM evaluations").fetchone()
+    for widths, score, macs, params, others in connection.execute(_BEST):
+        if _are_within(limits, macs, params, others):
+            return int(count), Best(tuple(json.loads(widths)), float(score), int(macs), int(params))
     return int(count), None
+
+
+def _from(connection: sqlite3.Connection, position: int, limits: Limits) -> tuple[Evaluated, ...]:
+    return tuple(
+        Evaluated(
+            int(place),
+            tuple(map(int, json.loads(widths))),
+            float(score),
+            int(macs),
+            int(params),
+            within=_are_within(limits, macs, params, others),
+            stopped=upper is not None,
+        )
+        for place, widths, score, macs, params, others, upper in connection.execute(_FROM, (position,))
+    )
+
+
+def _are_within(limits: Limits, macs: int, params: int, others: str) -> bool:
+    cost = {"macs": macs, "params": params, **json.loads(others)}
+    return all(cost[name] <= most for name, most in limits.items())

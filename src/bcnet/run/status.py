@@ -38,7 +38,8 @@ class Status:
 
     `state` is "running" while a process holds the directory, "finished" with a result, "failed" with the reason in
     `message`, and "stopped" when it can be gone on with. `since` is when that began. `ends` is when a running run is
-    expected to end, None where that is unknown. `evaluations` is None before the search.
+    expected to end, None where that is unknown. `evaluations` is None before the search. `limits` are those of the
+    budget in absolute counts, as far as the original's are known.
     """
 
     folder: str
@@ -53,6 +54,8 @@ class Status:
     evaluations: int | None = None
     best: Best | None = None
     best_ratio: float | None = None
+    limits: dict[str, float] = dataclasses.field(default_factory=dict)
+    original_macs: int | None = None
     result: dict[str, Any] | None = None
     message: str = ""
     problems: tuple[str, ...] = ()
@@ -89,6 +92,7 @@ class _Reader:
         self.problems: list[str] = []
         self.record = read_record(path)
         self.settings = _by_name(self._document("settings.json") or {})
+        self.space = self._document("space.json") or {}
         self.result = self._document("result.json")
 
     def status(self) -> Status:
@@ -96,7 +100,8 @@ class _Reader:
         state = self._state()
         record = self.record if self.record is not None else Record("stopped", 0, "", 0.0, 0.0)
         running = state == "running"
-        count, best, ratio = self._found()
+        limits = self._limits()
+        count, best, ratio = self._found(limits)
         began = record.started if running else record.updated
         return Status(
             folder=str(self.path),
@@ -111,6 +116,8 @@ class _Reader:
             evaluations=count,
             best=best,
             best_ratio=ratio,
+            limits=limits,
+            original_macs=self.space.get("macs"),
             result=_headline(self.result) if state == "finished" and self.result is not None else None,
             message=record.message if state == "failed" else "",
             problems=tuple(self.problems),
@@ -133,20 +140,24 @@ class _Reader:
             stages.append(StageStatus(stage, "at hand" if here else "finished" if done else "ahead"))
         return tuple(stages)
 
-    def _found(self) -> tuple[int | None, Best | None, float | None]:
-        file = self.path / "evaluations.sqlite"
-        if not file.exists():
-            return None, None, None
-        space = self._document("space.json") or {}
+    def _limits(self) -> dict[str, float]:
+        """The limits of the budget as counts, as far as they are known."""
+        space = self.space
         reference = {"macs": space.get("macs"), "params": space.get("params"), **space.get("others", {})}
         given = {re.split("[ :]", name)[0]: limit for name, limit in self.settings.get("limits", {}).items()}
         limits = {name: _limit(limit, reference.get(name)) for name, limit in given.items()}
+        return {name: limit for name, limit in limits.items() if limit is not None}
+
+    def _found(self, limits: dict[str, float]) -> tuple[int | None, Best | None, float | None]:
+        file = self.path / "evaluations.sqlite"
+        if not file.exists():
+            return None, None, None
         try:
-            count, best = look(file, {name: limit for name, limit in limits.items() if limit is not None})
+            count, best = look(file, limits)
         except RunError as error:
             self.problems.append(str(error))
             return None, None, None
-        macs = space.get("macs")
+        macs = self.space.get("macs")
         return count, best, best.macs / macs if best is not None and macs else None
 
     def _document(self, name: str) -> dict[str, Any] | None:

@@ -1,0 +1,59 @@
+"""`bcnet watch`: a page in the browser that shows runs while they go on."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bcnet.cli.endings import guarded, refuse
+
+HELP = """
+Show runs in the browser while they go on: stages with the time left, losses, candidates as they are scored, the front,
+and what the machine is busy with. A finished run is shown as its report, several are compared.
+
+The page reads run directories and writes nothing; runs may be started, stopped and gone on with meanwhile. Ctrl-C ends
+it, and no run. Needs `pip install 'bcnet[watch]'`.
+
+Examples:
+
+  bcnet watch runs/demo
+
+  bcnet watch runs/half runs/third
+
+  bcnet watch runs/demo --host 0.0.0.0
+"""
+_NEEDS = ("starlette", "uvicorn", "psutil")
+_PORT = 8150
+
+
+@guarded
+def watch(
+    runs: Annotated[list[Path], typer.Argument(help="Run directories.")],
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; any but this machine's own needs the token that is printed.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 takes one that is free.", min=0, max=65535)] = _PORT,
+    open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser, too.")] = False,
+) -> None:
+    """Serve the page; the help is `HELP`."""
+    missing = [name for name in _NEEDS if find_spec(name) is None]
+    if missing:
+        refuse(
+            f"`bcnet watch` needs packages that are not installed here, {', '.join(missing)}: "
+            "pip install 'bcnet[watch]'"
+        )
+    from bcnet.watch import serve
+
+    for run in runs:
+        if not run.is_dir():
+            refuse(f"a run directory is a folder; {run} is {'a file' if run.exists() else 'not there'}")
+
+    def said(link: str) -> None:
+        typer.echo(f"Watching at {link} until Ctrl-C.")
+        if open_:
+            typer.launch(link)
+
+    serve(runs, host, port, said)
