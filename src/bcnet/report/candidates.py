@@ -97,7 +97,7 @@ def _rows(evidence: Evidence) -> list[dict[str, Any]]:
     ]
 
 
-def dots(reference_macs: int) -> alt.Chart:
+def dots(reference_macs: int) -> Any:
     """A dot for each row: number, generation, macs, params, score, text, stopped, widths, front."""
     every = alt.Chart(name="dots").transform_calculate(list="join(datum.widths, ', ')")
     every = every.transform_calculate(ratio=f"datum.macs / {reference_macs}")
@@ -116,7 +116,7 @@ def dots(reference_macs: int) -> alt.Chart:
     )
 
 
-def front_line() -> alt.Chart:
+def front_line() -> Any:
     """A line that joins the rows of the front."""
     front = alt.Chart().transform_filter("datum.front")
     return front.mark_line(strokeWidth=2, color=colour(SEARCHED), interpolate="step-after")

@@ -23,6 +23,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from bcnet.errors import BCNetError, RunError
 from bcnet.report.comparison import comparison_page
@@ -154,7 +155,7 @@ class _Headers(BaseHTTPMiddleware):
 class _Token(BaseHTTPMiddleware):
     """Lets in who has the token, in the link or in the cookie that the link sets."""
 
-    def __init__(self, app: Starlette, token: str) -> None:
+    def __init__(self, app: ASGIApp, token: str) -> None:
         super().__init__(app)
         self._token = token
 

@@ -46,7 +46,7 @@ def run_state(folder: Path, known: int) -> dict[str, Any]:
             told |= _details(folder, status, read_settings(folder), known)
     except BCNetError as error:  # files that are being written for the first time are read again the next time
         told["status"]["problems"] = [*status.problems, str(error)]
-    return _finite(told)
+    return {key: _finite(value) for key, value in told.items()}
 
 
 def machine_state(folder: Path) -> dict[str, Any]:
