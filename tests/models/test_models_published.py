@@ -21,6 +21,16 @@ CIFAR10 = {  # millions of MACs and parameters, as counted on the published netw
     ("vgg19", "0.35"): (138.9, 3.34),
     ("vgg19", "0.197"): (77.1, 1.20),
 }
+IMAGENET = {  # BCNet's own, millions of MACs
+    ("resnet50", "3G"): 3104.6,
+    ("resnet50", "2G"): 2038.3,
+    ("resnet50", "1G"): 1063.3,
+    ("resnet50", "575M"): 577.9,
+    ("mobilenet_v2", "217M"): 218.6,
+    ("mobilenet_v2", "150M"): 149.9,
+    ("mobilenet_v2", "105M"): 106.5,
+    ("mobilenet_v2", "50M"): 50.9,
+}
 AUTOSLIM = {  # millions of MACs
     ("resnet50", "570M"): 570.0,
     ("resnet50", "1000M"): 999.9,
@@ -61,6 +71,27 @@ def test_autoslim_widths_cost_what_they_should(imagenet, network, variant):
     key = {"resnet50": "resnet50_imagenet", "mobilenet_v2": "mobilenetv2_imagenet"}[network]
     cost = space.cost(published.widths(space, model, key, variant))
     assert cost.macs / 1e6 == pytest.approx(AUTOSLIM[network, variant], abs=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("network", "variant"), IMAGENET)
+def test_imagenet_widths_cost_what_they_should(network, variant):
+    torchvision = pytest.importorskip("torchvision")
+    space, model = traced(getattr(torchvision.models, network)(), (3, 224, 224))
+    entry = published.entry_of(f"torchvision:{network}", variant)
+    cost = space.cost(published.widths(space, model, *entry))
+    assert cost.macs / 1e6 == pytest.approx(IMAGENET[network, variant], abs=0.1)
+
+
+@pytest.mark.parametrize(("network", "entry"), [("1G", "resnet50_imagenet_bcnet"), ("1000M", "resnet50_imagenet")])
+def test_a_model_may_have_widths_of_several_authors(network, entry):
+    assert published.entry_of("torchvision:resnet50", network) == (entry, network)
+
+
+def test_no_variant_has_two_authors():
+    for model, networks in published._models().items():
+        names = [name for network in networks for name in published.table()[network]]
+        assert len(names) == len(set(names)), model
 
 
 def test_every_network_of_channel_bench_macro_has_its_exact_cost(traced_ours):

@@ -1,4 +1,4 @@
-"""Widths that authors published: BCNet's for CIFAR-10 and AutoSlim's for ImageNet, to compare with.
+"""Widths that authors published: BCNet's for CIFAR-10 and ImageNet, AutoSlim's for ImageNet, to compare with.
 
 They are kept as in their sources, one number for each convolution in network order, and mapped to the groups of a width
 space by the convolutions' places in the model. "Network order" is the order of `model.modules()`.
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
+from typing import Any
 
 from torch import nn
 
@@ -50,22 +51,26 @@ def widths(space: WidthSpace, model: nn.Module, network: str, variant: str) -> W
     return result
 
 
-def network_of(model: str) -> str:
-    """The entry of `table()` for the model of this name, as `bcnet.models.create` takes it.
+def entry_of(model: str, variant: str) -> tuple[str, str]:
+    """Network and variant in `table()` for the model of this name, as `bcnet.models.create` takes it.
+
+    A ratio may end in x.
+
+    Example: `entry_of("vgg19", "0.5x") == ("vgg19_cifar10", "0.5")`.
 
     Raises:
-        ModelError: nobody published widths for it.
+        ModelError: nobody published widths for it, or not this variant.
     """
     known = _models()
     if model not in known:
         raise ModelError(f"published widths are there for {', '.join(known)}; got {model!r}")
-    return known[model]
-
-
-def variant_of(model: str, variant: str) -> str:
-    """The variant as it is in `table()`; a ratio may end in x: `variant_of("vgg19", "0.5x") == "0.5"`."""
     shorter = variant.removesuffix("x")
-    return shorter if shorter in table()[network_of(model)] else variant
+    for network in known[model]:
+        for name in (variant, shorter):
+            if name in table()[network]:
+                return network, name
+    names = ", ".join(name for network in known[model] for name in table()[network])
+    raise ModelError(f"published widths of {model!r} are there for {names}; got {variant!r}")
 
 
 def convolution_groups(space: WidthSpace, model: nn.Module) -> dict[str, int | None]:
@@ -80,19 +85,28 @@ def convolution_groups(space: WidthSpace, model: nn.Module) -> dict[str, int | N
 @cache
 def table() -> Table:
     """Network -> variant (its cost, as its authors name it) -> widths, one for each convolution."""
-    text = resources.files("bcnet.models").joinpath("published_widths.json").read_text(encoding="utf-8")
     networks = {
         network: MappingProxyType({variant: tuple(numbers) for variant, numbers in entry["widths"].items()})
-        for network, entry in json.loads(text).items()
+        for network, entry in _entries().items()
     }
     return MappingProxyType(networks)
 
 
 @cache
-def _models() -> Mapping[str, str]:
+def _models() -> Mapping[str, tuple[str, ...]]:
+    """Names of models, and the networks in the table that they are."""
+    found: dict[str, tuple[str, ...]] = {}
+    for network, entry in _entries().items():
+        # "torchvision resnet50" there is `torchvision:resnet50` here; what follows a comma are settings of the factory.
+        model = entry["model"].partition(",")[0].replace(" ", ":")
+        found[model] = (*found.get(model, ()), network)
+    return MappingProxyType(found)
+
+
+@cache
+def _entries() -> Mapping[str, Any]:
     text = resources.files("bcnet.models").joinpath("published_widths.json").read_text(encoding="utf-8")
-    # "torchvision resnet50" there is `torchvision:resnet50` here; what follows a comma are settings of the factory.
-    return {entry["model"].partition(",")[0].replace(" ", ":"): name for name, entry in json.loads(text).items()}
+    return MappingProxyType(json.loads(text))
 
 
 def _numbers(network: str, variant: str) -> Widths:

@@ -45,7 +45,7 @@ def resolve_widths(given: WidthsLike, space: WidthSpace, model: nn.Module, name:
 def _from_text(text: str, space: WidthSpace, model: nn.Module, name: str) -> Widths:
     kind, colon, variant = text.partition(":")
     if kind == "published" and colon:
-        return published.widths(space, model, published.network_of(name), published.variant_of(name, variant))
+        return published.widths(space, model, *published.entry_of(name, variant))
     path = Path(text).expanduser()
     if path.is_dir():
         path = path / "result.json"
