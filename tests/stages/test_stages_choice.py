@@ -49,6 +49,22 @@ def test_a_second_score_after_longer_tuning_decides_alone():
     assert found.fresh_images == 100
 
 
+@pytest.mark.parametrize(
+    ("scores", "free", "chosen"),
+    [
+        ((94.0, 93.5, 90.0), {1, 2}, 1),  # within one standard error of the best, which is 1
+        ((94.0, 92.9, 90.0), {1, 2}, 0),  # below it: the search has left them on evidence
+        ((94.0, 93.5, 93.6), {1, 2}, 2),  # of those that are free the better one
+        ((94.0, 93.5, 93.6), set(), 0),
+        ((94.0, 93.9, 93.6), {0}, 0),
+        ((93.5, 93.9, 94.0), {9}, 2),  # free, but no finalist
+    ],
+)
+def test_widths_that_need_no_search_are_left_on_evidence_only(scores, free, chosen):
+    found = best_again([rescored(n, 95, score, 100) for n, score in enumerate(scores)], 100, {(n,) for n in free})
+    assert found.widths == (chosen,)
+
+
 @pytest.fixture(scope="module")
 def space() -> WidthSpace:
     return WidthSpace.trace(TinyNetwork(), torch.zeros(1, 1, 8, 8), num_choices=4)

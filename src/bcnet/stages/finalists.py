@@ -10,7 +10,9 @@ A searcher that models the scores chooses by its model, and its choice is the on
 Where finalists were trained for longer before `b` than before `a`, `b` is the better measure, and the widths have had
 weights of their own: the best by `b` is trained. It is spent on finalists that differ from each other, since a search
 ends among many near copies of its best, which no measure tells apart; and on the widths that need no search, as far as
-they were scored: a search leaves them on evidence only. Each is kept as it is scored.
+they were scored. A search leaves them on evidence only: the best of them is trained unless it is more than `s` below the
+best of all. That is the one-standard-error rule (Breiman, Friedman, Olshen and Stone, "Classification and Regression
+Trees", 1984, section 3.4.3): of what cannot be told apart the simplest. Each is kept as it is scored.
 """
 
 from __future__ import annotations
@@ -86,10 +88,20 @@ def choice(rescored: Sequence[Rescored], validation_images: int, fresh_images: i
     return Choice(chosen.candidate.widths, tuple(rescored), fresh_images)
 
 
-def best_again(rescored: Sequence[Rescored], fresh_images: int) -> Choice:
-    """The finalist with the best second score; of equals that with the most MACs."""
-    best = max(rescored, key=lambda r: (r.score, r.candidate.cost.macs))
-    return Choice(best.candidate.widths, tuple(rescored), fresh_images)
+def best_again(rescored: Sequence[Rescored], fresh_images: int, heuristics: Set[Widths] = frozenset()) -> Choice:
+    """The finalist with the best second score, or the best of `heuristics` within one standard error of it.
+
+    Of equals it is that with the most MACs.
+    """
+
+    def by_score(r: Rescored) -> tuple[float, int]:
+        return r.score, r.candidate.cost.macs
+
+    best = max(rescored, key=by_score)
+    error = (best.high - best.low) / _INTERVAL
+    equal = [r for r in rescored if r.candidate.widths in heuristics and r.score >= best.score - error]
+    chosen = max(equal, key=by_score, default=best)
+    return Choice(chosen.candidate.widths, tuple(rescored), fresh_images)
 
 
 class FinalistsStage(Stage):
@@ -156,7 +168,8 @@ class FinalistsStage(Stage):
                 "start a new run"
             )
         if searched.scorer.longer:
-            return best_again(rescored, fresh)
+            space, budget = context.workload.space, context.workload.budget
+            return best_again(rescored, fresh, set(heuristic_widths(Problem.of(space, budget)).values()))
         return choice(rescored, sum(len(y) for _, y in context.workload.validation), fresh)
 
 
