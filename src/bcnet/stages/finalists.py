@@ -10,9 +10,9 @@ A searcher that models the scores chooses by its model, and its choice is the on
 Where finalists were trained for longer before `b` than before `a`, `b` is the better measure, and the widths have had
 weights of their own: the best by `b` is trained. It is spent on finalists that differ from each other, since a search
 ends among many near copies of its best, which no measure tells apart; and on the widths that need no search, as far as
-they were scored. A search leaves them on evidence only: the best of them is trained unless it is more than `s` below the
-best of all. That is the one-standard-error rule (Breiman, Friedman, Olshen and Stone, "Classification and Regression
-Trees", 1984, section 3.4.3): of what cannot be told apart the simplest. Each is kept as it is scored.
+they were scored. A search leaves them on evidence only: the best of them is trained unless it is more than `s` below
+the best of all. That is the one-standard-error rule (Breiman, Friedman, Olshen and Stone, "Classification and
+Regression Trees", 1984, section 3.4.3): of what cannot be told apart the simplest. Each is kept as it is scored.
 """
 
 from __future__ import annotations
