@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import runpy
 import subprocess
 import sys
@@ -9,16 +10,21 @@ import sys
 import numpy as np
 import pages
 import pytest
+import torch
 from photographs import photographs
 from PIL import Image
+from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 import bcnet
 from bcnet.cli.app import app
 
 EXAMPLES = pages.ROOT / "examples"
-NAMES = ("torchvision_folder", "timm_model", "own_training", "masks_on_disk", "lightning_loop")
-FOLDER, TIMM, OWN, MASKS, LIGHTNING = (EXAMPLES / f"{name}.py" for name in NAMES)
+NAMES = (
+    *("torchvision_folder", "timm_model", "own_training", "masks_on_disk", "lightning_loop"),
+    *("hugging_face_trainer", "timm_training"),
+)
+FOLDER, TIMM, OWN, MASKS, LIGHTNING, HUGGING_FACE, TIMM_TRAINING = (EXAMPLES / f"{name}.py" for name in NAMES)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +48,7 @@ def check(folder, printed, factory=None):
 
 
 def test_there_are_these_examples():
-    assert set(EXAMPLES.glob("*.py")) == {FOLDER, TIMM, OWN, MASKS, LIGHTNING}
+    assert set(EXAMPLES.glob("*.py")) == {FOLDER, TIMM, OWN, MASKS, LIGHTNING, HUGGING_FACE, TIMM_TRAINING}
 
 
 @pytest.mark.slow
@@ -139,17 +145,61 @@ print("the draws are the same")
 """
 
 
+START = f"""
+import sys
+sys.path[:0] = {[str(EXAMPLES), str(pages.ROOT / "tests")]!r}
+import torchvision_stand_ins
+torchvision_stand_ins.install()
+"""
+
+
+def in_a_process(text, **variables):
+    """What Python code prints where the examples can be imported, in a process that warnings do not end."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"} | variables
+    words = [sys.executable, "-c", START + text]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def alone(script, *words, **variables):
+    """What a script prints in its quick form."""
+    argv = [str(script), *map(str, words), "--quick"]
+    return in_a_process(
+        f"import runpy; sys.argv = {argv!r}; runpy.run_path(sys.argv[0], run_name='__main__')", **variables
+    )
+
+
 @pytest.mark.slow
 def test_a_supernet_in_lightning_and_one_that_goes_on(tmp_path):
     pytest.importorskip("lightning")
-    paths = [str(EXAMPLES), str(pages.ROOT / "tests")]
-    start = f"import sys; sys.path[:0] = {paths!r}; import torchvision_stand_ins; torchvision_stand_ins.install()"
-    argv = ["x", str(tmp_path), "--quick"]
-    ends = f"import runpy; sys.argv = {argv!r}; runpy.run_path({str(LIGHTNING)!r}, run_name='__main__')"
-    run = subprocess.run([sys.executable, "-c", f"{start}\n{ends}"], capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr[-2000:]
-    assert "x multiply-adds" in run.stdout
-    assert "test accuracy" in run.stdout
-    text = f"{start}\nROOT = {str(tmp_path)!r}\n{RESUMED}"
-    run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
-    assert "the draws are the same" in run.stdout, run.stderr[-2000:]
+    printed = alone(LIGHTNING, tmp_path)
+    assert "x multiply-adds" in printed
+    assert "test accuracy" in printed
+    assert "the draws are the same" in in_a_process(f"ROOT = {str(tmp_path)!r}\n{RESUMED}")
+
+
+@pytest.mark.slow
+def test_a_hugging_face_network_trained_by_its_trainer_and_loaded_elsewhere(tmp_path):
+    pytest.importorskip("transformers")
+    printed = alone(HUGGING_FACE, tmp_path)
+    assert "ResNetForImageClassification of widths" in printed
+    assert "loaded elsewhere the same: True" in printed
+    document = json.loads((tmp_path / "architecture.json").read_text())
+    assert [g["width"] for g in document["groups"]] != [g["max_width"] for g in document["groups"]]
+    stored = load_file(tmp_path / "model.safetensors")
+    stem = stored["resnet.embedder.embedder.convolution.weight"]
+    assert stem.shape == (document["groups"][0]["width"], 1, 7, 7)
+
+
+@pytest.mark.slow
+def test_a_narrow_network_in_timms_training(images, tmp_path):
+    timm = pytest.importorskip("timm")
+    model = timm.create_model("test_resnet", num_classes=3)
+    space = bcnet.WidthSpace.trace(model, torch.zeros(2, 3, 32, 32))
+    widths = [group.choices[len(group.choices) // 2] for group in space.groups]
+    architecture = tmp_path / "architecture.json"
+    architecture.write_text(json.dumps(bcnet.describe(model, space, widths)))
+    printed = alone(TIMM_TRAINING, architecture, images / "train", "--image-size", 32, MODEL="test_resnet")
+    assert "epoch 1 of 1: loss" in printed
+    assert f"of {space.cost(widths).params:,} parameters" in printed

@@ -1,6 +1,7 @@
 from types import SimpleNamespace
 
 import pytest
+from hub_stand_in import local_hub
 from tiny_job import TinyNetwork, tiny_search
 from typer.testing import CliRunner
 
@@ -70,6 +71,37 @@ def test_a_push_is_one_commit_of_file_card_and_architecture(finished):
         "README.md": str(finished.run_dir / "model_card.md"),
         "architecture.json": str(finished.run_dir / "architecture.json"),
     }
+
+
+@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # huggingface_hub's own
+def test_the_real_client_uploads_to_a_hub_what_the_run_holds(finished, monkeypatch):
+    from huggingface_hub import HfApi, constants
+
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # Xet's own servers are no part of the stand-in
+    file = finished.run_dir / "export" / "network.safetensors"
+    with local_hub() as hub:
+        client = HfApi(endpoint=hub.address, token="hf_token")
+        for _ in range(2):  # the second time there is a repository already
+            address = bcnet.push_run(finished.run_dir, file, "me/net", client=client)
+    assert address.startswith(f"{hub.address}/me/net/commit/")
+    assert hub.tokens == {"Bearer hf_token"}
+    assert hub.repositories["me/net"]["visibility"] == "private"
+    card, architecture = (finished.run_dir / name for name in ("model_card.md", "architecture.json"))
+    assert hub.files["me/net"] == {
+        "network.safetensors": file.read_bytes(),
+        "README.md": card.read_bytes(),
+        "architecture.json": architecture.read_bytes(),
+    }
+
+
+@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+def test_a_hub_that_is_not_there_is_an_error_of_ours(finished):
+    from huggingface_hub import HfApi
+
+    file = finished.run_dir / "export" / "network.safetensors"
+    client = HfApi(endpoint="http://127.0.0.1:9", token="hf_token")
+    with pytest.raises(ExportError, match=r"it answered with .* is kept in"):
+        bcnet.push_run(finished.run_dir, file, "me/net", client=client)
 
 
 def test_a_hub_that_refuses_is_an_error_of_ours(finished):
