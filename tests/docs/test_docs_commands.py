@@ -12,8 +12,9 @@ from bcnet.cli import parse
 from bcnet.cli.app import app
 from bcnet.train.recipe import Recipe
 
-COMMANDS = typer.main.get_command(app).commands
-OPTIONS = {flag for command in COMMANDS.values() for option in command.params for flag in option.opts} | {"--help"}
+PROGRAM = typer.main.get_command(app)
+COMMANDS = PROGRAM.commands
+OPTIONS = {f for command in (PROGRAM, *COMMANDS.values()) for o in command.params for f in o.opts} | {"--help"}
 SCRIPTS = [script for folder in ("studies", "benchmarks") for script in (pages.ROOT / folder).rglob("*.py")]
 STARTER = {"--max-restarts", "--nnodes", "--nproc-per-node", "--rdzv-backend", "--rdzv-endpoint"}  # of torchrun
 COMMAND = re.compile(r"^(?:torchrun .*-m )?bcnet (?=[a-z])")

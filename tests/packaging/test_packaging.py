@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from bcnet.cli.help import TOPICS
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "bcnet"
 SMOKE = """
@@ -52,7 +54,8 @@ def test_sdist_and_wheel_hold_the_whole_package_and_no_more(built):
     }
     (wheel,) = built.glob("bcnet-*-py3-none-any.whl")
     inside = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert inside == ours
+    pages = {f"bcnet/help/{topic}.md" for topic in TOPICS}
+    assert inside == ours | pages
     assert "bcnet/py.typed" in inside
     (sdist,) = built.glob("bcnet-*.tar.gz")
     with tarfile.open(sdist) as archive:
@@ -76,4 +79,5 @@ def test_the_installed_wheel_searches(built, tmp_path):
     options = ["--budget", "0.5", "--threads", "1", "--epochs", "1", "--population", "2", "--generations", "1"]
     run(command, "search", "--model", "resnet_digits", "--data", "digits", *options, "--out", "run", cwd=tmp_path)
     assert (tmp_path / "run" / "report.html").exists()
+    assert run(command, "help", "budgets", cwd=tmp_path) == (ROOT / "docs" / "budgets.md").read_text()
     assert "Wrote" in run(command, "export", "run", "--format", "safetensors", cwd=tmp_path)

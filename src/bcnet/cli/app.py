@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import metadata
 from typing import Annotated
 
 import typer
 
-from bcnet.cli import again, baseline, calibrate, profile, recipes, replay, report, results, search, status, watch
+from bcnet.cli import again, baseline, calibrate, help, profile, recipes, replay, report, results, search, status, watch
 from bcnet.cli.common import page
 from bcnet.cli.endings import (
     complain,
@@ -61,6 +62,7 @@ _COMMANDS = {  # module and help of each
     "status": (status, status.HELP),
     "watch": (watch, watch.HELP),
     "replay": (replay, replay.HELP),
+    "help": (help, help.HELP),
 }
 
 
@@ -73,14 +75,17 @@ def make_app(only: str | None = None) -> typer.Typer:
     made = typer.Typer(
         help=page(_HELP),
         no_args_is_help=True,
-        add_completion=False,
         rich_markup_mode="rich",
         pretty_exceptions_show_locals=False,
     )
     made.callback()(_program)
     for name, (home, text) in _COMMANDS.items():
-        made.command(name, help=page(text))(widened(getattr(home, name), options=only in (None, name)))
+        made.command(name, help=page(text))(widened(getattr(home, _function(name)), options=only in (None, name)))
     return made
+
+
+def _function(command: str) -> str:
+    return "help_" if command == "help" else command  # Python has a function of that name
 
 
 def _say_version(asked: bool) -> None:
@@ -104,6 +109,7 @@ def __getattr__(name: str) -> typer.Typer:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+_COMPLETING = "_BCNET_COMPLETE"
 _SHARED = {"search", "baseline", "train", "evolve", "retrain"}
 
 
@@ -115,7 +121,8 @@ def main() -> None:
     _find_modules_here()
     try:
         with only_the_first_speaks():
-            make_app(next(iter(sys.argv[1:2]), ""))()
+            # A shell that completes a line asks by a variable, and may want the options of any command.
+            make_app(None if _COMPLETING in os.environ else next(iter(sys.argv[1:2]), ""))()
     except SystemExit as end:
         if end.code and launched_rank():
             let_the_first_speak()

@@ -1,0 +1,66 @@
+"""Help on topics, and completion in the shell."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from bcnet.cli.app import app
+from bcnet.cli.help import TOPICS
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*words):
+    return CliRunner().invoke(app, words)
+
+
+def test_all_topics_are_listed_by_their_titles():
+    shown = run("help")
+    assert shown.exit_code == 0
+    for topic in TOPICS:
+        title = (ROOT / "docs" / f"{topic}.md").read_text().partition("\n")[0].removeprefix("# ")
+        assert f"{topic} " in shown.output
+        assert title in shown.output
+
+
+@pytest.mark.parametrize("topic", ["own_data", "own-data", "Own data", "own_data.md"])
+def test_a_topic_is_its_page(topic):
+    assert run("help", topic).output == (ROOT / "docs" / "own_data.md").read_text()
+
+
+def test_an_unknown_topic_names_the_nearest():
+    wrong = run("help", "budget")
+    assert wrong.exit_code == 2
+    assert "did you mean budgets?" in wrong.stderr
+
+
+def test_the_wheel_takes_the_pages_along():
+    hatch = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert hatch["force-include"] == {f"docs/{topic}.md": f"bcnet/help/{topic}.md" for topic in TOPICS}
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("bcnet wa", {"watch"}),
+        ("bcnet re", {"report", "retrain", "recipes", "replay"}),
+        ("bcnet watch --p", {"--port"}),
+    ],
+)
+def test_a_shell_completes_commands_and_options(line, offered):
+    asked = {"_BCNET_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    words = [sys.executable, "-c", "import sys; sys.argv = ['bcnet']; from bcnet.cli import main; main()"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=os.environ | asked)
+    assert set(done.stdout.split()) == offered
+
+
+def test_completion_offers_the_settings_of_a_search():
+    asked = {"_BCNET_COMPLETE": "complete_bash", "COMP_WORDS": "bcnet search --supernet-e", "COMP_CWORD": "2"}
+    words = [sys.executable, "-c", "import sys; sys.argv = ['bcnet']; from bcnet.cli import main; main()"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=os.environ | asked)
+    assert "--supernet-epochs" in done.stdout.split()
