@@ -18,8 +18,9 @@ from safetensors.torch import save as format_safetensors
 from torch import nn
 
 from bcnet.errors import ExportError
+from bcnet.nests import Nest, arguments, called, tensors
 
-Runner = Callable[[torch.Tensor], torch.Tensor]  # images (batch, ...) -> logits (batch, classes)
+Runner = Callable[[Nest], Any]  # inputs (batch, ...) -> what the network gives, logits (batch, classes) usually
 
 
 class Format(ABC):
@@ -30,7 +31,7 @@ class Format(ABC):
     holds_graph: ClassVar[bool] = True  # and not the weights alone
 
     @abstractmethod
-    def written(self, network: nn.Module, example: torch.Tensor, notes: Mapping[str, str]) -> bytes:
+    def written(self, network: nn.Module, example: Nest, notes: Mapping[str, str]) -> bytes:
         """The content of the file, for any batch size; `example` is a network input of two images or more.
 
         Raises:
@@ -43,16 +44,19 @@ class Format(ABC):
 
 
 class Onnx(Format):
-    """ONNX, by PyTorch's own exporter; inputs are named `images`, outputs `logits`."""
+    """ONNX, by PyTorch's own exporter.
+
+    A single input is named `images`, a single output `logits`; several inputs are named as the arguments of `forward`.
+    """
 
     suffix = "onnx"
     runtime = "onnxruntime"
 
-    def written(self, network: nn.Module, example: torch.Tensor, notes: Mapping[str, str]) -> bytes:
+    def written(self, network: nn.Module, example: Nest, notes: Mapping[str, str]) -> bytes:
         """See `Format`."""
         return self.graph(network, example, notes, fold=True)
 
-    def graph(self, network: nn.Module, example: torch.Tensor, notes: Mapping[str, str], *, fold: bool) -> bytes:
+    def graph(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, fold: bool) -> bytes:
         """As `written`; without `fold` weights stay as the network has them, batch norm by itself."""
         for package in ("onnx", "onnxscript", "onnxruntime"):
             needed(package)
@@ -62,8 +66,8 @@ class Onnx(Format):
                 model = torch.onnx.export(
                     program,
                     dynamo=True,
-                    input_names=["images"],
-                    output_names=["logits"],
+                    input_names=["images"] if len(tensors(example)) == 1 else None,
+                    output_names=["logits"] if len(program.graph_signature.user_outputs) == 1 else None,
                     optimize=fold,
                     verbose=False,
                 )
@@ -78,7 +82,16 @@ class Onnx(Format):
         options = ort.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        return lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
+        names = [value.name for value in session.get_inputs()]
+
+        def run(inputs: Nest) -> Any:
+            args, kwargs = arguments(inputs)
+            feed = kwargs or dict(zip(names, args, strict=True))
+            arrays = session.run(None, {name: tensor.numpy() for name, tensor in feed.items()})
+            found = [torch.from_numpy(array) for array in arrays]
+            return found[0] if len(found) == 1 else found
+
+        return run
 
 
 class Pt2(Format):
@@ -90,7 +103,7 @@ class Pt2(Format):
     suffix = "pt2"
     runtime = "torch.export"
 
-    def written(self, network: nn.Module, example: torch.Tensor, notes: Mapping[str, str]) -> bytes:
+    def written(self, network: nn.Module, example: Nest, notes: Mapping[str, str]) -> bytes:
         """See `Format`."""
         program = exported(network, example)
         for node in program.graph_module.graph.nodes:
@@ -114,7 +127,7 @@ class SafeTensors(Format):
     runtime = "PyTorch with the loaded weights"
     holds_graph = False
 
-    def written(self, network: nn.Module, example: torch.Tensor, notes: Mapping[str, str]) -> bytes:
+    def written(self, network: nn.Module, example: Nest, notes: Mapping[str, str]) -> bytes:
         """See `Format`."""
         tensors = {name: tensor.detach().contiguous().clone() for name, tensor in network.state_dict().items()}
         content: bytes = format_safetensors(tensors, metadata={"format": "pt", **notes})
@@ -129,7 +142,7 @@ class SafeTensors(Format):
 FORMATS: Mapping[str, Format] = {"onnx": Onnx(), "pt2": Pt2(), "safetensors": SafeTensors()}
 
 
-def exported(network: nn.Module, example: torch.Tensor) -> torch.export.ExportedProgram:
+def exported(network: nn.Module, example: Nest) -> torch.export.ExportedProgram:
     """The network's graph with a batch size left open.
 
     Raises:
@@ -138,7 +151,9 @@ def exported(network: nn.Module, example: torch.Tensor) -> torch.export.Exported
     batch = torch.export.Dim("batch", min=1)
     try:
         with _quiet():
-            return torch.export.export(network, (example,), dynamic_shapes=({0: batch},))
+            args, kwargs = arguments(example)
+            shapes = {name: {0: batch} for name in kwargs} or tuple({0: batch} for _ in args)
+            return torch.export.export(network, args, kwargs, dynamic_shapes=shapes)
     except Exception as error:
         raise _refusal("torch.export", network, error) from error
 
@@ -146,10 +161,9 @@ def exported(network: nn.Module, example: torch.Tensor) -> torch.export.Exported
 def without_gradients(network: nn.Module) -> Runner:
     """The network as a function that keeps nothing for a backward pass."""
 
-    def run(images: torch.Tensor) -> torch.Tensor:
+    def run(inputs: Nest) -> Any:
         with torch.no_grad():
-            logits: torch.Tensor = network(images)
-        return logits
+            return called(network, inputs)
 
     return run
 

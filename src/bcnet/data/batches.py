@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -19,8 +20,10 @@ from bcnet.data.files import FilePixels
 from bcnet.data.images import Images, Normaliser
 from bcnet.data.transfer import moved
 from bcnet.errors import DataError
+from bcnet.nests import Nest
 
-Batch = tuple[torch.Tensor, torch.Tensor]
+Batch = tuple[Nest, Any]  # inputs and targets; of images by name two tensors
+Pixels = tuple[torch.Tensor, torch.Tensor]  # images and labels
 Part = Callable[[int], slice]  # of a number of images, those that are wanted
 
 
@@ -52,7 +55,7 @@ class TrainingBatches:
     def __len__(self) -> int:
         return len(self.images) // self.batch_size
 
-    def epoch(self, generator: torch.Generator) -> Iterator[Batch]:
+    def epoch(self, generator: torch.Generator) -> Iterator[Pixels]:
         """One pass over the images in an order of `generator`'s."""
         order = moved(_permutation(len(self.images), generator), self.images.labels.device)
         chunks = order[: len(self) * self.batch_size].view(-1, self.batch_size)[:, self.part(self.batch_size)]
@@ -77,7 +80,7 @@ def fixed_batches(
     *,
     seed: int = 0,
     device: torch.device | str | None = None,
-) -> list[Batch]:
+) -> list[Pixels]:
     """Equal batches in one shuffled order, for scores that use each batch's own statistics.
 
     A smaller last batch would have other statistics, so the images left over, fewer than `batch_size`, are dropped.
@@ -94,7 +97,7 @@ def fixed_batches(
 
 def all_batches(
     images: Images, batch_size: int, normaliser: Normaliser, *, device: torch.device | str | None = None
-) -> Iterator[Batch]:
+) -> Iterator[Pixels]:
     """Every image once, in order, the last batch as small as it comes: for networks with running statistics.
 
     They come out on `device`, by default that of the images.
@@ -113,7 +116,7 @@ def _raw(
     device: torch.device | str | None,
     crop: ResizedCrop | None = None,
     generator: torch.Generator | None = None,
-) -> Iterator[Batch]:
+) -> Iterator[Pixels]:
     """Bytes and labels of the images of each chunk, on `device`; images in files are cropped where they are decoded."""
     source, labels = images.pixels, images.labels
     place = torch.device(device or labels.device)

@@ -3,39 +3,42 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, RandomSampler
 
 from bcnet.data.batches import Batch
-from bcnet.data.decoding import Labelled
 from bcnet.data.splits import stratified_mask
 from bcnet.errors import DataError
+from bcnet.nests import Nest, channels_last, count, joined, named, taken, tensors
 
 _SEEDS = 2**62
-Accepted = Callable[[torch.Tensor, str], torch.Tensor]  # targets, whose -> targets; or it raises
+Accepted = Callable[[Any, str], Any]  # targets, whose -> targets; or it raises
+Held = tuple[Nest, Nest]  # inputs and targets of all validation images
 
 
-def _any_targets(targets: torch.Tensor, where: str) -> torch.Tensor:
+def _any_targets(targets: Any, where: str) -> Any:
     return targets
 
 
-def _are_labels(targets: torch.Tensor) -> bool:
+def _are_labels(targets: Nest) -> TypeGuard[torch.Tensor]:
     """Whether targets are class numbers, one for each image."""
-    return targets.ndim == 1 and not targets.is_floating_point()
+    return isinstance(targets, torch.Tensor) and targets.ndim == 1 and not targets.is_floating_point()
 
 
 @dataclass(frozen=True, eq=False)
 class Loaders:
-    """Three loaders of batches, each a pair of float images `(batch, ...)` and targets, int labels `(batch,)` usually.
+    """Three loaders of batches: pairs of inputs, floats `(batch, ...)`, and targets, int labels `(batch,)` usually.
 
-    What targets may be, the task says (`bcnet.Task.accepted`): masks, images, numbers.
+    A network with several inputs gets a tuple of tensors, its arguments in order, or a dict, its keyword arguments;
+    integers may be among them, tokens for instance. What targets may be, the task says (`bcnet.Task.accepted`): masks,
+    images, numbers, or several tensors in a tuple or a dict.
 
     `train` gives every epoch of the supernet and of the final networks: its batch size, order, augmentation and
     normalisation are the ones used, and none are added; a recipe's batch size does not count. `validation` scores
@@ -66,8 +69,8 @@ class Loaders:
             _check_loader(part, getattr(self, part))
 
     @cached_property
-    def held(self) -> Labelled:
-        """All validation images, floats `(n, ...)`, and labels `(n,)`.
+    def held(self) -> Held:
+        """All validation images, floats `(n, ...)`, and labels `(n,)`; or what else inputs and targets are.
 
         Raises:
             DataError: batches of another form, or another first batch when read again.
@@ -75,18 +78,18 @@ class Loaders:
         batches = [self._checked(batch, "validation") for batch in _in_order(self.validation)]
         if not batches:
             raise DataError("a validation loader gives at least one batch; got none")
-        for shapes in ({tuple(x.shape[1:]) for x, _ in batches}, {tuple(y.shape[1:]) for _, y in batches}):
+        for shapes in ({_shapes(x) for x, _ in batches}, {_shapes(y) for _, y in batches}):
             if len(shapes) > 1:
                 raise DataError(
                     "a validation loader gives images of one shape, and targets of one; got "
-                    f"{' and '.join(map(str, sorted(shapes)))}: crop or resize them"
+                    f"{' and '.join(sorted(shapes))}: crop, resize or pad them"
                 )
         if not _equal(batches[0], self._checked(next(_in_order(self.validation)), "validation")):
             raise DataError(
                 "a validation loader gives the same images every time; got others on a second reading: give it "
                 "shuffle=False, and a data set that does not augment"
             )
-        return torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches])
+        return joined([x for x, _ in batches]), joined([y for _, y in batches])
 
     @property
     def num_classes(self) -> int:
@@ -103,8 +106,8 @@ class Loaders:
 
     @property
     def image_shape(self) -> tuple[int, ...]:
-        """The shape of one image, usually channels, height and width."""
-        return tuple(self.held[0].shape[1:])
+        """The shape of one image, usually channels, height and width; of several inputs that of the first."""
+        return tuple(tensors(self.held[0])[0].shape[1:])
 
     @property
     def batch_size(self) -> int | None:
@@ -116,12 +119,13 @@ class Loaders:
         """The training batches."""
         return LoaderBatches(self.train, self.accepted)
 
-    def split(self, fresh_share: float, seed: int) -> tuple[Labelled, Labelled]:
+    def split(self, fresh_share: float, seed: int) -> tuple[Held, Held]:
         """The validation images that score, and those that score the best again, `fresh_share` of them."""
         images, labels = self.held
-        kinds = labels if _are_labels(labels) else torch.zeros(len(labels), dtype=torch.int64)  # all alike
+        kinds = labels if _are_labels(labels) else torch.zeros(count(labels), dtype=torch.int64)  # all alike
         fresh = stratified_mask(kinds, fresh_share, seed)
-        return (images[~fresh], labels[~fresh]), (images[fresh], labels[fresh])
+        scoring, again = ((taken(images, part), taken(labels, part)) for part in (~fresh, fresh))
+        return scoring, again
 
     def testing(self) -> Iterator[Batch]:
         """The test batches.
@@ -161,7 +165,7 @@ class LoaderBatches:
             if batch is None:
                 raise DataError(f"a training loader gives as many batches as its length says, {len(self)}; got fewer")
             x, y = _checked(batch, "training", self.accepted)
-            yield (x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x), y
+            yield channels_last(x), y
 
     def _start(self, seed: int) -> None:
         sampler = getattr(self.loader, "sampler", None)
@@ -189,12 +193,12 @@ def seeded(seed: int) -> Iterator[None]:
             np.random.set_state(numpy)
 
 
-def cut(data: Labelled, batch_size: int, *, seed: int) -> list[Batch]:
+def cut(data: Held, batch_size: int, *, seed: int) -> list[Batch]:
     """Equal batches of one shuffled order; the images left over, fewer than `batch_size`, are dropped."""
     images, labels = data
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+    order = torch.randperm(count(labels), generator=torch.Generator().manual_seed(seed))
     whole = order[: len(order) // batch_size * batch_size].view(-1, batch_size)
-    return [(images[index], labels[index]) for index in whole]
+    return [(taken(images, index), taken(labels, index)) for index in whole]
 
 
 def loaders_of(parts: Sequence[Any]) -> Loaders:
@@ -233,17 +237,47 @@ def _checked(batch: Any, part: str, accepted: Accepted) -> Batch:
     rule = f"batches of the {part} loader are pairs of float images (batch, ...) and their targets (batch, ...)"
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
         raise DataError(f"{rule}; got {type(batch).__name__}: give it a collate_fn that makes such pairs")
-    x, y = batch
-    for value in (x, y):
-        if not isinstance(value, torch.Tensor):
-            raise DataError(f"{rule}; got {type(value).__name__}: give it a collate_fn that makes such pairs")
-    if not x.is_floating_point() or x.ndim < 2 or y.ndim < 1:
-        shapes = f"{x.dtype} {tuple(x.shape)} and {y.dtype} {tuple(y.shape)}"
-        raise DataError(f"{rule}; got {shapes}: ToTensor makes floats of images")
-    if len(x) != len(y):
-        raise DataError(f"{rule}, one for each image; got {len(x)} images and {len(y)} targets")
+    x, y = (_nest(value, rule) for value in batch)
+    inputs = tensors(x)
+    least = 2 if len(inputs) == 1 else 1
+    if any(t.ndim < least or not _is_input(t) for t in inputs) or any(t.ndim < 1 for t in tensors(y)):
+        raise DataError(f"{rule}; got {_described(x)} and {_described(y)}: ToTensor makes floats of images")
+    sizes = {len(t) for t in (*inputs, *tensors(y))}
+    if len(sizes) > 1:
+        raise DataError(f"{rule}, one for each image; got {_described(x)} and {_described(y)}")
     return x, accepted(y, f"the {part} loader")
 
 
+def _nest(value: Any, rule: str) -> Nest:
+    """A tensor, or several in a tuple or a dict: of a list, which is what collating makes of tuples, a tuple."""
+    if isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, (tuple, list)) and value and all(isinstance(part, torch.Tensor) for part in value):
+        return tuple(value)
+    if isinstance(value, Mapping) and value and all(isinstance(part, torch.Tensor) for part in value.values()):
+        return {str(name): part for name, part in value.items()}
+    got = type(value).__name__
+    if isinstance(value, (tuple, list, Mapping)):
+        parts = value.values() if isinstance(value, Mapping) else value
+        got += f" of {next((type(part).__name__ for part in parts if not isinstance(part, torch.Tensor)), 'nothing')}"
+    raise DataError(
+        f"{rule}, each a tensor, or a tuple or dict of them; got {got}: give it a collate_fn that makes such pairs"
+    )
+
+
+def _is_input(tensor: torch.Tensor) -> bool:
+    """Floats, or integers that are no images: tokens, lengths. Bytes are images that nobody has turned into floats."""
+    return tensor.is_floating_point() or (tensor.dtype in (torch.int32, torch.int64, torch.bool) and tensor.ndim < 3)
+
+
+def _described(nest: Nest) -> str:
+    return ", ".join(f"{name.lstrip('.')} {t.dtype} {tuple(t.shape)}".strip() for name, t in named(nest).items())
+
+
+def _shapes(nest: Nest) -> str:
+    return ", ".join(f"{name.lstrip('.')} {tuple(t.shape[1:])}".strip() for name, t in named(nest).items())
+
+
 def _equal(a: Batch, b: Batch) -> bool:
-    return torch.equal(a[0], b[0]) and torch.equal(a[1], b[1])
+    pairs = (*zip(a, b, strict=True),)
+    return all(torch.equal(s, t) for p, q in pairs for s, t in zip(tensors(p), tensors(q), strict=True))

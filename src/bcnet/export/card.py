@@ -7,6 +7,7 @@ from typing import Any
 
 from bcnet.run.early_stop import candidates_text
 from bcnet.run.finished import FinishedRun
+from bcnet.run.inputs import Input, InputFacts
 from bcnet.run.score import headline_of, headline_value
 from bcnet.stages.result import origin_note
 
@@ -85,9 +86,17 @@ def _results(document: Mapping[str, Any]) -> str:
     )
 
 
+def _inputs_said(facts: InputFacts) -> str:
+    """What `forward` takes, in words."""
+    if isinstance(facts.inputs, Input):
+        return facts.inputs.text.capitalize()
+    if isinstance(facts.inputs, tuple):
+        return f"{len(facts.inputs)} arguments in this order: {'; '.join(one.text for one in facts.inputs)}"
+    return f"Keyword arguments: {'; '.join(f'`{name}`, {one.text}' for name, one in facts.inputs.items())}"
+
+
 def _input(finished: FinishedRun) -> str:
-    shape = ", ".join(map(str, finished.input.shape))
-    lines = [f"## Input and output\n\nFloats `(batch, {shape})`, any batch size."]
+    lines = [f"## Input and output\n\n{_inputs_said(finished.input)}, any batch size."]
     normaliser = finished.input.normaliser
     if normaliser is None:
         lines.append("The images are prepared as the training loader prepared them.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from bcnet.errors import ExportError
 from bcnet.export.card import model_card
@@ -20,6 +21,7 @@ from bcnet.files.atomic import write_atomic
 from bcnet.files.documents import read_document, write_document
 from bcnet.formats import FORMATS, Format, Runner
 from bcnet.machine.defaults import threads as torch_threads
+from bcnet.nests import Nest, called
 from bcnet.run.finished import FinishedRun, Which
 from bcnet.run.workload import ModelLike
 from bcnet.train import derived_generator
@@ -153,9 +155,9 @@ def _network(finished: FinishedRun, which: Which, with_normalisation: bool) -> n
     return finished.input.normalised(network) if with_normalisation else network
 
 
-def _images(finished: FinishedRun, count: int) -> torch.Tensor:
-    """Random images, in the range of normalised ones and of those in [0, 1] alike."""
-    return torch.rand(count, *finished.input.shape, generator=derived_generator(finished.settings.seed, "export"))
+def _images(finished: FinishedRun, count: int) -> Nest:
+    """Random inputs, images in the range of normalised ones and of those in [0, 1] alike."""
+    return finished.input.drawn(count, derived_generator(finished.settings.seed, "export"))
 
 
 def _notes(finished: FinishedRun, which: Which, chosen: Format) -> dict[str, str]:
@@ -171,20 +173,22 @@ def _notes(finished: FinishedRun, which: Which, chosen: Format) -> dict[str, str
 
 
 def _difference(network: nn.Module, runner: Runner, finished: FinishedRun, chosen: Format) -> float:
-    """Largest difference of the file's logits from PyTorch's, relative to the largest logit (at least 1)."""
+    """Largest difference of the file's outputs from PyTorch's, relative to the largest logit (at least 1)."""
     worst = 0.0
     for count in _BATCHES:
         images = _images(finished, count)
         with torch.no_grad():
-            expected = network(images)
-        found = runner(images)
-        if found.shape != expected.shape:
+            expected = tree_leaves(called(network, images))
+        found = tree_leaves(runner(images))
+        shapes = [[tuple(tensor.shape) for tensor in parts] for parts in (expected, found)]
+        if shapes[0] != shapes[1]:
             raise ExportError(
-                f"{chosen.runtime} must give logits {tuple(expected.shape)} for {count} images; got "
-                f"{tuple(found.shape)}: nothing was written; take another --format"
+                f"{chosen.runtime} must give outputs of PyTorch's shapes for {count} images, {_listed(shapes[0])}; got "
+                f"{_listed(shapes[1])}: nothing was written; take another --format"
             )
-        largest = max(1.0, float(expected.abs().max()))
-        worst = max(worst, float((found - expected).abs().max()) / largest)
+        for one, other in zip(expected, found, strict=True):
+            largest = max(1.0, float(one.abs().max()))
+            worst = max(worst, float((other - one).abs().max()) / largest)
     if not worst <= TOLERANCE:
         raise ExportError(
             f"{chosen.runtime} must give PyTorch's logits to {TOLERANCE:g} of the largest; the difference is "
@@ -193,12 +197,16 @@ def _difference(network: nn.Module, runner: Runner, finished: FinishedRun, chose
     return worst
 
 
+def _listed(shapes: Sequence[tuple[int, ...]]) -> str:
+    return ", ".join(map(str, shapes)) or "none"
+
+
 def _times(
     network: nn.Module, runners: Mapping[Which, Runner], finished: FinishedRun, chosen: Format, threads: int
 ) -> dict[str, Timing]:
     image = _images(finished, 1)
     calls = {
-        "PyTorch": lambda: network(image),
+        "PyTorch": lambda: called(network, image),
         chosen.runtime: lambda: runners["searched"](image),
         f"{chosen.runtime}, original network": lambda: runners["original"](image),
     }

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import torch
 from torch import nn
 
 from bcnet.costs import Budget, Cost
+from bcnet.data.transfer import moved
 from bcnet.errors import ExportError
 from bcnet.export.rounding import rounded
 from bcnet.export.timing import Timing, alternating
@@ -112,8 +112,8 @@ def measure_latency(
     place = check_device(device)
     finished = FinishedRun.read(run, factory)
     networks, widths = _networks(finished)
-    images = torch.rand(batch, *finished.input.shape, generator=derived_generator(finished.settings.seed, "latency"))
-    engine, placed = engine_of(backend), images.to(place)
+    images = finished.input.drawn(batch, derived_generator(finished.settings.seed, "latency"))
+    engine, placed = engine_of(backend), moved(images, place)
     calls = {name: engine.prepared(network.to(place), placed, threads) for name, network in networks.items()}
     with torch_threads(threads):
         times = alternating(calls, rounds=rounds, warmup=warmup, device=device)

@@ -30,6 +30,7 @@ from bcnet.latency.calibration import draws, kept, subject
 from bcnet.latency.engines import OnnxGraph
 from bcnet.latency.fit import FOLDS, fitted
 from bcnet.latency.measurement import too_busy
+from bcnet.nests import Nest, arguments, named
 from bcnet.space import WidthSpace
 from bcnet.supernet import build
 
@@ -40,7 +41,7 @@ LEAST = 2 * FOLDS  # networks that cross-validation says anything of
 
 def write_bundle(
     model: nn.Module,
-    example_input: torch.Tensor,
+    example_input: Nest,
     folder: str | Path,
     *,
     latency: Latency,
@@ -54,7 +55,7 @@ def write_bundle(
 
     Args:
         model: the network.
-        example_input: what its `forward` takes, `(batch, ...)`.
+        example_input: what its `forward` takes, `(batch, ...)`; of several inputs a tuple, or a dict by name.
         folder: a new or empty one.
         latency: engine (onnxruntime or openvino), threads and batch.
         space: the model's width space, where it is not that of `WidthSpace.trace(model, example_input)`.
@@ -76,7 +77,8 @@ def write_bundle(
     place = Path(folder)
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise ExportError(f"a bundle is written to a new or empty folder; {place} is none")
-    traced = space or WidthSpace.trace(model, example_input)
+    args, kwargs = arguments(example_input)
+    traced = space or WidthSpace.trace(model, args, example_kwargs=kwargs)
     whole, images = subject(model, example_input, latency)
     make_folder(place.parent)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
@@ -86,7 +88,8 @@ def write_bundle(
             name = f"network_{number:02}.onnx"
             (unfinished / name).write_bytes(graph.written(build(whole, traced, widths).eval(), images))
             rows.append({"file": name, "widths": list(widths)})
-        asked = {"engine": latency.engine, "threads": latency.threads, "input": list(images.shape)}
+        facts = {name: _facts(tensor) for name, tensor in named(images).items()}
+        asked = {"engine": latency.engine, "threads": latency.threads, "inputs": facts}
         (unfinished / "bundle.json").write_text(json.dumps({**asked, "networks": rows}, indent=1))
         shutil.copyfile(measure.__file__, unfinished / "measure.py")
         unfinished.chmod(0o755)
@@ -95,6 +98,12 @@ def write_bundle(
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
     return place / "measure.py"
+
+
+def _facts(tensor: torch.Tensor) -> dict[str, Any]:
+    """What the script draws an input from; integers are below `high`."""
+    high = 1 if tensor.is_floating_point() else max(1, int(tensor.max()) + 1)
+    return {"shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch."), "high": high}
 
 
 def latency_from(

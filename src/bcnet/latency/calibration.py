@@ -22,6 +22,7 @@ from bcnet.files.documents import write_plain
 from bcnet.latency.engines import engine_of
 from bcnet.latency.fit import fitted
 from bcnet.latency.measurement import engine_times, paced
+from bcnet.nests import Nest, arguments, joined, mapped
 from bcnet.space import Widths, WidthSpace
 from bcnet.supernet import build
 
@@ -32,7 +33,7 @@ _IN_VAIN = 200  # draws without a network that is new
 
 def calibrate(
     model: nn.Module,
-    example_input: torch.Tensor,
+    example_input: Nest,
     *,
     latency: Latency | None = None,
     space: WidthSpace | None = None,
@@ -44,7 +45,7 @@ def calibrate(
 
     Args:
         model: the network.
-        example_input: what its `forward` takes, `(batch, ...)`.
+        example_input: what its `forward` takes, `(batch, ...)`; of several inputs a tuple, or a dict by name.
         latency: engine, threads and batch, `bcnet.costs.Latency("onnxruntime", threads=2)`; PyTorch on one thread
             where nothing is said.
         space: the model's width space, where it is not that of `WidthSpace.trace(model, example_input)`.
@@ -63,7 +64,8 @@ def calibrate(
     Example: `Budget({calibrate(resnet, torch.zeros(1, 3, 32, 32)): "2 ms"})`
     """
     asked = latency or Latency()
-    traced = space or WidthSpace.trace(model, example_input)
+    args, kwargs = arguments(example_input)
+    traced = space or WidthSpace.trace(model, args, example_kwargs=kwargs)
     whole, images = subject(model, example_input, asked)
 
     def network(widths: Widths) -> nn.Module:
@@ -72,10 +74,10 @@ def calibrate(
     return kept(asked, measure_and_fit(traced, network, images, asked, seed=seed, on_measured=on_measured), path)
 
 
-def subject(model: nn.Module, example_input: torch.Tensor, latency: Latency) -> tuple[nn.Module, torch.Tensor]:
+def subject(model: nn.Module, example_input: Nest, latency: Latency) -> tuple[nn.Module, Nest]:
     """A copy of the network to narrow, and a batch as the engine gets it, both on the CPU."""
-    images = example_input[:1].cpu().repeat(latency.batch, *(1,) * (example_input.ndim - 1))
-    return copy.deepcopy(model).cpu(), images
+    first = mapped(lambda tensor: tensor[:1].cpu(), example_input)
+    return copy.deepcopy(model).cpu(), joined([first] * latency.batch)
 
 
 def kept(asked: Latency, model: LatencyModel, path: str | Path | None) -> Latency:
@@ -89,7 +91,7 @@ def kept(asked: Latency, model: LatencyModel, path: str | Path | None) -> Latenc
 def measure_and_fit(
     space: WidthSpace,
     network: Callable[[Widths], nn.Module],
-    images: torch.Tensor,
+    images: Nest,
     latency: Latency,
     *,
     seed: int = 0,

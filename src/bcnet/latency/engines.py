@@ -14,11 +14,13 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
+from bcnet.data.transfer import moved
 from bcnet.errors import ExportError
 from bcnet.formats import Onnx, needed, without_gradients
-from bcnet.latency.measure import onnxruntime_call, openvino_call
+from bcnet.latency.measure import Inputs, onnxruntime_call, openvino_call
 from bcnet.machine.devices import device_name
 from bcnet.machine.timing import Call
+from bcnet.nests import Nest, arguments, channels_last, count, joined, tensors
 
 _CLOSE = 1e-3  # of the largest logit, what a rewritten file may differ by
 
@@ -30,8 +32,8 @@ class Engine(ABC):
     package: ClassVar[str]
 
     @abstractmethod
-    def prepared(self, network: nn.Module, images: torch.Tensor, threads: int) -> Call:
-        """What runs a network in eval mode on `images`, once at each call.
+    def prepared(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
+        """What runs a network in eval mode on `inputs`, once at each call.
 
         Raises:
             ExportError: the engine is not installed, or refuses the network.
@@ -58,11 +60,12 @@ class Torch(Engine):
     name = "torch"
     package = "torch"
 
-    def prepared(self, network: nn.Module, images: torch.Tensor, threads: int) -> Call:
+    def prepared(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
         """See `Engine`; torch's number of threads is for who calls to set."""
-        layout = torch.channels_last if images.ndim == 4 else torch.preserve_format
+        flat = any(tensor.ndim == 4 for tensor in tensors(inputs))
+        layout = torch.channels_last if flat else torch.preserve_format
         run = without_gradients(network.to(memory_format=layout))  # type: ignore[call-overload]
-        placed = images.to(memory_format=layout)
+        placed = channels_last(inputs)
         return lambda: run(placed)
 
 
@@ -71,10 +74,10 @@ class Cuda(Torch):
 
     name = "cuda"
 
-    def prepared(self, network: nn.Module, images: torch.Tensor, threads: int) -> Call:
+    def prepared(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
         """See `Engine`."""
         self._check()
-        run = super().prepared(network.cuda(), images.cuda(), threads)
+        run = super().prepared(network.cuda(), moved(inputs, "cuda"), threads)
 
         def call() -> None:
             run()
@@ -107,15 +110,15 @@ class OnnxGraph:
         self._graph: Any = None
         self._rewritable: bool | None = None
 
-    def written(self, network: nn.Module, images: torch.Tensor) -> bytes:
+    def written(self, network: nn.Module, inputs: Nest) -> bytes:
         """The file of a network."""
         if self._graph is not None and self._rewritable is not False:
             content = self._rewritten(network)
             if self._rewritable is None:
-                self._rewritable = _same(content, network, images)
+                self._rewritable = _same(content, network, inputs)
             if self._rewritable:
                 return content
-        example = images if len(images) > 1 else torch.cat([images, images])
+        example = inputs if count(inputs) > 1 else joined([inputs, inputs])
         content = Onnx().graph(network, example, {}, fold=False)
         if self._graph is None:
             self._graph = needed("onnx").load_model_from_string(content)
@@ -142,6 +145,12 @@ class OnnxGraph:
         return content
 
 
+def arrays(inputs: Nest) -> Inputs:
+    """The inputs as an engine gets them."""
+    args, kwargs = arguments(inputs)
+    return {name: tensor.numpy() for name, tensor in kwargs.items()} or [tensor.numpy() for tensor in args]
+
+
 def _flatten_any_width(graph: Any) -> None:
     """Let what flattens a batch take as many elements as come: the number of channels is no constant of the graph."""
     onnx = needed("onnx")
@@ -151,10 +160,10 @@ def _flatten_any_width(graph: Any) -> None:
             node.CopyFrom(onnx.helper.make_node("Flatten", node.input[:1], node.output, node.name, axis=1))
 
 
-def _same(content: bytes, network: nn.Module, images: torch.Tensor) -> bool:
-    expected = without_gradients(network)(images)
+def _same(content: bytes, network: nn.Module, inputs: Nest) -> bool:
+    expected = without_gradients(network)(inputs)
     try:
-        found = Onnx().runner(content, network, 1)(images)
+        found = Onnx().runner(content, network, 1)(inputs)
     except Exception:  # a graph whose shapes do not fit, in the engine's own words
         return False
     if not isinstance(expected, torch.Tensor):
@@ -171,10 +180,10 @@ class OnnxRuntime(Engine):
     def __init__(self) -> None:
         self._graph = OnnxGraph()
 
-    def prepared(self, network: nn.Module, images: torch.Tensor, threads: int) -> Call:
+    def prepared(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
         """See `Engine`."""
         needed(self.package)
-        return onnxruntime_call(self._graph.written(network, images), images.numpy(), threads)
+        return onnxruntime_call(self._graph.written(network, inputs), arrays(inputs), threads)
 
 
 class OpenVino(Engine):
@@ -186,7 +195,7 @@ class OpenVino(Engine):
     def __init__(self) -> None:
         self._graph = OnnxGraph()
 
-    def prepared(self, network: nn.Module, images: torch.Tensor, threads: int) -> Call:
+    def prepared(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
         """See `Engine`."""
         try:
             importlib.import_module("openvino")
@@ -195,7 +204,7 @@ class OpenVino(Engine):
                 f"the engine openvino is a package of its own; importing it failed with {error}: run "
                 "`pip install 'bcnet[openvino]'`"
             ) from error
-        return openvino_call(self._graph.written(network, images), images.numpy(), threads)
+        return openvino_call(self._graph.written(network, inputs), arrays(inputs), threads)
 
 
 _KINDS: tuple[type[Engine], ...] = (Torch, Cuda, OnnxRuntime, OpenVino)

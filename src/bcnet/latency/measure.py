@@ -20,12 +20,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
 import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
+Inputs = Union[Sequence[npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]  # noqa: UP007 (Python 3.9)
 Call = Callable[[], object]
 
 ROUNDS = 30  # times a network is timed, each of several calls
@@ -51,8 +52,8 @@ def median_and_noise(seconds: FloatArray) -> tuple[FloatArray, FloatArray]:
     return np.asarray(np.median(steady, axis=1)), np.abs(even / odd - 1)
 
 
-def onnxruntime_call(model: Path | bytes, images: npt.NDArray[np.float32], threads: int) -> Call:
-    """What runs an ONNX file once on ONNX Runtime."""
+def onnxruntime_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
+    """What runs an ONNX file once on ONNX Runtime; `inputs` are in the file's order, or by name."""
     ort: Any = importlib.import_module("onnxruntime")
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
@@ -60,19 +61,22 @@ def onnxruntime_call(model: Path | bytes, images: npt.NDArray[np.float32], threa
     options.add_session_config_entry("session.force_spinning_stop", "1")
     content = model if isinstance(model, bytes) else str(model)
     session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    feed = {session.get_inputs()[0].name: images}
+    names = [value.name for value in session.get_inputs()]
+    feed = inputs if isinstance(inputs, dict) else dict(zip(names, inputs))  # noqa: B905 (Python 3.9)
     return lambda: session.run(None, feed)
 
 
-def openvino_call(model: Path | bytes, images: npt.NDArray[np.float32], threads: int) -> Call:
-    """What runs an ONNX file once on OpenVINO."""
+def openvino_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
+    """What runs an ONNX file once on OpenVINO; `inputs` as above."""
     openvino: Any = importlib.import_module("openvino")
     core = openvino.Core()
     graph = core.read_model(model if isinstance(model, bytes) else str(model))
-    graph.reshape(list(images.shape))
+    names = [value.get_any_name() for value in graph.inputs]
+    feed = inputs if isinstance(inputs, dict) else dict(zip(names, inputs))  # noqa: B905 (Python 3.9)
+    graph.reshape({name: list(array.shape) for name, array in feed.items()})
     settings = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}
     request = core.compile_model(graph, "CPU", settings).create_infer_request()
-    return lambda: request.infer([images])
+    return lambda: request.infer(feed)
 
 
 CALLS = {"onnxruntime": onnxruntime_call, "openvino": openvino_call}
@@ -116,6 +120,17 @@ def device(engine: str) -> str:
     return f"{processor}, {os.cpu_count()} cores, {platform.machine()}, {platform.system()}, {engine} {version}"
 
 
+def drawn(facts: dict[str, Any]) -> Inputs:
+    """Random inputs: of the shapes and types that the bundle says, in their order, or by name where it has names."""
+    generator = np.random.default_rng(0)
+    arrays = {}
+    for name, fact in facts.items():
+        kind = np.dtype(fact["dtype"])
+        floats = generator.random(fact["shape"]) * (1 if kind.kind == "f" else fact["high"])
+        arrays[name.lstrip(".")] = floats.astype(kind)
+    return arrays if any(name.startswith(".") for name in facts) else list(arrays.values())
+
+
 def main() -> int:
     """Measure, and write the CSV."""
     here = Path(__file__).resolve().parent
@@ -128,10 +143,11 @@ def main() -> int:
     engine, threads = bundle["engine"], bundle["threads"]
     if arguments.rounds < 4:
         parser.error(f"a network is timed in at least 4 rounds; got {arguments.rounds}")
-    images = np.random.default_rng(0).random(bundle["input"], dtype=np.float32)
+    inputs = drawn(bundle["inputs"])
+    batch = next(iter(bundle["inputs"].values()))["shape"][0]
     networks = bundle["networks"]
     print(f"{len(networks)} networks on {engine}, {threads} thread{'' if threads == 1 else 's'}", flush=True)
-    calls = [CALLS[engine](here / network["file"], images, threads) for network in networks]
+    calls = [CALLS[engine](here / network["file"], inputs, threads) for network in networks]
     taken, noise = median_and_noise(times(calls, arguments.rounds))
     typical = float(np.median(noise))
     if typical > arguments.noise:
@@ -141,7 +157,7 @@ def main() -> int:
     with open(unfinished, "w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
         rows.writerow(("widths", "milliseconds", "noise", "engine", "threads", "batch", "device"))
-        where = (engine, threads, images.shape[0], device(engine))
+        where = (engine, threads, batch, device(engine))
         for network, seconds, apart in zip(networks, taken, noise):  # noqa: B905 (the script runs on Python 3.9)
             widths = " ".join(map(str, network["widths"]))
             rows.writerow((widths, f"{1e3 * seconds:.6g}", f"{apart:.4f}", *where))

@@ -11,7 +11,6 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import torch
 from torch import nn
 
 from bcnet.costs import TimedNetwork
@@ -20,13 +19,14 @@ from bcnet.latency.engines import Engine
 from bcnet.latency.measure import BUSY, ROUNDS, median_and_noise, times
 from bcnet.machine.defaults import threads as torch_threads
 from bcnet.machine.timing import Call
+from bcnet.nests import Nest
 from bcnet.space import Widths
 
 TRIES = 3
 
 
 def engine_times(
-    engine: Engine, network: Callable[[Widths], nn.Module], images: torch.Tensor, threads: int
+    engine: Engine, network: Callable[[Widths], nn.Module], images: Nest, threads: int
 ) -> Callable[[Widths], Call]:
     """What makes a timed call of widths."""
     return lambda widths: engine.prepared(network(widths).eval(), images, threads)

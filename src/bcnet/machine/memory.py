@@ -16,6 +16,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from bcnet.nests import Nest, called, count
+
 _TRANSIENT = 2  # largest tensors held beside the saved ones during a backward pass
 _SCORING = 3  # largest tensors held at once during a forward pass
 
@@ -54,18 +56,18 @@ def activations(module: nn.Module, loss: Callable[[], torch.Tensor], images: int
 
 
 @torch.no_grad()
-def largest_activation(model: nn.Module, example: torch.Tensor) -> int:
-    """Bytes of the largest output of any module, for one image of `example` `(batch, ...)`."""
+def largest_activation(model: nn.Module, example: Nest) -> int:
+    """Bytes of the largest output of any module, for one image of the inputs `example`."""
     largest = 0
 
     def hear(part: nn.Module, given: object, output: object) -> None:
         nonlocal largest
         if isinstance(output, torch.Tensor):
-            largest = max(largest, output.nbytes // len(example))
+            largest = max(largest, output.nbytes // count(example))
 
     handles = [part.register_forward_hook(hear) for part in model.modules()]
     try:
-        model(example)
+        called(model, example)
     finally:
         for handle in handles:
             handle.remove()

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from bcnet.errors import BudgetError, ModelError
+from bcnet.nests import Nest, arguments, called
 from bcnet.pruners.extras import check_installed
 from bcnet.pruners.reading import narrowest_ratio, read_widths
 from bcnet.space import Budget, Widths, WidthSpace
@@ -29,9 +30,9 @@ def fastnas_widths(
     model: nn.Module,
     space: WidthSpace,
     budget: Budget,
-    example: torch.Tensor,
+    example: Nest,
     *,
-    calibration: Callable[[], Iterable[torch.Tensor]],
+    calibration: Callable[[], Iterable[Nest]],
     score: Callable[[nn.Module], float],
 ) -> Widths:
     """The widths that FastNAS leaves in the trained `model` under `budget`, a limit on MACs alone.
@@ -41,8 +42,8 @@ def fastnas_widths(
         space: its width space; any multiples of its units are tried, every twentieth of a layer from the smallest
             share that the space leaves one.
         budget: the limit.
-        example: a network input `(1, ...)`.
-        calibration: network inputs `(batch, ...)` for the statistics of batch norm.
+        example: what the network takes, `(1, ...)`.
+        calibration: what the network takes, `(batch, ...)`, for the statistics of batch norm.
         score: what a pruned network is worth in eval mode, higher being better.
 
     Raises:
@@ -67,17 +68,19 @@ def fastnas_widths(
 
 def _pruned(
     model: nn.Module,
-    example: torch.Tensor,
+    example: Nest,
     macs: int,
     narrowest: float,
-    calibration: Callable[[], Iterable[torch.Tensor]],
+    calibration: Callable[[], Iterable[Nest]],
     score: Callable[[nn.Module], float],
 ) -> nn.Module:
     def calibrate(network: nn.Module) -> None:
         for images in calibration():
-            network(images)
+            called(network, images)
 
     config = {"score_func": score, "forward_loop": calibrate, "verbose": False}
+    args, kwargs = arguments(example)
+    dummy = (*args, kwargs) if kwargs else args[0] if len(args) == 1 else args  # as Model Optimizer takes it
     said = io.StringIO()
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
@@ -85,7 +88,7 @@ def _pruned(
             import modelopt.torch.prune as prune
 
             modes = [("fastnas", _any_width(narrowest))]
-            pruned, _ = prune.prune(model, modes, {"flops": _FLOPS * macs}, example, config)
+            pruned, _ = prune.prune(model, modes, {"flops": _FLOPS * macs}, dummy, config)
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise ModelError(

@@ -13,10 +13,10 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import nn
 
 from bcnet.errors import BudgetError, ModelError
+from bcnet.nests import Nest
 from bcnet.pruners.extras import check_installed
 from bcnet.pruners.reading import narrowest_ratio, read_widths
 from bcnet.space import Budget, Widths, WidthSpace
@@ -24,14 +24,14 @@ from bcnet.space import Budget, Widths, WidthSpace
 _STEPS = 200  # half a percent of all channels each
 
 
-def magnitude_widths(model: nn.Module, space: WidthSpace, budget: Budget, example: torch.Tensor) -> Widths:
+def magnitude_widths(model: nn.Module, space: WidthSpace, budget: Budget, example: Nest) -> Widths:
     """The widths that magnitude pruning leaves in the trained `model` under `budget`.
 
     Args:
         model: the trained network that `space` was traced from; it is not changed.
         space: its width space.
         budget: the limit.
-        example: a network input `(batch, ...)`.
+        example: what the network takes, `(batch, ...)`.
 
     Raises:
         RecipeError: Torch-Pruning is not installed.
@@ -72,7 +72,7 @@ def _attempted(action: Callable[[], Any], network: nn.Module) -> Any:
         ) from error
 
 
-def _pruner(network: nn.Module, space: WidthSpace, example: torch.Tensor) -> Any:
+def _pruner(network: nn.Module, space: WidthSpace, example: Nest) -> Any:
     import torch_pruning
 
     for parameter in network.parameters():

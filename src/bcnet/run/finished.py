@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
@@ -120,7 +119,7 @@ class FinishedRun:
         Raises:
             ModelError: the factory makes a network of another space.
         """
-        space = trace(self.factory(), torch.zeros(2, *self.input.shape), self.settings)
+        space = trace(self.factory(), self.input.zeros(2), self.settings)
         searched = RunDirectory(self.path, self.settings).read("space.json").get("fingerprint")
         if space.fingerprint() != searched:
             raise ModelError(
@@ -174,5 +173,5 @@ def factory_of(path: Path, searched: str, facts: InputFacts, factory: ModelLike 
         )
     if factory is None:
         refuse_to_import(name, path)
-    channels, height = facts.shape[:2]
+    channels, height = facts.channels_and_size
     return create(name, facts.num_classes, in_channels=channels, image_size=height).build

@@ -6,14 +6,15 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, Field, FiniteFloat, ValidationError
+from pydantic import BaseModel, FiniteFloat, ValidationError
 from torch import nn
 
 from bcnet.data import Normaliser
 from bcnet.errors import RunError
+from bcnet.nests import Nest, from_named, like, mapped, tensors
 from bcnet.train.recipe import Count, describe
 
 
@@ -22,36 +23,114 @@ class _Statistics(BaseModel):
     std: tuple[FiniteFloat, ...]
 
 
+class _StoredInput(BaseModel):
+    shape: tuple[Count, ...]
+    dtype: Literal["float32", "float64", "float16", "bfloat16", "int32", "int64", "bool"] = "float32"
+    high: Count = 1
+
+
 class _Stored(BaseModel):
-    shape: Annotated[tuple[Count, ...], Field(min_length=2)]
+    shape: tuple[Count, ...] | None = None
+    inputs: dict[str, _StoredInput] | None = None
     class_names: tuple[str, ...]
     normaliser: _Statistics | None
     outputs: Count | None = None
 
 
 @dataclass(frozen=True)
+class Input:
+    """One input of a network, `(batch, *shape)`; integers are below `high`."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    high: int = 1
+
+    def drawn(self, batch: int, generator: torch.Generator, *, normal: bool = False) -> torch.Tensor:
+        """Random ones: floats in [0, 1), which normalised images take as well, or of a normal distribution."""
+        kind: torch.dtype = getattr(torch, self.dtype)
+        if not kind.is_floating_point:
+            return torch.randint(max(self.high, 1), (batch, *self.shape), generator=generator).to(kind)
+        draw = torch.randn if normal else torch.rand
+        return draw(batch, *self.shape, generator=generator).to(kind)
+
+    @property
+    def text(self) -> str:
+        """For people, in Markdown: "floats `(batch, 3, 32, 32)`"."""
+        kind = "floats" if "float" in self.dtype else f"{self.dtype} below {self.high}"
+        return f"{kind} `({', '.join(map(str, ('batch', *self.shape)))})`"
+
+
+Inputs = Input | tuple[Input, ...] | dict[str, Input]
+
+
+def described(inputs: Nest) -> Inputs:
+    """What all inputs of a data set have in common."""
+
+    def one(tensor: torch.Tensor) -> Input:
+        high = 1 if tensor.is_floating_point() else max(1, int(tensor.max()) + 1)
+        return Input(tuple(tensor.shape[1:]), str(tensor.dtype).removeprefix("torch."), high)
+
+    found: Inputs = like(inputs, [one(tensor) for tensor in tensors(inputs)])
+    return found
+
+
+@dataclass(frozen=True)
 class InputFacts:
     """What a run's networks take and give: floats `(batch, *shape)`, one logit for each of `class_names`.
 
-    `normaliser` has the mean and standard deviation of every channel, for images in [0, 1]. `outputs` is how many
-    values or channels a network made by name gives, where the task says so and not the classes (`Task.outputs`).
+    `inputs` is one `Input`, or several: a tuple are the arguments of a network's `forward`, a dict its keyword
+    arguments. `normaliser` has the mean and standard deviation of every channel, for images in [0, 1]. `outputs` is how
+    many values or channels a network made by name gives, where the task says so and not the classes (`Task.outputs`).
     """
 
-    shape: tuple[int, ...]
+    inputs: Inputs
     class_names: tuple[str, ...]
     normaliser: Normaliser | None
     outputs: int | None = None
+
+    @property
+    def named(self) -> dict[str, Input]:
+        """The inputs by name: "" of one alone, "[0]", "[1]", or ".key"."""
+        if isinstance(self.inputs, Input):
+            return {"": self.inputs}
+        if isinstance(self.inputs, tuple):
+            return {f"[{number}]": one for number, one in enumerate(self.inputs)}
+        return {f".{key}": one for key, one in self.inputs.items()}
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the first input, without the batch."""
+        return next(iter(self.named.values())).shape
+
+    @property
+    def channels_and_size(self) -> tuple[int, int]:
+        """What a network made by name is given as such; 1 where the first input has no such dimension."""
+        channels, size = (*self.shape, 1, 1)[:2]
+        return channels, size
 
     @property
     def num_classes(self) -> int | None:
         """What a network made by name is given as such; None where it has its usual number."""
         return self.outputs or len(self.class_names) or None
 
+    def drawn(self, batch: int, generator: torch.Generator, *, normal: bool = False) -> Nest:
+        """Random inputs, on the CPU."""
+        parts = {name: one.drawn(batch, generator, normal=normal) for name, one in self.named.items()}
+        nest: Nest = from_named(parts)
+        return nest
+
+    def zeros(self, batch: int) -> Nest:
+        """Inputs of zeros, on the CPU."""
+        return mapped(torch.zeros_like, self.drawn(batch, torch.Generator()))
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for `space.json`."""
         norm = None if self.normaliser is None else dataclasses.asdict(self.normaliser)
         outputs = {} if self.outputs is None else {"outputs": self.outputs}
-        return {"shape": list(self.shape), "class_names": list(self.class_names), "normaliser": norm, **outputs}
+        taken: dict[str, Any] = {"inputs": {name: dataclasses.asdict(one) for name, one in self.named.items()}}
+        if isinstance(self.inputs, Input) and self.inputs.dtype == "float32":
+            taken = {"shape": list(self.inputs.shape)}
+        return {**taken, "class_names": list(self.class_names), "normaliser": norm, **outputs}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any] | None, path: Path) -> InputFacts:
@@ -66,9 +145,13 @@ class InputFacts:
             stored = _Stored.model_validate(document)
         except ValidationError as error:
             raise RunError(f"{path} does not say what its networks take: {describe(error)}: search again") from None
+        inputs = {} if stored.inputs is None else {n: Input(**i.model_dump()) for n, i in stored.inputs.items()}
+        inputs = inputs if stored.shape is None else {"": Input(stored.shape)}
+        if not inputs:
+            raise RunError(f"{path} does not say what its networks take: search again")
         norm = stored.normaliser
         normaliser = None if norm is None else Normaliser(norm.mean, norm.std)
-        return cls(stored.shape, stored.class_names, normaliser, stored.outputs)
+        return cls(from_named(inputs), stored.class_names, normaliser, stored.outputs)
 
     def normalised(self, network: nn.Module) -> nn.Module:
         """The network behind its normalisation, in eval mode: it takes images in [0, 1].

@@ -18,8 +18,11 @@ from bcnet.data import (
     fixed_batches,
     split_validation,
 )
+from bcnet.data.loaders import Held
+from bcnet.data.transfer import moved
 from bcnet.machine.defaults import lives_on
 from bcnet.machine.memory import free_bytes
+from bcnet.nests import count
 from bcnet.run.augmenting import augmentation_of, held_out_share
 from bcnet.run.settings import Settings
 from bcnet.train import EpochBatches, Recipe, derived_seed
@@ -62,7 +65,7 @@ def _cut_images(source: DataSet, settings: Settings) -> Parts:
         return TrainingBatches(images, recipe.batch_size, source.normaliser, augmentation, device=device)
 
     def scoring(images: Images) -> list[Batch]:
-        return fixed_batches(images, min(most, len(images)), source.normaliser, seed=settings.seed, device=device)
+        return [*fixed_batches(images, min(most, len(images)), source.normaliser, seed=settings.seed, device=device)]
 
     def test() -> Iterable[Batch]:
         return all_batches(data.test, min(most, len(data.test)), source.normaliser, device=device)
@@ -78,15 +81,16 @@ def _cut_images(source: DataSet, settings: Settings) -> Parts:
 
 def _cut_loaders(loaders: Loaders, settings: Settings) -> Parts:
     assert settings.score_batch_size is not None
+    assert settings.device is not None
     most = settings.score_batch_size
     share = settings.fresh_fraction / (settings.fresh_fraction + settings.validation_fraction)
-    halves = loaders.split(share, derived_seed(settings.seed, "fresh"))
-    validation, fresh = (
-        [
-            (x.to(settings.device), y.to(settings.device))
-            for x, y in cut(part, min(most, len(part[1])), seed=settings.seed)
-        ]
-        for part in halves
-    )
+    scoring, again = loaders.split(share, derived_seed(settings.seed, "fresh"))
+
+    device = settings.device
+
+    def batches(part: Held) -> list[Batch]:
+        whole = cut(part, min(most, count(part[1])), seed=settings.seed)
+        return [(moved(x, device), moved(y, device)) for x, y in whole]
+
     training = loaders.training()
-    return Parts(training, training, validation, fresh, loaders.testing)
+    return Parts(training, training, batches(scoring), batches(again), loaders.testing)

@@ -13,7 +13,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from bcnet.costs import LATENCY, Budget, Cost, IntArray, Latency, Polynomial
@@ -151,9 +150,9 @@ class Run:
         """
         facts = input_facts(self.path, self.settings)
         wanted = factory_of(self.path, self.settings.model, facts, model)
-        channels, height = (*facts.shape, 1)[:2]
+        channels, height = facts.channels_and_size
         _, network, factory = make_model(wanted, facts.num_classes, channels, height)
-        space = trace(network, torch.zeros(2, *facts.shape), self.settings)
+        space = trace(network, facts.zeros(2), self.settings)
         if self.space is None or space.fingerprint() != self.space.fingerprint():
             raise ModelError(
                 f"a supernet needs the model of the run, {self.settings.model!r}; got one of another space"

@@ -22,10 +22,11 @@ from bcnet.errors import BudgetError, DataError, ModelError, RecipeError, RunErr
 from bcnet.machine.defaults import memory_format
 from bcnet.machine.memory import largest_activation
 from bcnet.models import ModelSpec, create, imports_code
+from bcnet.nests import Nest, arguments, called, named, taken
 from bcnet.run.callables import UserCallables
 from bcnet.run.digests import digest_of
 from bcnet.run.early_stop import race_of
-from bcnet.run.inputs import InputFacts
+from bcnet.run.inputs import Input, InputFacts, described
 from bcnet.run.parts import Parts, cut_data
 from bcnet.run.pretrained import Weights, load_pretrained
 from bcnet.run.settings import Settings
@@ -74,10 +75,10 @@ class Source:
         except Exception:  # tracing says what is wrong with it
             return 0
 
-    def example(self) -> torch.Tensor:
+    def example(self) -> Nest:
         """Two network inputs, `(2, ...)`."""
         if isinstance(self.data, Loaders):
-            return self.data.held[0][:2]
+            return taken(self.data.held[0], slice(2))
         return self.data.normaliser(self.data.train.pixels[:2])
 
 
@@ -124,8 +125,9 @@ class Workload:
 
 def _input_of(data: DataSet | Loaders, task: Task) -> InputFacts:
     if isinstance(data, Loaders):
-        return InputFacts(data.image_shape, data.names_of_classes, None, task.outputs)
-    return InputFacts(data.image_shape, data.class_names, data.normaliser, task.outputs)
+        return InputFacts(described(data.held[0]), data.names_of_classes, None, task.outputs)
+    image = Input(data.image_shape)
+    return InputFacts(image, data.class_names, data.normaliser, task.outputs)
 
 
 def task_of(task: Task | str | None) -> Task:
@@ -195,7 +197,7 @@ def open_source(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derived_seed(seed, "model"))
         facts = _input_of(loaded, aim)
-        channels, height = (*facts.shape, 1)[:2]
+        channels, height = facts.channels_and_size
         name, network, factory = make_model(model, facts.num_classes, channels, height)
     if pretrained is None:
         return Source(name, data_name, digest, loaded, network, factory, own=given, task=aim)
@@ -244,8 +246,8 @@ def _placed(model: nn.Module, settings: Settings) -> nn.Module:
     return model.to(settings.device, memory_format=memory_format(settings.layout))  # type: ignore[call-overload, no-any-return]
 
 
-def trace(model: nn.Module, example: torch.Tensor, settings: Settings) -> WidthSpace:
-    """The model's width space as the settings want it; `example` is a batch of two images.
+def trace(model: nn.Module, example: Nest, settings: Settings) -> WidthSpace:
+    """The model's width space as the settings want it; `example` is a batch of two inputs.
 
     Raises:
         BudgetError: multiples are to be those that pay on a device, and no calibration says which.
@@ -256,9 +258,11 @@ def trace(model: nn.Module, example: torch.Tensor, settings: Settings) -> WidthS
             'multiple_of="auto" takes the multiples that pay from a calibration, and there is none: run `bcnet '
             "calibrate`, and give its file as --latency-model with a limit on latency"
         )
+    args, kwargs = arguments(example)
     return WidthSpace.trace(
         copy.deepcopy(model),
-        example,
+        args,
+        example_kwargs=kwargs,
         num_choices=settings.num_choices,
         min_ratio=settings.min_ratio,
         multiple_of=settings.multiple_of,
@@ -331,17 +335,18 @@ def make_model(
     return f"{type(made).__qualname__} from a factory", made, model
 
 
-def _check_outputs(source: Source, example: torch.Tensor) -> None:
+def _check_outputs(source: Source, example: Nest) -> None:
     network = copy.deepcopy(source.model).eval()
     with torch.no_grad():
-        outputs = network(example)
+        outputs = called(network, example)
     source.task.check(outputs, source.data.num_classes)
 
 
 def _digest_of_images(data: DataSet | Loaders) -> str:
     if isinstance(data, Loaders):
         sizes = f"{len(data.train)} batches of {data.batch_size}, {len(data.test)} to test"
-        return digest_of(dict(zip(("images", "labels"), data.held, strict=True)), sizes)
+        held = zip(("images", "labels"), data.held, strict=True)
+        return digest_of({f"{what}{name}": t for what, nest in held for name, t in named(nest).items()}, sizes)
     return hashlib.sha256(f"{data.train.digest()} {data.test.digest()}".encode()).hexdigest()[:12]
 
 

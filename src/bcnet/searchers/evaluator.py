@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bcnet.errors import SearchError
+from bcnet.nests import Nest
 from bcnet.searchers.racing import mean
 from bcnet.searchers.result import Candidate
 from bcnet.searchers.scoring import Mapper
@@ -27,7 +28,7 @@ _SIDES = (Side.LEFT, Side.RIGHT)
 class Paths(Protocol):
     """What is asked of a supernet: logits of any path."""
 
-    def __call__(self, images: Tensor, widths: Widths, side: Side, /) -> Tensor:
+    def __call__(self, inputs: Any, widths: Widths, side: Side, /) -> Tensor:
         """Logits `(batch, classes)`."""
 
 
@@ -61,7 +62,7 @@ class SupernetEvaluator:
     def __init__(
         self,
         supernet: Paths,
-        batches: Iterable[tuple[Tensor, Tensor]],
+        batches: Iterable[tuple[Nest, Any]],
         metric: Metric | PerImage = "accuracy",
         sides: Sequence[Side] = _SIDES,
     ) -> None:
@@ -90,7 +91,7 @@ class SupernetEvaluator:
         return self._on_batches(widths, self._batches[number : number + 1])[0]
 
     @torch.inference_mode()
-    def _on_batches(self, widths: Widths, batches: Sequence[tuple[Tensor, Tensor]]) -> list[float]:
+    def _on_batches(self, widths: Widths, batches: Sequence[tuple[Nest, Any]]) -> list[float]:
         """The score on each batch. The device is asked once, after all of its work has been given to it."""
         paths = [(x, y, side) for x, y in batches for side in self._sides]
         means = [self._of_batch(self._supernet(x, widths, side), y).double().mean() for x, y, side in paths]

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 
 from bcnet.costs import LATENCY, Budget, Latency, LatencyModel, TimedNetwork
 from bcnet.errors import BudgetError, ExportError, RunError
@@ -20,6 +19,7 @@ from bcnet.latency.calibration import MOST, machine, measure_and_fit, subject
 from bcnet.latency.engines import engine_of
 from bcnet.latency.fit import fingerprint, fitted
 from bcnet.latency.measurement import engine_times, paced
+from bcnet.nests import Nest
 from bcnet.progress.forecast import Planned
 from bcnet.run.directory import LATENCY_MODEL, read_latency_model
 from bcnet.run.settings import Settings
@@ -188,7 +188,7 @@ def _corrected(
     return [float(time) for time in again.predicted(np.array(widths)) * max(1.0, worst)]
 
 
-def _subject(context: Context, asked: Latency) -> tuple[Any, torch.Tensor]:
+def _subject(context: Context, asked: Latency) -> tuple[Any, Nest]:
     """What makes a network of given widths, and the images it is timed on."""
     workload = context.workload
     model, images = subject(workload.model, workload.source.example(), asked)

@@ -18,6 +18,7 @@ import torch
 from bcnet.display import duration, size
 from bcnet.machine.memory import Activations, activations, free_bytes, used_bytes
 from bcnet.machine.precision import autocast
+from bcnet.nests import count, taken, tensors
 from bcnet.progress.forecast import Planned
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
@@ -86,10 +87,10 @@ class _Measure:
     def __init__(self, settings: Settings, workload: Workload, device: torch.device) -> None:
         self._settings, self._subject, self._device = settings, workload, device
         self._supernet = Supernet(workload.model, workload.space)
-        self._learner = supernet_learner(self._supernet, settings, workload.data.image_shape)
+        self._learner = supernet_learner(self._supernet, settings, workload.source.input)
         self._learner.task = workload.source.task
         self._speeds: dict[str, float] = {}
-        self.score_batch = len(workload.validation[0][1])
+        self.score_batch = count(workload.validation[0][1])
 
     def speed(self, stage: Planned) -> float:
         """Work per second in a stage."""
@@ -110,7 +111,7 @@ class _Measure:
         return self._rate(
             work,
             recipe.batch_size,
-            lambda count: accumulate_gradients(terms, self._objective(recipe, count), passes=self._learner.passes),
+            lambda number: accumulate_gradients(terms, self._objective(recipe, number), passes=self._learner.passes),
         )
 
     def _final(self) -> float:
@@ -118,28 +119,28 @@ class _Measure:
         return self._rate(
             _TRAINING_PASS * self._macs(path.widths),
             recipe.batch_size,
-            lambda count: torch.autograd.backward(self._objective(recipe, count)((path,))[0]),
+            lambda number: torch.autograd.backward(self._objective(recipe, number)((path,))[0]),
         )
 
     def _scoring(self) -> float:
         images, precision = self._subject.validation[0][0], self._settings.supernet.precision
         widths = self._subject.space.uniform(self._subject.budget)
 
-        def score(count: int) -> None:
+        def score(number: int) -> None:
             with torch.inference_mode(), autocast(precision, self._device):
-                self._supernet(images[:count], widths, Side.LEFT)
+                self._supernet(taken(images, slice(number)), widths, Side.LEFT)
 
         return self._rate(self._macs(widths), self.score_batch, score)
 
     def _rate(self, work: float, most: int, run: Callable[[int], object]) -> float:
         """Work per second of `run(images)`, `work` being that of one image, on as many images as take `_ENOUGH`."""
-        count = min(_FIRST_IMAGES, most)
-        run(count)  # the first call prepares
+        number = min(_FIRST_IMAGES, most)
+        run(number)  # the first call prepares
         while True:
-            seconds = self._seconds(lambda: run(count))  # noqa: B023 - called at once
-            if seconds >= _ENOUGH or count == most:
-                return work * count / seconds
-            count = min(most, max(2 * count, int(count * _ENOUGH / seconds)))
+            seconds = self._seconds(lambda: run(number))  # noqa: B023 - called at once
+            if seconds >= _ENOUGH or number == most:
+                return work * number / seconds
+            number = min(most, max(2 * number, int(number * _ENOUGH / seconds)))
 
     def _seconds(self, run: Callable[[], object]) -> float:
         self._wait()
@@ -152,10 +153,10 @@ class _Measure:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 
-    def _objective(self, recipe: Recipe, count: int) -> Objective:
+    def _objective(self, recipe: Recipe, number: int) -> Objective:
         x, y = self._subject.validation[0]
-        index = torch.arange(count, device=y.device) % len(y)
-        return Objective(self._learner, recipe, recipe.precision, x[index], y[index])
+        index = torch.arange(number, device=tensors(y)[0].device) % count(y)
+        return Objective(self._learner, recipe, recipe.precision, taken(x, index), taken(y, index))
 
     def _full(self) -> Path:
         return Path(self._subject.space.full, Side.LEFT)

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from bcnet.costs import Cost
+from bcnet.data.transfer import moved
 from bcnet.errors import RecipeError, RunError
 from bcnet.files.tensors import load_module
 from bcnet.progress.forecast import Planned
@@ -255,7 +256,7 @@ def first_channels(settings: Settings, workload: Workload, owner: Supernet, widt
 def calibrated(network: nn.Module, batches: EpochBatches, seed: int) -> nn.Module:
     """`network` with the batch-norm statistics of some training `batches`, drawn by `seed`."""
     device, order = next(network.parameters()).device, derived_generator(seed, "calibration")
-    return recalibrate(network, (x.to(device) for x, _ in islice(batches.epoch(order), _CALIBRATION)))
+    return recalibrate(network, (moved(x, device) for x, _ in islice(batches.epoch(order), _CALIBRATION)))
 
 
 def _placed(network: nn.Module, settings: Settings) -> nn.Module:

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import ClassVar
 
-import torch
 from torch import nn
 
+from bcnet.data.transfer import moved
 from bcnet.errors import RunError
+from bcnet.nests import Nest, taken
 from bcnet.progress.base import Advance
 from bcnet.progress.forecast import Planned
 from bcnet.pruners import fastnas_widths, magnitude_widths
@@ -72,17 +73,18 @@ class PruningStage(Stage):
 def _pruned(context: Context, network: nn.Module, advance: Advance) -> Widths:
     workload, budget = context.workload, context.workload.budget
     device = next(network.parameters()).device
-    example = workload.source.example().to(device)
+    example = moved(workload.source.example(), device)
     if context.settings.baseline == "magnitude":
         return magnitude_widths(network, workload.space, budget, example)
     assert context.settings.baseline == "fastnas"
 
-    def calibration() -> Iterator[torch.Tensor]:
+    def calibration() -> Iterator[Nest]:
         order = derived_generator(context.settings.seed_of_networks, "calibration")
-        return (x.to(device) for x, _ in islice(workload.all_training.epoch(order), _CALIBRATION))
+        return (moved(x, device) for x, _ in islice(workload.all_training.epoch(order), _CALIBRATION))
 
     score = _Remembered(context, advance)
-    return fastnas_widths(network, workload.space, budget, example[:1], calibration=calibration, score=score)
+    first = taken(example, slice(1))
+    return fastnas_widths(network, workload.space, budget, first, calibration=calibration, score=score)
 
 
 class _Remembered:

@@ -18,8 +18,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
+from bcnet.nests import joined, tensors
 from bcnet.progress.forecast import Planned
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
@@ -153,10 +153,13 @@ class ReliabilityStage(Stage):
             by_side = np.array(list(context.world.map(scores, some)))
             advance(len(some), "")
         accuracy = evaluator.metric == "accuracy"
-        labels = torch.cat([labels for _, labels in context.workload.fresh]).cpu().numpy() if accuracy else None
-        found = reliability_of(by_side, labels)
-        context.directory.write(self.file, {"reliability": asdict(found)})
-        context.reporter.note(str(found))
+        labels = None
+        if accuracy:
+            found = joined([labels for _, labels in context.workload.fresh])
+            labels = tensors(found)[0].cpu().numpy()
+        reliability = reliability_of(by_side, labels)
+        context.directory.write(self.file, {"reliability": asdict(reliability)})
+        context.reporter.note(str(reliability))
 
     def load(self, context: Context) -> Reliability | None:
         """What was found."""

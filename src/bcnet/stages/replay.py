@@ -9,7 +9,9 @@ from torch import nn
 
 from bcnet.errors import ModelError, RunError
 from bcnet.machine.defaults import memory_format, threads
+from bcnet.nests import taken, tensors
 from bcnet.run.directory import RunDirectory, check_usable, read_settings
+from bcnet.run.inputs import InputFacts, described
 from bcnet.run.settings import Settings
 from bcnet.run.workload import ModelLike, make_model, refuse_to_import, trace, widened_model
 from bcnet.space import WidthSpace
@@ -49,7 +51,7 @@ def replay(
     directory = RunDirectory(path, settings)
     failed_step = _newest(directory)
     network = _network(path, settings, model, failed_step)
-    space = trace(network, failed_step.tensors["batch:x"][:2], settings)
+    space = trace(network, taken(failed_step.batch("x"), slice(2)), settings)
     if directory.read("space.json")["fingerprint"] != space.fingerprint():
         raise ModelError(f"a replay needs the model of the run, {settings.model!r}; got one of another width space")
     if settings.supernet_width > 1 and not failed_step.about["widths"]:
@@ -82,7 +84,7 @@ def _network(path: Path, settings: Settings, model: ModelLike | None, failed_ste
         )
     if model is None:
         refuse_to_import(settings.model, path)
-    _, channels, height, _ = failed_step.tensors["batch:x"].shape
+    channels, height = (*tensors(failed_step.batch("x"))[0].shape[1:], 1, 1)[:2]
     wanted = settings.model if model is None else model
     return make_model(wanted, failed_step.about["classes"], channels, height)[1]
 
@@ -95,5 +97,6 @@ def _device(settings: Settings) -> str:
 def _learner(network: nn.Module, space: WidthSpace, settings: Settings, failed_step: FailedStep) -> Learner:
     widths = tuple(failed_step.about["widths"])
     if not widths:
-        return supernet_learner(Supernet(network, space), settings, failed_step.tensors["batch:x"].shape[1:])
+        inputs = InputFacts(described(failed_step.batch("x")), (), None)
+        return supernet_learner(Supernet(network, space), settings, inputs)
     return NetworkLearner(build(network, space, widths))

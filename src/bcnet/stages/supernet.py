@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -11,6 +10,7 @@ from bcnet.errors import RecipeError
 from bcnet.files.tensors import load_module
 from bcnet.progress.forecast import Planned
 from bcnet.run.directory import RunDirectory
+from bcnet.run.inputs import InputFacts
 from bcnet.run.settings import Settings, in_sections
 from bcnet.run.workload import Workload
 from bcnet.stages.base import TRAINING_PASS, Context, Stage, copy_tensors
@@ -55,7 +55,7 @@ class SupernetStage(Stage):
         workload, directory, recipe = context.workload, context.directory, context.settings.supernet
         supernet = Supernet(workload.model, workload.space)
         context.check_processes(self.name)
-        learner = supernet_learner(supernet, context.settings, workload.data.image_shape)
+        learner = supernet_learner(supernet, context.settings, workload.source.input)
         learner.task = workload.source.task
         total = len(workload.training) * recipe.epochs
         losses_ahead = total * len(learner.plan(torch.Generator()))
@@ -88,8 +88,8 @@ class SupernetStage(Stage):
         copy_tensors(theirs, context.directory, {"records": "records", "counts": "counts", "supernet": "supernet"})
 
 
-def supernet_learner(supernet: Supernet, settings: Settings, image_shape: Sequence[int]) -> SupernetLearner:
-    """The supernet as the settings train it, on images `(channels, height, width)`.
+def supernet_learner(supernet: Supernet, settings: Settings, inputs: InputFacts) -> SupernetLearner:
+    """The supernet as the settings train it, on such inputs.
 
     Raises:
         RecipeError: the settings ask for pairs, and the network's paths cannot share a pass.
@@ -98,7 +98,7 @@ def supernet_learner(supernet: Supernet, settings: Settings, image_shape: Sequen
     batch = settings.supernet.batch_size
     if settings.pairs == "off" or (settings.pairs == "auto" and not worthwhile(supernet.space, batch)):
         return SupernetLearner(supernet, strategy)
-    x = torch.randn(2, *image_shape, generator=torch.Generator().manual_seed(0))
+    x = inputs.drawn(2, torch.Generator().manual_seed(0), normal=True)
     try:
         pairs = Pairs.verified(supernet.network, supernet.space, x)
     except UnpairableError as error:

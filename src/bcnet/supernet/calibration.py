@@ -9,10 +9,11 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from bcnet.errors import DataError
+from bcnet.nests import Nest, called
 
 
 @torch.no_grad()
-def recalibrate(network: nn.Module, batches: Iterable[torch.Tensor]) -> nn.Module:
+def recalibrate(network: nn.Module, batches: Iterable[Nest]) -> nn.Module:
     """Give every batch norm the mean statistics of `batches`, each a network input; changes and returns `network`.
 
     Only batch norm is put in training mode, so that dropout takes no part.
@@ -30,7 +31,7 @@ def recalibrate(network: nn.Module, batches: Iterable[torch.Tensor]) -> nn.Modul
         norm.train()
     count = 0
     for batch in batches:
-        network(batch)
+        called(network, batch)
         count += 1
     for norm in norms:
         norm.momentum = momenta[norm]

@@ -29,6 +29,7 @@ from torch import nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.utils._pytree import tree_leaves, tree_map
 
+from bcnet.nests import Nest, as_float, called, mapped
 from bcnet.space import Side, Widths, WidthSpace
 from bcnet.space.layout import Layout, ParameterLayout, Segment
 from bcnet.space.narrowing import Narrowing, tensors_of
@@ -65,15 +66,15 @@ class Pairs:
         self._cast = _cast_by_autocast(network)
 
     @classmethod
-    def verified(cls, network: nn.Module, space: WidthSpace, x: torch.Tensor) -> Pairs:
-        """The pairs of `network`, after a comparison with single paths on `x`, shape `(batch, ...)`, in float64.
+    def verified(cls, network: nn.Module, space: WidthSpace, x: Nest) -> Pairs:
+        """The pairs of `network`, after a comparison with single paths on inputs `x`, in float64.
 
         Raises:
             UnpairableError: outputs differ, or the model's own code does not run: it couples channels in its forward.
         """
         # In float64 a coupling of channels stands out from rounding, however deep the network.
         double = copy.deepcopy(network).double().eval()
-        x = x.detach().to(next(double.parameters()))
+        x = as_float(mapped(torch.Tensor.detach, x), next(double.parameters()))
         pairs, single = cls(double, space), Narrowing(double, space.layouts)
         # Narrow, mixed and full widths: paths that overlap in no group, in some, and in all.
         third = tuple(max(g.choices[0], g.max_width // 3 // g.unit * g.unit) for g in space.groups)
@@ -85,7 +86,7 @@ class Pairs:
                     both = pairs.forward(x, left, right)
                     for output, widths, side in zip(both, (left, right), (Side.LEFT, Side.RIGHT), strict=True):
                         with single.applied(widths, side):
-                            _compare(output, double(x))
+                            _compare(output, called(double, x))
             except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
                 raise UnpairableError(f"the model's own code couples channels: {error}") from error
         return cls(network, space)
@@ -119,7 +120,7 @@ class Pairs:
             return tensor if mask is None else tensor * mask
 
         with self._narrowing.applied([c + d for c, d in widths], Side.LEFT, slicing):
-            output = self._network(x)
+            output = called(self._network, x)
         return _half(output, 0), _half(output, 1)
 
     def _places(

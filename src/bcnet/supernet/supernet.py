@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from bcnet.errors import WidthError
+from bcnet.nests import called
 from bcnet.space import Side, WidthSpace
 from bcnet.space.narrowing import Narrowing, tensors_of
 from bcnet.supernet.paths import path_slice
@@ -46,13 +47,15 @@ class Supernet(nn.Module):
     def forward(self, x: Any, widths: Sequence[int], side: Side) -> Any:
         """The model's output at `widths` on `side`, for its own input `x`, usually `(batch, channels, height, width)`.
 
+        Where `x` is a tuple it has all arguments of the model's `forward`, where it is a dict all keyword arguments.
+
         `widths` are any multiples of the groups' units up to full, not only choices.
 
         Raises:
             WidthError: widths that do not belong to the space, or no `Side`.
         """
         with self.at(widths, side) as network:
-            return network(x)
+            return called(network, x)
 
     @contextmanager
     def at(self, widths: Sequence[int], side: Side = Side.LEFT) -> Iterator[nn.Module]:

@@ -21,6 +21,8 @@ from torch import Tensor, nn
 from bcnet.data.transfer import moved
 from bcnet.errors import DataError, TrainingError
 from bcnet.machine.precision import Precision, autocast, resolve_precision
+from bcnet.nests import called, named
+from bcnet.nests import count as nest_size
 
 Z95 = 1.96  # standard errors on either side in a 95 % interval
 
@@ -124,15 +126,15 @@ class Task(ABC):
     soft_labels: ClassVar[bool] = False
 
     @abstractmethod
-    def loss(self, outputs: Any, targets: Tensor) -> Tensor:
+    def loss(self, outputs: Any, targets: Any) -> Tensor:
         """What training minimises: a scalar, the mean over the batch."""
 
     @abstractmethod
-    def score(self, outputs: Any, targets: Tensor) -> Tensor:
+    def score(self, outputs: Any, targets: Any) -> Tensor:
         """What ranks widths, higher being better: one value for each image, `(batch,)`."""
 
     @abstractmethod
-    def figures(self, outputs: Any, targets: Tensor) -> Mapping[str, Tensor]:
+    def figures(self, outputs: Any, targets: Any) -> Mapping[str, Tensor]:
         """What is measured on test images, by key: one value for each image, `(batch,)`; `headline` is among them.
 
         What `measured` is overridden for may have more for each, `(batch, ...)`.
@@ -159,20 +161,21 @@ class Task(ABC):
             return means, {key: torch.zeros_like(values[0]) for key, values in rows.items()}
         return means, {key: values.std() / count**0.5 for key, values in rows.items()}
 
-    def accepted(self, targets: Tensor, where: str) -> Tensor:
-        """The targets of some images, `(images, ...)`, as the other methods get them.
+    def accepted(self, targets: Any, where: str) -> Any:
+        """The targets of some images, `(images, ...)`, as the other methods get them: a tensor, or a tuple or dict.
 
         `where` names their origin for messages.
 
         Raises:
             DataError: they are none of this task.
         """
-        whole = targets.isfinite().reshape(len(targets), -1).all(dim=1)
-        if not whole.all():
-            raise DataError(
-                f"the targets of {where} are finite; got shape {tuple(targets.shape)}, not finite in number "
-                f"{int((~whole).nonzero()[0])} of the batch: look at that item of the data set"
-            )
+        for name, tensor in named(targets).items():
+            whole = tensor.isfinite().reshape(len(tensor), -1).all(dim=1)
+            if not whole.all():
+                raise DataError(
+                    f"the targets{name} of {where} are finite; got shape {tuple(tensor.shape)}, not finite in number "
+                    f"{int((~whole).nonzero()[0])} of the batch: look at that item of the data set"
+                )
         return targets
 
     def check(self, outputs: Any, classes: int) -> None:  # noqa: B027 - most take what comes
@@ -184,7 +187,7 @@ class Task(ABC):
     def training_loss(
         self,
         outputs: Any,
-        targets: Tensor,
+        targets: Any,
         *,
         label_smoothing: float = 0.0,
         taught: Any = None,
@@ -222,9 +225,9 @@ class Task(ABC):
         parts: dict[str, list[Tensor]] = {}
         for x, y in batches:
             with autocast(resolved, device):
-                outputs = network(moved(x, device))
+                outputs = called(network, moved(x, device))
             for key, values in self.figures(outputs, moved(y, device)).items():
-                parts.setdefault(key, []).append(_for_each(values, len(y), f"the figure {key!r}"))
+                parts.setdefault(key, []).append(_for_each(values, nest_size(y), f"the figure {key!r}"))
         network.train(was_training)
         if self.headline.key not in parts:
             raise TrainingError(
@@ -243,6 +246,20 @@ class Task(ABC):
         if broken:
             raise TrainingError(f"figures are finite numbers; got others for {broken[0]!r}: the weights are broken")
         return Measurement(dict(zip(parts, values, strict=True)), dict(zip(parts, spreads, strict=True)), count)
+
+
+def alone(targets: Any, where: str) -> Tensor:
+    """Targets that are one tensor.
+
+    Raises:
+        DataError: they are several.
+    """
+    if not isinstance(targets, Tensor):
+        raise DataError(
+            f"the targets of {where} are one tensor for this task; got a {type(targets).__name__} of {len(targets)}: "
+            "give the loader a collate_fn that leaves the others out, or write a task that takes them all"
+        )
+    return targets
 
 
 def scalar(loss: object) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bcnet.errors import DataError, ModelError, TrainingError
-from bcnet.tasks.base import Distilling, Metric, Task, scalar, shape_of
+from bcnet.tasks.base import Distilling, Metric, Task, alone, scalar, shape_of
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # logits (batch, classes), labels (batch,) -> ()
 
@@ -58,15 +58,16 @@ class Classification(Task):
         shares = {"top1": right[:, 0], "top5": right.any(dim=1)}
         return {key: (100.0 * hits.double()).masked_fill(broken, torch.nan) for key, hits in shares.items()}
 
-    def accepted(self, targets: Tensor, where: str) -> Tensor:
+    def accepted(self, targets: Any, where: str) -> Tensor:
         """Class numbers `(batch,)` of any type of integers."""
-        if targets.dtype not in (torch.int64, torch.int32) or targets.ndim != 1:
+        given = alone(targets, where)
+        if given.dtype not in (torch.int64, torch.int32) or given.ndim != 1:
             raise DataError(
-                f"the labels of {where} are class numbers, int of shape ({len(targets)},); got {targets.dtype} "
-                f"{tuple(targets.shape)}: labels.long() makes integers; for masks, images or numbers give "
+                f"the labels of {where} are class numbers, int of shape ({len(given)},); got {given.dtype} "
+                f"{tuple(given.shape)}: labels.long() makes integers; for masks, images or numbers give "
                 "task=bcnet.tasks.Segmentation(...) and the like (--task segmentation:classes=21)"
             )
-        return targets.long()
+        return given.long()
 
     def check(self, outputs: Any, classes: int) -> None:
         """Raise ModelError unless there are logits for all classes."""

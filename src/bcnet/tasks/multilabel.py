@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bcnet.errors import DataError, ModelError, RecipeError
-from bcnet.tasks.base import Metric, Task, pooled_ratio, shape_of
+from bcnet.tasks.base import Metric, Task, alone, pooled_ratio, shape_of
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,15 @@ class MultiLabel(Task):
         """The labels."""
         return self.labels
 
-    def accepted(self, targets: Tensor, where: str) -> Tensor:
+    def accepted(self, targets: Any, where: str) -> Tensor:
         """Zeros and ones as float32."""
-        values = targets.float()
-        fits = targets.shape[1:] == (self.labels,)
+        given = alone(targets, where)
+        values = given.float()
+        fits = given.shape[1:] == (self.labels,)
         if not fits or not ((values == 0) | (values == 1)).all():
             raise DataError(
-                f"the targets of {where} are zeros and ones of shape ({len(targets)}, {self.labels}); got "
-                f"{targets.dtype} {tuple(targets.shape)}{' with other values' if fits else ''}"
+                f"the targets of {where} are zeros and ones of shape ({len(given)}, {self.labels}); got "
+                f"{given.dtype} {tuple(given.shape)}{' with other values' if fits else ''}"
             )
         return values
 

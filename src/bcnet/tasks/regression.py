@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from bcnet.errors import DataError, ModelError, RecipeError
-from bcnet.tasks.base import Metric, Task, shape_of
+from bcnet.tasks.base import Metric, Task, alone, shape_of
 
 _LEAST_ERROR = 1e-10  # of squares: a perfect image has no more than 100 dB below a peak of 1
 
@@ -40,15 +40,17 @@ class Regression(Task):
         """The values."""
         return self.values
 
-    def accepted(self, targets: Tensor, where: str) -> Tensor:
+    def accepted(self, targets: Any, where: str) -> Tensor:
         """Numbers as float32 `(batch, values)`, if all are finite."""
-        rows = targets.float().reshape(len(targets), -1)
+        given = alone(targets, where)
+        rows = given.float().reshape(len(given), -1)
         if rows.shape[1] != self.values:
             raise DataError(
-                f"the targets of {where} are {self.values} numbers for each of its {len(targets)} images; got "
-                f"{targets.dtype} {tuple(targets.shape)}"
+                f"the targets of {where} are {self.values} numbers for each of its {len(given)} images; got "
+                f"{given.dtype} {tuple(given.shape)}"
             )
-        return super().accepted(rows, where)
+        found: Tensor = super().accepted(rows, where)
+        return found
 
     def check(self, outputs: Any, classes: int) -> None:
         """Raise ModelError unless there are as many outputs as targets."""
@@ -96,14 +98,15 @@ class DenseRegression(Task):
         if not self.peak > 0:
             raise RecipeError(f"the peak of a dense regression is a positive number; got {self.peak}")
 
-    def accepted(self, targets: Tensor, where: str) -> Tensor:
+    def accepted(self, targets: Any, where: str) -> Tensor:
         """Images as float32, if all values are finite."""
-        if targets.ndim != 4:
+        given = alone(targets, where)
+        if given.ndim != 4:
             raise DataError(
-                f"the targets of {where} are images ({len(targets)}, channels, height, width); got "
-                f"{tuple(targets.shape)}"
+                f"the targets of {where} are images ({len(given)}, channels, height, width); got {tuple(given.shape)}"
             )
-        return super().accepted(targets.float(), where)
+        found: Tensor = super().accepted(given.float(), where)
+        return found
 
     def check(self, outputs: Any, classes: int) -> None:
         """Raise ModelError unless there are images."""

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bcnet.errors import DataError, ModelError, RecipeError
-from bcnet.tasks.base import Metric, Task, pooled_ratio, shape_of
+from bcnet.tasks.base import Metric, Task, alone, pooled_ratio, shape_of
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,15 @@ class Segmentation(Task):
         """The classes."""
         return self.classes
 
-    def accepted(self, targets: Tensor, where: str) -> Tensor:
+    def accepted(self, targets: Any, where: str) -> Tensor:
         """Masks as int64, if all of their classes are there."""
-        if targets.ndim != 3 or targets.is_floating_point():
+        given = alone(targets, where)
+        if given.ndim != 3 or given.is_floating_point():
             raise DataError(
-                f"the masks of {where} are class numbers of shape ({len(targets)}, height, width); got {targets.dtype} "
-                f"{tuple(targets.shape)}: squeeze a dimension of 1, long() makes integers"
+                f"the masks of {where} are class numbers of shape ({len(given)}, height, width); got {given.dtype} "
+                f"{tuple(given.shape)}: squeeze a dimension of 1, long() makes integers"
             )
-        whole = targets.long()
+        whole = given.long()
         wrong = ((whole < 0) | (whole >= self.classes)) & (whole != self.ignore)
         if wrong.any():
             number = int(wrong.flatten(1).any(dim=1).nonzero()[0])

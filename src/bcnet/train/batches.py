@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
 from bcnet.distributed import ProcessGroup
+from bcnet.nests import Nest, count, taken
 
-Batch = tuple[torch.Tensor, torch.Tensor]
+Batch = tuple[Nest, Any]
 Part = Callable[[int], slice]
 
 
@@ -20,7 +21,7 @@ class EpochBatches(Protocol):
     def __len__(self) -> int: ...
 
     def epoch(self, generator: torch.Generator) -> Iterator[Batch]:
-        """One pass: images `(batch, ...)` and labels `(batch,)`."""
+        """One pass: inputs `(batch, ...)`, images usually, and targets, labels `(batch,)` usually."""
         ...
 
 
@@ -52,5 +53,5 @@ class _Cut:
 
     def epoch(self, generator: torch.Generator) -> Iterator[Batch]:
         for x, y in self.batches.epoch(generator):
-            mine = self.part(len(y))
-            yield x[mine], y[mine]
+            mine = self.part(count(y))
+            yield taken(x, mine), taken(y, mine)

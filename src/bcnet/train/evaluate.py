@@ -11,6 +11,7 @@ from torch import nn
 from bcnet.data.transfer import moved
 from bcnet.errors import TrainingError
 from bcnet.machine.precision import Precision, autocast, resolve_precision
+from bcnet.nests import Nest, called
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Accuracy:
 
 @torch.inference_mode()
 def accuracy(
-    network: nn.Module, batches: Iterable[tuple[torch.Tensor, torch.Tensor]], *, precision: Precision = "fp32"
+    network: nn.Module, batches: Iterable[tuple[Nest, torch.Tensor]], *, precision: Precision = "fp32"
 ) -> Accuracy:
     """Top-1 and top-5 accuracy over batches of images `(batch, ...)` and labels `(batch,)`, in eval mode.
 
@@ -40,7 +41,7 @@ def accuracy(
     sums, count = torch.zeros(3, dtype=torch.int64, device=device), 0  # asked for at the end: a GPU works ahead
     for x, y in batches:
         with autocast(resolved, device):
-            logits = network(moved(x, device))  # (batch, classes)
+            logits = called(network, moved(x, device))  # (batch, classes)
         guesses = logits.topk(min(5, logits.shape[1]), dim=1).indices  # (batch, <= 5)
         right = guesses == moved(y, device)[:, None]
         sums += torch.stack([right[:, 0].sum(), right.sum(), logits.isnan().sum()])

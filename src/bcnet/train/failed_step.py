@@ -13,17 +13,22 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 
 from bcnet.errors import RunError
 from bcnet.files.atomic import make_folder, write_atomic
 from bcnet.files.tensors import read_tensors, write_tensors
+from bcnet.nests import Nest, from_named
+from bcnet.nests import tensors as tensors_of
 from bcnet.space import Side
 from bcnet.train.recipe import Recipe, parse_recipe
 from bcnet.train.step import Path as NetworkPath
 from bcnet.train.step import Term
+
+Part = Literal["x", "y"]
+_PARTS: tuple[Part, ...] = get_args(Part)
 
 
 @dataclass(frozen=True)
@@ -32,9 +37,10 @@ class FailedStep:
 
     `fault` says what was wrong, `losses` are those of the `terms` and `norm` that of the gradient, as the run got them.
     `noise_seed` seeds torch right before the step. `tensors` are those of the file, `module:NAME` and `optimizer:NAME`
-    before the step, `batch:x` `(batch, ...)`, `batch:y` `(batch,)`, with a teacher `batch:taught` `(batch, classes)`;
-    `channels_last` is the memory format of `batch:x`, which a file does not keep and on which the bits depend.
-    `about` is what the caller of `train` said about the module, `scaler` the state of an fp16 run's gradient scaler.
+    before the step, `batch:x` `(batch, ...)` and `batch:y` `(batch,)`, of several inputs `batch:x[0]` or `batch:x.key`,
+    with a teacher `batch:taught` `(batch, classes)`; `channels_last` is the memory format of `batch:x`, which a file
+    does not keep and on which the bits depend. `about` is what the caller of `train` said about the module, `scaler`
+    the state of an fp16 run's gradient scaler.
     """
 
     stage: str
@@ -64,6 +70,13 @@ class FailedStep:
         page = {"identity": dict(identity), **state, "torch": torch.__version__, "tensors": path.name}
         write_atomic(path.with_suffix(".json"), (json.dumps(page, indent=2) + "\n").encode())
         return path
+
+    def batch(self, part: Part) -> Nest:
+        """Inputs or targets of the step."""
+        prefix = f"batch:{part}"
+        parts = {name.removeprefix(prefix): t for name, t in self.tensors.items() if name.startswith(prefix)}
+        nest: Nest = from_named(parts)
+        return nest
 
     def message(self, saved: str) -> str:
         """What happened, where it was saved, and what to try, for the error that ends the run."""
@@ -104,9 +117,10 @@ def load_failed_step(path: Path, identity: Mapping[str, Any]) -> FailedStep:
         state["losses"], state["norm"] = tuple(map(float, state["losses"])), float(state["norm"])
         state["recipe"] = parse_recipe(state["recipe"])
         state["step"], state["noise_seed"] = int(state["step"]), int(state["noise_seed"])
-        if not {"batch:x", "batch:y"} <= tensors.keys() or not isinstance(state["about"], Mapping):
+        failed_step = FailedStep(**state, tensors=tensors)
+        if not isinstance(state["about"], Mapping) or not all(tensors_of(failed_step.batch(part)) for part in _PARTS):
             raise ValueError("the batch or what the module was is missing")
-        return FailedStep(**state, tensors=tensors)
+        return failed_step
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise RunError(f"{path} holds no step of this version: {error}: let the run meet it again") from None
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from bcnet.nests import Nest, called
 from bcnet.space import Side
 from bcnet.tasks import Classification, Task
 from bcnet.train.counts import ChannelCounts
@@ -52,7 +53,7 @@ class Learner(ABC):
         return False
 
     @abstractmethod
-    def forward(self, x: torch.Tensor, paths: Pass) -> tuple[torch.Tensor, ...]:
+    def forward(self, x: Nest, paths: Pass) -> tuple[torch.Tensor, ...]:
         """Logits `(batch, classes)` of every path of a pass."""
 
 
@@ -104,7 +105,7 @@ class SupernetLearner(Learner):
                     right.remove(partner)
         return divided + [(j,) for j in right]
 
-    def forward(self, x: torch.Tensor, paths: Pass) -> tuple[torch.Tensor, ...]:
+    def forward(self, x: Nest, paths: Pass) -> tuple[torch.Tensor, ...]:
         """A path through the supernet, or a pair of them."""
         if len(paths) == 2:
             assert self.pairs is not None
@@ -126,6 +127,6 @@ class NetworkLearner(Learner):
         """The network itself."""
         return (Term((), (Path((), Side.LEFT),)),)
 
-    def forward(self, x: torch.Tensor, paths: Pass) -> tuple[torch.Tensor, ...]:
+    def forward(self, x: Nest, paths: Pass) -> tuple[torch.Tensor, ...]:
         """The network's own forward."""
-        return (self.module(x),)
+        return (called(self.module, x),)

@@ -23,6 +23,7 @@ from bcnet.distributed import Loaded, ProcessGroup
 from bcnet.errors import RunError, TrainingError
 from bcnet.files.tensors import Tensors, load_module
 from bcnet.machine.precision import autocast, resolve_precision
+from bcnet.nests import Nest, called, count, named, tensors
 from bcnet.train.batches import Batch, EpochBatches, share_of
 from bcnet.train.failed_step import FailedStep
 from bcnet.train.learner import Learner
@@ -149,8 +150,8 @@ class _Run:
             if on_epoch is not None:
                 on_epoch(progress)
 
-    def train_on(self, x: torch.Tensor, y: torch.Tensor, epoch: int) -> Progress:
-        """One step on this process's images `x` `(share, ...)` and labels `y` `(share,)`, which may be none."""
+    def train_on(self, x: Nest, y: Nest, epoch: int) -> Progress:
+        """One step on this process's inputs `x` `(share, ...)` and targets `y` `(share, ...)`, which may be none."""
         lr = learning_rate(self.recipe, self.step, len(self.batches))
         terms = self.learner.plan(derived_generator(self.seed, self.stage, "widths", self.step))
         torch.manual_seed(self.noise_seed(self.step))  # dropout takes no generator of its own
@@ -175,12 +176,12 @@ class _Run:
         skipped = len(self.updates.health.skipped)
         return Progress(self.step, self.total, epoch + 1, self.recipe.epochs, self.loss, lr, skipped)
 
-    def gradients(self, terms: tuple[Term, ...], x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, int]:
+    def gradients(self, terms: tuple[Term, ...], x: Nest, y: Nest) -> tuple[torch.Tensor, int]:
         """Leave the whole batch's gradients in the parameters; its losses `(terms,)`, and the number of classes."""
-        if len(y):
+        if count(y):
             objective = Objective(self.learner, self.recipe, self.precision, x, y, self.teach(x))
             losses = accumulate_gradients(terms, objective, self.updates.backward, self.learner.passes)
-            return self.reduction(losses, len(y), objective.classes)
+            return self.reduction(losses, count(y), objective.classes)
         # The last batch of an epoch may have fewer images than there are processes; all meet in the reduction.
         none = torch.zeros(len(terms), device=self.device)
         self.updates.scaler.scale(none)  # a gradient scaler is ready for its step after its first loss
@@ -191,18 +192,20 @@ class _Run:
         own = (self.world.rank,) if self.world.rank else ()
         return derived_seed(self.seed, self.stage, "noise", step, *own)
 
-    def teach(self, x: torch.Tensor) -> torch.Tensor | None:
+    def teach(self, x: Nest) -> torch.Tensor | None:
         if self.teacher is None or self.recipe.distillation is None:
             return None
         with torch.no_grad(), autocast(self.precision, self.device):
-            logits: torch.Tensor = self.teacher(x)
+            logits: torch.Tensor = called(self.teacher, x)
         return logits
 
-    def stop(self, seen: Seen, x: torch.Tensor, y: torch.Tensor) -> NoReturn:
+    def stop(self, seen: Seen, x: Nest, y: Nest) -> NoReturn:
         """End the run at a step that went wrong; `x` and `y` are the images of the newest."""
         if seen.step != self.step or self.world.size > 1:
             x, y = self.batch_of(seen.step)
-        batch = {"x": x, "y": y, "taught": self.teach(x)}
+        taught = self.teach(x)
+        parts: dict[str, Nest] = {"x": x, "y": y} if taught is None else {"x": x, "y": y, "taught": taught}
+        batch = {f"batch:{part}{name}": t for part, nest in parts.items() for name, t in named(nest).items()}
         failed_step = FailedStep(
             stage=self.stage,
             step=seen.step,
@@ -212,11 +215,11 @@ class _Run:
             norm=seen.norm,
             lr=learning_rate(self.recipe, seen.step, len(self.batches)),
             noise_seed=self.noise_seed(seen.step),
-            channels_last=x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last),
+            channels_last=any(t.ndim == 4 and t.is_contiguous(memory_format=torch.channels_last) for t in tensors(x)),
             recipe=self.recipe.model_copy(update={"precision": self.precision}),
             about=self.checkpoints.about if self.checkpoints else {},
             scaler=self.updates.scaler.state_dict(),
-            tensors=self.tensors() | {f"batch:{name}": part for name, part in batch.items() if part is not None},
+            tensors=self.tensors() | batch,
         )
         raise TrainingError(failed_step.message(self.world.on_rank_zero(lambda: self.keep(failed_step))))
 
@@ -235,7 +238,7 @@ class _Run:
         epoch, position = divmod(step, len(self.batches))
         order = derived_generator(self.seed, self.stage, "data", epoch)
         x, y = next(islice(self.whole_batches.epoch(order), position, None))
-        return x.to(self.device), y.to(self.device)
+        return moved(x, self.device), moved(y, self.device)
 
     def state(self) -> Loaded:
         """All that a run goes on from, as tensors by name and plain values."""

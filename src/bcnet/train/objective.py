@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from bcnet.machine.precision import Precision, autocast
+from bcnet.nests import Nest, tensors
 from bcnet.train.learner import Learner
 from bcnet.train.recipe import Distillation, Recipe
 from bcnet.train.step import Pass
@@ -19,23 +20,24 @@ _IN_PLACE = Distillation(temperature=1.0, weight=1.0)  # a path at full width te
 class Objective:
     """`objective(paths)` are the losses, scalars, of paths that share a pass.
 
-    They meet images `x` `(batch, ...)` with labels `y` `(batch,)`. `precision` is a resolved one; `taught` are a
-    teacher's logits `(batch, classes)` where there is one. `classes` is the number of logits, known after the first
-    call. `in_place` are the outputs of a path of this step that the others learn, where the strategy has one.
+    They meet inputs `x` `(batch, ...)` with targets `y`, labels `(batch,)` usually. `precision` is a resolved one;
+    `taught` are a teacher's logits `(batch, classes)` where there is one. `classes` is the number of logits, known
+    after the first call. `in_place` are the outputs of a path of this step that the others learn, where the strategy
+    has one.
     """
 
     learner: Learner
     recipe: Recipe
     precision: Precision
-    x: torch.Tensor
-    y: torch.Tensor
+    x: Nest
+    y: Any
     taught: torch.Tensor | None = None
     classes: int = 1
     in_place: Any = None
 
     def __call__(self, paths: Pass) -> list[torch.Tensor]:
         """The losses, with their graph."""
-        with autocast(self.precision, self.x.device):
+        with autocast(self.precision, tensors(self.x)[0].device):
             outputs = self.learner.forward(self.x, paths)
         first = outputs[0]
         matrix = isinstance(first, torch.Tensor) and first.ndim > 1

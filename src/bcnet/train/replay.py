@@ -11,7 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from bcnet.data.transfer import moved
 from bcnet.errors import RunError
+from bcnet.nests import channels_last
 from bcnet.train.failed_step import FailedStep
 from bcnet.train.learner import Learner
 from bcnet.train.objective import Objective
@@ -73,9 +75,9 @@ def replay(learner: Learner, failed_step: FailedStep) -> Replay:
     """
     module = learner.module
     device = next(module.parameters()).device
-    x, y = (failed_step.tensors[f"batch:{name}"].to(device) for name in ("x", "y"))
+    x, y = (moved(failed_step.batch(part), device) for part in ("x", "y"))
     if failed_step.channels_last:
-        x = x.contiguous(memory_format=torch.channels_last)
+        x = channels_last(x)
     taught = failed_step.tensors.get("batch:taught")
     taught = taught if taught is None else taught.to(device)
     try:

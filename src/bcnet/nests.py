@@ -1,0 +1,92 @@
+"""What a batch holds: one tensor, or several in a tuple or a dict, each with the batch as its first dimension.
+
+As inputs of a network a tuple are its arguments, in order, and a dict its keyword arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+Nest = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
+Some = TypeVar("Some", bound=Nest)
+
+
+def named(nest: Nest) -> dict[str, Tensor]:
+    """The tensors by name: "" of one alone, "[0]", "[1]" in a tuple, ".key" in a dict."""
+    if isinstance(nest, Tensor):
+        return {"": nest}
+    if isinstance(nest, tuple):
+        return {f"[{number}]": tensor for number, tensor in enumerate(nest)}
+    return {f".{key}": tensor for key, tensor in nest.items()}
+
+
+def tensors(nest: Nest) -> list[Tensor]:
+    """The tensors, in order."""
+    return list(named(nest).values())
+
+
+def like(nest: Nest, found: Sequence[Any]) -> Any:
+    """`found`, one for each tensor of `nest`, in the form of `nest`."""
+    if isinstance(nest, Tensor):
+        return found[0]
+    return tuple(found) if isinstance(nest, tuple) else dict(zip(nest, found, strict=True))
+
+
+def from_named(parts: Mapping[str, Any]) -> Any:
+    """What `named` took apart."""
+    if "" in parts:
+        return parts[""]
+    if parts and all(name.startswith("[") for name in parts):
+        return tuple(parts[f"[{number}]"] for number in range(len(parts)))
+    return {name.removeprefix("."): part for name, part in parts.items()}
+
+
+def mapped(function: Callable[[Tensor], Tensor], nest: Some) -> Some:
+    """The nest with every tensor replaced."""
+    replaced: Some = like(nest, [function(tensor) for tensor in tensors(nest)])
+    return replaced
+
+
+def count(nest: Nest) -> int:
+    """The size of the batch."""
+    return len(tensors(nest)[0])
+
+
+def taken(nest: Some, index: Tensor | slice) -> Some:
+    """Some images of the batch."""
+    return mapped(lambda tensor: tensor[index], nest)
+
+
+def joined(nests: Sequence[Some]) -> Some:
+    """Batches of one form, one after the other."""
+    parts = [tensors(nest) for nest in nests]
+    whole: Some = like(nests[0], [torch.cat(column) for column in zip(*parts, strict=True)])
+    return whole
+
+
+def channels_last(nest: Some) -> Some:
+    """The nest with its images in the memory format that convolutions like."""
+    return mapped(lambda t: t.contiguous(memory_format=torch.channels_last) if t.ndim == 4 else t, nest)
+
+
+def as_float(nest: Some, target: Tensor) -> Some:
+    """The nest on the device of `target`, with its floats in the precision of that."""
+    return mapped(lambda t: t.to(target) if t.is_floating_point() else t.to(target.device), nest)
+
+
+def called(network: Callable[..., Any], inputs: Any) -> Any:
+    """What a network gives for `inputs`: a tuple are its arguments, a dict its keyword arguments."""
+    if isinstance(inputs, tuple):
+        return network(*inputs)
+    return network(**inputs) if isinstance(inputs, dict) else network(inputs)
+
+
+def arguments(inputs: Nest) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+    """Positional and keyword arguments of a call with `inputs`."""
+    if isinstance(inputs, dict):
+        return (), inputs
+    return (inputs if isinstance(inputs, tuple) else (inputs,)), {}
