@@ -37,8 +37,8 @@ from bcnet.errors import BCNetError, DataError, ModelError, TrainingError, Width
 from bcnet.files import read_latest, write_tensors
 from bcnet.models import create, detection
 from bcnet.space import Widths, WidthSpace
+from bcnet.tasks.average_precision import Found
 from studies.detection.coco import Images, Split, evaluate, has_pycocotools
-from studies.detection.coco_ap import Found
 from studies.shared.provenance import ROOT, append_row, finished, provenance
 from studies.shared.torchvision_here import let_torchvision_import
 
@@ -231,7 +231,7 @@ def row(settings: Settings, checkpoint: Path) -> dict[str, object]:
         "backbone_params": cost.params,
         "ap": f"{result.ap:.2f}",
         "ap50": f"{result.ap50:.2f}",
-        "evaluator": "pycocotools" if has_pycocotools() else "studies/detection/coco_ap.py",
+        "evaluator": "pycocotools" if has_pycocotools() else "bcnet/tasks/average_precision.py",
         "images": f"{len(train.images)} {len(val.images)}",
         "seconds": f"{time.monotonic() - start:.0f}",
         "device": torch.cuda.get_device_name(settings.device) if "cuda" in settings.device else "cpu",

@@ -1,12 +1,14 @@
 """Tasks other than classification, each from data to report: does the search hold its own there as well?
 
-`segment`: three handwritten digits over a patch of a photograph, a class for every pixel, by a U-Net; mIoU. `denoise`:
-patches with Gaussian noise of 25 grey levels, by a DnCNN; PSNR. `double`: patches at half size, by an ESPCN; PSNR. Each
-is searched at half and a quarter of the multiply-adds and trained from scratch by one recipe, beside the original, the
-Uniform and the balanced network of that budget. Widths are chosen on held-out patches of other parts of the photographs
+`segment`: three handwritten digits over a patch of a photograph, a class for every pixel, by a U-Net; mIoU. `detect`:
+the same with boxes, by a CenterNet; COCO's AP. `denoise`: patches with Gaussian noise of 25 grey levels, by a DnCNN;
+PSNR. `double`: patches at half size, by an ESPCN; PSNR. `add`: the sum of two digits, by a network with two inputs;
+top-1. `listen`: which of nine men says /ae/, by convolutions along time; top-1. Each is searched at half and a quarter
+of the multiply-adds and trained from scratch by one recipe, beside the original, the Uniform and the balanced network
+of that budget. Widths are chosen on held-out patches of other parts of the photographs, or other digits and recordings,
 than those that train and test.
 
-    python -m studies.tasks [segment|denoise|double ...] [--quick] [--seeds 2]
+    python -m studies.tasks [segment|detect|denoise|double|add|listen ...] [--quick] [--seeds 2]
 
 writes a row for each network into `results/tasks.csv`; what is finished is not computed again.
 """
@@ -23,11 +25,11 @@ import typer
 from torch import nn
 
 import bcnet
-from bcnet.tasks import DenseRegression, Segmentation
+from bcnet.tasks import Classification, DenseRegression, Detection, Segmentation
 from studies.shared.choices import check_known
 from studies.shared.provenance import ROOT, append_row, finished, provenance
-from studies.tasks.networks import Denoiser, Doubler, UNet
-from studies.tasks.pictures import halved, loaders, noisy, scenes
+from studies.tasks.networks import Adder, Denoiser, Detector, Doubler, Listener, UNet
+from studies.tasks.pictures import boxed, halved, loaders, noisy, pairs, scenes, vowels
 
 OUT, RUNS = ROOT / "results" / "tasks.csv", ROOT / "runs" / "tasks"
 BUDGETS = (0.5, 0.25)
@@ -36,18 +38,23 @@ SMALLEST = 0.1  # of a layer's width
 
 @dataclass(frozen=True)
 class Job:
-    """A task with its network, its pictures and how long to train."""
+    """A task with its network, its pictures, how long to train, and how many train, score and test."""
 
     task: bcnet.Task
     network: Callable[[], nn.Module]
     pictures: Callable[..., Any]
     epochs: int
+    counts: tuple[int, int, int] = (4000, 1000, 1000)
+    items: str = "patches"
 
 
 JOBS = {
     "segment": Job(Segmentation(classes=11, dice=0.5), UNet, scenes, 12),
+    "detect": Job(Detection(classes=10, height=32, width=32, most=10), Detector, boxed, 12),
     "denoise": Job(DenseRegression(), Denoiser, noisy, 8),
     "double": Job(DenseRegression(), Doubler, halved, 8),
+    "add": Job(Classification(), Adder, pairs, 12, items="pairs"),
+    "listen": Job(Classification(), Listener, vowels, 40, (180, 90, 370), "recordings"),
 }
 
 
@@ -69,9 +76,9 @@ def main(
 
 def _rows(name: str, seed: int, budget: float, quick: bool, threads: int, runs: Path, out: Path) -> None:
     job = JOBS[name]
-    epochs, counts, candidates = (1, (96, 64, 64), 8) if quick else (job.epochs, (4000, 1000, 1000), 240)
+    epochs, counts, candidates = (1, (96, 64, 64), 8) if quick else (job.epochs, job.counts, 240)
     key = {
-        "configuration": f"{job.network.__name__}, {counts[0]} patches, {epochs} epochs, {candidates} candidates",
+        "configuration": f"{job.network.__name__}, {counts[0]} {job.items}, {epochs} epochs, {candidates} candidates",
         "task": name,
         "seed": str(seed),
         "budget": str(budget),

@@ -1,4 +1,4 @@
-"""Networks that give pictures: a U-Net, one that learns what to take off, one that doubles the size."""
+"""A network for each task: pictures from pictures, boxes, the sum of two digits, who speaks."""
 
 from __future__ import annotations
 
@@ -61,3 +61,53 @@ class Doubler(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         resized = functional.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=False)
         return resized + 0.5 + self.last(self.layers(x))
+
+
+class Detector(nn.Module):
+    """CenterNet's map (Zhou et al., 2019) at half the size, from three levels that meet again."""
+
+    def __init__(self, classes: int = 10, width: int = 16) -> None:
+        super().__init__()
+        self.first, self.second = _layer(3, width), _block(width, 2 * width)
+        self.deepest = _block(2 * width, 4 * width)
+        self.up = nn.ConvTranspose2d(4 * width, 2 * width, 2, 2)
+        self.back = _block(4 * width, 2 * width)
+        self.head = nn.Conv2d(2 * width, classes + 4, 1)
+        nn.init.constant_(self.head.bias[:classes], -2.2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        second = self.second(functional.max_pool2d(self.first(x), 2))
+        deepest = self.deepest(functional.max_pool2d(second, 2))
+        return self.head(self.back(torch.cat([self.up(deepest), second], 1)))
+
+
+class Adder(nn.Module):
+    """The sum of two digits: one tower for both, what it sees of each side by side."""
+
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
+        self.tower = nn.Sequential(_layer(1, width), _layer(width, 2 * width), nn.MaxPool2d(2), _layer(2 * width, 32))
+        self.hidden = nn.Sequential(nn.Linear(64, 64), nn.ReLU())
+        self.head = nn.Linear(64, 19)
+
+    def forward(self, left: Tensor, right: Tensor) -> Tensor:
+        seen = [self.tower(picture).amax((2, 3)) for picture in (left, right)]
+        return self.head(self.hidden(torch.cat(seen, 1)))
+
+
+class Listener(nn.Module):
+    """Convolutions along time: the fully convolutional network of Wang, Yan and Oates (2017), a quarter as wide."""
+
+    def __init__(self, channels: int = 12, classes: int = 9, width: int = 32) -> None:
+        super().__init__()
+        sizes = ((channels, width, 8), (width, 2 * width, 5), (2 * width, width, 3))
+        self.layers = nn.Sequential(*(self._layer(*size) for size in sizes))
+        self.head = nn.Linear(width, classes)
+
+    @staticmethod
+    def _layer(inputs: int, outputs: int, length: int) -> nn.Sequential:
+        convolution = nn.Conv1d(inputs, outputs, length, padding="same", bias=False)
+        return nn.Sequential(convolution, nn.BatchNorm1d(outputs), nn.ReLU())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.layers(x).mean(2))

@@ -10,8 +10,9 @@ import torch
 
 import bcnet
 from bcnet.errors import DataError, ModelError, WidthError
+from bcnet.tasks import average_precision as coco_ap
 from studies.detection import __main__ as detection
-from studies.detection import coco, coco_ap
+from studies.detection import coco
 
 
 def truth(*boxes: tuple[float, ...], labels: tuple[int, ...] = (), crowd: tuple[bool, ...] = ()) -> object:

@@ -13,6 +13,7 @@ from bcnet.tasks import (
     TASKS,
     Classification,
     DenseRegression,
+    Detection,
     MultiLabel,
     Regression,
     Segmentation,
@@ -26,6 +27,7 @@ BUILT_IN = st.one_of(
     st.builds(
         Segmentation, st.integers(2, 99), ignore=st.sampled_from([-1, 255, 100]), dice=st.floats(0, 1, allow_nan=False)
     ),
+    st.builds(Detection, *[st.integers(1, 999)] * 4),
     st.builds(MultiLabel, st.integers(1, 99)),
     st.builds(Regression, st.integers(1, 99)),
     st.builds(DenseRegression, peak=st.floats(0.001, 1e6)),

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bcnet.errors import SearchError
-from bcnet.nests import Nest
+from bcnet.nests import Nest, count
 from bcnet.searchers.racing import mean
 from bcnet.searchers.result import Candidate
 from bcnet.searchers.scoring import Mapper
@@ -116,18 +116,20 @@ class SupernetEvaluator:
         parts = [self._of_batch(self._supernet(x, widths, side), y) for x, y in self._batches]
         return torch.cat(parts).double()
 
-    def _of_batch(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def _of_batch(self, logits: Any, labels: Any) -> Tensor:
         if not isinstance(self.metric, str):
             return _one_for_each(self.metric(logits, labels), labels)
         if self.metric == "accuracy":
-            return 100.0 * (logits.argmax(dim=1) == labels).double()
+            right: Tensor = logits.argmax(dim=1) == labels
+            return 100.0 * right.double()
         return -functional.cross_entropy(logits.float(), labels, reduction="none").double()
 
 
-def _one_for_each(values: object, labels: Tensor) -> Tensor:
-    if not isinstance(values, Tensor) or values.shape != labels.shape[:1]:
+def _one_for_each(values: object, targets: Any) -> Tensor:
+    images = count(targets)
+    if not isinstance(values, Tensor) or values.shape != (images,):
         got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-        raise SearchError(f"a score of your own gives a tensor of one value for each image, {len(labels)}; got {got}")
+        raise SearchError(f"a score of your own gives a tensor of one value for each image, {images}; got {got}")
     return values.detach().double()
 
 

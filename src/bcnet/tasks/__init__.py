@@ -2,6 +2,7 @@
 
 from bcnet.tasks.base import Measurement, Metric, Task, share_interval
 from bcnet.tasks.classification import Classification, Loss, distillation_loss
+from bcnet.tasks.detection import Detection, padded_boxes
 from bcnet.tasks.multilabel import MultiLabel
 from bcnet.tasks.named import TASKS, name_of_task, task_described, task_named
 from bcnet.tasks.regression import DenseRegression, Regression
@@ -11,6 +12,7 @@ __all__ = [
     "TASKS",
     "Classification",
     "DenseRegression",
+    "Detection",
     "Loss",
     "Measurement",
     "Metric",
@@ -20,6 +22,7 @@ __all__ = [
     "Task",
     "distillation_loss",
     "name_of_task",
+    "padded_boxes",
     "share_interval",
     "task_described",
     "task_named",

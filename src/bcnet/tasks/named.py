@@ -15,6 +15,7 @@ from bcnet.errors import RecipeError
 from bcnet.importing import imported
 from bcnet.tasks.base import Task
 from bcnet.tasks.classification import Classification
+from bcnet.tasks.detection import Detection
 from bcnet.tasks.multilabel import MultiLabel
 from bcnet.tasks.regression import DenseRegression, Regression
 from bcnet.tasks.segmentation import Segmentation
@@ -23,6 +24,7 @@ TASKS: Mapping[str, type[Task]] = MappingProxyType(
     {
         "classification": Classification,
         "segmentation": Segmentation,
+        "detection": Detection,
         "multi-label": MultiLabel,
         "regression": Regression,
         "dense-regression": DenseRegression,

@@ -1,0 +1,145 @@
+"""COCO's average precision of boxes (all areas, 100 detections per image), as pycocotools computes it.
+
+AP is the mean over categories, over IoU thresholds 0.50, 0.55, ..., 0.95, and over recalls 0, 0.01, ..., 1 of the best
+precision at that recall or above. Detections are matched greedily, best score first, each with the free object it
+overlaps most; those that match a crowd, whose IoU counts the detection's own area alone, are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.int64]
+
+THRESHOLDS = np.linspace(0.5, 0.95, 10)
+RECALLS = np.linspace(0, 1, 101)
+MOST = 100
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The objects of one image: boxes `(objects, 4)` as x1, y1, x2, y2, labels `(objects,)`, and which are crowds."""
+
+    boxes: FloatArray
+    labels: IntArray
+    crowd: BoolArray
+
+
+@dataclass(frozen=True)
+class Found:
+    """The detections in one image: boxes `(detections, 4)`, labels and scores `(detections,)`."""
+
+    boxes: FloatArray
+    labels: IntArray
+    scores: FloatArray
+
+
+class AP(NamedTuple):
+    """Average precision in percent, over all thresholds and at an IoU of 0.5."""
+
+    ap: float
+    ap50: float
+
+
+def average_precision(truths: Sequence[Truth], found: Sequence[Found]) -> AP:
+    """AP over images, in the order of both sequences; not a number where there is no object."""
+    return Matches.of(truths, found).average_precision()
+
+
+@dataclass(frozen=True)
+class _Matched:
+    """The detections of one category in one image: scores `(d,)`, hits and those left out `(thresholds, d)`."""
+
+    scores: FloatArray
+    hits: BoolArray
+    left_out: BoolArray
+    objects: int
+
+
+@dataclass(frozen=True)
+class Matches:
+    """Detections matched with objects: for each category what was found of it in every image."""
+
+    by_label: Mapping[int, Sequence[_Matched]]
+
+    @classmethod
+    def of(cls, truths: Sequence[Truth], found: Sequence[Found]) -> Matches:
+        """Match them, image by image, in the order of both sequences."""
+        labels = sorted({int(label) for truth in truths for label in truth.labels[~truth.crowd]})
+        pairs = [*zip(truths, found, strict=True)]
+        return cls({label: [_match(truth, one, label) for truth, one in pairs] for label in labels})
+
+    def average_precision(self, images: Sequence[int] | None = None) -> AP:
+        """AP over some of the images, by number, or all; not a number where there is no object."""
+        by_label = [found for parts in self.by_label.values() if (found := _of_label(parts, images)) is not None]
+        if not by_label:
+            return AP(float("nan"), float("nan"))
+        percents = 100 * np.array(by_label)  # (labels, thresholds)
+        return AP(float(percents.mean()), float(percents[:, 0].mean()))
+
+
+def _match(truth: Truth, found: Found, label: int) -> _Matched:
+    mine, theirs = truth.labels == label, np.flatnonzero(found.labels == label)
+    order = theirs[np.argsort(-found.scores[theirs], kind="stable")][:MOST]
+    crowd = np.sort(truth.crowd[mine])  # crowds last
+    boxes = truth.boxes[mine][np.argsort(truth.crowd[mine], kind="stable")]
+    overlaps = iou(found.boxes[order], boxes, crowd)
+    matches = [_matched(overlaps, crowd, threshold) for threshold in THRESHOLDS]
+    hits, left_out = (np.array([match[part] for match in matches]) for part in (0, 1))
+    return _Matched(found.scores[order], hits, left_out, int((~crowd).sum()))
+
+
+def _of_label(parts: Sequence[_Matched], images: Sequence[int] | None) -> FloatArray | None:
+    """AP of one category at every threshold; None where these images have no object of it."""
+    some = parts if images is None else [parts[number] for number in images]
+    objects = sum(part.objects for part in some)
+    if not objects:
+        return None
+    order = np.argsort(-np.concatenate([part.scores for part in some]), kind="stable")
+    hits = np.concatenate([part.hits for part in some], axis=1)[:, order]  # (thresholds, detections)
+    left_out = np.concatenate([part.left_out for part in some], axis=1)[:, order]
+    return np.array([_area(h[~i], objects) for h, i in zip(hits, left_out, strict=True)])
+
+
+def _matched(overlaps: FloatArray, crowd: BoolArray, threshold: float) -> tuple[BoolArray, BoolArray]:
+    """Which detections match an object, and which a crowd: two bool arrays `(detections,)`."""
+    hit = np.zeros(len(overlaps), dtype=bool)
+    ignored = np.zeros(len(overlaps), dtype=bool)
+    free = np.ones(len(crowd), dtype=bool)
+    for place, row in enumerate(overlaps):
+        objects = np.where(free & ~crowd & (row >= threshold), row, -1.0)
+        if len(row) and objects.max() >= 0:
+            # Of equal overlaps pycocotools takes the last object.
+            best = len(row) - 1 - int(objects[::-1].argmax())
+            hit[place], free[best] = True, False
+        else:
+            ignored[place] = bool((crowd & (row >= threshold)).any())
+    return hit, ignored
+
+
+def _area(hit: BoolArray, objects: int) -> float:
+    """The mean over recalls of the best precision at that recall or above; `hit` is in the order of the scores."""
+    if len(hit) == 0:
+        return 0.0
+    true = np.cumsum(hit)
+    precision = true / np.arange(1, len(hit) + 1)
+    best = np.maximum.accumulate(precision[::-1])[::-1]
+    places = np.searchsorted(true / objects, RECALLS, side="left")
+    return float(np.append(best, 0.0)[places].mean())
+
+
+def iou(boxes: FloatArray, others: FloatArray, crowd: BoolArray) -> FloatArray:
+    """Overlaps `(boxes, others)`; those with a crowd are shares of the box's own area."""
+    corner = np.maximum(boxes[:, None, :2], others[None, :, :2])
+    sides = np.clip(np.minimum(boxes[:, None, 2:], others[None, :, 2:]) - corner, 0, None)
+    shared = sides.prod(axis=2)
+    own, area = ((b[:, 2:] - b[:, :2]).prod(axis=1) for b in (boxes, others))
+    union = np.where(crowd[None], own[:, None], own[:, None] + area[None] - shared)
+    return np.asarray(shared / np.maximum(union, 1e-12))
