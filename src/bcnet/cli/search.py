@@ -69,7 +69,7 @@ Examples:
 
 @guarded
 @with_settings(
-    *("seed", "image_size", "final_from", "random_networks", "random_epochs"),
+    *("seed", "image_size", "final_from", "examples", "random_networks", "random_epochs"),
     sections=("space", "supernet", "prior", "scoring", "search", "finalists", "machine"),
     but=("supernet", "own_score", "search_seed", "processes"),
 )

@@ -34,7 +34,7 @@ class Evidence:
 
     `space` has groups, layers and costs, but no layouts. `evaluations` are in order. `curves` are training losses by
     stage. `counts` has per group how often each channel was trained, `seconds` the time by stage, `latencies`
-    what `measure_latency` kept.
+    what `measure_latency` kept, `examples` columns and rows of test images (`bcnet.stages.examples`).
     """
 
     path: Path
@@ -49,6 +49,7 @@ class Evidence:
     seconds: Mapping[str, float] = field(default_factory=dict)
     latencies: tuple[Mapping[str, Any], ...] = ()
     given: Budget | None = None
+    examples: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -157,6 +158,7 @@ def read_evidence(path: str | Path) -> Evidence:
         counts=run.counts,
         seconds=run.seconds,
         latencies=tuple(read_latencies(run.path)),
+        examples=run.examples,
     )
 
 

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from bcnet.report import candidates, fairness, generations, heat, latency, layers, losses, provenance, ratios, stages
+from bcnet.report import (
+    candidates,
+    examples,
+    fairness,
+    generations,
+    heat,
+    latency,
+    layers,
+    losses,
+    provenance,
+    ratios,
+    stages,
+)
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import heading, paragraph
 from bcnet.report.page import page
@@ -14,6 +26,8 @@ def report_page(evidence: Evidence) -> str:
     """The page about a run as HTML."""
     sections = [results(evidence), candidates.section(evidence), ratios.section(evidence), layers.section(evidence)]
     sections.append(latency.section(evidence))
+    if evidence.settings.examples:
+        sections.append(examples.section(evidence))
     settings = evidence.settings
     if settings.has_supernet and settings.searcher.startswith("evolution"):
         sections.append(generations.section(evidence))

@@ -212,6 +212,7 @@ def check_usable(path: Path) -> None:
         )
 
 
+EXAMPLES = "examples.json"
 LATENCY_MODEL = "latency_model.json"
 
 

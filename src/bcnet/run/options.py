@@ -80,6 +80,7 @@ class Options(RunOptions, total=False):
 
     seed: int
     final_from: FinalFrom
+    examples: int
 
 
 class Arguments(Options, total=False):

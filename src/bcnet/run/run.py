@@ -19,7 +19,7 @@ from bcnet.costs import LATENCY, Budget, Cost, IntArray, Latency, Polynomial
 from bcnet.errors import ModelError, RunError
 from bcnet.files.tensors import load_module, read_tensors
 from bcnet.prior import Prior
-from bcnet.run.directory import LATENCY_MODEL, RunDirectory, read_latency_model, read_settings
+from bcnet.run.directory import EXAMPLES, LATENCY_MODEL, RunDirectory, read_latency_model, read_settings
 from bcnet.run.finished import NETWORK_FILES, NETWORKS, FinishedRun, Which, factory_of, input_facts
 from bcnet.run.result_file import read_result
 from bcnet.run.score import headline_of, measurement_of
@@ -120,6 +120,11 @@ class Run:
         """Widths and losses of the supernet's steps; None before it is trained."""
         file = self.path / "records.safetensors"
         return LossRecords.load(file, self._directory.identity("records")) if file.exists() else None
+
+    @cached_property
+    def examples(self) -> Mapping[str, Any]:
+        """Columns and rows of test images as the report shows them; empty before the networks are trained."""
+        return self._directory.read(EXAMPLES) if self._directory.has(EXAMPLES) else {}
 
     @property
     def seconds(self) -> Mapping[str, float]:

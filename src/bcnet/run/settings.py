@@ -246,6 +246,8 @@ class FinalSettings(Section):
     """Seed of their training, where not that of the run."""
     widths: tuple[Count, ...] | None = None
     """Widths to train instead of searching for some."""
+    examples: int = Field(default=4, ge=0, le=24)
+    """Test images that the report shows, with what each network gives."""
 
 
 class MachineSettings(Section):

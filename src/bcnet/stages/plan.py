@@ -20,6 +20,7 @@ from bcnet.searchers import SearchResult
 from bcnet.space import Widths, WidthSpace
 from bcnet.stages.base import Context, Stage, in_order
 from bcnet.stages.calibration import CalibrationStage, TimingStage
+from bcnet.stages.examples import ExamplesStage
 from bcnet.stages.final import OriginalStage, SearchedStage, TrainedNetwork, UniformStage
 from bcnet.stages.finalists import FinalistsStage
 from bcnet.stages.prior import PriorStage
@@ -44,6 +45,7 @@ STAGES: tuple[Stage, ...] = (
     UniformStage(),
     SearchedStage(),
     TimingStage(),
+    ExamplesStage(),
 )
 """All stages of ours, as they come where nothing they need comes later."""
 

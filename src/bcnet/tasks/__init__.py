@@ -7,6 +7,7 @@ from bcnet.tasks.multilabel import MultiLabel
 from bcnet.tasks.named import TASKS, name_of_task, task_described, task_named
 from bcnet.tasks.regression import DenseRegression, Regression
 from bcnet.tasks.segmentation import Segmentation
+from bcnet.tasks.shown import Shown
 
 __all__ = [
     "TASKS",
@@ -19,6 +20,7 @@ __all__ = [
     "MultiLabel",
     "Regression",
     "Segmentation",
+    "Shown",
     "Task",
     "distillation_loss",
     "name_of_task",

@@ -11,7 +11,7 @@ import dataclasses
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -23,6 +23,7 @@ from bcnet.errors import DataError, TrainingError
 from bcnet.machine.precision import Precision, autocast, resolve_precision
 from bcnet.nests import called, named
 from bcnet.nests import count as nest_size
+from bcnet.tasks.shown import Shown
 
 Z95 = 1.96  # standard errors on either side in a 95 % interval
 
@@ -183,6 +184,16 @@ class Task(ABC):
 
         `classes` is the number of different labels of the data, 0 where targets are no labels.
         """
+
+    def shown(
+        self, pictures: Tensor | None, targets: Any, outputs: Any = None, *, names: Sequence[str] = ()
+    ) -> Shown | None:
+        """What a report shows of some test images: of what was wanted, or, where given, of a network's `outputs`.
+
+        `pictures` are the inputs as uint8 `(images, 3, H, W)`, None where they are no pictures; `names` those of the
+        classes, where the data have any. None, of most tasks of one's own, is nothing.
+        """
+        return None
 
     def training_loss(
         self,

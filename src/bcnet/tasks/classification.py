@@ -7,7 +7,7 @@ Notation: `z`, `v` logits of student and teacher, `y` labels, `tau` temperature,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from bcnet.errors import DataError, ModelError, TrainingError
 from bcnet.tasks.base import Distilling, Metric, Task, alone, scalar, shape_of
+from bcnet.tasks.shown import Shown, name_of
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # logits (batch, classes), labels (batch,) -> ()
 
@@ -76,6 +77,16 @@ class Classification(Task):
                 f"the model must return logits (batch, classes), at least {classes} classes for these data; got "
                 f"{shape_of(outputs)}: change its last layer"
             )
+
+    def shown(
+        self, pictures: Tensor | None, targets: Tensor, outputs: Any = None, *, names: Sequence[str] = ()
+    ) -> Shown:
+        """The class, of a network's outputs with its chance."""
+        if outputs is None:
+            return Shown(words=tuple(name_of(label, names) for label in targets.tolist()))
+        chances, labels = outputs.float().softmax(dim=1).max(dim=1)
+        found = zip(labels.tolist(), chances.tolist(), strict=True)
+        return Shown(words=tuple(f"{name_of(label, names)} ({chance:.0%})" for label, chance in found))
 
     def training_loss(
         self,

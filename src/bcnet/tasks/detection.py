@@ -26,12 +26,14 @@ from torch.utils.data import default_collate
 from bcnet.errors import DataError, ModelError, RecipeError
 from bcnet.tasks.average_precision import Found, Matches, Truth
 from bcnet.tasks.base import Metric, Task, shape_of
+from bcnet.tasks.shown import Shown, listed, name_of, with_boxes
 
 _EXTRA = 4  # channels beside the classes: width, height and the offset of the middle, in points of the map
 _OVERLAP = 0.7  # that a box may have with an object and still be called right, by the Gaussian
 _SIZE_WEIGHT = 0.1  # of the sizes in the loss
 _LEAST = 1e-4  # a chance is at least, and at most 1 minus that
 _GROUPS = 20  # of images that the jackknife leaves out, one after the other
+_SHOWN = 0.5  # the chance of a box that a report shows
 _OUTSIDE = 1.0  # pixels that a box may reach beyond its image: annotations are rounded
 
 
@@ -190,6 +192,24 @@ class Detection(Task):
         values = torch.tensor(whole, dtype=torch.float64)
         errors = spread.double().nan_to_num(0.0)
         return dict(zip(keys, values, strict=True)), dict(zip(keys, errors, strict=True))
+
+    def shown(self, pictures: Tensor | None, targets: Any, outputs: Any = None, *, names: Sequence[str] = ()) -> Shown:
+        """Outlines of the boxes; of a network's outputs those that are more likely than not."""
+        if outputs is None:
+            boxes, labels = targets["boxes"], targets["labels"]
+            some = labels >= 0
+        else:
+            boxes, labels, scores = self.found(outputs)
+            some = scores >= _SHOWN
+        words = tuple(
+            listed([name_of(label, names) for label in kinds[there].tolist()], "no box")
+            for kinds, there in zip(labels, some, strict=True)
+        )
+        if pictures is None:
+            return Shown(words=words)
+        scale = torch.tensor([pictures.shape[-1] / self.width, pictures.shape[-2] / self.height] * 2)
+        parts = zip(pictures, boxes.cpu() * scale, labels.cpu(), some.cpu(), strict=True)
+        return Shown(torch.stack([with_boxes(p, box[there], kinds[there]) for p, box, kinds, there in parts]), words)
 
     def _places(self, targets: Mapping[str, Tensor], logits: Tensor) -> _Places:
         rows, columns = logits.shape[-2:]

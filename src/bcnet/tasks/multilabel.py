@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from bcnet.errors import DataError, ModelError, RecipeError
 from bcnet.tasks.base import Metric, Task, alone, pooled_ratio, shape_of
+from bcnet.tasks.shown import Shown, listed, name_of
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,15 @@ class MultiLabel(Task):
             "f1": counts.masked_fill(broken[:, None, None], torch.nan),
             "labels": right.masked_fill(broken, torch.nan),
         }
+
+    def shown(
+        self, pictures: Tensor | None, targets: Tensor, outputs: Any = None, *, names: Sequence[str] = ()
+    ) -> Shown:
+        """The labels that are there."""
+        there = targets if outputs is None else outputs
+        return Shown(
+            words=tuple(listed([name_of(n, names) for n in row.nonzero()[:, 0].tolist()]) for row in there > 0)
+        )
 
     def measured(self, figures: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
         """F1 in percent with the jackknife's error, and the mean of the rest."""

@@ -7,7 +7,7 @@ Notation: `y` targets, `z` outputs, `P` the peak, the largest value a pixel can 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from bcnet.errors import DataError, ModelError, RecipeError
 from bcnet.tasks.base import Metric, Task, alone, shape_of
+from bcnet.tasks.shown import Shown, listed, picture_of
 
 _LEAST_ERROR = 1e-10  # of squares: a perfect image has no more than 100 dB below a peak of 1
 
@@ -72,6 +73,13 @@ class Regression(Task):
         """Absolute and squared errors."""
         off = self._off(outputs, targets)
         return {"mae": off.abs().mean(dim=1), "mse": off.square().mean(dim=1)}
+
+    def shown(
+        self, pictures: Tensor | None, targets: Tensor, outputs: Any = None, *, names: Sequence[str] = ()
+    ) -> Shown:
+        """The numbers."""
+        rows = (targets if outputs is None else outputs).float().reshape(len(targets), -1)
+        return Shown(words=tuple(listed([f"{value:.4g}" for value in row]) for row in rows.tolist()))
 
     @staticmethod
     def _off(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -130,6 +138,16 @@ class DenseRegression(Task):
         """PSNR and the mean absolute error."""
         off = self._fitting(outputs, targets) - targets
         return {"psnr": self.score(outputs, targets), "mae": off.abs().mean(dim=(1, 2, 3))}
+
+    def shown(
+        self, pictures: Tensor | None, targets: Tensor, outputs: Any = None, *, names: Sequence[str] = ()
+    ) -> Shown:
+        """The images, between the extremes of what was wanted; of a network's outputs with their PSNR."""
+        low, high = float(targets.min()), float(targets.max())
+        if outputs is None:
+            return Shown(picture_of(targets, low, high))
+        words = tuple(self.headline.text(value) for value in self.score(outputs, targets).tolist())
+        return Shown(picture_of(outputs, low, high), words)
 
     @staticmethod
     def _fitting(outputs: Tensor, targets: Tensor) -> Tensor:

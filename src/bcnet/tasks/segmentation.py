@@ -8,7 +8,7 @@ the classes that are there:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from bcnet.errors import DataError, ModelError, RecipeError
 from bcnet.tasks.base import Metric, Task, alone, pooled_ratio, shape_of
+from bcnet.tasks.shown import Shown, with_masks
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,24 @@ class Segmentation(Task):
         """Shares of all pixels, in percent; the errors are the jackknife's over images."""
         pooled = {key: pooled_ratio(counts) for key, counts in figures.items()}
         return {key: 100 * v for key, (v, _) in pooled.items()}, {key: 100 * e for key, (_, e) in pooled.items()}
+
+    def shown(
+        self, pictures: Tensor | None, targets: Tensor, outputs: Any = None, *, names: Sequence[str] = ()
+    ) -> Shown:
+        """A colour for each class over the picture; of a network's outputs the share of pixels that are right."""
+        if outputs is None:
+            return Shown(
+                None if pictures is None else with_masks(pictures, targets, (self.ignore, self._common(targets)))
+            )
+        found, counted = self._at_full_size(outputs, targets).argmax(dim=1), targets != self.ignore
+        right = ((found == targets) & counted).sum(dim=(1, 2)) / counted.sum(dim=(1, 2)).clamp(min=1)
+        words = tuple(f"{share:.1%} of pixels" for share in right.tolist())
+        return Shown(None if pictures is None else with_masks(pictures, found, (self._common(targets),)), words)
+
+    def _common(self, targets: Tensor) -> int:
+        """The class of most pixels, the background usually, which is left without a colour."""
+        counted = targets[targets != self.ignore]
+        return int(counted.flatten().mode().values) if counted.numel() else 0
 
     def _at_full_size(self, outputs: Any, targets: Tensor) -> Tensor:
         logits = logits_of(outputs)

@@ -1,0 +1,120 @@
+"""Examples: some test images with what was wanted and what each final network gives, for the report to show."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from bcnet.data import Loaders
+from bcnet.data.transfer import moved
+from bcnet.machine.precision import autocast, resolve_precision
+from bcnet.nests import Nest, called, count, joined, taken, tensors
+from bcnet.run.directory import EXAMPLES
+from bcnet.run.settings import Settings
+from bcnet.run.workload import Workload
+from bcnet.stages.base import Context, Stage
+from bcnet.stages.final import TrainedNetwork
+from bcnet.tasks.shown import Shown, picture_of
+
+NETWORKS = ("original", "Uniform", "searched")
+
+
+class ExamplesStage(Stage):
+    """Comes to rows of cells, `{"picture": PNG in base64 or None, "words": text}`, under the names of `columns`."""
+
+    name: ClassVar[str] = "examples"
+    file: ClassVar[str] = EXAMPLES
+    needs: ClassVar[tuple[str, ...]] = NETWORKS
+
+    def applies(self, settings: Settings) -> bool:
+        """Where the report is to show any."""
+        return settings.examples > 0
+
+    def plan(self, settings: Settings, workload: Workload) -> None:
+        """Too short to tell of."""
+
+    def run(self, context: Context) -> None:
+        """Show some test images to the networks."""
+        context.directory.write(self.file, context.world.on_rank_zero(lambda: _examples(context)))
+
+    def load(self, context: Context) -> dict[str, Any]:
+        """Names of columns, and rows."""
+        found: dict[str, Any] = context.directory.read(self.file)
+        return found
+
+
+def _examples(context: Context) -> dict[str, Any]:
+    trained: list[TrainedNetwork] = [context.output(name) for name in NETWORKS if name in context.names]
+    inputs, targets, numbers = _spread(context, trained[0].test.count)
+    source = context.workload.source
+    task, names = source.task, source.input.class_names
+    pictures = _pictures(context, inputs)
+    shown = {"wanted": task.shown(pictures, targets, names=names)}
+    for one in trained:
+        outputs = _outputs(one.network, inputs, context)
+        shown[one.name] = task.shown(pictures, moved(targets, "cpu"), outputs, names=names)
+    if any(part is None for part in shown.values()):
+        return {"columns": [], "rows": []}
+    columns = {"input": Shown(pictures, tuple(f"number {number}" for number in numbers)), **shown}
+    rows = [[_cell(part, place) for part in columns.values()] for place in range(len(numbers))]
+    return {"columns": list(columns), "rows": rows}
+
+
+def _spread(context: Context, images: int) -> tuple[Nest, Any, list[int]]:
+    """Test images at equal distances, their targets and their numbers, on the CPU."""
+    wanted = min(context.settings.examples, images)
+    numbers = [(2 * place + 1) * images // (2 * wanted) for place in range(wanted)]
+    parts = [*_taken(context.workload.parts.test(), numbers)]
+    return joined([x for x, _ in parts]), joined([y for _, y in parts]), numbers
+
+
+def _taken(batches: Any, numbers: Sequence[int]) -> Iterator[tuple[Nest, Any]]:
+    first, last = 0, numbers[-1]
+    for x, y in batches:
+        after = first + count(y)
+        here = torch.tensor([number - first for number in numbers if first <= number < after], dtype=torch.int64)
+        if len(here):
+            yield tuple(taken(moved(part, "cpu"), here) for part in (x, y))
+        if after > last:
+            return
+        first = after
+
+
+def _pictures(context: Context, inputs: Nest) -> Tensor | None:
+    """The inputs that are pictures, side by side; None where there is none."""
+    images = [tensor for tensor in tensors(inputs) if tensor.ndim == 4 and tensor.shape[1] in (1, 3)]
+    data = context.workload.data
+    if not images or len({image.shape[-2] for image in images}) > 1:
+        return None
+    if isinstance(data, Loaders):
+        return picture_of(torch.cat([image.expand(-1, 3, -1, -1) for image in images], dim=-1))
+    mean, std = (torch.tensor(part)[:, None, None] for part in (data.normaliser.mean, data.normaliser.std))
+    return picture_of(images[0] * std + mean, 0.0, 1.0)
+
+
+@torch.inference_mode()
+def _outputs(network: nn.Module, inputs: Nest, context: Context) -> Any:
+    device = next(network.parameters()).device
+    with autocast(resolve_precision(context.settings.final.precision, device), device):
+        outputs = called(network, moved(inputs, device))
+    return torch.utils._pytree.tree_map_only(Tensor, Tensor.cpu, outputs)
+
+
+def _cell(shown: Shown | None, place: int) -> dict[str, str | None]:
+    assert shown is not None
+    picture = None if shown.pictures is None else _png(shown.pictures[place])
+    return {"picture": picture, "words": shown.words[place] if shown.words else ""}
+
+
+def _png(picture: Tensor) -> str:
+    """A picture `(3, H, W)` of bytes as PNG in base64."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.fromarray(picture.movedim(0, -1).contiguous().numpy()).save(buffer, "PNG", optimize=True)
+    return base64.b64encode(buffer.getvalue()).decode()
