@@ -22,9 +22,9 @@ from bcnet.cli.app import app
 EXAMPLES = pages.ROOT / "examples"
 NAMES = (
     *("torchvision_folder", "timm_model", "own_training", "masks_on_disk", "lightning_loop"),
-    *("hugging_face_trainer", "timm_training"),
+    *("hugging_face_trainer", "timm_training", "boxes_on_disk", "sounds_on_disk"),
 )
-FOLDER, TIMM, OWN, MASKS, LIGHTNING, HUGGING_FACE, TIMM_TRAINING = (EXAMPLES / f"{name}.py" for name in NAMES)
+FOLDER, TIMM, OWN, MASKS, LIGHTNING, HUGGING_FACE, TIMM_TRAINING, _, _ = (EXAMPLES / f"{name}.py" for name in NAMES)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def check(folder, printed, factory=None):
 
 
 def test_there_are_these_examples():
-    assert set(EXAMPLES.glob("*.py")) == {FOLDER, TIMM, OWN, MASKS, LIGHTNING, HUGGING_FACE, TIMM_TRAINING}
+    assert {file.stem for file in EXAMPLES.glob("*.py")} == set(NAMES)
 
 
 @pytest.mark.slow
@@ -117,6 +117,95 @@ def test_masks_on_disk_from_the_command_line(voc, tmp_path, monkeypatch):
     outcome = CliRunner().invoke(app, ["search", *words[2:6], *rest, *small])
     assert outcome.exit_code == 0, outcome.output
     assert "miou" in json.loads((tmp_path / "run" / "result.json").read_text())["networks"]["searched"]["test"]
+
+
+def searched(example, tmp_path, *words):
+    """The result of the command that an example's text has, made small."""
+    text = example.__doc__.replace("\\\n", " ")
+    said = next(line for line in text.splitlines() if "bcnet search" in line).split()[1:]
+    said[said.index("--out") + 1] = str(tmp_path / "run")
+    small = ["--population", "4", "--generations", "1", "--parents", "2", "--epochs", "1", "--set", "lr=0.05"]
+    outcome = CliRunner().invoke(app, [*said, *words, *small])
+    assert outcome.exit_code == 0, outcome.output
+    return json.loads((tmp_path / "run" / "result.json").read_text())
+
+
+@pytest.fixture
+def coco(tmp_path):
+    """Pictures of several sizes with a red square, which is a horse, as COCO keeps them; every fourth has none."""
+    draws = np.random.default_rng(0)
+    for part, count in (("train", 16), ("val", 16)):
+        (tmp_path / f"{part}2017").mkdir()
+        pictures, boxes = [], []
+        for number in range(count):
+            height, width = draws.integers(40, 60, 2).tolist()
+            pixels = draws.integers(90, size=(height, width, 3), dtype=np.uint8)
+            if number % 4:
+                pixels[10:25, 10:30, 0] += 150
+                boxes.append(
+                    {"image_id": number, "category_id": 19, "bbox": [10, 10, 20, 15], "area": 300, "iscrowd": 0}
+                )
+            Image.fromarray(pixels).save(tmp_path / f"{part}2017" / f"{number}.jpg")
+            pictures.append({"id": number, "file_name": f"{number}.jpg", "height": height, "width": width})
+        boxes = [{"id": number, **box} for number, box in enumerate(boxes, 1)]
+        page = {"images": pictures, "annotations": boxes, "categories": [{"id": 19, "name": "horse"}]}
+        (tmp_path / "annotations").mkdir(exist_ok=True)
+        (tmp_path / "annotations" / f"instances_{part}2017.json").write_text(json.dumps(page))
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_boxes_on_disk_from_the_command_line(coco, tmp_path, monkeypatch):
+    pytest.importorskip("pycocotools", reason="COCO's files are read by pycocotools (extra detection)")
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.setenv("COCO", str(coco))
+    example = importlib.import_module("boxes_on_disk")
+    train, validation, _ = example.loaders()
+    pictures, targets = next(iter(train))
+    assert (pictures.shape, targets["boxes"].shape) == ((16, 3, 128, 128), (16, 100, 4))
+    assert sorted((targets["labels"] >= 0).sum(1).tolist()) == [0] * 4 + [1] * 12
+    for _, found in validation:
+        assert set(found["labels"].unique().tolist()) == {-1, 19}
+    monkeypatch.setattr(example, "BATCH", 8)
+    result = searched(example, tmp_path)
+    assert set(result["networks"]["searched"]["test"]) == {"ap", "ap50"}
+    (coco / "val2017" / "0.jpg").unlink()
+    with pytest.raises(FileNotFoundError, match=r"0\.jpg"):
+        next(iter(example.loaders()[1]))
+
+
+@pytest.mark.slow
+def test_sounds_on_disk_from_the_command_line(tmp_path, monkeypatch):
+    soundfile = pytest.importorskip("soundfile", reason="sounds are read by soundfile")
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.setenv("SOUNDS", str(tmp_path / "sounds"))
+    example = importlib.import_module("sounds_on_disk")
+    with pytest.raises(ValueError, match=r"in a folder for each class.*there are none"):
+        example.loaders()
+    time = np.arange(4000) / 16_000
+    for pitch in (200, 400, 800):
+        (tmp_path / "sounds" / f"tone{pitch}").mkdir(parents=True)
+        for number in range(40):
+            wave = np.sin(2 * np.pi * pitch * (1 + number / 500) * time)
+            both = np.stack([wave, wave], 1) if number % 2 else wave
+            soundfile.write(tmp_path / "sounds" / f"tone{pitch}" / f"{number}.wav", both, 16_000)
+    monkeypatch.setattr(example, "LENGTH", 2000)
+    loaders = example.loaders()
+    waves, labels = next(iter(loaders.train))
+    assert (waves.shape, waves.dtype) == ((32, 1, 2000), torch.float32)
+    assert set(labels.tolist()) == {0, 1, 2}
+    assert sum(len(loader.dataset) for loader in (loaders.train, loaders.validation, loaders.test)) == 120
+    result = searched(example, tmp_path)
+    assert "top1" in result["networks"]["searched"]["test"]
+    rows = bcnet.Run.open(tmp_path / "run").examples["rows"]
+    assert {row[1]["words"] for row in rows} <= {"tone200", "tone400", "tone800"}
+    short = tmp_path / "sounds" / "tone200" / "0.wav"
+    soundfile.write(short, np.zeros(100), 8_000)
+    with pytest.raises(ValueError, match=r"16,000 samples a second; .*0\.wav has 8,000"):
+        example.Sounds([short], ["tone200"])[0]
+    short.write_bytes(b"no sound")
+    with pytest.raises(ValueError, match=r"0\.wav cannot be read as a sound"):
+        example.Sounds([short], ["tone200"])[0]
 
 
 RESUMED = """
