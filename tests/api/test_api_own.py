@@ -73,6 +73,31 @@ def test_loaders_give_their_own_batches_and_a_stopped_run_ends_like_a_whole_one(
         bcnet.load(whole.run_dir, TinyNetwork, with_normalisation=True)
 
 
+class Broken(Noisy):
+    """Its item 25 cannot be read until somebody mends it."""
+
+    mended = False
+
+    def __getitem__(self, index):
+        if index == 25 and not self.mended:
+            raise OSError("no picture in 25.png")
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_item_that_cannot_be_read_is_told_and_nothing_is_lost(tmp_path, workers):
+    items = Broken(tiny_data().train.subset(range(60)), noise=False)
+    broken = DataLoader(items, batch_size=10, num_workers=workers)
+    for part, name in (("train", "training"), ("validation", "validation")):
+        message = rf"batches of the {name} loader .* number 2 \(from 0\) raised OSError: no picture in 25.png: mend"
+        with pytest.raises(DataError, match=message) as caught:
+            tiny_search(tmp_path / part, data=tiny_loaders(**{part: broken}), checkpoint_seconds=0)
+        assert isinstance(caught.value.__cause__, OSError)
+    assert any((tmp_path / "train" / "checkpoints").rglob("*.safetensors"))
+    items.mended = True
+    tiny_search(tmp_path / "train", data=tiny_loaders(train=broken))
+
+
 def test_candidates_are_tuned_on_the_batches_of_loaders_and_a_stopped_search_ends_like_a_whole_one(tmp_path):
     """Seven steps are more than an epoch, and end within one."""
     before = random.getstate(), torch.get_rng_state()

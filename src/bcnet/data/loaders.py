@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count as count_up
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch.utils.data import DataLoader, RandomSampler
 
 from bcnet.data.batches import Batch
 from bcnet.data.splits import stratified_mask
-from bcnet.errors import DataError
+from bcnet.errors import BCNetError, DataError
 from bcnet.nests import Nest, channels_last, count, joined, named, taken, tensors
 
 _SEEDS = 2**62
@@ -75,7 +76,7 @@ class Loaders:
         Raises:
             DataError: batches of another form, or another first batch when read again.
         """
-        batches = [self._checked(batch, "validation") for batch in _in_order(self.validation)]
+        batches = [self._checked(batch, "validation") for batch in _in_order(self.validation, "validation")]
         if not batches:
             raise DataError("a validation loader gives at least one batch; got none")
         for shapes in ({_shapes(x) for x, _ in batches}, {_shapes(y) for _, y in batches}):
@@ -84,7 +85,7 @@ class Loaders:
                     "a validation loader gives images of one shape, and targets of one; got "
                     f"{' and '.join(sorted(shapes))}: crop, resize or pad them"
                 )
-        if not _equal(batches[0], self._checked(next(_in_order(self.validation)), "validation")):
+        if not _equal(batches[0], self._checked(next(_in_order(self.validation, "validation")), "validation")):
             raise DataError(
                 "a validation loader gives the same images every time; got others on a second reading: give it "
                 "shuffle=False, and a data set that does not augment"
@@ -133,7 +134,7 @@ class Loaders:
         Raises:
             DataError: batches of another form.
         """
-        return (self._checked(batch, "test") for batch in _in_order(self.test))
+        return (self._checked(batch, "test") for batch in _in_order(self.test, "test"))
 
     def _checked(self, batch: Any, part: str) -> Batch:
         return _checked(batch, part, self.accepted)
@@ -158,7 +159,7 @@ class LoaderBatches:
         seeds = [int(torch.randint(_SEEDS, (), generator=generator)) for _ in range(len(self) + 1)]
         with seeded(seeds[0]):
             self._start(seeds[0])
-            batches = iter(self.loader)
+            batches = _read(self.loader, "training")
         for seed in seeds[1:]:
             with seeded(seed):
                 batch = next(batches, None)
@@ -228,9 +229,37 @@ def _check_loader(part: str, loader: Any) -> None:
         raise DataError(f"the {part} loader gives its images in one order; got one that shuffles: give shuffle=False")
 
 
-def _in_order(loader: Any) -> Iterator[Any]:
+def _in_order(loader: Any, part: str) -> Iterator[Any]:
     with seeded(0):  # a DataLoader draws a seed for its workers, wanted or not
-        return iter(loader)
+        return _read(loader, part)
+
+
+def _read(loader: Any, part: str) -> Iterator[Any]:
+    """The batches of a loader, whose iterator is made now; what its own code raises says where.
+
+    Raises:
+        DataError: it raised anything.
+    """
+    return _told(iter(loader), part)
+
+
+def _told(batches: Iterator[Any], part: str) -> Iterator[Any]:
+    for number in count_up():
+        try:
+            batch = next(batches)
+        except StopIteration:
+            return
+        except BCNetError:
+            raise
+        except Exception as error:
+            kind = f"{type(error).__name__}: "
+            # A worker's error repeats the whole traceback, and ends with what was said.
+            reason = next(reversed([line for line in str(error).splitlines() if line.strip()]), "").removeprefix(kind)
+            raise DataError(
+                f"batches of the {part} loader come without an error; number {number} (from 0) raised "
+                f"{kind}{reason}: mend that item of the data set and give the same command again"
+            ) from error
+        yield batch
 
 
 def _checked(batch: Any, part: str, accepted: Accepted) -> Batch:
