@@ -57,6 +57,14 @@ def test_every_chart_is_drawn_and_fits(browser, finished, size, scheme):
     assert paper == {"light": "rgb(255, 255, 255)", "dark": "rgb(18, 22, 27)"}[scheme]
 
 
+def test_the_layer_table_is_whole_on_a_desktop(browser, finished):
+    show(browser, finished.run_dir / "report.html", DESKTOP, "light")
+    cut = browser.execute_script(
+        "const table = document.querySelector('#layers .scroll'); return table.scrollWidth - table.clientWidth"
+    )
+    assert cut == 0
+
+
 def test_hover_shows_widths(browser, finished):
     show(browser, finished.run_dir / "report.html")
     candidate = finished.found.evaluations[2]

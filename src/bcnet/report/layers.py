@@ -12,7 +12,7 @@ from bcnet.report.ratios import group_of
 from bcnet.space import Polynomial, Widths, WidthSpace
 
 _TITLE = "Layers, before and after"
-_OTHERS = "other layers, without multiply-adds"
+_OTHERS = "other layers"
 Pair = tuple[int, int]  # before, after
 
 
