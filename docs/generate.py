@@ -17,15 +17,23 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+import bcnet
+from bcnet import tasks
 from bcnet.run.settings import SECTIONS, Section
 from bcnet.train import recipe, recipe_names
 
 _ROOT = Path(__file__).parents[1]
+_ROOMS = ("data", "distributed", "models")  # modules among the public names
+_API_OPENING = (
+    "What `import bcnet` gives, and the tasks of `bcnet.tasks`. The keyword arguments that `**settings` stands for are "
+    "on the page of [settings](settings.md)."
+)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the written pages, and the tables and pictures of `results/` that pages refer to."""
     pages = {"commands": _commands(), "settings": _settings(), "recipes": _recipes(), "examples": _examples()}
+    pages |= {"api": _api()}
     pages |= {path.stem: _notebook(path) for path in sorted((_ROOT / "notebooks").glob("*.ipynb"))}
     for name, text in pages.items():
         files.append(File.generated(config, f"{name}.md", content=text))
@@ -48,6 +56,38 @@ def _commands() -> str:
         raise PluginError(f"the commands cannot be written down: {run.stderr}")
     # Examples are paragraphs that start with a command: show them as code.
     return re.sub(r"^(bcnet .+)$", r"    \1", run.stdout, flags=re.MULTILINE)
+
+
+_API = {
+    "Searching": ("api",),
+    "Runs and results": ("run", "stages.plan", "stages.final", "stages.replay"),
+    "Data": ("data",),
+    "Tasks": ("tasks",),
+    "Budgets and costs": ("costs", "latency"),
+    "Width spaces": ("space",),
+    "Supernets and training": ("supernet", "train", "prior"),
+    "Searchers": ("searchers",),
+    "Export and report": ("export", "report"),
+    "Stages and listeners of your own": ("stages.base", "progress"),
+    "Errors": ("errors",),
+}
+
+
+def _api() -> str:
+    """All public names, by what they are for; mkdocstrings puts their docstrings there."""
+    homes = {name: getattr(bcnet, name).__module__ for name in bcnet.__all__ if name not in _ROOMS}
+    of_tasks = {name: getattr(tasks, name) for name in tasks.__all__}
+    homes |= {
+        n: v.__module__ for n, v in of_tasks.items() if n not in homes and (inspect.isclass(v) or inspect.isfunction(v))
+    }
+    page, written = ["# Python", _API_OPENING], set()
+    for title, rooms in _API.items():
+        mine = [n for n, home in sorted(homes.items()) if any(f"{home}.".startswith(f"bcnet.{r}.") for r in rooms)]
+        written.update(mine)
+        page += [f"## {title}", *(f"::: {homes[name]}.{name}" for name in mine)]
+    if written != homes.keys():
+        raise PluginError(f"the page of the API has no place for {', '.join(sorted(homes.keys() - written))}")
+    return "\n\n".join(page) + "\n"
 
 
 def _settings() -> str:

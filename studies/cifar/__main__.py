@@ -27,6 +27,8 @@ scores by the mean loss, which depend less on the images they are taken on (`stu
 One training says little: `--again 1` trains original, Uniform and the found networks of `AGAIN` from scratch a second
 time, by other seeds, as cells of their own, `--again 2` a third time.
 
+All trains in float32, on any machine: a CPU with AMX would take bfloat16 by itself.
+
 A cell is one `bcnet` command in a directory of its own: stopped, it goes on where it was, finished, its row is in the
 CSV and it is never computed again. A cell that fails is reported with its log, and the others go on. Commands for
 different seeds (`--first-seed`, `--seeds`) may run side by side.
@@ -306,7 +308,8 @@ class Table:
             *("--budget", run.budget, "--seed", str(run.seed), "--recipe", "resnet-cifar10"),
             *("--min-ratio", str(effort.min_ratio)),
             *("--epochs", str(effort.epochs), *self._supernet_epochs(run.method)),
-            *("--threads", str(self.threads), "--device", self.device, "--out", str(self.folder(run))),
+            *("--threads", str(self.threads), "--device", self.device, "--precision", "fp32"),
+            *("--out", str(self.folder(run))),
             *self._from(run),
         ]
 

@@ -26,7 +26,7 @@ from bcnet.train import (
 )
 from bcnet.train.batches import share_of
 
-RECIPE = Recipe(lr=0.05, batch_size=8, epochs=2, weight_decay=1e-2, label_smoothing=0.1)
+RECIPE = Recipe(lr=0.05, batch_size=8, epochs=2, weight_decay=1e-2, label_smoothing=0.1, precision="fp32")
 IDENTITY = {"stage": "test"}
 
 
