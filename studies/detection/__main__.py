@@ -37,7 +37,7 @@ from bcnet.errors import BCNetError, DataError, ModelError, TrainingError, Width
 from bcnet.files import read_latest, write_tensors
 from bcnet.models import create, detection
 from bcnet.space import Widths, WidthSpace
-from bcnet.tasks.average_precision import Found
+from bcnet.tasks import Found
 from studies.detection.coco import Images, Split, evaluate, has_pycocotools
 from studies.shared.provenance import ROOT, append_row, finished, provenance
 from studies.shared.torchvision_here import let_torchvision_import

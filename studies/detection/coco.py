@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw
 from torch.utils.data import Dataset
 
 from bcnet.errors import DataError
-from bcnet.tasks.average_precision import AP, Found, Truth, average_precision
+from bcnet.tasks import AP, Found, Truth, average_precision
 
 Target = dict[str, torch.Tensor]
 

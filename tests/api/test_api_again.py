@@ -222,7 +222,7 @@ def test_stages_of_tuned_runs_are_shared_as_far_as_they_tune_alike():
 @pytest.mark.parametrize(
     ("changes", "shared"),
     [
-        ({}, "supernet prior evolution reliability finalists original Uniform searched"),
+        ({}, "supernet prior evolution reliability finalists original Uniform searched examples"),
         ({"limits": {"macs": 0.3}}, "supernet original"),
         ({"generations": 3}, "supernet prior original Uniform"),
         ({"search_seed": 3}, "supernet prior original Uniform"),
@@ -233,6 +233,7 @@ def test_stages_of_tuned_runs_are_shared_as_far_as_they_tune_alike():
         ({"final": RECIPE.changed({"lr": 0.1})}, "supernet prior evolution reliability finalists"),
         ({"final_seed": 3}, "supernet prior evolution reliability finalists"),
         ({"strategy": "bilateral"}, "original Uniform"),
+        ({"examples": 2}, "supernet prior evolution reliability finalists original Uniform searched"),
         ({"seed": 3}, ""),
         ({"model": "other"}, ""),
         ({"num_choices": 5}, ""),
@@ -246,7 +247,7 @@ def test_a_stage_is_shared_where_what_it_depends_on_is(changes, shared):
 @pytest.mark.parametrize(
     ("changes", "shared"),
     [
-        ({}, "trials finalists original Uniform searched"),
+        ({}, "trials finalists original Uniform searched examples"),
         ({"finalist_epochs": 2}, "trials original Uniform"),
         ({"final": RECIPE.changed({"lr": 0.1})}, ""),
         ({"random_networks": 9}, "original Uniform"),

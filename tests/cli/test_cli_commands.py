@@ -201,6 +201,31 @@ def test_a_model_may_live_in_the_current_folder(tmp_path):
     assert "shed:make: 12 width groups" in shown.stdout
 
 
+READER = """
+import torch
+from torch import nn
+
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.sound, self.words = nn.Conv1d(1, 8, 80, 16), nn.Embedding(10, 6)
+        self.head = nn.Linear(14, 3)
+
+    def forward(self, sound, words):
+        return self.head(torch.cat([self.sound(sound).relu().mean(2), self.words(words).mean(1)], 1))
+"""
+
+
+def test_a_profile_is_of_what_the_network_takes(tmp_path):
+    (tmp_path / "reader.py").write_text(READER)
+    start = [sys.executable, "-P", "-c", "from bcnet.cli import main; main()"]
+    arguments = ["profile", "reader:Reader", "--input", "1x16000", "--input", "12:int64"]
+    shown = subprocess.run([*start, *arguments], capture_output=True, text=True, cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert "2 width groups" in shown.stdout
+    assert f"{8 * 80 * 996 + 14 * 3:,}" in shown.stdout
+
+
 def test_a_search_of_code_that_the_user_named_ends_with_the_report(tmp_path):
     outcome = run(*QUICK, "--model", "bcnet.models.resnet:resnet_digits", "--out", tmp_path)
     assert outcome.exit_code == 0, outcome.output

@@ -118,6 +118,8 @@ MISTAKES = {
     "profile without choices": (["profile", "resnet_digits", "--num-choices", "0"], "num_choices.*got 0"),
     "profile of a ratio above one": (["profile", "resnet_digits", "--min-ratio", "2"], "min_ratio.*got 2"),
     "profile without multiple": (["profile", "resnet_digits", "--multiple-of", "0"], "multiple_of.*got 0"),
+    "profile of no shape": (["profile", "resnet_digits", "--input", "1xa"], "a shape without the batch.*got '1xa'"),
+    "profile of no type": (["profile", "resnet_digits", "--input", "8:zeros"], "a shape without the batch.*got '8:z"),
     "profile of no pattern": (["profile", "resnet_digits", "--ignore", "layer9.*"], "layer9"),
     "profile of only nothing": (["profile", "resnet_digits", "--only", "layer9.*"], "layer9"),
     "profile of a path": (["profile", "models/net.py"], "a model is a name of ours.*got 'models/net.py'"),

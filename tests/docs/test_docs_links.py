@@ -10,13 +10,16 @@ import pages
 import pytest
 import yaml
 
+import bcnet
 from bcnet.cli.app import app
 from bcnet.run.settings import Settings
 from bcnet.train import recipe_names
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 NOTEBOOKS = {f"{path.stem}.md" for path in (pages.ROOT / "notebooks").glob("*.ipynb")}
+MODULES = {"data", "distributed", "models"}  # among the public names
 WRITTEN = {
+    "api.md",
     "commands.md",
     "settings.md",
     "recipes.md",
@@ -46,6 +49,8 @@ def test_written_pages_say_what_the_code_says(site):
         assert f"<code>{setting}</code>" in written("settings")
     for recipe in recipe_names():
         assert f'id="{recipe}"' in written("recipes")
+    for name in bcnet.__all__:
+        assert f'.{name}"' in written("api") or name in MODULES, name
     for example in (pages.ROOT / "examples").glob("*.py"):
         assert f'id="{example.stem}"' in written("examples")
 

@@ -85,7 +85,7 @@ def test_the_files_of_a_bundle_are_the_networks(subject, tmp_path):
     model, images, space = subject
     write_bundle(model, images, tmp_path / "b", latency=Latency("onnxruntime"), networks=12)
     bundle = json.loads((tmp_path / "b" / "bundle.json").read_text())
-    assert bundle["input"] == [1, 1, 8, 8]
+    assert bundle["inputs"] == {"": {"shape": [1, 1, 8, 8], "dtype": "float32", "high": 1}}
     assert [row["file"] for row in bundle["networks"]] == [f"network_{number:02}.onnx" for number in range(12)]
     for row in bundle["networks"][::4]:
         session = onnxruntime.InferenceSession(tmp_path / "b" / row["file"])

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from bcnet.cli.endings import guarded, refuse
-from bcnet.cli.options import given, with_settings
+from bcnet.cli.options import InputShape, given, with_settings
 
 HELP = """
 Time networks of MODEL with random widths on an engine, and fit a model that predicts the latency of any widths.
@@ -42,6 +42,7 @@ def calibrate(
     threads: Annotated[int | None, typer.Option(help="CPU threads.")] = None,
     batch: Annotated[int | None, typer.Option(help="Inputs at once.")] = None,
     classes: Annotated[int | None, typer.Option(help="Number of classes (default: the model's usual one).")] = None,
+    input_: InputShape = None,
     bundle: Annotated[Path | None, typer.Option(help="A new folder for networks and a script to time them.")] = None,
     times: Annotated[Path | None, typer.Option("--from", help="Times of another device, a CSV.")] = None,
     **settings: Any,
@@ -62,7 +63,7 @@ def calibrate(
     asked = Latency(**{name: value for name, value in said.items() if value is not None})  # type: ignore[arg-type]
     wishes = given(settings)
     image_size, seed = wishes.pop("image_size", None), wishes.pop("seed", 0)
-    space, network, images = space_of(model, classes, image_size, wishes)
+    space, network, images = space_of(model, classes, image_size, wishes, input_)
     if bundle is not None:
         script = write_bundle(network, images, bundle, latency=asked, space=space, seed=seed)
         size = sum(file.stat().st_size for file in script.parent.iterdir())

@@ -33,6 +33,10 @@ ParamsBudget = Annotated[str | None, typer.Option(help="Most parameters, as well
 LatencyFile = Annotated[
     Path | None, typer.Option(help="What `bcnet calibrate` wrote, for a budget of latency=2ms; else measured first.")
 ]
+InputShape = Annotated[
+    list[str] | None,
+    typer.Option("--input", help="Shape of an input, 3x224x224, or 128:int64 for tokens; repeatable.", metavar="SHAPE"),
+]
 RecipeName = Annotated[
     str | None, typer.Option(help="Recipe name or YAML file (default: by model and data).", rich_help_panel=TRAINING)
 ]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from bcnet.errors import BudgetError, RecipeError
+from bcnet.errors import BudgetError, ModelError, RecipeError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from bcnet.nests import Nest
     from bcnet.space import Budget
 
 
@@ -40,6 +41,28 @@ def budget(macs: str | None, params: str | None) -> Budget:
             raise BudgetError(f"parameters are limited once; got --budget {macs} and --params-budget {params}")
         limits[PARAMS] = params
     return Budget(limits)
+
+
+def inputs(texts: Sequence[str]) -> Nest:
+    """What a network takes, for two items: zeros of the shapes `3x224x224` or `128:int64`; several as a tuple.
+
+    Raises:
+        ModelError: another form.
+    """
+    import torch
+
+    found = []
+    for text in texts:
+        shape, colon, kind = text.partition(":")
+        sides = shape.split("x") if shape else []
+        dtype = getattr(torch, kind, None) if colon else torch.float32
+        if not all(side.isdecimal() and int(side) for side in sides) or not isinstance(dtype, torch.dtype):
+            raise ModelError(
+                f"an input is a shape without the batch, 3x224x224, and a type where that is not float32, 128:int64; "
+                f"got {text!r}"
+            )
+        found.append(torch.zeros(2, *map(int, sides), dtype=dtype))
+    return found[0] if len(found) == 1 else tuple(found)
 
 
 def with_latency_model(budget: Budget, path: Path | None) -> Budget:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from bcnet.cli.endings import guarded, refuse
-from bcnet.cli.options import LatencyFile, given, with_settings
+from bcnet.cli.options import InputShape, LatencyFile, given, with_settings
 
 if TYPE_CHECKING:
     from bcnet.costs import Latency, LatencyModel
@@ -30,6 +31,10 @@ Examples:
   bcnet profile torchvision:mobilenet_v2 --num-choices 10 --multiple-of 8
 
   bcnet profile mymodels:make_network     (make_network in mymodels.py, in the current folder)
+
+  bcnet profile mymodels:Listener --input 1x16000
+
+  bcnet profile mymodels:Reader --input 3x64x64 --input 128:int64     (a picture and tokens)
 """
 
 
@@ -45,6 +50,7 @@ def profile(
     latency_model: LatencyFile = None,
     list_: Annotated[bool, typer.Option("--list", help="List the names of models, data sets and recipes.")] = False,
     classes: Annotated[int | None, typer.Option(help="Number of classes (default: the model's usual one).")] = None,
+    input_: InputShape = None,
     **settings: Any,
 ) -> None:
     """Show a width space; the help is `HELP`."""
@@ -62,9 +68,9 @@ def profile(
     image_size = wishes.pop("image_size", None)
     latency = None if latency_model is None else read_latency(latency_model)
     if latency is not None and wishes.get("multiple_of") == "auto":
-        whole, *_ = space_of(model, classes, image_size, wishes | {"multiple_of": 1})
+        whole, *_ = space_of(model, classes, image_size, wishes | {"multiple_of": 1}, input_)
         wishes["multiple_of"] = multiples(whole, _model_of(latency, whole))
-    space, network, _ = space_of(model, classes, image_size, wishes)
+    space, network, _ = space_of(model, classes, image_size, wishes, input_)
     if latency is not None:
         _model_of(latency, space)
     chosen = None if widths is None else resolve_widths(widths, space, network, model)
@@ -84,17 +90,20 @@ def _model_of(latency: Latency, space: WidthSpace) -> LatencyModel:
     return latency.model
 
 
-def space_of(model: str, classes: int | None, image_size: int | None, wishes: dict[str, Any]) -> Any:
-    """The width space of a model by name, the network, and two inputs."""
+def space_of(
+    model: str, classes: int | None, image_size: int | None, wishes: dict[str, Any], shapes: Sequence[str] | None
+) -> Any:
+    """The width space of a model by name, the network, and two inputs: images, or what `--input` says."""
     import torch
 
+    from bcnet.cli import parse
     from bcnet.models import create
     from bcnet.space import WidthSpace
 
     spec = create(model, classes, image_size=image_size)
     network = spec.build()
-    images = torch.zeros(2, *spec.input_size)
-    return WidthSpace.trace(network, images, **wishes), network, images
+    inputs = parse.inputs(shapes) if shapes else torch.zeros(2, *spec.input_size)
+    return WidthSpace.trace(network, inputs, **wishes), network, inputs
 
 
 def _list_names() -> None:

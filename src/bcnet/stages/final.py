@@ -202,8 +202,8 @@ class SearchedStage(FinalStage):
         return pruned
 
     def reads(self, settings: Settings) -> frozenset[str]:
-        """Everything."""
-        return Stage.reads(self, settings)
+        """All settings: the widths are the run's; but for what is only shown."""
+        return Stage.reads(self, settings) - {"examples"}
 
     def macs(self, settings: Settings, workload: Workload) -> float:
         """Nothing where it is the Uniform network once more."""

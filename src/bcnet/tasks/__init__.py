@@ -1,5 +1,6 @@
 """Tasks: what a network is trained for. To add one, write a `Task` in a file of its own."""
 
+from bcnet.tasks.average_precision import AP, Found, Truth, average_precision
 from bcnet.tasks.base import Measurement, Metric, Task, share_interval
 from bcnet.tasks.classification import Classification, Loss, distillation_loss
 from bcnet.tasks.detection import Detection, padded_boxes
@@ -10,10 +11,12 @@ from bcnet.tasks.segmentation import Segmentation
 from bcnet.tasks.shown import Shown
 
 __all__ = [
+    "AP",
     "TASKS",
     "Classification",
     "DenseRegression",
     "Detection",
+    "Found",
     "Loss",
     "Measurement",
     "Metric",
@@ -22,6 +25,8 @@ __all__ = [
     "Segmentation",
     "Shown",
     "Task",
+    "Truth",
+    "average_precision",
     "distillation_loss",
     "name_of_task",
     "padded_boxes",
