@@ -27,7 +27,8 @@ scores by the mean loss, which depend less on the images they are taken on (`stu
 One training says little: `--again 1` trains original, Uniform and the found networks of `AGAIN` from scratch a second
 time, by other seeds, as cells of their own, `--again 2` a third time.
 
-All trains in float32, on any machine: a CPU with AMX would take bfloat16 by itself.
+All trains in float32, on any machine, unless `--precision bf16` says otherwise, which a CPU with AMX takes by itself:
+`results/cifar_table_bf16.csv`.
 
 A cell is one `bcnet` command in a directory of its own: stopped, it goes on where it was, finished, its row is in the
 CSV and it is never computed again. A cell that fails is reported with its log, and the others go on. Commands for
@@ -144,12 +145,14 @@ class Effort:
     candidates: int = 240
     random_networks: int = 20
     random_epochs: int = 1
+    precision: str = "fp32"
 
     def __str__(self) -> str:
         return (
             f"{self.model} at {self.image_size}x{self.image_size}, ratios from {self.min_ratio}, "
             f"supernet {self.supernet_epochs} epochs, {self.candidates} candidates, "
             f"random {self.random_networks} x {self.random_epochs} epochs, networks {self.epochs} epochs"
+            f"{'' if self.precision == Effort.precision else f', {self.precision}'}"
         )
 
 
@@ -308,7 +311,7 @@ class Table:
             *("--budget", run.budget, "--seed", str(run.seed), "--recipe", "resnet-cifar10"),
             *("--min-ratio", str(effort.min_ratio)),
             *("--epochs", str(effort.epochs), *self._supernet_epochs(run.method)),
-            *("--threads", str(self.threads), "--device", self.device, "--precision", "fp32"),
+            *("--threads", str(self.threads), "--device", self.device, "--precision", effort.precision),
             *("--out", str(self.folder(run))),
             *self._from(run),
         ]
@@ -370,6 +373,7 @@ def main(
     model: Annotated[str, typer.Option(help="The network.")] = Effort.model,
     supernet_epochs: Annotated[int, typer.Option(help="Of our supernet.")] = Effort.supernet_epochs,
     epochs: Annotated[int, typer.Option(help="Of every final network.")] = Effort.epochs,
+    precision: Annotated[str, typer.Option(help="fp32 or bf16; a configuration of its own.")] = Effort.precision,
     data: Annotated[str, typer.Option(help="As `bcnet search --data` takes it.")] = DATA,
     threads: Annotated[int, typer.Option(help="Of every cell.")] = 1,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
@@ -377,7 +381,7 @@ def main(
     out: Annotated[Path, typer.Option(help="The CSV.")] = OUT,
 ) -> None:
     """Compute all cells that are not finished, and sum up."""
-    effort, budgets = Effort(model, supernet_epochs=supernet_epochs, epochs=epochs), BUDGETS
+    effort, budgets = Effort(model, supernet_epochs=supernet_epochs, epochs=epochs, precision=precision), BUDGETS
     check_known("--also", also or (), OTHERS)
     check_known("--skip", skip or (), METHODS)
     chosen = [m for m in (*METHODS, *(also or ())) if m not in (skip or ())]
