@@ -231,7 +231,7 @@ def row(settings: Settings, checkpoint: Path) -> dict[str, object]:
         "backbone_params": cost.params,
         "ap": f"{result.ap:.2f}",
         "ap50": f"{result.ap50:.2f}",
-        "evaluator": "pycocotools" if has_pycocotools() else "bcnet/tasks/average_precision.py",
+        "evaluator": "pycocotools" if has_pycocotools() else "bcnet.tasks.coco_ap",
         "images": f"{len(train.images)} {len(val.images)}",
         "seconds": f"{time.monotonic() - start:.0f}",
         "device": torch.cuda.get_device_name(settings.device) if "cuda" in settings.device else "cpu",

@@ -10,7 +10,7 @@ import torch
 
 import bcnet
 from bcnet.errors import DataError, ModelError, WidthError
-from bcnet.tasks import average_precision as coco_ap
+from bcnet.tasks import coco_ap
 from studies.detection import __main__ as detection
 from studies.detection import coco
 

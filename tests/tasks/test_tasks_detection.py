@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 import bcnet
 from bcnet.errors import DataError, ModelError, RecipeError
 from bcnet.tasks import Detection, padded_boxes
-from bcnet.tasks.average_precision import Found, Truth, average_precision, iou
+from bcnet.tasks.coco_ap import Found, Truth, average_precision, iou
 from bcnet.tasks.detection import radius_of
 
 SIDE, POINTS = 32, 8

@@ -1,8 +1,8 @@
 """Tasks: what a network is trained for. To add one, write a `Task` in a file of its own."""
 
-from bcnet.tasks.average_precision import AP, Found, Truth, average_precision
 from bcnet.tasks.base import Measurement, Metric, Task, share_interval
 from bcnet.tasks.classification import Classification, Loss, distillation_loss
+from bcnet.tasks.coco_ap import AP, Found, Truth, average_precision
 from bcnet.tasks.detection import Detection, padded_boxes
 from bcnet.tasks.multilabel import MultiLabel
 from bcnet.tasks.named import TASKS, name_of_task, task_described, task_named

@@ -24,8 +24,8 @@ from torch.nn import functional
 from torch.utils.data import default_collate
 
 from bcnet.errors import DataError, ModelError, RecipeError
-from bcnet.tasks.average_precision import Found, Matches, Truth
 from bcnet.tasks.base import Metric, Task, shape_of
+from bcnet.tasks.coco_ap import Found, Matches, Truth
 from bcnet.tasks.shown import Shown, listed, name_of, with_boxes
 
 _EXTRA = 4  # channels beside the classes: width, height and the offset of the middle, in points of the map
