@@ -45,6 +45,18 @@ class PlainTensors(Around):
         return x * self.stride + self.boxes[0].sum() + self.boxes[1]["more"].mean()
 
 
+class Keeping(Around):
+    """What it computes of a shape it keeps for the next input of that shape, as YOLO's anchors in evaluation."""
+
+    shape = None
+
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.training and self.shape != x.shape[2:]:
+            self.shape = x.shape[2:]
+            self.ramp = torch.arange(x.shape[-1], dtype=x.dtype, device=x.device) + 1
+        return x if self.training else x * self.ramp
+
+
 class TwoNames(Around):
     """Modules that are registered twice, as nnU-Net's."""
 
@@ -66,7 +78,7 @@ class Frozen(Around):
         return nn.functional.conv2d(x, kernel, padding=1, groups=x.shape[1])
 
 
-@pytest.mark.parametrize("network", [PlainTensors, TwoNames])
+@pytest.mark.parametrize("network", [PlainTensors, TwoNames, Keeping])
 def test_modules_of_any_make_keep_every_property(network) -> None:
     space = check_network(network().double(), torch.randn(2, 3, 8, 8, dtype=torch.float64))
     assert [g.max_width for g in space.groups] == [8, 6]

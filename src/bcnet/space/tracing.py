@@ -34,7 +34,8 @@ _SHAPES = re.compile(r"shape|size|dimension|channels|input|mat1", re.IGNORECASE)
 def trace(model: nn.Module, example: Example, options: SpaceOptions) -> WidthSpace:
     """`WidthSpace.trace`, with its arguments."""
     model = _copied(model)
-    graphs = [_export(model.train(training), example) for training in MODES]
+    # A copy for each export: what a forward keeps for the next one, anchors of a shape say, are tensors of the export.
+    graphs = [_export(copy.deepcopy(model).train(training), example) for training in MODES]
     propagation = _propagated(model, graphs, options)
     held = frozenset(
         name
