@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -23,8 +24,9 @@ EXAMPLES = pages.ROOT / "examples"
 NAMES = (
     *("torchvision_folder", "timm_model", "own_training", "masks_on_disk", "lightning_loop"),
     *("hugging_face_trainer", "timm_training", "boxes_on_disk", "sounds_on_disk"),
+    *("monai_training", "yolo_loop"),
 )
-FOLDER, TIMM, OWN, MASKS, LIGHTNING, HUGGING_FACE, TIMM_TRAINING, _, _ = (EXAMPLES / f"{name}.py" for name in NAMES)
+FOLDER, TIMM, OWN, MASKS, LIGHTNING, HUGGING_FACE, TIMM_TRAINING, *_ = (EXAMPLES / f"{name}.py" for name in NAMES)
 
 
 @pytest.fixture(scope="module")
@@ -206,6 +208,45 @@ def test_sounds_on_disk_from_the_command_line(tmp_path, monkeypatch):
     short.write_bytes(b"no sound")
     with pytest.raises(ValueError, match=r"0\.wav cannot be read as a sound"):
         example.Sounds([short], ["tone200"])[0]
+
+
+@pytest.mark.slow
+def test_monais_trainer_trains_a_supernet(tmp_path):
+    pytest.importorskip("monai", reason="the example is of MONAI")
+    words = [sys.executable, EXAMPLES / "monai_training.py", tmp_path / "run", "--quick"]
+    done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr
+    share, dice = re.search(r"^([\d.]+) of the multiply-adds, Dice ([\d.]+) %$", done.stdout, re.MULTILINE).groups()
+    assert 0 < float(share) <= 0.5
+    assert 0 <= float(dice) <= 100
+    assert torch.load(tmp_path / "run" / "network.pt", weights_only=True)
+
+
+@pytest.mark.slow
+def test_a_yolo_is_narrowed_by_its_own_loss(tmp_path):
+    pytest.importorskip("ultralytics", reason="the example is of Ultralytics' package, whose licence is the AGPL-3.0")
+    for part, count in (("train", 16), ("val", 8)):
+        for kind in ("images", "labels"):
+            (tmp_path / kind / part).mkdir(parents=True)
+        for number in range(count):
+            pixels = np.random.default_rng(number).integers(0, 90, (64, 64, 3), dtype=np.uint8)
+            pixels[16:40, 20:50, 0] += 150
+            Image.fromarray(pixels).save(tmp_path / "images" / part / f"{number}.jpg")
+            boxes = "1 0.547 0.4375 0.469 0.375\n" if number % 4 else ""
+            (tmp_path / "labels" / part / f"{number}.txt").write_text(boxes)
+    page = f"path: {tmp_path}\ntrain: images/train\nval: images/val\nnames: {{0: cat, 1: horse}}\n"
+    (tmp_path / "data.yaml").write_text(page)
+    script = "import runpy, torchvision_stand_ins as here; here.install(); "
+    script += f"runpy.run_path({str(EXAMPLES / 'yolo_loop.py')!r}, run_name='__main__')"
+    words = [sys.executable, "-c", script, tmp_path / "data.yaml", tmp_path / "run", "--quick"]
+    offline = {"YOLO_CONFIG_DIR": str(tmp_path), "YOLO_OFFLINE": "true", "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join([str(pages.ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, **offline, "PYTHONPATH": path})
+    assert done.returncode == 0, done.stderr
+    groups, ratio = re.search(r"(\d+) width groups, ([\d.]+)x multiply-adds", done.stdout).groups()
+    assert int(groups) == 48
+    assert float(ratio) <= 0.5
+    assert (tmp_path / "run" / "network.pt").exists()
 
 
 RESUMED = """
