@@ -25,7 +25,7 @@ from bcnet.space.propagation import propagate
 from bcnet.space.solution import Solution
 from bcnet.space.space import WidthSpace
 from bcnet.space.symbols import Reason
-from bcnet.space.trial import MODES, breaking_groups
+from bcnet.space.trial import MODES, breaking_groups, without_log
 from bcnet.space.widening import check_runs, widened
 
 _SHAPES = re.compile(r"shape|size|dimension|channels|input|mat1", re.IGNORECASE)  # in errors that a wrong one causes
@@ -142,7 +142,7 @@ def _copied(model: nn.Module) -> nn.Module:
 
 def _export(model: nn.Module, example: Example) -> ExportedProgram:
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), without_log():
             warnings.simplefilter("ignore")
             return torch.export.export(model, example.args, dict(example.kwargs), strict=False)
     except Exception as error:

@@ -39,14 +39,14 @@ def breaking_groups(model: nn.Module, example: Example, space: WidthSpace, outpu
     mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv(), static_shapes=True)
     fakes: dict[int, Any] = {id(t): _fake(mode, t) for t in [*model.parameters(), *model.buffers()]}
     fake_model = copy.deepcopy(model, fakes)  # outside of the mode: tensors in plain attributes stay real
-    with mode, torch.no_grad(), _without_log():
+    with mode, torch.no_grad(), without_log():
         trial = _Trial(fake_model, example.mapped(mode.from_tensor), space, outputs)
         return trial.search(_narrow_widths(space))
 
 
 @contextmanager
-def _without_log() -> Iterator[None]:
-    """torch logs a traceback for each operator that refuses its shapes, which a trial provokes on purpose."""
+def without_log() -> Iterator[None]:
+    """torch logs a traceback for each operator that refuses its shapes: trials do so on purpose, else we say it."""
     log = logging.getLogger("torch._subclasses.fake_tensor")
     before = log.disabled
     log.disabled = True
