@@ -84,6 +84,24 @@ def test_modules_of_any_make_keep_every_property(network) -> None:
     assert [g.max_width for g in space.groups] == [8, 6]
 
 
+class TwoNamesBeside(Around):
+    """A layer of two names that reads two groups side by side, as the decoder of MONAI's DynUNet does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.second, self.last = self.block(8, 10), self.block(18, 6)
+        self.all = nn.ModuleList([self.last, self.second])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first = self.first(x)
+        return self.head(self.last(torch.cat([first, self.second(first)], 1)).mean((2, 3)))
+
+
+def test_a_layer_of_two_names_beside_others_is_narrowed_once() -> None:
+    space = check_network(TwoNamesBeside().double(), torch.randn(2, 3, 8, 8, dtype=torch.float64))
+    assert sorted(g.max_width for g in space.groups) == [6, 8, 10]
+
+
 class Checkpointed(Around):
     """Activations that are computed again in the backward pass, as in torchvision's DenseNet."""
 

@@ -11,7 +11,7 @@ from torch import nn
 from bcnet.errors import ModelError, WidthError
 from bcnet.space import Side, WidthSpace
 from bcnet.space.layout import spans
-from bcnet.space.narrowing import Narrowing, take
+from bcnet.space.narrowing import Narrowing, take, tensors_of
 from bcnet.space.widening import stretched, unwidened
 from bcnet.supernet.initialisation import redraw, rescale
 from bcnet.supernet.supernet import Supernet, check_fits, fits
@@ -120,12 +120,15 @@ def _copy_of(model: nn.Module, supernet: Supernet) -> nn.Module:
 def _narrow(network: nn.Module, space: WidthSpace, widths: Sequence[int], side: Side) -> nn.Module:
     """Slice the network for good: new contiguous tensors, and the layers' numbers set to fit."""
     narrowing = Narrowing(network, space.layouts)
+    old = list(tensors_of(network).values())  # kept, so that no new tensor gets the id of one of them
     new: dict[int, torch.Tensor] = {}
+    done: set[int] = set()
     for prefix, part in network.named_modules(remove_duplicate=False):
         for table in (part._parameters, part._buffers):
             for key, tensor in table.items():
                 name = f"{prefix}.{key}" if prefix else key
-                if tensor is None or name not in space.layouts:
+                # A module of two names comes twice, the second time with what was made for the first.
+                if tensor is None or name not in space.layouts or id(tensor) in done:
                     continue
                 if id(tensor) not in new:
                     runs = [spans(layout, widths, side) for layout in space.layouts[name]]
@@ -134,5 +137,7 @@ def _narrow(network: nn.Module, space: WidthSpace, widths: Sequence[int], side: 
                         nn.Parameter(part_of, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else part_of
                     )
                 table[key] = new[id(tensor)]
+                done.add(id(table[key]))
+    del old
     narrowing.fix_numbers(widths)
     return network
