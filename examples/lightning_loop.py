@@ -5,7 +5,8 @@
     python examples/lightning_loop.py runs/try --quick
 
 Lightning keeps trainer, checkpoints and loggers; the four paths of a step are gone through by hand
-(`automatic_optimization = False`). A stopped training goes on from its checkpoint with the same draws.
+(`automatic_optimization = False`). A stopped training goes on from its checkpoint with the same draws. A callback
+searches when the supernet is trained.
 """
 
 import argparse
@@ -68,6 +69,28 @@ class SupernetModule(lightning.LightningModule):
         self.steps.load_state_dict(checkpoint["steps"])
 
 
+class WidthSearch(lightning.Callback):
+    """Learns the prior from the supernet's losses once it is trained, and searches on held-out images."""
+
+    def __init__(self, held_out: TensorDataset, budget: bcnet.Budget) -> None:
+        self.held_out, self.budget = held_out, budget
+        self.found: bcnet.SearchResult | None = None
+
+    def on_fit_end(self, trainer: lightning.Trainer, module: SupernetModule) -> None:
+        supernet, records = module.supernet, module.steps.records
+        prior = bcnet.learn_prior(supernet.space, records.steps, records.widths, records.losses, self.budget)
+
+        def score(widths: tuple[int, ...]) -> float:
+            values = []
+            for side in bcnet.Side:
+                with supernet.at(widths, side) as network:
+                    values.append(accuracy(network, self.held_out))
+            return sum(values) / 2
+
+        searcher = bcnet.Evolution(20, 5, prior=prior)
+        self.found = bcnet.search_widths(supernet.space, score, self.budget, searcher=searcher)
+
+
 class NetworkModule(lightning.LightningModule):
     """The narrow network, trained as any other."""
 
@@ -108,23 +131,13 @@ def main() -> None:
     model = Net()
     space = bcnet.WidthSpace.trace(model, torch.zeros(2, 1, 8, 8))
     module = SupernetModule(model, space)
-    lightning.Trainer(max_epochs=epochs, **place).fit(module, loader)
-
-    budget, records = bcnet.Budget(macs=0.5), module.steps.records
-    prior = bcnet.learn_prior(space, records.steps, records.widths, records.losses, budget)
-
-    def score(widths: tuple[int, ...]) -> float:
-        values = []
-        for side in bcnet.Side:
-            with module.supernet.at(widths, side) as network:
-                values.append(accuracy(network, held_out))
-        return sum(values) / 2
-
-    found = bcnet.search_widths(space, score, budget, searcher=bcnet.Evolution(20, 5, prior=prior))
-    network = bcnet.build(model, space, found.best.widths)
+    search = WidthSearch(held_out, bcnet.Budget(macs=0.5))
+    lightning.Trainer(max_epochs=epochs, callbacks=[search], **place).fit(module, loader)
+    widths = search.found.best.widths
+    network = bcnet.build(model, space, widths)
     lightning.Trainer(max_epochs=epochs, **place).fit(NetworkModule(network), loader)
-    ratio = space.cost(found.best.widths).macs / space.reference.macs
-    print(f"widths {found.best.widths} of {space.full}, {ratio:.2f}x multiply-adds")
+    ratio = space.cost(widths).macs / space.reference.macs
+    print(f"widths {widths} of {space.full}, {ratio:.2f}x multiply-adds")
     print(f"test accuracy {accuracy(network.eval(), test):.2f} %")
 
 
