@@ -20,6 +20,8 @@ from torch import nn
 from bcnet.errors import ExportError
 from bcnet.nests import Nest, arguments, called, tensors
 
+__all__ = ["FORMATS", "Format", "Onnx", "Pt2", "Runner", "SafeTensors", "exported", "needed", "without_gradients"]
+
 Runner = Callable[[Nest], Any]  # inputs (batch, ...) -> what the network gives, logits (batch, classes) usually
 
 
