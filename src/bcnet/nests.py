@@ -13,15 +13,16 @@ from torch import Tensor
 
 Nest = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
 Some = TypeVar("Some", bound=Nest)
+Leaf = TypeVar("Leaf")
 
 
-def named(nest: Nest) -> dict[str, Tensor]:
-    """The tensors by name: "" of one alone, "[0]", "[1]" in a tuple, ".key" in a dict."""
-    if isinstance(nest, Tensor):
-        return {"": nest}
+def named(nest: Leaf | tuple[Leaf, ...] | dict[str, Leaf]) -> dict[str, Leaf]:
+    """The tensors, or what is said of each, by name: "" of one alone, "[0]", "[1]" in a tuple, ".key" in a dict."""
     if isinstance(nest, tuple):
-        return {f"[{number}]": tensor for number, tensor in enumerate(nest)}
-    return {f".{key}": tensor for key, tensor in nest.items()}
+        return {f"[{number}]": leaf for number, leaf in enumerate(nest)}
+    if isinstance(nest, dict):
+        return {f".{key}": leaf for key, leaf in nest.items()}
+    return {"": nest}
 
 
 def tensors(nest: Nest) -> list[Tensor]:
@@ -66,6 +67,11 @@ def joined(nests: Sequence[Some]) -> Some:
     parts = [tensors(nest) for nest in nests]
     whole: Some = like(nests[0], [torch.cat(column) for column in zip(*parts, strict=True)])
     return whole
+
+
+def bound(tensor: Tensor) -> int:
+    """What all integers of a tensor are below; 1 for floats."""
+    return 1 if tensor.is_floating_point() else max(1, int(tensor.max()) + 1)
 
 
 def channels_last(nest: Some) -> Some:

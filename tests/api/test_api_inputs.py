@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 import torch
 from tiny_job import Recorder, StoppedError, tiny_search
@@ -12,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 import bcnet
 from bcnet.costs import Latency
 from bcnet.errors import DataError, TrainingError
-from bcnet.latency import write_bundle
+from bcnet.latency import measure, write_bundle
 from bcnet.latency.engines import ENGINES, engine_of
 from bcnet.run.inputs import Input, InputFacts, described
 from bcnet.space import Side, WidthSpace
@@ -150,14 +151,15 @@ def test_two_processes_share_the_batches(processes, tmp_path):
 @pytest.mark.parametrize("engine", sorted(set(ENGINES) - {"cuda"}))
 def test_engines_run_several_inputs(engine, by_name):
     pytest.importorskip(ENGINES[engine].package)
-    inputs = inputs_of(by_name)
-    assert engine_of(engine).prepared(Pair().eval(), inputs, 1)() is not None
+    inputs, network = inputs_of(by_name), Pair().eval()
+    found = engine_of(engine).prepared(network, inputs, 1)()
+    found = found if isinstance(found, torch.Tensor) else torch.as_tensor(np.asarray(found[0]))
+    torch.testing.assert_close(found, network(**inputs) if by_name else network(*inputs), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("by_name", [False, True])
 def test_a_bundle_says_what_to_draw(tmp_path, by_name):
     pytest.importorskip("onnxruntime")
-    measure = pytest.importorskip("bcnet.latency.measure")
     latency = Latency("onnxruntime", batch=2)
     write_bundle(Pair(), inputs_of(by_name), tmp_path / "bundle", latency=latency, networks=12)
     facts = json.loads((tmp_path / "bundle" / "bundle.json").read_text())["inputs"]

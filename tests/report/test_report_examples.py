@@ -22,7 +22,7 @@ def pixels(cell):
 
 def test_examples_are_test_images_and_what_the_networks_say_of_them(finished):
     found = bcnet.Run.open(finished.run_dir).examples
-    assert found["columns"] == ["input", "wanted", "original", "Uniform", "searched"]
+    assert found["columns"] == ["input", "target", "original", "Uniform", "searched"]
     test = tiny_data().test  # 30 images
     numbers = [3, 11, 18, 26]
     assert [row[0]["words"] for row in found["rows"]] == [f"number {number}" for number in numbers]

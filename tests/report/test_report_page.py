@@ -102,7 +102,7 @@ def test_charts_are_told_to_those_who_cannot_see_them(finished):
 def test_names_are_never_markup(finished):
     evidence = renamed(read_evidence(finished.run_dir), EVIL)
     rows = [[{**cell, "words": EVIL} for cell in row] for row in evidence.examples["rows"]]
-    evidence = dataclasses.replace(evidence, examples={"columns": [EVIL] * 5, "rows": rows})
+    evidence = dataclasses.replace(evidence, examples={**evidence.examples, "columns": [EVIL] * 5, "rows": rows})
     for page in (report_page(evidence), comparison_page([evidence, evidence])):
         assert "<script>window" not in page
         assert not re.search('<img (?!src="data:image/png;base64,)', own(page))

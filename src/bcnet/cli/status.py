@@ -75,7 +75,7 @@ def _budget(found: Status) -> str:
 
 
 def _stage(stage: StageStatus, found: Status) -> str:
-    name, record = f"{stage.record.name:<11}", stage.record
+    name, record = f"{stage.record.name:<{_longest(found)}}", stage.record
     if stage.state != "at hand":
         begun = f"{record.done:,} of {record.total:,} {record.unit}" if record.done else "to come"
         return f"{name} {'finished' if stage.state == 'finished' else begun}"
@@ -83,6 +83,10 @@ def _stage(stage: StageStatus, found: Status) -> str:
     left = "?" if found.stage_left is None else timedelta(seconds=round(found.stage_left))
     detail = f", {record.detail}" if record.detail else ""
     return f"{name} {record.done:,} of {record.total:,} {record.unit}{share}, {left} left{detail}"
+
+
+def _longest(found: Status) -> int:
+    return max(len(stage.record.name) for stage in found.stages)
 
 
 def _found(found: Status) -> str:

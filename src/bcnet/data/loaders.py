@@ -308,5 +308,5 @@ def _shapes(nest: Nest) -> str:
 
 
 def _equal(a: Batch, b: Batch) -> bool:
-    pairs = (*zip(a, b, strict=True),)
-    return all(torch.equal(s, t) for p, q in pairs for s, t in zip(tensors(p), tensors(q), strict=True))
+    mine, theirs = ([*tensors(x), *tensors(y)] for x, y in (a, b))
+    return all(torch.equal(one, other) for one, other in zip(mine, theirs, strict=True))

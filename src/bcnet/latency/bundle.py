@@ -30,7 +30,7 @@ from bcnet.latency.calibration import draws, kept, subject
 from bcnet.latency.engines import OnnxGraph
 from bcnet.latency.fit import FOLDS, fitted
 from bcnet.latency.measurement import too_busy
-from bcnet.nests import Nest, arguments, named
+from bcnet.nests import Nest, arguments, bound, named
 from bcnet.space import WidthSpace
 from bcnet.supernet import build
 
@@ -102,8 +102,7 @@ def write_bundle(
 
 def _facts(tensor: torch.Tensor) -> dict[str, Any]:
     """What the script draws an input from; integers are below `high`."""
-    high = 1 if tensor.is_floating_point() else max(1, int(tensor.max()) + 1)
-    return {"shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch."), "high": high}
+    return {"shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch."), "high": bound(tensor)}
 
 
 def latency_from(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Section, not_yet, paragraph, piece
 
@@ -15,8 +13,9 @@ def section(evidence: Evidence) -> Section:
     rows = evidence.examples.get("rows", ())
     if not rows:
         return Section("examples", _TITLE, not_yet(_missing(evidence)))
+    numbers = ", ".join(map(str, evidence.examples["numbers"]))
     text = (
-        f"Test images at equal distances, chosen before anything was trained: number {_listed(rows)} of the test set. "
+        f"Test images at equal distances, chosen before anything was trained: number {numbers} of the test set. "
         "They are for looking at; the figures above are of all test images."
     )
     table = piece("examples", evidence.examples["columns"], rows, "What each network gives for some test images")
@@ -28,7 +27,3 @@ def _missing(evidence: Evidence) -> str:
         name = evidence.settings.task.partition(" {")[0]
         return f"The task {name} shows no examples: a task of your own does by its method `shown`."
     return "Not there yet: they are shown to the final networks once these are trained."
-
-
-def _listed(rows: Sequence[Sequence[dict[str, str | None]]]) -> str:
-    return ", ".join(str(row[0]["words"]).removeprefix("number ") for row in rows)

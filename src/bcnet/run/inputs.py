@@ -14,7 +14,7 @@ from torch import nn
 
 from bcnet.data import Normaliser
 from bcnet.errors import RunError
-from bcnet.nests import Nest, from_named, like, mapped, tensors
+from bcnet.nests import Nest, bound, from_named, like, mapped, named, tensors
 from bcnet.train.recipe import Count, describe
 
 
@@ -67,8 +67,7 @@ def described(inputs: Nest) -> Inputs:
     """What all inputs of a data set have in common."""
 
     def one(tensor: torch.Tensor) -> Input:
-        high = 1 if tensor.is_floating_point() else max(1, int(tensor.max()) + 1)
-        return Input(tuple(tensor.shape[1:]), str(tensor.dtype).removeprefix("torch."), high)
+        return Input(tuple(tensor.shape[1:]), str(tensor.dtype).removeprefix("torch."), bound(tensor))
 
     found: Inputs = like(inputs, [one(tensor) for tensor in tensors(inputs)])
     return found
@@ -90,12 +89,8 @@ class InputFacts:
 
     @property
     def named(self) -> dict[str, Input]:
-        """The inputs by name: "" of one alone, "[0]", "[1]", or ".key"."""
-        if isinstance(self.inputs, Input):
-            return {"": self.inputs}
-        if isinstance(self.inputs, tuple):
-            return {f"[{number}]": one for number, one in enumerate(self.inputs)}
-        return {f".{key}": one for key, one in self.inputs.items()}
+        """The inputs by name, as `bcnet.nests.named` has them."""
+        return named(self.inputs)
 
     @property
     def shape(self) -> tuple[int, ...]:

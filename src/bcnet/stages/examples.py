@@ -15,21 +15,23 @@ from bcnet.data.transfer import moved
 from bcnet.machine.precision import autocast, resolve_precision
 from bcnet.nests import Nest, called, count, joined, taken, tensors
 from bcnet.run.directory import EXAMPLES
+from bcnet.run.finished import NETWORKS
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.stages.base import Context, Stage
 from bcnet.stages.final import TrainedNetwork
 from bcnet.tasks.shown import Shown, picture_of
 
-NETWORKS = ("original", "Uniform", "searched")
-
 
 class ExamplesStage(Stage):
-    """Comes to rows of cells, `{"picture": PNG in base64 or None, "words": text}`, under the names of `columns`."""
+    """Comes to rows of cells, `{"picture": PNG in base64 or None, "words": text}`.
+
+    The cells of a row are under the names of `columns`; `numbers` are those of the rows' test images.
+    """
 
     name: ClassVar[str] = "examples"
     file: ClassVar[str] = EXAMPLES
-    needs: ClassVar[tuple[str, ...]] = NETWORKS
+    needs: ClassVar[tuple[str, ...]] = tuple(NETWORKS.values())
 
     def applies(self, settings: Settings) -> bool:
         """Where the report is to show any."""
@@ -49,20 +51,20 @@ class ExamplesStage(Stage):
 
 
 def _examples(context: Context) -> dict[str, Any]:
-    trained: list[TrainedNetwork] = [context.output(name) for name in NETWORKS if name in context.names]
+    trained: list[TrainedNetwork] = [context.output(name) for name in NETWORKS.values() if name in context.names]
     inputs, targets, numbers = _spread(context, trained[0].test.count)
     source = context.workload.source
     task, names = source.task, source.input.class_names
     pictures = _pictures(context, inputs)
-    shown = {"wanted": task.shown(pictures, targets, names=names)}
+    shown = {"target": task.shown(pictures, targets, names=names)}
     for one in trained:
         outputs = _outputs(one.network, inputs, context)
         shown[one.name] = task.shown(pictures, moved(targets, "cpu"), outputs, names=names)
     if any(part is None for part in shown.values()):
-        return {"columns": [], "rows": []}
+        return {"columns": [], "rows": [], "numbers": []}
     columns = {"input": Shown(pictures, tuple(f"number {number}" for number in numbers)), **shown}
     rows = [[_cell(part, place) for part in columns.values()] for place in range(len(numbers))]
-    return {"columns": list(columns), "rows": rows}
+    return {"columns": list(columns), "rows": rows, "numbers": numbers}
 
 
 def _spread(context: Context, images: int) -> tuple[Nest, Any, list[int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -120,24 +121,17 @@ def _copy_of(model: nn.Module, supernet: Supernet) -> nn.Module:
 def _narrow(network: nn.Module, space: WidthSpace, widths: Sequence[int], side: Side) -> nn.Module:
     """Slice the network for good: new contiguous tensors, and the layers' numbers set to fit."""
     narrowing = Narrowing(network, space.layouts)
-    old = list(tensors_of(network).values())  # kept, so that no new tensor gets the id of one of them
+    old = tensors_of(network)
     new: dict[int, torch.Tensor] = {}
-    done: set[int] = set()
-    for prefix, part in network.named_modules(remove_duplicate=False):
-        for table in (part._parameters, part._buffers):
-            for key, tensor in table.items():
-                name = f"{prefix}.{key}" if prefix else key
-                # A module of two names comes twice, the second time with what was made for the first.
-                if tensor is None or name not in space.layouts or id(tensor) in done:
-                    continue
-                if id(tensor) not in new:
-                    runs = [spans(layout, widths, side) for layout in space.layouts[name]]
-                    part_of = take(tensor.detach(), runs).clone(memory_format=torch.contiguous_format)
-                    new[id(tensor)] = (
-                        nn.Parameter(part_of, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else part_of
-                    )
-                table[key] = new[id(tensor)]
-                done.add(id(table[key]))
-    del old
+    for name, tensor in old.items():
+        if name in space.layouts and id(tensor) not in new:
+            runs = [spans(layout, widths, side) for layout in space.layouts[name]]
+            part_of = take(tensor.detach(), runs).clone(memory_format=torch.contiguous_format)
+            is_parameter = isinstance(tensor, nn.Parameter)
+            new[id(tensor)] = nn.Parameter(part_of, tensor.requires_grad) if is_parameter else part_of
+    for part in network.modules():
+        tables: tuple[dict[str, Any], ...] = (part._parameters, part._buffers)
+        for table in tables:
+            table.update({key: new[id(tensor)] for key, tensor in table.items() if id(tensor) in new})
     narrowing.fix_numbers(widths)
     return network
