@@ -11,7 +11,10 @@ from bcnet.run import workload
 
 AT_THE_START = {"run/workload.py", "data/images.py", "data/splits.py", "supernet/pairs.py"}
 OF_A_NETWORK = {"stages/final.py", "supernet/calibration.py", "files/tensors.py"}  # placing and saving it
-AT_THE_END = {"export/latency.py"}  # the networks are timed for the report, where they were trained
+AT_THE_END = {
+    "export/latency.py",  # the networks are timed for the report, where they were trained
+    "stages/examples.py",  # what they give for the few test images that the report shows
+}
 
 
 @pytest.mark.slow
