@@ -138,8 +138,10 @@ def search(
             settings ("segmentation:classes=21").
         stages: stages of your own (`bcnet.Stage`), which come where they need others, else at the end.
         **settings: any other field of `Settings`: seed, population, generations, num_choices, threads, ... With
-            `final_from="supernet"` or `"pretrained"` all three final networks are fine-tuned, from the first channels
-            of every group, and not trained from scratch.
+            `final_from="supernet"` or `"pretrained"` all three final networks are fine-tuned and not trained from
+            scratch: from the first channels of the supernet, or from the most important ones of the weights they were
+            given. With `"original"` Uniform and the searched network are, from those of the original once it is
+            trained, and so are candidates that are scored by trainings.
 
     Raises:
         BCNetError: with one message that says what is wrong, what was got, and what to do. Nothing is written before
@@ -371,7 +373,7 @@ def retrain(
         recipe: how to train, where not as the run does.
         changes: other values in the recipe, for instance `{"epochs": 20}`.
         model, data, task, image_size: as in `search`; for a run only where it was given objects and not names.
-        final_from: what all final networks start from, where not as the run's: "scratch", or "supernet".
+        final_from: what all final networks start from, where not as the run's: "scratch", "supernet" or "original".
         take_from, reporter, checkpoint_seconds: as in `search`; from `run` is taken over in any case.
         **settings: without a run, other fields of `Settings`.
 
@@ -498,6 +500,7 @@ def baseline(
     - "autoslim": greedy slimming on a supernet of the sandwich rule with in-place distillation (Yu and Huang, 2019).
     - "unilateral": greedy slimming on a supernet of random left paths, which learn the labels.
     - "magnitude": what global magnitude pruning of the trained original leaves; `pip install 'bcnet[magnitude]'`.
+    - "taylor": what global pruning by the first-order Taylor terms of the loss leaves of it; the same package.
     - "fastnas": what FastNAS of NVIDIA's Model Optimizer leaves of it; `pip install 'bcnet[fastnas]'`.
 
     Args:
@@ -661,10 +664,10 @@ def _check_task(source: Source, settings: Settings) -> None:
 def _check_start(source: Source, settings: Settings) -> None:
     """Raise RecipeError where a recipe does not suit the task, or networks are to start from weights there are not."""
     _check_task(source, settings)
-    if settings.supernet_width > 1 and (settings.pretrained is not None or settings.final_from == "pretrained"):
+    if settings.supernet_width > 1 and (settings.pretrained or settings.final_from in ("pretrained", "original")):
         raise RecipeError(
-            f"a supernet that is wider than the network starts from fresh weights; got supernet_width "
-            f"{settings.supernet_width:g} with pretrained ones: leave one of them out"
+            f"networks that may be wider than the original start from fresh weights; got supernet_width "
+            f"{settings.supernet_width:g} with trained ones: leave one of them out"
         )
     if settings.has_trials and settings.baseline is None and settings.searcher in FROM_PRIOR:
         raise RecipeError(

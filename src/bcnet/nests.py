@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 Nest = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
 Some = TypeVar("Some", bound=Nest)
@@ -96,3 +97,10 @@ def arguments(inputs: Nest) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
     if isinstance(inputs, dict):
         return (), inputs
     return (inputs if isinstance(inputs, tuple) else (inputs,)), {}
+
+
+def check_close(output: Any, expected: Any) -> None:
+    """Raise AssertionError where a tensor of two outputs of one form differs by more than rounding in float64."""
+    for a, b in zip(tree_leaves(output), tree_leaves(expected), strict=True):
+        if isinstance(b, Tensor):
+            torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)

@@ -3,19 +3,23 @@ import random
 import pytest
 import torch
 from safetensors.torch import save_file
-from tiny_job import Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
+from tiny_job import RECIPE, Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import bcnet
-from bcnet import Callbacks
+from bcnet import Callbacks, Reporter
+from bcnet.distributed import ProcessGroup
 from bcnet.errors import DataError, ModelError, RecipeError, RunError
 from bcnet.files.tensors import read_tensors
-from bcnet.run.directory import read_settings
+from bcnet.run.directory import RunDirectory, read_settings
 from bcnet.run.settings import make_settings
 from bcnet.run.workload import open_source, prepare
+from bcnet.stages.base import Context
 from bcnet.stages.final import starting_network
+from bcnet.stages.plan import stages_of
+from bcnet.supernet import by_importance
 from bcnet.train import derived_generator
 
 
@@ -192,7 +196,7 @@ def test_a_score_of_widths_alone_is_not_asked_again(tmp_path):
         ({"loss": half_loss, "tags": {"loss": ""}}, "the tag of loss is some text"),
         ({"tags": {"metric": "x"}}, r"tags are for loss and score; got \['metric'\]"),
         ({"final_from": "pretrained"}, "needs weights to start from; there are none"),
-        ({"final_from": "scrap"}, "'final_from' must be 'scratch', 'supernet' or 'pretrained'"),
+        ({"final_from": "scrap"}, "'final_from' must be 'scratch', 'supernet', 'pretrained' or 'original'"),
     ],
 )
 def test_functions_that_cannot_be_used_are_refused(tmp_path, options, message):
@@ -231,26 +235,63 @@ def test_progress_can_be_asked_for(tmp_path, capsys):
 
 def prepared(model=TinyNetwork, **options):
     source = open_source(model, tiny_data(), image_size=None, seed=0, pretrained=options.pop("pretrained", None))
-    recipe = bcnet.Recipe(lr=0.05, batch_size=16, epochs=2, precision="fp32")
-    values = {"model": source.model_name, "data": "d", "limits": {"macs": 0.5}, "supernet": recipe, "final": recipe}
+    values = {"model": source.model_name, "data": "d", "limits": {"macs": 0.5}, "supernet": RECIPE, "final": RECIPE}
     settings = make_settings(**values, **options).resolved()
     return settings, prepare(source, settings)
 
 
-@pytest.mark.parametrize("final_from", ["supernet", "pretrained"])
-def test_fine_tuning_starts_from_the_first_channels(final_from):
-    settings, workload = prepared(TinyNetwork(), final_from=final_from)
-    supernet = bcnet.Supernet(workload.model, workload.space)
-    if final_from == "supernet":
-        with torch.no_grad():
-            for parameter in supernet.parameters():
-                parameter.add_(1)
-    owner = supernet.network if final_from == "supernet" else workload.model
-    network = starting_network(settings, workload, supernet, (3, 5))
-    torch.testing.assert_close(network.second[0].weight, owner.second[0].weight[:5, :3])
-    batches = workload.all_training.epoch(derived_generator(0, "calibration"))
+def context_of(folder, model, **options):
+    settings, workload = prepared(model, **options)
+    folder.mkdir(exist_ok=True)
+    directory = RunDirectory(folder, settings)
+    return Context(settings, workload, directory, Reporter(), ProcessGroup(), stages=stages_of(settings))
+
+
+def test_fine_tuning_from_a_supernet_starts_from_the_first_channels(tmp_path):
+    here = context_of(tmp_path, TinyNetwork(), final_from="supernet")
+    supernet = here.output("supernet")[0]
+    with torch.no_grad():
+        for parameter in supernet.parameters():
+            parameter.add_(1)
+    network = starting_network(here, (3, 5))
+    torch.testing.assert_close(network.second[0].weight, supernet.network.second[0].weight[:5, :3])
+    batches = here.workload.all_training.epoch(derived_generator(0, "calibration"))
     means = torch.stack([network.first[0](x).mean((0, 2, 3)) for x, _ in batches])
     torch.testing.assert_close(network.first[1].running_mean, means.mean(0))
+
+
+def test_fine_tuning_from_trained_weights_starts_from_the_most_important_channels(tmp_path):
+    given = TinyNetwork()
+    for final_from in ("pretrained", "original"):
+        here = context_of(tmp_path / final_from, given, final_from=final_from)
+        owner = given if final_from == "pretrained" else here.output("original").network
+        first, second = by_importance(owner, here.workload.space)
+        expected = owner.second[0].weight[list(second[:5])][:, list(first[:3])]
+        network = starting_network(here, (3, 5))
+        torch.testing.assert_close(network.second[0].weight, expected)
+        assert torch.equal(network.head.bias, owner.head.bias)
+        assert network.first[1].num_batches_tracked > 0, "with statistics"
+
+
+def test_candidates_and_networks_from_the_original_share_its_one_training(tmp_path):
+    first = tiny_search(tmp_path / "scratch", scorer="trainings", searcher="random", random_networks=2)
+    recorder = Recorder()
+    options = {"scorer": "trainings", "searcher": "random", "random_networks": 3, "final_from": "original"}
+    tuned = tiny_search(tmp_path / "tuned", **options, take_from=[tmp_path / "scratch"], reporter=recorder)
+    assert "original" not in recorder.stages, "what it starts from is nothing to the original"
+    assert first.result["networks"]["original"]["test"] == tuned.result["networks"]["original"]["test"]
+    alone = tiny_search(tmp_path / "alone", **options)
+    assert alone.found.evaluations == tuned.found.evaluations
+    assert {k: v for k, v in alone.result.items() if k != "seconds"} == {
+        k: v for k, v in tuned.result.items() if k != "seconds"
+    }
+    for stop in (("original", 3), ("trials", 2), ("Uniform", 3), ("searched", 7)):
+        with pytest.raises(StoppedError):
+            tiny_search(tmp_path / "stopped", **options, reporter=Recorder(stop))
+    tiny_search(tmp_path / "stopped", **options)
+    for name in ("original", "uniform", "final"):
+        mine, theirs = ((tmp_path / run / f"{name}.safetensors").read_bytes() for run in ("stopped", "alone"))
+        assert mine == theirs, name
 
 
 def test_what_final_networks_start_from_is_reported(tmp_path):

@@ -8,7 +8,9 @@ from torch import nn
 
 import bcnet
 from bcnet.errors import BudgetError, ModelError
-from bcnet.pruners import fastnas_widths, magnitude_widths, read_widths
+from bcnet.pruners import depgraph_pruned, fastnas_widths, read_widths
+from bcnet.space import Side
+from bcnet.supernet import by_importance, reordered
 
 
 class Residual(nn.Module):
@@ -63,7 +65,7 @@ def test_a_network_that_the_package_cannot_prune_is_named(traced, monkeypatch):
     pytest.importorskip("torch_pruning", reason="the extra 'magnitude' is not installed")
     monkeypatch.setattr("torch_pruning.pruner.BasePruner.step", lambda self: 1 // 0)
     with pytest.raises(ModelError, match=r"Residual failed in it with ZeroDivisionError: .*: take another baseline"):
-        magnitude_widths(*traced, bcnet.Budget(macs=0.5), torch.zeros(2, 3, 4, 4))
+        depgraph_pruned(*traced, bcnet.Budget(macs=0.5), torch.zeros(2, 3, 4, 4))
 
 
 def test_magnitude_pruning_removes_the_weakest_channels_under_the_budget(traced):
@@ -75,12 +77,12 @@ def test_magnitude_pruning_removes_the_weakest_channels_under_the_budget(traced)
             part.bias[4:] *= 1e-3
         model.back.weight[:, 4:] *= 1e-3
     before = copy.deepcopy(model.state_dict())
-    widths = magnitude_widths(model, space, bcnet.Budget(macs=0.5), torch.zeros(2, 3, 4, 4))
+    widths = depgraph_pruned(model, space, bcnet.Budget(macs=0.5), torch.zeros(2, 3, 4, 4)).widths
     assert space.cost(widths).macs <= 0.5 * space.reference.macs
     assert widths[1] / 16 < widths[0] / 12  # the inside of the block is what nothing hangs on
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     with pytest.raises(BudgetError, match="must reach the budget, 10 MACs; Torch-Pruning stopped at"):
-        magnitude_widths(model, space, bcnet.Budget(macs=10), torch.zeros(2, 3, 4, 4))
+        depgraph_pruned(model, space, bcnet.Budget(macs=10), torch.zeros(2, 3, 4, 4))
 
 
 @pytest.mark.parametrize("options", [{}, {"min_ratio": 0.25}, {"min_ratio": 0.5}, {"choices": {"inside.0": [7, 16]}}])
@@ -94,9 +96,47 @@ def test_magnitude_pruning_keeps_the_narrowest_choice_of_every_layer(traced, opt
     narrowest = tuple(group.choices[0] for group in space.groups)
     least = space.cost(narrowest).macs
     for macs in (least, int(1.2 * least), int(0.9 * space.reference.macs)):
-        widths = magnitude_widths(model, space, bcnet.Budget(macs=macs), example)
+        widths = depgraph_pruned(model, space, bcnet.Budget(macs=macs), example).widths
         assert space.cost(widths).macs <= macs
         assert all(width >= low for width, low in zip(widths, narrowest, strict=True))
+
+
+@pytest.mark.parametrize("by_taylor", [False, True])
+def test_the_channels_it_keeps_make_the_very_network_that_it_leaves(traced, monkeypatch, by_taylor):
+    torch_pruning = pytest.importorskip("torch_pruning", reason="the extra 'magnitude' is not installed")
+    model, example = copy.deepcopy(traced[0]).eval(), torch.randn(4, 3, 4, 4)
+    space = bcnet.WidthSpace.trace(model, example)
+    left = []
+    step = torch_pruning.pruner.BasePruner.step
+    monkeypatch.setattr(
+        "torch_pruning.pruner.BasePruner.step", lambda self: (step(self), left.append(copy.deepcopy(self.model)))
+    )
+    loss = (lambda network: network(example).square().mean()) if by_taylor else None
+    pruned = depgraph_pruned(model, space, bcnet.Budget(macs=0.5), example, loss=loss)
+    assert [len(kept) for kept in pruned.kept] == list(pruned.widths), "nothing was below the narrowest choice"
+    orders = [
+        (*kept, *(c for c in order if c not in kept))
+        for kept, order in zip(pruned.kept, by_importance(model, space), strict=True)
+    ]
+    ours = reordered(model, space, orders, example)
+    built = bcnet.build(ours, space, pruned.widths, weights=(bcnet.Supernet(ours, space), Side.LEFT))
+    for network in (built, left[-1]):
+        bcnet.recalibrate(network, [example])
+    torch.testing.assert_close(built(example), left[-1](example))
+
+
+def test_taylor_terms_keep_what_the_loss_depends_on(traced):
+    pytest.importorskip("torch_pruning", reason="the extra 'magnitude' is not installed")
+    model, space = traced
+    examples = torch.randn(4, 3, 4, 4)
+
+    def loss(network):  # of the stem's last channels, whatever their weights
+        return network.stem(examples)[:, -3:].square().sum() + 1e-6 * network(examples).square().mean()
+
+    pruned = depgraph_pruned(model, space, bcnet.Budget(macs=0.6), examples, loss=loss)
+    assert {9, 10, 11} <= set(pruned.kept[0])
+    by_norm = depgraph_pruned(model, space, bcnet.Budget(macs=0.6), examples)
+    assert pruned.widths != by_norm.widths
 
 
 @pytest.mark.slow

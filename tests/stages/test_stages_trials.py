@@ -7,12 +7,15 @@ from tiny_job import Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
 from torch.nn import functional
 
 import bcnet
+from bcnet.distributed import ProcessGroup
 from bcnet.errors import RecipeError, RunError
 from bcnet.files.documents import read_document
+from bcnet.run.directory import RunDirectory
 from bcnet.run.workload import open_source, prepare
 from bcnet.searchers import ModelBased, Random, SupernetEvaluator, heuristic_widths
 from bcnet.space import Budget
 from bcnet.space.problem import Problem
+from bcnet.stages.base import Context
 from bcnet.stages.final import starting_network
 from bcnet.train import NetworkLearner, train
 
@@ -129,7 +132,8 @@ def test_a_second_score_is_that_of_a_longer_training_on_fresh_images(longer):
     settings = bcnet.Run.open(folder).settings
     workload = prepare(open_source(TinyNetwork, tiny_data(), image_size=None, seed=0), settings)
     row = outcome.result["search"]["rescored"][0]
-    network = starting_network(settings, workload, None, tuple(row["widths"]))
+    here = Context(settings, workload, RunDirectory(folder, settings), bcnet.Reporter(), ProcessGroup())
+    network = starting_network(here, tuple(row["widths"]))
     recipe = settings.final.changed({"epochs": 2})
     train(NetworkLearner(network, workload.source.task), workload.training, recipe, seed=settings.seed, stage="final")
     with torch.no_grad():

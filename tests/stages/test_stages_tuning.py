@@ -19,7 +19,7 @@ from bcnet.run.status import read_status
 from bcnet.run.workload import open_source, prepare
 from bcnet.stages import tuning
 from bcnet.stages.base import Context
-from bcnet.stages.final import starting_network
+from bcnet.stages.final import calibrated, first_channels
 from bcnet.stages.plan import stages_of
 from bcnet.stages.running import planned
 from bcnet.stages.tuning import _Steps, scorer_of
@@ -69,9 +69,10 @@ def test_a_candidate_is_scored_by_the_network_that_so_many_steps_make_of_its_fir
 
 
 def test_without_learning_it_is_the_score_of_the_calibrated_first_channels(tmp_path):
-    here = context(tmp_path, final_from="supernet", tune_lr_share=1e-12)
+    here = context(tmp_path, tune_lr_share=1e-12)
     supernet = Supernet(here.workload.model, here.workload.space)
-    network = starting_network(here.settings, here.workload, supernet, (3, 5)).eval()
+    network = first_channels(here.settings, here.workload, supernet, (3, 5))
+    calibrated(network, here.workload.all_training, here.settings.seed).eval()
     with torch.no_grad():
         losses = [torch.nn.functional.cross_entropy(network(x), y) for x, y in here.workload.validation]
     assert scorer_of(here, supernet).score((3, 5)) == pytest.approx(-float(torch.stack(losses).mean()), abs=0.02)

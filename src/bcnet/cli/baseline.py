@@ -17,6 +17,7 @@ from bcnet.cli.options import (
     Log,
     ParamsBudget,
     Precision,
+    Pretrained,
     RecipeName,
     Set,
     SupernetEpochs,
@@ -42,6 +43,8 @@ Examples:
   bcnet baseline random --model resnet20 --data cifar10 --budget 0.5 --out runs/r20-random
 
   bcnet baseline autoslim --model resnet20 --data cifar10 --budget 0.5 --take-from runs/r20 --out runs/r20-autoslim
+
+  bcnet baseline magnitude --final-from original --model resnet20 --data cifar10 --budget 0.5 --out runs/r20-pruned
 """
 
 
@@ -49,6 +52,7 @@ Examples:
 @with_settings(
     "seed",
     "image_size",
+    "final_from",
     "balance_exponent",
     "random_networks",
     "random_epochs",
@@ -69,6 +73,7 @@ def baseline(
     take_from: TakeFrom = None,
     recipe: RecipeName = None,
     supernet_epochs: SupernetEpochs = None,
+    pretrained: Pretrained = None,
     set_: Set = None,
     candidates: Annotated[
         int, typer.Option(help="That autoslim or unilateral score.", rich_help_panel="Baselines")
@@ -89,6 +94,7 @@ def baseline(
         "take_from": tuple(take_from or ()),
         "recipe": recipe,
         "task": task,
+        "pretrained": pretrained,
         "supernet_epochs": supernet_epochs,
         "changes": parse.recipe_changes(set_, epochs, precision),
         "population": candidates,

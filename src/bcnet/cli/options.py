@@ -54,6 +54,9 @@ Set = Annotated[
         rich_help_panel=TRAINING,
     ),
 ]
+Pretrained = Annotated[
+    Path | None, typer.Option(help="Weights to start from, a safetensors file.", rich_help_panel=TRAINING)
+]
 TakeFrom = Annotated[list[Path] | None, typer.Option(help="Another run, what it has finished and shares; repeatable.")]
 Precision = Annotated[str | None, typer.Option(help="auto, fp32, bf16 or fp16.", rich_help_panel=MACHINE)]
 CheckpointSeconds = Annotated[float, typer.Option(help="Most training to lose when killed.", rich_help_panel=MACHINE)]

@@ -12,7 +12,6 @@ from bcnet.cli.carry_out import carry_to_the_end
 from bcnet.cli.common import prepare_process
 from bcnet.cli.endings import guarded, refuse
 from bcnet.cli.options import (
-    TRAINING,
     Allocator,
     BudgetText,
     CheckpointSeconds,
@@ -26,6 +25,7 @@ from bcnet.cli.options import (
     ParamsBudget,
     Precision,
     Preset,
+    Pretrained,
     Primitives,
     RecipeName,
     Set,
@@ -88,9 +88,7 @@ def search(
     take_from: TakeFrom = None,
     recipe: RecipeName = None,
     supernet_epochs: SupernetEpochs = None,
-    pretrained: Annotated[
-        Path | None, typer.Option(help="Weights to start from, a safetensors file.", rich_help_panel=TRAINING)
-    ] = None,
+    pretrained: Pretrained = None,
     set_: Set = None,
     precision: Precision = None,
     checkpoint_seconds: CheckpointSeconds = 30.0,

@@ -1,8 +1,8 @@
-"""Pruners of others as baselines: the widths that they leave in a trained network, and nothing else of it."""
+"""Pruners of others as baselines: the widths and the channels that they leave of a trained network."""
 
-from bcnet.pruners.extras import check_installed
+from bcnet.pruners.depgraph import Pruned, depgraph_pruned
+from bcnet.pruners.extras import PRUNERS, check_installed
 from bcnet.pruners.fastnas import fastnas_widths
-from bcnet.pruners.magnitude import magnitude_widths
 from bcnet.pruners.reading import read_widths
 
-__all__ = ["check_installed", "fastnas_widths", "magnitude_widths", "read_widths"]
+__all__ = ["PRUNERS", "Pruned", "check_installed", "depgraph_pruned", "fastnas_widths", "read_widths"]

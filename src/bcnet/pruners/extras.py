@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.util import find_spec
 from types import MappingProxyType
-from typing import Literal
 
 from bcnet.errors import RecipeError
 
-PrunerName = Literal["magnitude", "fastnas"]
-PRUNERS: Mapping[PrunerName, tuple[str, ...]] = MappingProxyType(
-    {"magnitude": ("torch_pruning",), "fastnas": ("modelopt", "torchprofile", "requests", "huggingface_hub")}
+PRUNERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "magnitude": ("torch_pruning",),
+        "taylor": ("torch_pruning",),
+        "fastnas": ("modelopt", "torchprofile", "requests", "huggingface_hub"),
+    }
 )
-"""Pruner -> the modules it imports. The extra of the package that installs them has the pruner's name."""
+"""Pruner -> the modules it imports."""
+_EXTRAS = {"taylor": "magnitude"}  # that install them, where not of the pruner's name
 
 
-def check_installed(pruner: PrunerName) -> None:
+def check_installed(pruner: str) -> None:
     """Make sure that a pruner can run here.
 
     Raises:
@@ -26,5 +29,5 @@ def check_installed(pruner: PrunerName) -> None:
     if missing:
         raise RecipeError(
             f"the baseline {pruner!r} needs packages that are not installed here, {', '.join(missing)}: "
-            f"pip install 'bcnet[{pruner}]'"
+            f"pip install 'bcnet[{_EXTRAS.get(pruner, pruner)}]'"
         )

@@ -90,7 +90,11 @@ class Evidence:
     @property
     def training(self) -> str:
         """How the networks that the run compares were made, in words."""
-        start = {"supernet": "the supernet's weights", "pretrained": "the model's own weights"}
+        start = {
+            "supernet": "the supernet's weights",
+            "pretrained": "the model's own weights",
+            "original": "the trained original's weights",
+        }
         origin = start.get(self.settings.final_from)
         return "trained from scratch" if origin is None else f"fine-tuned from {origin}"
 

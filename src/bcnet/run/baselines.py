@@ -74,6 +74,13 @@ BASELINES: Mapping[str, Baseline] = MappingProxyType(
                 "The widths are what magnitude pruning left of the original.",
             ),
             Baseline(
+                "taylor",
+                {"baseline": "taylor"},
+                "what pruning by the loss's Taylor terms leaves of it; pip install 'bcnet[magnitude]'",
+                "narrowed to what Taylor pruning leaves of the original",
+                "The widths are what pruning by the loss's Taylor terms left of the original.",
+            ),
+            Baseline(
                 "fastnas",
                 {"baseline": "fastnas"},
                 "what NVIDIA's FastNAS leaves of it; pip install 'bcnet[fastnas]'",

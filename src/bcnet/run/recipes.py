@@ -7,7 +7,7 @@ from typing import Any
 
 from bcnet.data import Loaders
 from bcnet.errors import RecipeError
-from bcnet.pruners import check_installed
+from bcnet.pruners import PRUNERS, check_installed
 from bcnet.run.settings import make_settings
 from bcnet.run.workload import Source
 from bcnet.train import Cosine, Recipe, load_recipe, recipe_names
@@ -35,7 +35,7 @@ def check_request(
             _check_open(own)
     some = asked or _SOME.changed({"batch_size": settings["processes"]})
     baseline = make_settings(model="", data="", supernet=some, final=some, **settings).baseline
-    if baseline == "magnitude" or baseline == "fastnas":
+    if baseline is not None and baseline in PRUNERS:
         check_installed(baseline)
     return asked
 

@@ -31,14 +31,14 @@ from bcnet.space.options import BALANCE_EXPONENT
 from bcnet.train import Recipe
 from bcnet.train.recipe import HEALTH, Count, describe
 
-FinalFrom = Literal["scratch", "supernet", "pretrained"]
+FinalFrom = Literal["scratch", "supernet", "pretrained", "original"]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 StrategyName = Literal[
     "complementary", "complementary-bounded", "bilateral", "unilateral", "unilateral-complementary", "sandwich"
 ]
 ScorerName = Literal["supernet", "trainings"]
 FirstGeneration = Literal["balanced", "prior"]
-BaselineName = Literal["uniform", "balanced", "random", "magnitude", "fastnas"]
+BaselineName = Literal["uniform", "balanced", "random", "magnitude", "taylor", "fastnas"]
 FROM_PRIOR = ("evolution", "greedy-evolution", "prior-only")
 """Searchers that start from the prior."""
 TAKES_PRIOR = '"prior": "learnt"'  # in the description of a searcher of the user's own
@@ -223,7 +223,7 @@ class BaselineSettings(Section):
     title: ClassVar[str] = "Baselines"
 
     baseline: BaselineName | None = None
-    """uniform, balanced, random, magnitude or fastnas (`bcnet.baseline`)."""
+    """uniform, balanced, random, magnitude, taylor or fastnas (`bcnet.baseline`)."""
     balance_exponent: float = Field(default=BALANCE_EXPONENT, ge=0, le=2)
     """Share of a layer's multiply-adds in `balanced`: its positions to this power."""
     random_networks: Count = 20
@@ -241,7 +241,7 @@ class FinalSettings(Section):
     final: Recipe
     """The recipe of all final networks."""
     final_from: FinalFrom = "scratch"
-    """What they start from: scratch, or supernet or pretrained for fine-tuning."""
+    """What they start from: scratch, or for fine-tuning the supernet, pretrained weights, or the trained original."""
     final_seed: Seed | None = None
     """Seed of their training, where not that of the run."""
     widths: tuple[Count, ...] | None = None

@@ -1,6 +1,7 @@
 """The stages of the final networks: original, Uniform and searched, trained alike and tested once (spec, section 6).
 
-A network starts from fresh weights, from the supernet's, or from the model's own.
+A network starts from fresh weights, from the supernet's, from those that the model was given, or from those of the
+trained original.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from bcnet.data.transfer import moved
 from bcnet.errors import RecipeError, RunError
 from bcnet.files.tensors import load_module
 from bcnet.progress.forecast import Planned
+from bcnet.pruners import Pruned
 from bcnet.run.directory import RunDirectory
 from bcnet.run.score import measurement_of
 from bcnet.run.settings import Settings, in_sections
@@ -28,7 +30,7 @@ from bcnet.run.workload import Workload
 from bcnet.space import Side, Widths
 from bcnet.stages.base import TRAINING_PASS, Context, Stage, copy_tensors
 from bcnet.stages.room import training_bytes
-from bcnet.supernet import Supernet, build, recalibrate
+from bcnet.supernet import Supernet, build, by_importance, recalibrate, reordered
 from bcnet.tasks import Measurement
 from bcnet.train import EpochBatches, NetworkLearner, derived_generator, train
 
@@ -139,9 +141,7 @@ class FinalStage(Stage):
         return self.file.removesuffix(".safetensors")
 
     def _start(self, context: Context, widths: Widths) -> nn.Module:
-        from_supernet = context.settings.final_from == "supernet" and "supernet" in context.names
-        supernet = context.output("supernet")[0] if from_supernet else None
-        return starting_network(context.settings, context.workload, supernet, widths)
+        return starting_network(context, widths)
 
 
 class OriginalStage(FinalStage):
@@ -154,6 +154,11 @@ class OriginalStage(FinalStage):
         """Its own."""
         return context.workload.space.original_widths
 
+    def reads(self, settings: Settings) -> frozenset[str]:
+        """What others start from is nothing to it where that is its own weights, which come from scratch."""
+        own = frozenset({"final_from"}) if settings.final_from in ("scratch", "original") else frozenset()
+        return super().reads(settings) - own
+
     def macs(self, settings: Settings, workload: Workload) -> float:
         """Exact."""
         return float(workload.space.reference.macs)
@@ -161,6 +166,10 @@ class OriginalStage(FinalStage):
     def teacher(self, context: Context) -> nn.Module | None:
         """It has none: it is the teacher."""
         return None
+
+    def _start(self, context: Context, widths: Widths) -> nn.Module:
+        own = context.settings.final_from == "original"
+        return from_scratch(context, widths) if own else super()._start(context, widths)
 
 
 class UniformStage(FinalStage):
@@ -198,8 +207,8 @@ class SearchedStage(FinalStage):
         if settings.scores_candidates:
             widths: Widths = context.output("finalists").widths
             return widths
-        pruned: Widths = context.output("pruning")
-        return pruned
+        pruned: Pruned = context.output("pruning")
+        return pruned.widths
 
     def reads(self, settings: Settings) -> frozenset[str]:
         """All settings: the widths are the run's; but for what is only shown."""
@@ -225,27 +234,51 @@ class SearchedStage(FinalStage):
             directory.write_tensors(f"{self._stem}{end}.safetensors", f"{self.name}{mark}", tensors, state)
 
 
-def starting_network(settings: Settings, workload: Workload, supernet: Supernet | None, widths: Widths) -> nn.Module:
+def starting_network(context: Context, widths: Widths) -> nn.Module:
     """The network of the given widths before its training, on the run's device.
 
-    From "scratch" it is freshly initialised as the original would be. From "supernet" or "pretrained" it holds the
-    first channels of every group of the supernet, or of the model as it was given, with batch-norm statistics of some
-    training batches: training then is fine-tuning.
+    From "scratch" it is freshly initialised as the original would be. From "supernet" it holds the first channels of
+    every group, from "pretrained" or "original" the most important ones of the model as it was given or as it was
+    trained, or what a pruner left of it; with batch-norm statistics of some training batches. Training then is
+    fine-tuning.
 
     Raises:
-        RecipeError: it is to start from a supernet, and the run has none since its widths were given.
+        RecipeError: it is to start from a supernet, and the run has none.
     """
+    settings, workload = context.settings, context.workload
     if settings.final_from == "scratch":
-        generator = derived_generator(settings.seed_of_networks, "initial weights")
-        network = build(workload.original, workload.space, widths, factory=workload.source.factory, generator=generator)
-        return _placed(network, settings)
-    owner = supernet if settings.final_from == "supernet" else Supernet(workload.model, workload.space)
-    if owner is None:
-        raise RecipeError(
-            'final_from="supernet" needs a supernet, which a run of given widths has none of: take "scratch"'
-        )
+        return from_scratch(context, widths)
+    if settings.final_from == "supernet":
+        if "supernet" not in context.names:
+            raise RecipeError('final_from="supernet" needs a supernet, which this run has none of: take "scratch"')
+        owner = context.output("supernet")[0]
+    else:
+        owner = Supernet(_sorted(context), workload.space)
     network = first_channels(settings, workload, owner, widths)
     return calibrated(network, workload.all_training, settings.seed_of_networks)
+
+
+def from_scratch(context: Context, widths: Widths) -> nn.Module:
+    """The network of the given widths, freshly initialised as the original would be, on the run's device."""
+    settings, workload = context.settings, context.workload
+    generator = derived_generator(settings.seed_of_networks, "initial weights")
+    network = build(workload.original, workload.space, widths, factory=workload.source.factory, generator=generator)
+    return _placed(network, settings)
+
+
+def _sorted(context: Context) -> nn.Module:
+    """The model as it was given or as it was trained, with the channels first that a narrow network keeps."""
+    settings, workload = context.settings, context.workload
+    if settings.final_from == "pretrained":
+        model, kept = workload.model, ()
+    else:
+        model = context.output("original").network
+        kept = context.output("pruning").kept if "pruning" in context.names else ()
+    orders = by_importance(model, workload.space)
+    if kept:  # the pruner's own choice; what it has cut comes after it
+        orders = tuple((*k, *(c for c in order if c not in {*k})) for k, order in zip(kept, orders, strict=True))
+    device = next(model.parameters()).device
+    return reordered(model, workload.space, orders, moved(workload.source.example(), device))
 
 
 def first_channels(settings: Settings, workload: Workload, owner: Supernet, widths: Widths) -> nn.Module:

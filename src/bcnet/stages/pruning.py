@@ -1,4 +1,4 @@
-"""The stage of a pruner: the trained original pruned by a tool of others, of which the widths are kept.
+"""The stage of a pruner: the trained original pruned by a tool of others, of which widths and channels are kept.
 
 Final networks, the original too, learn from all training images, so that FastNAS scores its candidates on images which
 the original has seen; it compares them with each other only. The test images take no part.
@@ -6,21 +6,21 @@ the original has seen; it compares them with each other only. The test images ta
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
-from itertools import islice
-from typing import ClassVar
+from itertools import chain, count, islice
+from typing import Any, ClassVar
 
-from torch import nn
+from torch import Tensor, nn
 
 from bcnet.data.transfer import moved
 from bcnet.errors import RunError
-from bcnet.nests import Nest, taken
+from bcnet.nests import Nest, called, taken
 from bcnet.progress.base import Advance
 from bcnet.progress.forecast import Planned
-from bcnet.pruners import fastnas_widths, magnitude_widths
+from bcnet.pruners import PRUNERS, Pruned, depgraph_pruned, fastnas_widths
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
-from bcnet.space import Widths
 from bcnet.stages.base import Context, Stage
 from bcnet.stages.scores import network_score
 from bcnet.train import derived_generator
@@ -30,7 +30,7 @@ _CALIBRATION = 20  # batches for the statistics of batch norm
 
 
 class PruningStage(Stage):
-    """Comes to the widths that the run's pruner leaves in the trained original.
+    """Comes to what the run's pruner leaves in the trained original; FastNAS says nothing of single channels.
 
     Raises:
         RecipeError: its package is not installed.
@@ -45,7 +45,7 @@ class PruningStage(Stage):
 
     def applies(self, settings: Settings) -> bool:
         """For the baselines that prune."""
-        return settings.widths is None and settings.baseline in ("magnitude", "fastnas")
+        return settings.widths is None and settings.baseline in PRUNERS
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
         """One network; how long that takes is the pruner's business."""
@@ -55,36 +55,54 @@ class PruningStage(Stage):
         """Prune a copy of the original."""
         space, network = context.workload.space, context.output("original").network
         with context.working(self.name, 1, "network") as advance:
-            found = context.world.on_rank_zero(lambda: list(_pruned(context, network, advance)))
-            advance(1, f"{space.cost(found).macs:,} MACs left")
-        context.directory.write(self.file, {"widths": found})
+            found = context.world.on_rank_zero(lambda: dataclasses.asdict(_pruned(context, network, advance)))
+            advance(1, f"{space.cost(found['widths']).macs:,} MACs left")
+        context.directory.write(self.file, found)
 
-    def load(self, context: Context) -> Widths:
-        """The widths."""
-        directory = context.directory
+    def load(self, context: Context) -> Pruned:
+        """Widths, and the channels kept."""
+        directory, space = context.directory, context.workload.space
         try:
-            widths = tuple(int(width) for width in directory.read(self.file)["widths"])
-            context.workload.space.check(widths)
+            document = directory.read(self.file)
+            widths = tuple(int(width) for width in document["widths"])
+            kept = tuple(tuple(int(channel) for channel in group) for group in document["kept"])
+            space.check(widths)
+            for channels, group in zip(kept, space.groups, strict=bool(kept)):
+                if not {*channels} <= {*range(group.max_width)}:
+                    raise ValueError(f"channels {channels} of group {group.name}")
         except (KeyError, TypeError, ValueError, OverflowError):
             raise RunError(f"{directory.file(self.file)} holds no widths of this network: start a new run") from None
-        return widths
+        return Pruned(widths, kept)
 
 
-def _pruned(context: Context, network: nn.Module, advance: Advance) -> Widths:
+def _pruned(context: Context, network: nn.Module, advance: Advance) -> Pruned:
     workload, budget = context.workload, context.workload.budget
     device = next(network.parameters()).device
     example = moved(workload.source.example(), device)
+
+    def batches(name: str) -> Iterator[tuple[Nest, Any]]:
+        order = derived_generator(context.settings.seed_of_networks, name)
+        return ((moved(x, device), moved(y, device)) for x, y in workload.all_training.epoch(order))
+
     if context.settings.baseline == "magnitude":
-        return magnitude_widths(network, workload.space, budget, example)
+        return depgraph_pruned(network, workload.space, budget, example)
+    if context.settings.baseline == "taylor":
+        task = workload.source.task
+        again = chain.from_iterable(batches(f"taylor {epoch}") for epoch in count())
+
+        def loss(pruned: nn.Module) -> Tensor:
+            inputs, targets = next(again)
+            return task.loss(called(pruned, inputs), targets)
+
+        return depgraph_pruned(network, workload.space, budget, example, loss=loss)
     assert context.settings.baseline == "fastnas"
-
-    def calibration() -> Iterator[Nest]:
-        order = derived_generator(context.settings.seed_of_networks, "calibration")
-        return (moved(x, device) for x, _ in islice(workload.all_training.epoch(order), _CALIBRATION))
-
     score = _Remembered(context, advance)
     first = taken(example, slice(1))
-    return fastnas_widths(network, workload.space, budget, first, calibration=calibration, score=score)
+
+    def calibration() -> Iterator[Nest]:
+        return (x for x, _ in islice(batches("calibration"), _CALIBRATION))
+
+    return Pruned(fastnas_widths(network, workload.space, budget, first, calibration=calibration, score=score), ())
 
 
 class _Remembered:

@@ -74,6 +74,8 @@ def trial_scorer(context: Context) -> Scorer:
     if of_widths is not None:
         return Scorer(of_widths)
     settings, workload = context.settings, context.workload
+    if settings.final_from == "original":
+        context.output("original")  # by all processes together, before they share out the candidates
     longest = settings.trial_of(max(settings.trial.epochs, settings.finalist_epochs or 0))
     context.directory.checkpoint("trial")  # makes the folder, which all processes do together
     context.directory.check_room("trials", training_bytes(workload.model, longest))
@@ -99,7 +101,7 @@ class _Trials(NetworkScores):
     def network(self, widths: Widths) -> Iterator[nn.Module]:
         """A network as the final ones, trained for less; its checkpoint is there until it is scored."""
         settings, workload = self.context.settings, self.context.workload
-        network = starting_network(settings, workload, None, widths)
+        network = starting_network(self.context, widths)
         about = {"classes": workload.source.input.num_classes, "widths": list(widths)}
         name = "trial-" + hashlib.sha256(repr((tuple(widths), self.recipe.epochs)).encode()).hexdigest()[:12]
         directory = self.context.directory.alone()  # of whichever process trains it

@@ -4,6 +4,7 @@ from bcnet.space.layout import Side
 from bcnet.supernet.architecture import describe, rebuild
 from bcnet.supernet.build import build
 from bcnet.supernet.calibration import recalibrate
+from bcnet.supernet.importance import Order, by_importance, reordered
 from bcnet.supernet.supernet import Supernet
 
-__all__ = ["Side", "Supernet", "build", "describe", "rebuild", "recalibrate"]
+__all__ = ["Order", "Side", "Supernet", "build", "by_importance", "describe", "rebuild", "recalibrate", "reordered"]

@@ -27,9 +27,9 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
-from bcnet.nests import Nest, as_float, called, mapped
+from bcnet.nests import Nest, as_float, called, check_close, mapped
 from bcnet.space import Side, Widths, WidthSpace
 from bcnet.space.layout import Layout, ParameterLayout, Segment
 from bcnet.space.narrowing import Narrowing, tensors_of
@@ -86,7 +86,7 @@ class Pairs:
                     both = pairs.forward(x, left, right)
                     for output, widths, side in zip(both, (left, right), (Side.LEFT, Side.RIGHT), strict=True):
                         with single.applied(widths, side):
-                            _compare(output, called(double, x))
+                            check_close(output, called(double, x))
             except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
                 raise UnpairableError(f"the model's own code couples channels: {error}") from error
         return cls(network, space)
@@ -237,9 +237,3 @@ def _index(dim: Layout, widths: Sequence[tuple[int, int]], device: torch.device)
 def _half(output: Any, which: int) -> Any:
     """The half of every output tensor that belongs to one path, `(batch, 2 n, ...)` to `(batch, n, ...)`."""
     return tree_map(lambda t: t.chunk(2, dim=1)[which] if isinstance(t, torch.Tensor) else t, output)
-
-
-def _compare(output: Any, expected: Any) -> None:
-    for a, b in zip(tree_leaves(output), tree_leaves(expected), strict=True):
-        if isinstance(b, torch.Tensor):
-            torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)

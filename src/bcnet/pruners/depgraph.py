@@ -1,0 +1,158 @@
+"""Global structured pruning by Torch-Pruning (Fang et al., DepGraph, CVPR 2023).
+
+Channels are ranked over all layers together ("global pruning": one ratio in every layer would be the Uniform baseline
+again): by the norm of all weights that go with them, or by the first-order Taylor term of the loss in these weights
+(Molchanov et al., CVPR 2019). The weakest go, half a percent at a time, until the budget holds by the exact costs of
+the space. A layer keeps as many as the space's narrowest choice for it: ranked over all layers, some would else be left
+with a single channel, and the network with nothing to learn from.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bcnet.errors import BudgetError, ModelError
+from bcnet.nests import Nest
+from bcnet.pruners.extras import check_installed
+from bcnet.pruners.reading import narrowest_ratio, read_widths
+from bcnet.space import Budget, Widths, WidthSpace
+from bcnet.space.narrowing import tensors_of
+
+_STEPS = 200  # half a percent of all channels each
+_APART = 2**26  # an index along the second dimension is below it, and twice as many bits are exact in float64
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What a pruner leaves of a network: the width of every group, and which of its channels these are, in order.
+
+    The widths may be larger than what was kept where the space has no choice that narrow.
+    """
+
+    widths: Widths
+    kept: tuple[tuple[int, ...], ...]
+
+
+def depgraph_pruned(
+    model: nn.Module,
+    space: WidthSpace,
+    budget: Budget,
+    example: Nest,
+    *,
+    loss: Callable[[nn.Module], Tensor] | None = None,
+) -> Pruned:
+    """What global pruning leaves of the trained `model` under `budget`.
+
+    Args:
+        model: the trained network that `space` was traced from; it is not changed.
+        space: its width space.
+        budget: the limit.
+        example: what the network takes, `(batch, ...)`.
+        loss: the loss of a network on some training images, others at every call. Channels are ranked by its Taylor
+            terms; without one, by their magnitude.
+
+    Raises:
+        RecipeError: Torch-Pruning is not installed.
+        BudgetError: it does not get there.
+        ModelError: it cannot prune this network, cuts layers of one group differently, or cuts what the space holds at
+            full width.
+    """
+    check_installed("magnitude")
+    limits = budget.resolve(space.reference)
+    network = copy.deepcopy(model)
+    pruner = _attempted(lambda: _pruner(network, space, example, by_taylor=loss is not None), network)
+
+    def step() -> None:
+        if loss is not None:
+            network.zero_grad()
+            torch.autograd.backward(loss(network))
+        pruner.step()
+
+    widths = space.full
+    for _ in range(_STEPS):
+        if limits.admits(space.cost(widths)):
+            break
+        _attempted(step, network)
+        left = read_widths(network, space)
+        # The package looks at its own limit before a step, which then goes beyond it.
+        widths = tuple(max(width, group.choices[0]) for width, group in zip(left, space.groups, strict=True))
+    if not limits.admits(space.cost(widths)):
+        raise BudgetError(
+            f"pruning must reach the budget, {limits}; Torch-Pruning stopped at {space.cost(widths).macs:,} MACs of "
+            f"{space.reference.macs:,}, keeping the narrowest choice of every layer: raise the budget"
+        )
+    return Pruned(widths, _kept(model, space, example, pruner.pruning_history()))
+
+
+def _kept(model: nn.Module, space: WidthSpace, example: Nest, history: Any) -> tuple[tuple[int, ...], ...]:
+    """The channels of every group that a history of prunings left, in order.
+
+    It is played again on a network whose weights `W[i, j, ...]` are `i * 2^26 + j`: what is left of them says which.
+    """
+    numbered = copy.deepcopy(model)
+    pruner = _attempted(lambda: _pruner(numbered, space, example), numbered)
+    for parameter in dict.fromkeys(numbered.parameters()):
+        rows, columns = (torch.arange(size, dtype=torch.float64) for size in (*parameter.shape, 1, 1)[:2])
+        numbers = (rows[:, None] * _APART + columns).view([*parameter.shape[:2], *[1] * (parameter.ndim - 2)])
+        parameter.data = numbers.expand(parameter.shape).to(parameter.device).contiguous()
+    _attempted(lambda: pruner.load_pruning_history(history), numbered)
+    left = tensors_of(numbered)
+    kept: dict[int, tuple[int, ...]] = {}
+    for name, layout in space.layouts.items():
+        for d, dim in enumerate(layout[:2]):
+            segment = dim[0]
+            if len(dim) == 1 and segment.group is not None and isinstance(left[name], nn.Parameter):
+                numbers = left[name].detach().movedim(d, 0).reshape(left[name].shape[d], -1)[:, 0].long()
+                elements = numbers % _APART if d else numbers // _APART
+                kept.setdefault(segment.group, tuple(sorted({int(e) // segment.per_channel for e in elements})))
+    return tuple(kept[g] for g in range(len(space.groups)))
+
+
+def _attempted(action: Callable[[], Any], network: nn.Module) -> Any:
+    """What a call of the package gives, without its warnings; whatever it raises is told as an error of ours."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return action()
+    except Exception as error:
+        raise ModelError(
+            f"pruning needs a network that Torch-Pruning can prune; {type(network).__name__} failed in it "
+            f"with {type(error).__name__}: {error}: take another baseline"
+        ) from error
+
+
+def _pruner(network: nn.Module, space: WidthSpace, example: Nest, *, by_taylor: bool = False) -> Any:
+    import torch_pruning
+
+    importance = torch_pruning.importance
+    for parameter in network.parameters():
+        parameter.requires_grad_(True)  # its tracing follows gradients
+    return torch_pruning.pruner.BasePruner(
+        network,
+        example,
+        importance=importance.GroupTaylorImportance() if by_taylor else importance.GroupMagnitudeImportance(p=2),
+        global_pruning=True,
+        pruning_ratio=1.0,  # of all channels, had no layer to keep any
+        max_pruning_ratio=1 - narrowest_ratio(space),
+        iterative_steps=_STEPS,
+        ignored_layers=_held(network, space),
+    )
+
+
+def _held(network: nn.Module, space: WidthSpace) -> list[nn.Module]:
+    """The layers whose output channels belong to no group."""
+    held: list[nn.Module] = []
+    for name, part in network.named_modules():
+        if isinstance(part, (nn.modules.conv._ConvNd, nn.Linear)):
+            out = 1 if isinstance(part, nn.modules.conv._ConvTransposeNd) else 0
+            layout = space.layouts.get(f"{name}.weight" if name else "weight")
+            if layout is None or all(segment.group is None for segment in layout[out]):
+                held.append(part)
+    return held

@@ -1,0 +1,119 @@
+"""Which channels of a trained network to keep: its channels sorted, so that a path of first channels has the best.
+
+Notation: `W` runs over the weights of the network, biases apart; `W[g, i]` are the elements of `W` that belong to
+channel `i` of group `g`: the filters that make it, the scale of its batch norm, and the slices of all layers that read
+it. The importance of a channel is their magnitude (Li et al., ICLR 2017; over coupled layers Fang et al., DepGraph,
+CVPR 2023):
+
+    I(g, i) = sum over W of  ||W[g, i]||^2
+
+Sorting changes nothing that the network computes: all that makes, keeps and reads a channel moves with it. Where its
+forward couples neighbouring channels, by a convolution along them for instance, it would; such groups stay as they are.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from bcnet.nests import Nest, as_float, called, check_close
+from bcnet.space import WidthSpace
+from bcnet.space.layout import Layout, Segment
+from bcnet.space.narrowing import tensors_of
+from bcnet.supernet.supernet import check_fits
+
+Order = tuple[int, ...]
+"""All channels of a group, those to keep first."""
+
+
+def by_importance(model: nn.Module, space: WidthSpace) -> tuple[Order, ...]:
+    """For every group its channels, the most important first, of equals in their own order.
+
+    Where the widths of a group are multiples of a unit, its channels are ranked, and stay together, unit by unit.
+
+    Raises:
+        WidthError: the model is not the one the space was traced from.
+    """
+    check_fits(model, space)
+    totals = [torch.zeros(group.max_width // group.unit, dtype=torch.float64) for group in space.groups]
+    for name, parameter in model.named_parameters():
+        if name in space.layouts and not name.endswith("bias"):
+            squares = parameter.detach().to("cpu", torch.float64).square()
+            for d, dim in enumerate(space.layouts[name]):
+                along = squares.movedim(d, 0).reshape(squares.shape[d], -1).sum(1)  # (size of the dimension,)
+                for segment, part in zip(dim, torch.split(along, [s.size for s in dim]), strict=True):
+                    if segment.group is not None:
+                        totals[segment.group] += part.view(len(totals[segment.group]), -1).sum(1)
+    return tuple(_order(total, group.unit) for total, group in zip(totals, space.groups, strict=True))
+
+
+def reordered(model: nn.Module, space: WidthSpace, orders: Sequence[Order], example: Nest) -> nn.Module:
+    """A copy of the model whose channels come in `orders`, and which computes the same.
+
+    Args:
+        model: the network `space` was traced from; it is not changed.
+        space: its width space.
+        orders: one for each group. A group whose new order would change the outputs keeps its own.
+        example: a network input, `(batch, ...)`, to compare outputs on.
+
+    Raises:
+        WidthError: the model is not the one the space was traced from.
+    """
+    check_fits(model, space)
+    kept = [*orders]
+    if not _computes_the_same(model, space, kept, example):
+        kept = [tuple(range(group.max_width)) for group in space.groups]
+        for g, order in enumerate(orders):
+            tried = [*kept[:g], order, *kept[g + 1 :]]
+            kept = tried if _computes_the_same(model, space, tried, example) else kept
+    return _permuted(copy.deepcopy(model), space, kept)
+
+
+def _order(importance: torch.Tensor, unit: int) -> Order:
+    """The channels of a group by the importance of its units, `(units,)`."""
+    units = importance.argsort(descending=True, stable=True)
+    channels: list[int] = (units[:, None] * unit + torch.arange(unit)).flatten().tolist()
+    return tuple(channels)
+
+
+def _permuted(model: nn.Module, space: WidthSpace, orders: Sequence[Order]) -> nn.Module:
+    """The model, changed in place: element `j` of a segment comes from where the order of its group says."""
+    tensors = {id(tensor): (name, tensor) for name, tensor in tensors_of(model).items() if name in space.layouts}
+    with torch.no_grad():
+        for name, tensor in tensors.values():  # one under several names is permuted once
+            moved = tensor
+            for d, dim in enumerate(space.layouts[name]):
+                if any(segment.group is not None for segment in dim):
+                    moved = moved.index_select(d, _index(dim, orders).to(tensor.device))
+            tensor.copy_(moved)
+    return model
+
+
+def _index(dim: Layout, orders: Sequence[Order]) -> torch.Tensor:
+    """Where the elements of a dimension come from, `(size of the dimension,)`."""
+    starts = torch.tensor([0, *(segment.size for segment in dim[:-1])]).cumsum(0)
+    return torch.cat([start + _within(segment, orders) for start, segment in zip(starts, dim, strict=True)])
+
+
+def _within(segment: Segment, orders: Sequence[Order]) -> torch.Tensor:
+    if segment.group is None:
+        return torch.arange(segment.size)
+    order = torch.tensor(orders[segment.group])
+    return (order[:, None] * segment.per_channel + torch.arange(segment.per_channel)).flatten()
+
+
+def _computes_the_same(model: nn.Module, space: WidthSpace, orders: Sequence[Order], example: Nest) -> bool:
+    """Whether the outputs of the model stay the same, in float64, where a coupling stands out from rounding."""
+    double = copy.deepcopy(model).double().eval()
+    inputs = as_float(example, next(double.parameters()))
+    with torch.no_grad():
+        expected = called(double, inputs)
+        outputs = called(_permuted(double, space, orders), inputs)
+    try:
+        check_close(outputs, expected)
+    except AssertionError:
+        return False
+    return True
