@@ -1,8 +1,11 @@
 """The paper's main comparison, as far as a small machine gets: a quarter of VGG19 on CIFAR-10 halved to 16 x 16 pixels.
 
 Uniform, Random, AutoSlim, magnitude pruning, FastNAS, ours without the prior and ours, at 0.5 and 0.25 of the
-multiply-adds, trained from scratch by one recipe with one seed and order of images; those with a supernet also
-fine-tuned from its weights, which is a column of its own. Widths are chosen on images held out of the training images.
+multiply-adds, trained from scratch by one recipe with one seed and order of images. Columns of their own are networks
+fine-tuned from their supernet's weights, and from those of the trained original by the same recipe, as somebody would
+who has a trained network: Torch-Pruning by magnitude and by Taylor terms, with the channels that it keeps, and
+Uniform, balanced and searched widths, with the channels of the largest norm. Widths are chosen on images held out of
+the training images; those of "ours" from the original by candidates that start from it too, which has seen them.
 
 What can be shared fairly is: per seed the original, per budget the Uniform network, and one supernet for both budgets
 of ours, with and without the prior. AutoSlim's supernet trains four paths a step, as ours does. "Unilateral" is its
@@ -62,7 +65,7 @@ from studies.shared.provenance import ROOT, rows_of
 DATA = f"parquet:{ROOT.parent / 'shared' / 'data' / 'cifar10'}"
 OUT, RUNS = ROOT / "results" / "cifar_table.csv", ROOT / "runs" / "cifar_table"
 BUDGETS = ("0.5", "0.25")
-NEEDS = {"magnitude": "torch_pruning", "fastnas": "modelopt"}
+NEEDS = {"magnitude": "torch_pruning", "taylor": "torch_pruning", "fastnas": "modelopt"}
 
 
 @dataclass(frozen=True)
@@ -116,11 +119,13 @@ VARIANTS = {
 METHODS = (
     "uniform", "ours", "ours, whole front", "ours, tuned scores", "ours, tuned finalists",
     "ours, tuned at the full rate", "ours without prior", "balanced", "random", "autoslim", "unilateral", "magnitude",
-    "ours, 4x epochs", "ours, 4x epochs, tuned", "ours, medium effort", "ours, short trainings", "ours, small effort",
-    "ours, 4x epochs, tuned for an epoch", "fastnas",
+    "taylor", "ours, 4x epochs", "ours, 4x epochs, tuned", "ours, medium effort", "ours, short trainings",
+    "ours, small effort", "ours, 4x epochs, tuned for an epoch", "fastnas",
 )  # fmt: skip
 QUICK_METHODS = ("uniform", "ours", "ours, tuned scores")
 SLIMMED = ("autoslim", "unilateral")  # baselines that search a supernet of their own
+STARTS = ("scratch", "supernet", "original")
+FROM_ORIGINAL = ("uniform", "balanced", "magnitude", "taylor", "ours, short trainings", "ours, medium effort")
 AGAIN = (
     *SLIMMED,
     *(method for method, variant in VARIANTS.items() if "--tune-steps" in variant.options),
@@ -161,7 +166,7 @@ QUICK = Effort("resnet_digits", 8, 0.0, 1, 1, 4, 2, 1)
 
 @dataclass(frozen=True)
 class Run:
-    """A `bcnet` run: a method at a budget for one seed, its networks trained from `start`: scratch or a supernet.
+    """A `bcnet` run: a method at a budget for one seed, its networks trained from `start`: scratch, supernet, original.
 
     "again" is from scratch by another seed, "again 2" by a third one.
     """
@@ -180,7 +185,7 @@ class Run:
     @property
     def origin(self) -> Run | None:
         """The run that this one trains networks of in another way; for other seeds any of this budget does."""
-        if self.start == "scratch":
+        if self.start in ("scratch", "original"):
             return None
         return Run(self.seed, self.budget, "uniform" if self.times_before else self.method)
 
@@ -196,9 +201,12 @@ class Run:
         methods = {
             "scratch": ("uniform", self.method, *_sharing(self.method), *METHODS),
             "supernet": (self.method,),
+            "original": ("uniform", self.method),
         }.get(self.start, ("uniform", *AGAIN))
         budgets = (self.budget, *BUDGETS)
         others = [Run(self.seed, budget, method, self.start) for method in methods for budget in budgets]
+        if self.start == "original":
+            others += [Run(self.seed, budget, "uniform") for budget in budgets]  # the original is the same
         return [run for run in dict.fromkeys(others) if run != self]
 
 
@@ -216,13 +224,22 @@ class Table:
     threads: int
     device: str
     again: int = 0
+    starts: tuple[str, ...] = STARTS
 
     def cells(self) -> Iterator[Cell]:
         """In the order in which they are of most use: from scratch, seed by seed, what others share first."""
+        for cells in (self._from_scratch, self._from_supernets, self._from_the_original):
+            yield from (cell for cell in cells() if cell.key["start"] in self.starts)
+        for times in range(1, self.again + 1):
+            yield from self._trained_again(_AGAIN if times == 1 else f"{_AGAIN} {times}")
+
+    def _from_scratch(self) -> Iterator[Cell]:
         for seed in self.seeds:
             yield self._cell("original", "1", Run(seed, self.budgets[0], "uniform"), "original")
             for method in self.methods:
                 yield from (self._cell(method, budget, Run(seed, budget, method)) for budget in self.budgets)
+
+    def _from_supernets(self) -> Iterator[Cell]:
         for seed in self.seeds:
             for method in (m for m in self.methods if m in VARIANTS and VARIANTS[m].has_supernet):
                 tuned = [Run(seed, budget, method, "supernet") for budget in self.budgets]
@@ -230,8 +247,11 @@ class Table:
                 if method == "ours":
                     yield self._cell("original", "1", tuned[0], "original")
                     yield from (self._cell("uniform", run.budget, run, "uniform") for run in tuned)
-        for times in range(1, self.again + 1):
-            yield from self._trained_again(_AGAIN if times == 1 else f"{_AGAIN} {times}")
+
+    def _from_the_original(self) -> Iterator[Cell]:
+        for seed in self.seeds:
+            for method in (m for m in FROM_ORIGINAL if m in self.methods):
+                yield from (self._cell(method, b, Run(seed, b, method, "original")) for b in self.budgets)
 
     def _trained_again(self, start: str) -> Iterator[Cell]:
         for budget in self.budgets:
@@ -312,7 +332,7 @@ class Table:
             *("--min-ratio", str(effort.min_ratio)),
             *("--epochs", str(effort.epochs), *self._supernet_epochs(run.method)),
             *("--threads", str(self.threads), "--device", self.device, "--precision", effort.precision),
-            *("--out", str(self.folder(run))),
+            *("--final-from", run.start, "--out", str(self.folder(run))),
             *self._from(run),
         ]
 
@@ -369,6 +389,7 @@ def main(
     first_seed: Annotated[int, typer.Option(help="They count from here.")] = 0,
     skip: Annotated[list[str] | None, typer.Option(help="A method to leave out; repeatable.")] = None,
     also: Annotated[list[str] | None, typer.Option(help=f"Of {'; '.join(OTHERS)}: one to add; repeatable.")] = None,
+    start: Annotated[list[str] | None, typer.Option(help=f"Only from, of {', '.join(STARTS)}; repeatable.")] = None,
     again: Annotated[int, typer.Option(help=f"How often to train those of {'; '.join(AGAIN)} again.", min=0)] = 0,
     model: Annotated[str, typer.Option(help="The network.")] = Effort.model,
     supernet_epochs: Annotated[int, typer.Option(help="Of our supernet.")] = Effort.supernet_epochs,
@@ -384,13 +405,15 @@ def main(
     effort, budgets = Effort(model, supernet_epochs=supernet_epochs, epochs=epochs, precision=precision), BUDGETS
     check_known("--also", also or (), OTHERS)
     check_known("--skip", skip or (), METHODS)
+    check_known("--start", start or (), STARTS)
     chosen = [m for m in (*METHODS, *(also or ())) if m not in (skip or ())]
     methods = tuple(m for m in chosen if find_spec(NEEDS.get(m, "bcnet")) is not None)
     if quick:
         effort, seeds, budgets, methods = QUICK, 1, BUDGETS[:1], QUICK_METHODS
         data, out = "digits", out.with_name(f"quick_{out.name}")
     wanted, failed = range(first_seed, first_seed + seeds), []
-    table = Table(effort, wanted, budgets, methods, data, runs, out, threads, device, again)
+    starts = tuple(start or STARTS)
+    table = Table(effort, wanted, budgets, methods, data, runs, out, threads, device, again, starts)
     for cell in table.cells():
         failed += run_cells([cell], out, runs)
         if out.exists():

@@ -20,6 +20,7 @@ ORDER = (
         "unilateral",
         "unilateral by evolution",
         "magnitude",
+        "taylor",
         "fastnas",
     ),
     *(
@@ -36,8 +37,8 @@ ORDER = (
 )
 ALL = "scratch, all trainings"
 _COLOURS = {"1": "tab:grey", "0.5": "tab:blue", "0.25": "tab:orange"}
-_MARKERS = {"scratch": "o", "supernet": "s", ALL: "^"}
-_SHIFTS = {"scratch": 0.12, "supernet": -0.24, ALL: -0.06}
+_MARKERS = {"scratch": "o", "supernet": "s", "original": "D", ALL: "^"}
+_SHIFTS = {"scratch": 0.12, "supernet": -0.24, "original": 0.3, ALL: -0.06}
 Row = dict[str, str]
 Key = tuple[str, str, str]  # budget, start, method
 
@@ -114,6 +115,7 @@ def draw(summary: Sequence[Row], path: Path) -> None:
     for budget in dict.fromkeys(row["budget"] for row in summary):
         axis.plot([], [], "o", color=_COLOURS.get(budget, "tab:green"), label=f"{budget} of the MACs")
     axis.plot([], [], "s", color="white", markeredgecolor="black", label="fine-tuned from a supernet")
+    axis.plot([], [], "D", color="white", markeredgecolor="black", label="fine-tuned from the original")
     axis.plot([], [], "^", color="white", markeredgecolor="black", label="all trainings from scratch, where several")
     axis.set(title="Mean over the seeds, with its standard error", xlabel="test top-1 (%)")
     axis.set_yticks(range(len(methods)), methods)

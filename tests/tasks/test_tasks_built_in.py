@@ -304,17 +304,6 @@ def test_a_killed_segmentation_goes_on_as_if_it_had_not_been(tmp_path):
     ).read_bytes()
 
 
-def of_two(world, folder):
-    task, model, of_masks, _ = TASKS["segmentation"]
-    return tiny_search(folder, model=model, data=loaders(of_masks), task=task).widths
-
-
-@pytest.mark.slow
-def test_two_processes_share_a_segmentation(processes, tmp_path):
-    first, second = processes.run(2, of_two, tmp_path / "two")
-    assert first == second
-
-
 def test_what_is_wrong_with_a_batch_is_told_before_anything_is_trained(tmp_path):
     task, model, of_masks, _ = TASKS["segmentation"]
     for data, wanted, message in (

@@ -263,13 +263,3 @@ def test_a_killed_run_ends_like_a_whole_one_and_says_what_it_measured(tmp_path):
     pytest.importorskip("onnxruntime")
     assert bcnet.export_run(tmp_path / "whole", Detector).difference < 1e-4
     assert "what the task detection takes" in (tmp_path / "whole" / "model_card.md").read_text()
-
-
-def of_two(world, folder):
-    return tiny_search(folder, model=Detector, data=loaders(), task=TASK).widths
-
-
-@pytest.mark.slow
-def test_two_processes_share_a_detection(processes, tmp_path):
-    first, second = processes.run(2, of_two, tmp_path / "two")
-    assert first == second
