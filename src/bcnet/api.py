@@ -28,7 +28,7 @@ from bcnet.run.options import Arguments, BaselineArguments, EvolveOptions, Optio
 from bcnet.run.presets import PresetName, with_preset
 from bcnet.run.pretrained import Weights
 from bcnet.run.recipes import check_request, recipes_for
-from bcnet.run.settings import FROM_PRIOR, Settings, limits_of, make_settings
+from bcnet.run.settings import FROM_PRIOR, FinalFrom, Settings, limits_of, make_settings
 from bcnet.run.widths import WidthsLike, resolve_widths
 from bcnet.run.workload import (
     DataLike,
@@ -120,7 +120,8 @@ def search(
             cross-entropy (and label smoothing) in all training.
         effort: what to spend on the search: "small", "medium" or "large", about 1, 3 or 10 trainings of the original.
             Candidates are then short trainings that a model of their scores proposes (`bcnet.run.effort`), and there
-            is no supernet.
+            is no supernet. They and the final networks start from the trained original, or from `pretrained`, unless
+            `final_from` says otherwise.
         preset: "paper" for the search as the paper has it (docs/differences.md).
         score: how widths are judged, higher being better: "accuracy", "loss", or a function of logits and labels that
             gives a value for each image `(batch,)`, averaged over validation images and both sides. By default the
@@ -635,13 +636,23 @@ def resolve(
     if effort is not None:
         space = trace(source.model, source.example(), request)
         seen = 1 - request.validation_fraction - request.fresh_fraction
-        decided = settings_of(effort, space, budget, final, seen)
+        if "final_from" not in settings:
+            request = _changed(request, {"final_from": _usual_start(request)})
+        from_scratch = request.final_from == "scratch"
+        decided = settings_of(effort, space, budget, final, seen, from_scratch=from_scratch)
         if own.of_widths is not None:  # nothing is trained, for longer neither
             decided["finalist_epochs"] = None
         request = _changed(request, decided)
     _check_start(source, request)
     resolved = resolved_settings(request, source, path, world, largest_activation=source.largest_activation())
     return prepare(source, resolved, budget), resolved
+
+
+def _usual_start(settings: Settings) -> FinalFrom:
+    """What networks start from where an effort is spent: trained weights, unless networks may be wider than these."""
+    if settings.supernet_width > 1:
+        return "scratch"
+    return "original" if settings.pretrained is None else "pretrained"
 
 
 def _check_task(source: Source, settings: Settings) -> None:

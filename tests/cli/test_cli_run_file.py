@@ -134,7 +134,9 @@ def test_a_printed_file_makes_the_same_run_and_options_come_first(tmp_path):
 
 def test_an_effort_comes_before_what_a_file_says_of_the_search_and_may_be_in_one(tmp_path):
     file = tmp_path / "run.yaml"
-    printed = run(*SEARCH, "--effort", "small", "--epochs", "20", "--out", tmp_path / "run", "--print-settings")
+    asked = (*SEARCH, "--effort", "small", "--epochs", "20", "--out", tmp_path / "run", "--print-settings")
+    assert yaml.safe_load(run(*asked).stdout)["final"]["final_from"] == "original"
+    printed = run(*asked, "--final-from", "scratch")
     file.write_text(printed.stdout)
     small = yaml.safe_load(printed.stdout)["baseline"]
     large = yaml.safe_load(run("search", file, "--effort", "large", "--print-settings").stdout)["baseline"]

@@ -5,7 +5,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_job import tiny_search
+from tiny_job import TinyNetwork, tiny_data, tiny_search
 
 import bcnet
 from bcnet.errors import BudgetError, RecipeError
@@ -21,9 +21,12 @@ def final(epochs):
     return Recipe(lr=0.1, batch_size=8, epochs=epochs)
 
 
-@given(st.sampled_from(sorted(EFFORTS)), st.integers(1, 400), st.floats(0.05, 1.0), st.floats(0.3, 0.98))
-def test_networks_and_epochs_cost_the_trainings_asked_for(name, epochs, ratio, seen):
-    found = settings_of(name, SPACE, Budget(macs=ratio), final(epochs), seen)
+EFFORT = st.sampled_from(sorted(EFFORTS))
+
+
+@given(EFFORT, st.integers(1, 400), st.floats(0.05, 1.0), st.floats(0.3, 0.98), st.booleans())
+def test_networks_and_epochs_cost_the_trainings_asked_for(name, epochs, ratio, seen, from_scratch):
+    found = settings_of(name, SPACE, Budget(macs=ratio), final(epochs), seen, from_scratch=from_scratch)
     uniform = SPACE.cost(SPACE.uniform(macs=ratio)).macs / SPACE.reference.macs
     epoch = seen * math.sqrt(uniform) / epochs
     networks, longer = found["random_networks"], found["finalist_epochs"]
@@ -38,15 +41,38 @@ def test_networks_and_epochs_cost_the_trainings_asked_for(name, epochs, ratio, s
 
 def test_more_effort_trains_for_more_epochs():
     budget = Budget(macs=0.5)
-    found = [settings_of(name, SPACE, budget, final(100), 0.8) for name in ("small", "medium", "large")]
+    found = [settings_of(name, SPACE, budget, final(100), 0.8, from_scratch=True) for name in EFFORTS]
+    assert [*EFFORTS] == ["small", "medium", "large"]
     assert [(f["random_epochs"], f["finalist_epochs"]) for f in found] == [(10, None), (20, 100), (30, 100)]
     epochs = [f["random_networks"] * f["random_epochs"] + f["rescored"] * (f["finalist_epochs"] or 0) for f in found]
     assert epochs == sorted(set(epochs))
 
 
+def test_candidates_from_trained_weights_take_fewer_epochs_and_are_more():
+    for name in EFFORTS:
+        scratch, tuned = (
+            settings_of(name, SPACE, Budget(macs=0.5), final(100), 0.8, from_scratch=start) for start in (True, False)
+        )
+        assert tuned["random_epochs"] == 5 < scratch["random_epochs"]
+        assert tuned["random_networks"] > scratch["random_networks"]
+        assert tuned["finalist_epochs"] == scratch["finalist_epochs"], "what decides is as long"
+
+
+def test_networks_start_from_the_original_unless_told_otherwise(tmp_path):
+    asked = {"budget": Budget(macs=0.5), "run_dir": tmp_path, "effort": "small"}
+    weights = TinyNetwork().state_dict()
+    for changes, start in (
+        ({}, "original"),
+        ({"pretrained": weights}, "pretrained"),
+        ({"final_from": "scratch"}, "scratch"),
+        ({"supernet_width": 1.5}, "scratch"),
+    ):
+        assert bcnet.api.preview(TinyNetwork, tiny_data(), **asked, **changes).settings.final_from == start
+
+
 def test_a_budget_below_the_narrowest_network_is_told():
     with pytest.raises(BudgetError, match="must admit the narrowest uniform network"):
-        settings_of("small", SPACE, Budget(macs=1), final(10), 0.8)
+        settings_of("small", SPACE, Budget(macs=1), final(10), 0.8, from_scratch=True)
 
 
 def test_a_search_of_an_effort_is_one_of_its_settings_and_scores_by_loss(tmp_path):

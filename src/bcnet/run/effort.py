@@ -1,11 +1,11 @@
 """How much to spend on a search, said in trainings of the original: `effort`, and the settings that it comes to.
 
 Candidates are networks that are trained for a share of the final epochs, and a model of their scores proposes them.
-The best of them that differ, the balanced and the Uniform widths among them, are then trained for as long as the final
-networks, which decides: half as long is still biased (`docs/score_model.md`). A training of a network of `r` times the
-multiply-adds takes about `sqrt(r)` of the original's time, since what it reads and writes goes as its widths do; so `n`
-networks of `e` epochs and `k` of `E` epochs, on a share `s` of the images, cost, in trainings of the original of `E`
-epochs,
+From trained weights a twentieth of the epochs tells them apart; from scratch it takes a tenth to three tenths, and is
+biased (`docs/score_model.md`). The best of them that differ, the balanced and the Uniform widths among them, are then
+trained for as long as the final networks, which decides. A training of a network of `r` times the multiply-adds takes
+about `sqrt(r)` of the original's time, since what it reads and writes goes as its widths do; so `n` networks of `e`
+epochs and `k` of `E` epochs, on a share `s` of the images, cost, in trainings of the original of `E` epochs,
 
     (n e / E + k) s sqrt(r).
 """
@@ -30,7 +30,7 @@ DECIDED = ("scorer", "searcher", "random_networks", "random_epochs", "rescored",
 
 @dataclass(frozen=True)
 class Effort:
-    """About so many `trainings` of the original: each candidate gets a `share` of a final one.
+    """About so many `trainings` of the original: each candidate gets a `share` of a final one, if from scratch.
 
     `finalists` are how many of the best get a whole one; of one alone there is nothing to tell apart.
     """
@@ -39,6 +39,8 @@ class Effort:
     share: float
     finalists: int
 
+
+_SHARE_OF_TUNING = 0.05  # of a final training, for candidates that start from trained weights
 
 EFFORTS: Mapping[str, Effort] = MappingProxyType(
     {"small": Effort(1, 0.1, 1), "medium": Effort(3, 0.2, 3), "large": Effort(10, 0.3, 4)}
@@ -63,17 +65,19 @@ def check_effort(name: str, settings: Mapping[str, Any]) -> None:
         )
 
 
-def settings_of(name: str, space: WidthSpace, budget: Budget, final: Recipe, seen: float) -> dict[str, Any]:
+def settings_of(
+    name: str, space: WidthSpace, budget: Budget, final: Recipe, seen: float, *, from_scratch: bool
+) -> dict[str, Any]:
     """The settings of a search of this effort under `budget`.
 
     A limit that can only be measured, as a latency that no model predicts yet, is counted as none. `seen` is the share
-    of the training images that candidates are trained on.
+    of the training images that candidates are trained on, `from_scratch` how they start.
 
     Raises:
         BudgetError: the narrowest network of the space costs more.
     """
     effort = EFFORTS[name]
-    epochs = max(1, round(effort.share * final.epochs))
+    epochs = max(1, round((effort.share if from_scratch else _SHARE_OF_TUNING) * final.epochs))
     whole = seen * math.sqrt(_macs_ratio(space, budget))  # what a whole training costs, in those of the original
     told_apart = effort.finalists > 1 and epochs < final.epochs
     left = effort.trainings - (effort.finalists * whole if told_apart else 0)
