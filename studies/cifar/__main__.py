@@ -19,8 +19,8 @@ rate; "tuned at the full rate" does as the latter at the whole of it, and "ours,
 supernet of as many epochs as the unilateral one's. "Tuned for an epoch" takes four times as many steps for every
 candidate, whose scores depend less on the order of the images (`tuning_noise.py`). "Ours, small effort" and "medium
 effort" have no supernet: `--effort` spends about one and three trainings of the original on short ones that a model of
-their scores proposes, of the medium effort a part on whole trainings of the best three. "Short trainings" spends three
-on short ones alone, as the medium effort did before.
+their scores proposes, of the medium effort a part on whole trainings of the best three. "Anywhere" are rows of before
+the model kept to the neighbourhood of the best (`--reach 0`); "short trainings" spent all three on short ones.
 
 "Ours" is the default, whose evolution starts from balanced and Uniform widths too and stays within a tenth of the
 budget; all others of evolution are of the one before, which had neither (`--macs-from 0 --first-generation prior`).
@@ -93,6 +93,7 @@ _SLIMMED = (*_BY_LOSS, "--searcher", "greedy-evolution", "--first-generation", "
 _TUNED, _FOR_AN_EPOCH = (*_SLIMMED, "--tune-steps", "80"), (*_SLIMMED, "--tune-steps", "320")
 _FINALISTS, _GENTLY = ("--finalist-steps", "640"), ("--tune-lr-share", "0.2")
 _SHORT = ("--scorer", "trainings", "--searcher", "model", "--score", "loss", "--random-epochs", "2")
+_ANYWHERE = ("--reach", "0")  # the proposals of the model that rows were computed with
 SHORT_TRAININGS = {"vgg19_quarter": {"0.5": 26, "0.25": 38}, "resnet20": {"0.5": 27, "0.25": 40}}
 """How many short trainings three of the original pay for, by network and budget."""
 VARIANTS = {
@@ -109,9 +110,10 @@ VARIANTS = {
     "ours, 4x epochs, by loss": Variant(4.0, (*_WHOLE_FRONT, *_BY_LOSS)),
     "ours, 4x epochs, tuned": Variant(4.0, (*_TUNED, *_FINALISTS), population=20),
     "ours, 4x epochs, tuned for an epoch": Variant(4.0, (*_FOR_AN_EPOCH, *_FINALISTS), population=20),
-    "ours, short trainings": Variant(options=_SHORT),
+    "ours, short trainings anywhere": Variant(options=(*_SHORT, *_ANYWHERE)),
     "ours, small effort": Variant(options=("--effort", "small")),
     "ours, medium effort": Variant(options=("--effort", "medium")),
+    "ours, medium effort anywhere": Variant(options=("--effort", "medium", *_ANYWHERE)),
     "autoslim": Variant(1.0, strategy="sandwich"),
     "unilateral": Variant(4.0, strategy="unilateral"),
     "unilateral by evolution": Variant(4.0, _WHOLE_FRONT, strategy="unilateral"),
@@ -119,13 +121,13 @@ VARIANTS = {
 METHODS = (
     "uniform", "ours", "ours, whole front", "ours, tuned scores", "ours, tuned finalists",
     "ours, tuned at the full rate", "ours without prior", "balanced", "random", "autoslim", "unilateral", "magnitude",
-    "taylor", "ours, 4x epochs", "ours, 4x epochs, tuned", "ours, medium effort", "ours, short trainings",
-    "ours, small effort", "ours, 4x epochs, tuned for an epoch", "fastnas",
+    "taylor", "ours, 4x epochs", "ours, 4x epochs, tuned", "ours, medium effort", "ours, small effort",
+    "ours, 4x epochs, tuned for an epoch", "fastnas",
 )  # fmt: skip
 QUICK_METHODS = ("uniform", "ours", "ours, tuned scores")
 SLIMMED = ("autoslim", "unilateral")  # baselines that search a supernet of their own
 STARTS = ("scratch", "supernet", "original")
-FROM_ORIGINAL = ("uniform", "balanced", "magnitude", "taylor", "ours, short trainings", "ours, medium effort")
+FROM_ORIGINAL = ("uniform", "balanced", "ours, medium effort", "magnitude", "taylor")
 AGAIN = (
     *SLIMMED,
     *(method for method, variant in VARIANTS.items() if "--tune-steps" in variant.options),
@@ -362,7 +364,7 @@ class Table:
         generations = str(effort.candidates // population)
         size = ["--population", str(population), "--generations", generations]
         short = SHORT_TRAININGS.get(effort.model, {}).get(budget, 8)
-        number = ["--random-networks", str(short)] if variant.options == _SHORT else []
+        number = ["--random-networks", str(short)] if "--random-epochs" in variant.options else []
         return ["search", *size, "--strategy", variant.strategy, *variant.options, *number]
 
     def _from(self, run: Run) -> list[str]:

@@ -33,7 +33,7 @@ ORDER = (
     ),
     *("ours, 4x epochs", "ours, 4x epochs, by loss", "ours, tuned scores", "ours, tuned finalists"),
     *("ours, tuned at the full rate", "ours, 4x epochs, tuned", "ours, 4x epochs, tuned for an epoch"),
-    *("ours, small effort", "ours, short trainings", "ours, medium effort"),
+    *("ours, small effort", "ours, short trainings anywhere", "ours, medium effort anywhere", "ours, medium effort"),
 )
 ALL = "scratch, all trainings"
 _COLOURS = {"1": "tab:grey", "0.5": "tab:blue", "0.25": "tab:orange"}

@@ -8,6 +8,7 @@ import torch
 from scipy.stats import kendalltau
 
 from bcnet.costs import Latency, LatencyModel, Memory, Term
+from bcnet.errors import SearchError
 from bcnet.models import create
 from bcnet.searchers import Candidate, ModelBased, heuristic_widths, search_widths
 from bcnet.searchers.score_model import EXPONENTS, ScoreModel, best_widths, closed_slopes
@@ -216,3 +217,55 @@ def test_few_or_unusable_scores_are_ordered_as_they_are(space):
     candidates = [Candidate(space.nearest(w), s, space.cost(w)) for w, s in zip(widths, (1.0, 3.0, 2.0), strict=True)]
     problem = Problem.of(space, Budget(macs=0.9))
     assert [c.score for c in ModelBased().chosen(problem, candidates)] == [3.0, 2.0, 1.0]
+
+
+def saturating(space, seed):
+    """Scores that fall off the squares of what is missing in log width, and hardly gain from more."""
+    rng = np.random.default_rng(seed)
+    best = np.log(np.array(space.balanced(macs=0.5), dtype=float)) + rng.normal(0, 0.3, len(space.groups))
+    weights = rng.gamma(2, 0.5, len(space.groups))
+
+    def score(widths):
+        off = np.log(np.array(widths, dtype=float)) - best
+        return float(-(weights * np.where(off < 0, off**2, 0.15 * off**2)).sum())
+
+    return score
+
+
+def test_near_the_best_a_search_gains_more_where_width_saturates(space):
+    """What the search comes to, minus the better of what is free: mean over 12 truths and noises."""
+    gains = {}
+    for reach in (0.0, 1.4):
+        found = []
+        for seed in range(12):
+            exact, rng = saturating(space, seed), np.random.default_rng(100 + seed)
+            searcher = ModelBased(40, reach=reach)
+            noisy = lambda widths, exact=exact, rng=rng: exact(widths) + rng.normal(0, 0.15)  # noqa: E731
+            met = search_widths(space, noisy, Budget(macs=0.5), searcher=searcher, seed=seed)
+            problem = Problem.of(space, Budget(macs=0.5))
+            chosen = searcher.chosen(problem, met.evaluations)[0].widths
+            found.append(exact(chosen) - max(exact(w) for w in heuristic_widths(problem).values()))
+        gains[reach] = np.mean(found)
+    assert gains[1.4] > max(0.0, gains[0.0])
+
+
+def test_candidates_stay_within_reach_of_the_best_but_for_the_optimum(space):
+    problem = Problem.of(space, Budget(macs=0.5))
+    proposals = ModelBased(40, reach=1.4).proposals(problem)
+    first = next(proposals)
+    score = saturating(space, 0)
+    batch = proposals.send([score(widths) for widths in first])
+    centres = [
+        centre
+        for centre in first
+        if all(np.all(np.abs(np.log(np.divide(w, centre))) <= np.log(1.4) + 1e-9) for w in batch[1:])
+    ]
+    assert len(batch) == 8
+    assert len(centres) == 1
+    assert score(centres[0]) >= sorted(map(score, first))[-3]
+
+
+@pytest.mark.parametrize("reach", [1.0, 0.5, -1.0, np.inf, np.nan])
+def test_a_reach_that_is_no_factor_is_refused(reach):
+    with pytest.raises(SearchError, match="reach of ModelBased is a factor above 1, or 0 for anywhere"):
+        ModelBased(8, reach=reach)

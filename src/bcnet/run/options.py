@@ -39,6 +39,7 @@ class SearchOptions(TypedDict, total=False):
     macs_from: float
     first_generation: FirstGeneration
     tournament: Tournament
+    reach: float
     rescored: int
     finalist_steps: int
 

@@ -191,8 +191,18 @@ class SearchSettings(Section):
     """Evolution starts from the balanced and the Uniform widths as well (balanced), or without them (prior)."""
     tournament: Tournament = "score"
     """What wins a tournament of evolution: score, or rank and crowding (rank) as in the paper."""
+    reach: float = Field(default=1.4, ge=0)
+    """Factor by which candidates of the searcher model may differ from the best, group by group, where candidates are
+    trainings; 0 for anywhere."""
     search_seed: Seed | None = None
     """Seed of the search, where not that of the run."""
+
+    @field_validator("reach")
+    @classmethod
+    def _a_factor(cls, value: float) -> float:
+        if 0 < value <= 1:
+            raise ValueError("a factor above 1, or 0 for anywhere")
+        return value
 
     @field_validator("searcher")
     @classmethod

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +12,7 @@ import numpy as np
 from bcnet.errors import SearchError
 from bcnet.searchers.base import Proposals, Searcher
 from bcnet.searchers.result import Candidate
-from bcnet.searchers.score_model import EXPONENTS, ScoreModel, best_widths, closed_slopes, floored
+from bcnet.searchers.score_model import EXPONENTS, FloatArray, ScoreModel, best_widths, closed_slopes, floored
 from bcnet.space import Widths
 from bcnet.space.options import BALANCE_EXPONENT
 from bcnet.space.problem import Problem
@@ -30,7 +32,12 @@ class ModelBased(Searcher):
     are right but for noise, less where they are off in ways that more of them do not mend, as those of shared weights
     are.
 
-    Example: `ModelBased(evaluations=32)`
+    A model that is linear in log widths holds near the best ones only, beyond which more width is worth less and less.
+    With a `reach` above 1 all but the optimum itself therefore stay within that factor of the best candidate so far,
+    group by group (a trust region, as in TuRBO: Eriksson et al., NeurIPS 2019), and the choice is by the mean of what
+    the model expects of a candidate and its own score, which knows what is not linear. 0 is anywhere, by the model.
+
+    Example: `ModelBased(evaluations=32, reach=1.4)`
 
     Raises:
         SearchError: a setting out of range.
@@ -39,6 +46,7 @@ class ModelBased(Searcher):
     evaluations: int = 200
     batch: int = 8
     trust: float = 1.0
+    reach: float = 0.0
 
     def __post_init__(self) -> None:
         if self.evaluations < 1 or self.batch < _LEAST:
@@ -48,6 +56,8 @@ class ModelBased(Searcher):
             )
         if not 0 <= self.trust <= 1:
             raise SearchError(f"trust of ModelBased is in [0, 1]; got {self.trust}")
+        if self.reach != 0 and not 1 < self.reach < math.inf:
+            raise SearchError(f"reach of ModelBased is a factor above 1, or 0 for anywhere; got {self.reach}")
 
     @property
     def limit(self) -> int:
@@ -62,15 +72,32 @@ class ModelBased(Searcher):
         while batch:
             scores = yield batch
             known.update(zip(batch, scores, strict=True))
-            usable = {widths: score for widths, score in known.items() if np.isfinite(score)}
-            if len(usable) < _LEAST:
-                batch = problem.fill(self.batch, known, rng)
-                continue
-            model = ScoreModel.fit(problem.space, list(usable), list(usable.values()), self.trust)
-            drawn = (best_widths(problem, model.drawn(rng)) for _ in range(self.batch // 2))
-            wanted = [best_widths(problem, model.slopes), *drawn]
-            batch = [widths for widths in dict.fromkeys(wanted) if widths not in known]
-            batch += problem.fill(self.batch - len(batch), {*known, *batch}, rng)
+            batch = self._next(problem, known, rng)
+
+    def _next(self, problem: Problem, known: Mapping[Widths, float], rng: np.random.Generator) -> list[Widths]:
+        """Optima of the model of what is known and of samples of it, and random widths."""
+        usable = {widths: score for widths, score in known.items() if np.isfinite(score)}
+        if len(usable) < _LEAST:
+            return problem.fill(self.batch, known, rng)
+        model = ScoreModel.fit(problem.space, list(usable), list(usable.values()), self.trust)
+        near = problem
+        if self.reach:
+            expected = self._expected(model, list(usable), list(usable.values()))
+            near = _around(problem, list(usable)[int(np.argmax(expected))], self.reach)
+        drawn = [best_widths(near, model.drawn(rng)) for _ in range(self.batch // 2)]
+        wanted = [best_widths(problem, model.slopes), *drawn]
+        batch = [widths for widths in dict.fromkeys(wanted) if widths not in known]
+        if near is not problem:
+            batch += near.fill(self.batch - len(batch), {*known, *batch}, rng)
+        return batch + problem.fill(self.batch - len(batch), {*known, *batch}, rng)
+
+    def _expected(self, model: ScoreModel, candidates: Sequence[Widths], scores: Sequence[float]) -> FloatArray:
+        """What is expected of scored candidates, up to a constant, in standard deviations of the scores."""
+        predicted = model.predicted(candidates)
+        if not self.reach:
+            return predicted
+        own = (np.array(scores) - np.mean(scores)) / max(float(np.std(scores)), 1e-12)
+        return np.asarray((predicted - predicted.mean() + own) / 2)
 
     def _first(self, problem: Problem, rng: np.random.Generator) -> list[Widths]:
         """What needs no scores, and random widths for as many as there are groups, a batch at least."""
@@ -83,14 +110,22 @@ class ModelBased(Searcher):
         return kept + problem.fill(count - len(kept), kept, rng)
 
     def chosen(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Those within the budget by what the model expects of them, the best first (see `Searcher`)."""
+        """Those within the budget by what is expected of them, the best first (see `Searcher`)."""
         usable = [c for c in candidates if np.isfinite(c.score)]
         if len(usable) < _LEAST:
             return sorted(usable, key=lambda c: -c.score)
-        scores = [c.score for c in usable]
-        model = ScoreModel.fit(problem.space, [c.widths for c in usable], scores, self.trust)
-        expected = model.predicted([c.widths for c in usable])
+        widths, scores = [c.widths for c in usable], [c.score for c in usable]
+        expected = self._expected(ScoreModel.fit(problem.space, widths, scores, self.trust), widths, scores)
         return [usable[int(number)] for number in np.argsort(-expected, kind="stable")]
+
+
+def _around(problem: Problem, centre: Widths, reach: float) -> Problem:
+    """The same with the choices alone that differ from `centre` by a factor of `reach` at most."""
+    groups = tuple(
+        dataclasses.replace(group, choices=tuple(c for c in group.choices if width / reach <= c <= width * reach))
+        for group, width in zip(problem.space.groups, centre, strict=True)
+    )
+    return Problem(dataclasses.replace(problem.space, groups=groups), problem.budget, problem.seed)
 
 
 def heuristic_widths(problem: Problem) -> dict[str, Widths]:

@@ -66,7 +66,9 @@ def searcher_of(context: Context) -> Searcher:
     candidates = settings.candidates
     if settings.searcher == "model":
         by_paths = settings.has_supernet and context.workload.source.own.of_widths is None
-        return ModelBased(candidates, trust=TRUST_IN_PATHS if by_paths else 1.0)
+        if by_paths:
+            return ModelBased(candidates, trust=TRUST_IN_PATHS)
+        return ModelBased(candidates, reach=settings.reach)
     if settings.searcher == "greedy":
         return Greedy(candidates)
     if settings.searcher == "random":
