@@ -25,8 +25,8 @@ Examples:
   bcnet help budgets
 """
 TOPICS = (
-    *("how_to", "how_it_works", "when_not", "own_model", "own_data", "budgets", "tasks", "own_loop", "stages"),
-    *("baselines", "distributed", "live", "report", "trouble", "survival", "extending", "faq"),
+    *("how_to", "how_it_works", "when_not", "own_model", "own_data", "budgets", "tasks", "trained", "own_loop"),
+    *("stages", "baselines", "distributed", "live", "report", "trouble", "survival", "extending", "faq"),
 )
 _WIDTH = 100  # characters, beyond which lines are hard to read
 

@@ -50,7 +50,8 @@ MODEL is a name (bcnet profile --list), torchvision:NAME, timm:NAME or package.m
 that code, installed or in the current folder. DATA is digits, cifar10, imagefolder:PATH, parquet:PATH or hf:ORG/NAME.
 
 With --effort small, medium or large candidates are networks of short trainings, which a model of their scores proposes;
-there is no supernet, and the search costs about 1, 3 or 10 trainings of the original.
+there is no supernet, and the search costs about 1, 3 or 10 trainings of the original. They and the final networks start
+from the trained original, or from --pretrained, unless --final-from scratch says otherwise.
 
 A FILE.yaml says the same as the options, by section; --print-settings writes one, and options given beside it come
 first.
