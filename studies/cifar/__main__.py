@@ -60,7 +60,7 @@ import typer
 from studies.cifar.summary import summarise
 from studies.shared.cells import Cell, run_cells
 from studies.shared.choices import check_known
-from studies.shared.provenance import ROOT, rows_of
+from studies.shared.provenance import ROOT, provenance, rows_of
 
 DATA = f"parquet:{ROOT.parent / 'shared' / 'data' / 'cifar10'}"
 OUT, RUNS = ROOT / "results" / "cifar_table.csv", ROOT / "runs" / "cifar_table"
@@ -289,6 +289,7 @@ class Table:
             "threads": result["device"]["threads"],
             "device": result["device"]["name"],
             "torch": result["versions"]["torch"],
+            **provenance(result),
         }
 
     def folder(self, run: Run) -> Path:

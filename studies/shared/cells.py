@@ -20,7 +20,10 @@ _LONGEST_NAME = 120
 
 @dataclass(frozen=True)
 class Cell:
-    """One row: `key` are the columns that tell the cell from the others, `figures()` computes the rest."""
+    """One row: `key` are the columns that tell the cell from the others, `figures()` computes the rest.
+
+    Where the figures say no commit and hardware of their own, they are of this process.
+    """
 
     key: Mapping[str, object]
     figures: Callable[[], Mapping[str, object]] = field(repr=False)
@@ -55,7 +58,7 @@ def run_cells(cells: Sequence[Cell], out: Path, logs: Path) -> list[Cell]:
             continue
         _say(place)
         try:
-            row = {**cell.key, **cell.figures(), **provenance()}
+            row = {**cell.key, **{**provenance(), **cell.figures()}}
         except Exception as error:
             log = logs / cell.log_name
             logs.mkdir(parents=True, exist_ok=True)

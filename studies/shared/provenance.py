@@ -10,6 +10,7 @@ import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from bcnet.machine import device_name
 
@@ -18,9 +19,10 @@ CHANGED = "+changes"  # ends a commit whose files were not quite those that ran
 _ROWS = ("results", "benchmarks/results")  # what studies write themselves
 
 
-def provenance() -> dict[str, str]:
-    """Commit and hardware, as columns of every row."""
-    return {"commit": _commit(), "cpu": device_name("cpu"), "cores": str(os.cpu_count())}
+def provenance(result: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """Commit and hardware, as columns of every row; the commit is that of the run whose `result.json` it is."""
+    commit = _commit() if result is None else result["versions"]["commit"]
+    return {"commit": commit, "cpu": device_name("cpu"), "cores": str(os.cpu_count())}
 
 
 @functools.cache

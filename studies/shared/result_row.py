@@ -46,7 +46,8 @@ def main() -> None:
     options = parser.parse_args()
     result = json.loads((options.run / "result.json").read_text())
     what = f"--model {result['model']} --data {result['data'].rpartition('/')[2]} --budget {result['budget']['given']}"
-    append_row(options.csv, {"configuration": what, "seed": result["seed"], **columns(options.run), **provenance()})
+    row = {"configuration": what, "seed": result["seed"], **columns(options.run), **provenance(result)}
+    append_row(options.csv, row)
 
 
 if __name__ == "__main__":

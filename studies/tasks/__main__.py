@@ -112,7 +112,7 @@ def _rows(name: str, seed: int, budget: float, quick: bool, threads: int, runs: 
             "params": network["params"],
             "widths": " ".join(map(str, network["widths"])),
             "seconds": round(sum(run.result["seconds"].values()), 1),
-            **provenance(),
+            **provenance(run.result),
         }
         print(row)
         if not finished(out, {**key, "network": label}):

@@ -163,7 +163,8 @@ def test_fine_tuned_networks_of_a_run_are_another_run(searched, tmp_path):
 
 def test_mistakes(tmp_path, searched, monkeypatch):
     with pytest.raises(
-        RecipeError, match="is one of uniform, balanced, random, autoslim, unilateral, magnitude, fastnas; got 'x'"
+        RecipeError,
+        match="is one of uniform, balanced, random, autoslim, unilateral, magnitude, taylor, fastnas; got 'x'",
     ):
         run("x", tmp_path / "new")
     with pytest.raises(RecipeError, match="'autoslim' decides strategy: leave it out"):

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import platform
+import subprocess
 from collections.abc import Mapping
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+import bcnet
 from bcnet.costs import Cost
 from bcnet.machine.devices import device_name
 from bcnet.run.baselines import BASELINES
@@ -157,16 +161,35 @@ def _network(trained: TrainedNetwork, reference: Cost) -> dict[str, Any]:
     } | _if_any(trained.cost.others)
 
 
+@functools.cache
 def versions() -> dict[str, str]:
-    """The versions of what a result depends on."""
+    """The versions of what a result depends on, when it was first asked: a checkout may move on meanwhile."""
+    commit = _commit()
     return {
         "python": platform.python_version(),
         "bcnet": metadata.version("bcnet"),
+        **({} if commit is None else {"commit": commit}),
         "torch": torch.__version__,
         "numpy": np.__version__,
         "pymoo": metadata.version("pymoo"),
         "scipy": metadata.version("scipy"),
     }
+
+
+def _commit() -> str | None:
+    """The commit of this package where it runs from a checkout, marked where its files are not quite those of it."""
+    package = Path(bcnet.__file__).parent
+
+    def git(*words: str) -> str | None:
+        try:
+            done = subprocess.run(["git", "-C", str(package), *words], capture_output=True, text=True, check=False)
+        except OSError:  # no git here
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    if git("ls-files", "--error-unmatch", "__init__.py") is None:  # installed, perhaps within somebody's repository
+        return None
+    return f"{git('rev-parse', '--short', 'HEAD')}{'+changes' if git('status', '--porcelain', '--', '.') else ''}"
 
 
 def task_document(task: Task) -> dict[str, Any]:

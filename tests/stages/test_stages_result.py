@@ -1,0 +1,46 @@
+"""What a result says of the versions that made it."""
+
+import subprocess
+
+import pytest
+
+import bcnet
+from bcnet.stages.result import _commit, versions
+
+
+def test_a_checkout_tells_its_commit_and_that_files_were_changed(tmp_path, monkeypatch):
+    def git(*words):
+        person = ("-c", "user.name=Somebody", "-c", "user.email=somebody@example.org")
+        return subprocess.run(["git", "-C", str(tmp_path), *person, *words], capture_output=True, text=True, check=True)
+
+    package = tmp_path / "src" / "bcnet"
+    package.mkdir(parents=True)
+    monkeypatch.setattr(bcnet, "__file__", str(package / "__init__.py"))
+    assert _commit() is None, "in no repository"
+    git("init")
+    (tmp_path / "other.py").write_text("")
+    git("add", "other.py")
+    git("commit", "-m", "somebody's own")
+    (package / "__init__.py").write_text("")
+    assert _commit() is None, "installed within somebody's repository"
+    git("add", ".")
+    git("commit", "-m", "ours")
+    commit = git("rev-parse", "--short", "HEAD").stdout.strip()
+    assert _commit() == commit
+    (tmp_path / "other.py").write_text("changed")
+    assert _commit() == commit, "the package is as it was"
+    (package / "new.py").write_text("")
+    assert _commit() == f"{commit}+changes"
+
+
+def test_without_git_nothing_is_told(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert _commit() is None
+
+
+def test_versions_stay_those_of_the_first_time(monkeypatch):
+    before = versions()
+    if "commit" not in before:
+        pytest.skip("bcnet is installed, and not a checkout")
+    monkeypatch.setattr(bcnet, "__file__", "/nowhere/bcnet/__init__.py")
+    assert versions() == before
