@@ -9,7 +9,7 @@ from torch import nn
 import bcnet
 from bcnet.data import Augmentation, DataSet, ResizedCrop
 from bcnet.errors import DataError
-from bcnet.run.augmenting import augmentation_of, held_out_share
+from bcnet.run.parts import augmentation_of, held_out_share
 from bcnet.train import load_recipe
 
 SHORT = {"epochs": 2, "batch_size": 4, "warmup_epochs": 0.5, "precision": "fp32"}
@@ -69,7 +69,7 @@ def test_no_more_is_held_out_of_files_than_fits_into_memory(data):
     images = bcnet.data.load(f"imagenet:{data}", image_size=16).train
     assert held_out_share(images, 0.1) == 0.1
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bcnet.run.augmenting._MOST_HELD_OUT", 6)
+        patch.setattr("bcnet.run.parts._MOST_HELD_OUT", 6)
         assert held_out_share(images, 0.4) == 6 / 24
 
 

@@ -11,8 +11,7 @@ from bcnet import Budget, WidthSpace
 from bcnet.cli.app import app
 from bcnet.errors import ExportError, RecipeError
 from bcnet.export import read_latencies
-from bcnet.export.latency import Latency
-from bcnet.export.rounding import rounded
+from bcnet.export.latency import Latency, rounded
 from bcnet.export.timing import Timing, alternating
 
 FAST = {"rounds": 3, "warmup": 1}

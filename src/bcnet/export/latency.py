@@ -7,6 +7,7 @@ device. Times depend on shapes and not on weights: the rounded network has fresh
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,6 @@ from torch import nn
 from bcnet.costs import Budget, Cost
 from bcnet.data.transfer import moved
 from bcnet.errors import ExportError
-from bcnet.export.rounding import rounded
 from bcnet.export.timing import Timing, alternating
 from bcnet.files.documents import read_document, write_document
 from bcnet.latency import engine_of
@@ -25,7 +25,7 @@ from bcnet.machine.defaults import threads as torch_threads
 from bcnet.machine.devices import check_device, device_name
 from bcnet.run.finished import FinishedRun, Which
 from bcnet.run.workload import ModelLike
-from bcnet.space import Widths
+from bcnet.space import Widths, WidthSpace
 from bcnet.supernet import build
 from bcnet.train import derived_generator
 
@@ -178,3 +178,35 @@ def _keep(run: Path, latency: Latency) -> None:
     now = latency.to_dict()
     others = [m for m in read_latencies(run) if any(m[key] != now[key] for key in keys)]
     write_document(run / "latency.json", {"measurements": [*others, now]})
+
+
+def rounded(space: WidthSpace, widths: Widths, multiple: int, budget: Budget) -> Widths:
+    """The nearest multiples of `multiple` (and of each group's unit), at most full, within the budget where possible.
+
+    While the budget is exceeded the group that was widened most, for its size, goes one step down, to the multiple
+    below its width in `widths`. A group narrower than one multiple keeps one, so that the result may exceed the budget.
+    """
+    found = [
+        _nearest(group.max_width, math.lcm(group.unit, multiple), width)
+        for group, width in zip(space.groups, widths, strict=True)
+    ]
+    limits = budget.resolve(space.reference)
+    while not limits.admits(space.cost(tuple(found))):
+        lower = {
+            g: (found[g] - widths[g]) / widths[g]
+            for g, group in enumerate(space.groups)
+            if found[g] > widths[g] and found[g] > math.lcm(group.unit, multiple)
+        }
+        if not lower:
+            break
+        widest = max(lower, key=lambda g: (lower[g], g))
+        step = math.lcm(space.groups[widest].unit, multiple)
+        found[widest] = (found[widest] - 1) // step * step
+    return tuple(found)
+
+
+def _nearest(full: int, step: int, width: int) -> int:
+    """A full width stays full, multiple or not: narrowing the original's width is no rounding."""
+    if width == full or step > full:
+        return full
+    return min(max(step, (width + step // 2) // step * step), full)

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 import torch
 
 from bcnet.data import (
+    Augmentation,
     Batch,
     DataSet,
+    FilePixels,
     Images,
     Loaders,
+    ResizedCrop,
     TrainingBatches,
     all_batches,
     cut,
@@ -23,9 +26,11 @@ from bcnet.data.transfer import moved
 from bcnet.machine.defaults import lives_on
 from bcnet.machine.memory import free_bytes
 from bcnet.nests import count
-from bcnet.run.augmenting import augmentation_of, held_out_share
 from bcnet.run.settings import Settings
 from bcnet.train import EpochBatches, Recipe, derived_seed
+from bcnet.train.recipe import Crop
+
+_MOST_HELD_OUT = 5000  # images in files: a tenth of ImageNet would not fit into memory, and scoring it would take hours
 
 
 @dataclass(frozen=True)
@@ -94,3 +99,24 @@ def _cut_loaders(loaders: Loaders, settings: Settings) -> Parts:
 
     training = loaders.training()
     return Parts(training, training, batches(scoring), batches(again), loaders.testing)
+
+
+def augmentation_of(recipe: Recipe, data: DataSet) -> Augmentation | ResizedCrop:
+    """The recipe's augmentation, or where it says nothing the data set's.
+
+    Raises:
+        DataError: torchvision is needed, and missing.
+    """
+    wanted = recipe.augmentation
+    if wanted is None:
+        return data.augmentation
+    if isinstance(wanted, Crop):
+        return Augmentation(wanted.padding, wanted.flip)
+    return ResizedCrop(wanted.min_area, wanted.flip, wanted.colour_jitter)
+
+
+def held_out_share(images: Images, fraction: float) -> float:
+    """The share of the training images to hold out: `fraction`, of images in files at most 5,000 images."""
+    if isinstance(images.pixels, FilePixels):
+        return min(fraction, _MOST_HELD_OUT / len(images))
+    return fraction
