@@ -7,7 +7,7 @@ from tiny_job import TinyNetwork
 
 from bcnet.searchers import Candidate, Rescored
 from bcnet.space import Cost, WidthSpace
-from bcnet.stages.finalists import apart, best_again, choice, finalists, heuristics_next
+from bcnet.stages.finalists import apart, best_again, choice, finalists, heuristics_next, no_worse
 
 
 def candidate(name: int, score: float, macs: int) -> Candidate:
@@ -105,3 +105,11 @@ def test_widths_that_need_no_search_are_looked_at_next_after_the_best():
     assert [c.widths[0] for c in heuristics_next(best, {(3,), (1,), (9,)})] == [0, 1, 3, 2, 4]
     assert heuristics_next(best, {(0,)}) == best
     assert heuristics_next([], {(0,)}) == []
+
+
+def test_a_model_alone_is_no_evidence_against_widths_that_scored_better():
+    expected = [candidate(0, 88, 5), candidate(1, 91, 5), candidate(2, 90, 5), candidate(3, 86, 5)]  # the best first
+    assert [c.widths[0] for c in no_worse(expected, {(2,), (3,)})] == [1, 2]
+    assert [c.widths[0] for c in no_worse(expected, {(1,)})] == [1]
+    assert no_worse(expected, {(9,)}) == expected
+    assert no_worse([], {(0,)}) == []

@@ -5,7 +5,8 @@ Notation: `a` the score of a candidate on `n` validation images, `b` that on `m`
 one standard error of the best pooled score cannot be told apart; of these the one with the most MACs is trained, since
 a budget is there to be used and weights of its own serve a wider network better than shared ones.
 
-A searcher that models the scores chooses by its model, and its choice is the only finalist.
+A searcher that models the scores chooses by its model, and its choice is the only finalist. Where candidates are
+trainings it is one that scored no worse than the widths that need no search.
 
 Where finalists were trained for longer before `b` than before `a`, `b` is the better measure, and the widths have had
 weights of their own: the best by `b` is trained. It is spent on finalists that differ from each other, since a search
@@ -72,6 +73,12 @@ def apart(best: Sequence[Candidate], count: int, space: WidthSpace, distance: fl
 def heuristics_next(best: Sequence[Candidate], heuristics: Set[Widths]) -> list[Candidate]:
     """The first of all, then those of `heuristics` among the others, then the rest, each in their order."""
     return [*best[:1], *sorted(best[1:], key=lambda candidate: candidate.widths not in heuristics)]
+
+
+def no_worse(ordered: Sequence[Candidate], heuristics: Set[Widths]) -> list[Candidate]:
+    """Those that scored no worse than the best of `heuristics` did, in their order; all where none of these did."""
+    free = max((c.score for c in ordered if c.widths in heuristics), default=-math.inf)
+    return [c for c in ordered if c.score >= free]
 
 
 def choice(rescored: Sequence[Rescored], validation_images: int, fresh_images: int) -> Choice:
@@ -147,6 +154,8 @@ class FinalistsStage(Stage):
             problem = Problem.of(context.workload.space, context.workload.budget)
             modelled = searched.searcher.chosen(problem, list(inside.values()))  # by more than their scores
             ordered = finalists(list(inside.values()), len(inside)) if modelled is None else modelled
+            if modelled is not None and context.settings.has_trials and not searched.scorer.longer:
+                ordered = no_worse(ordered, set(heuristic_widths(problem).values()))
             best = holding(context, _finalists(context, searched.scorer, ordered, problem), ordered)
             if modelled is not None and not searched.scorer.longer:
                 best = best[:1]
