@@ -100,7 +100,11 @@ def arguments(inputs: Nest) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
 
 
 def check_close(output: Any, expected: Any) -> None:
-    """Raise AssertionError where a tensor of two outputs of one form differs by more than rounding in float64."""
+    """Raise AssertionError where a tensor of two outputs of one form differs by more than rounding.
+
+    That of float64 is far below what channels that meet would change; that of single precision a hundredth of it.
+    """
     for a, b in zip(tree_leaves(output), tree_leaves(expected), strict=True):
         if isinstance(b, Tensor):
-            torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)
+            rtol, atol = (1e-6, 1e-9) if b.dtype is torch.float64 else (1e-3, 1e-4)
+            torch.testing.assert_close(a, b, rtol=rtol, atol=atol)

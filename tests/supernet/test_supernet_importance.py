@@ -81,7 +81,7 @@ def test_importance_is_the_sum_of_the_squares_of_all_weights_of_a_channel_withou
     space = WidthSpace.trace(model, torch.randn(2, 1, 1, 1))
     with torch.no_grad():
         model[0].weight.copy_(torch.tensor([1.0, 2.0, 0.0]).view(3, 1, 1, 1))  # squares 1, 4, 0
-        model[0].bias.copy_(torch.tensor([9.0, 0.0, 9.0]))
+        model[0].bias.copy_(torch.tensor([0.0, 9.0, 0.0]))
         model[1].weight.copy_(torch.tensor([1.0, 1.0, 2.0]))  # 1, 1, 4
         model[2].weight.copy_(torch.tensor([[0.0, 0.0, 1.0], [2.0, 0.0, 1.0]]).view(2, 3, 1, 1))  # 4, 0, 2
         model[4].weight.copy_(torch.tensor([[3.0, 0.0], [0.0, 0.0]]))  # 9, 0, beside 1 and 5 of the rows
@@ -104,6 +104,20 @@ def test_a_narrow_network_is_what_remains_when_its_weakest_channels_are_silent()
                     dropped = torch.tensor(orders[segment.group][widths[segment.group] :], dtype=torch.long)
                     parameter.index_fill_(d, dropped, 0.0)
     torch.testing.assert_close(bcnet.recalibrate(narrow, [x])(x), bcnet.recalibrate(silent, [x])(x))
+
+
+def test_a_network_that_insists_on_single_precision_is_compared_in_it() -> None:
+    class Single(nn.Sequential):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x.float())
+
+    torch.manual_seed(0)
+    model = Single(nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Conv2d(6, 5, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
+    x = torch.randn(2, 3, 8, 8)
+    space = WidthSpace.trace(model, x)
+    ranked = reordered(model, space, by_importance(model, space), x)
+    torch.testing.assert_close(ranked(x), model(x))
+    assert not torch.equal(ranked[0].weight, model[0].weight)
 
 
 def test_a_network_of_other_shapes_is_refused() -> None:
