@@ -1,8 +1,8 @@
 """How much to spend on a search, said in trainings of the original: `effort`, and the settings that it comes to.
 
 Candidates are networks that are trained for a share of the final epochs, and a model of their scores proposes them.
-From trained weights a twentieth of the epochs tells them apart; from scratch it takes a tenth to three tenths, and is
-biased (`docs/score_model.md`). The best of them that differ, the balanced and the Uniform widths among them, are then
+From trained weights a twentieth of the epochs tells them apart. From scratch it takes a tenth to three tenths, and is
+biased (`docs/score_model.md`): the best of them that differ, the balanced and the Uniform widths among them, are then
 trained for as long as the final networks, which decides. A training of a network of `r` times the multiply-adds takes
 about `sqrt(r)` of the original's time, since what it reads and writes goes as its widths do; so `n` networks of `e`
 epochs and `k` of `E` epochs, on a share `s` of the images, cost, in trainings of the original of `E` epochs,
@@ -30,9 +30,10 @@ DECIDED = ("scorer", "searcher", "random_networks", "random_epochs", "rescored",
 
 @dataclass(frozen=True)
 class Effort:
-    """About so many `trainings` of the original: each candidate gets a `share` of a final one, if from scratch.
+    """About so many `trainings` of the original.
 
-    `finalists` are how many of the best get a whole one; of one alone there is nothing to tell apart.
+    From scratch each candidate gets a `share` of a final one, and `finalists` are how many of the best get a whole one;
+    of one alone there is nothing to tell apart. From trained weights all is spent on candidates.
     """
 
     trainings: float
@@ -77,12 +78,13 @@ def settings_of(
         BudgetError: the narrowest network of the space costs more.
     """
     effort = EFFORTS[name]
-    epochs = max(1, round((effort.share if from_scratch else _SHARE_OF_TUNING) * final.epochs))
+    share, finalists = (effort.share, effort.finalists) if from_scratch else (_SHARE_OF_TUNING, 1)
+    epochs = max(1, round(share * final.epochs))
     whole = seen * math.sqrt(_macs_ratio(space, budget))  # what a whole training costs, in those of the original
-    told_apart = effort.finalists > 1 and epochs < final.epochs
-    left = effort.trainings - (effort.finalists * whole if told_apart else 0)
+    told_apart = finalists > 1 and epochs < final.epochs
+    left = effort.trainings - (finalists * whole if told_apart else 0)
     networks = max(FEWEST, int(left / (whole * epochs / final.epochs)))
-    values = ("trainings", "model", networks, epochs, effort.finalists, final.epochs if told_apart else None)
+    values = ("trainings", "model", networks, epochs, finalists, final.epochs if told_apart else None)
     return dict(zip(DECIDED, values, strict=True))
 
 
