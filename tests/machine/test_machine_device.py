@@ -10,7 +10,10 @@ from bcnet.data import DataSet, Images
 from bcnet.run import workload
 
 AT_THE_START = {"run/workload.py", "data/images.py", "data/splits.py", "supernet/pairs.py"}
-OF_A_NETWORK = {"stages/final.py", "supernet/calibration.py", "files/tensors.py"}  # placing and saving it
+OF_A_NETWORK = {
+    *("stages/final.py", "supernet/calibration.py", "files/tensors.py"),  # placing and saving it
+    "supernet/importance.py",  # which channels of trained weights it keeps
+}
 AT_THE_END = {
     "export/latency.py",  # the networks are timed for the report, where they were trained
     "stages/examples.py",  # what they give for the few test images that the report shows
@@ -25,6 +28,7 @@ AT_THE_END = {
         (True, 4, 3, {}),
         (False, 4, 3, {"pairs": "off", "final_from": "supernet"}),
         (True, 4, 3, {"model": TinyNetwork(), "final_from": "pretrained"}),
+        (True, 4, 3, {"final_from": "original"}),
         (True, 4, 3, {"supernet_width": 1.5}),
         (True, 5, 1, {"baseline": "random", "random_epochs": 1, "random_networks": 2}),
     ],
@@ -32,7 +36,8 @@ AT_THE_END = {
 def test_a_run_keeps_to_its_device(tmp_path, monkeypatch, lives, trainings, scored, changes):
     for kind in (Images, DataSet):
         monkeypatch.setattr(kind, "__post_init__", lambda self: None)  # they check values, which there are none of
-    monkeypatch.setattr("bcnet.supernet.pairs.check_close", lambda output, expected: None)
+    for place in ("pairs", "importance"):
+        monkeypatch.setattr(f"bcnet.supernet.{place}.check_close", lambda output, expected: None)
     for place in ("workload", "finished"):
         monkeypatch.setattr(f"bcnet.run.{place}.trace", outside(workload.trace))
     monkeypatch.setattr("bcnet.stages.running.estimate", lambda *args: None)  # hooks on saved tensors mind the block
