@@ -59,6 +59,7 @@ from bcnet.stages.plan import (
     to_the_end,
     to_the_prior,
     to_the_widths,
+    with_original,
 )
 from bcnet.stages.reuse import others
 from bcnet.stages.room import search_bytes, training_bytes
@@ -269,7 +270,7 @@ def find_widths(
             world,
             reporter=reporter,
             checkpoint_seconds=checkpoint_seconds,
-            until=TO_THE_WIDTHS,
+            until=with_original(TO_THE_WIDTHS, resolved),
             take_from=others(take_from, Path(run_dir)),
         )
     return reported(outcome)
@@ -475,7 +476,7 @@ def train_widths(
             world,
             reporter=reporter,
             checkpoint_seconds=checkpoint_seconds,
-            until=ONE_NETWORK if resolved.final.distillation is None else ("original", *ONE_NETWORK),
+            until=with_original(ONE_NETWORK, resolved),
             take_from=others(take_from, target),
         )
 

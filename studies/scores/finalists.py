@@ -47,6 +47,7 @@ def _rows(run: bcnet.Run, out: Path) -> None:
             "model": settings.model,
             "budget": str(settings.budget),
             "seed": str(settings.seed),
+            "start": settings.final_from,
             "first_epochs": str(settings.random_epochs),
             "epochs": str(settings.finalist_epochs),
             "widths": " ".join(map(str, widths)),

@@ -294,6 +294,21 @@ def test_candidates_and_networks_from_the_original_share_its_one_training(tmp_pa
         assert mine == theirs, name
 
 
+def test_parts_of_a_run_train_the_original_that_they_start_from(tmp_path):
+    options = {"budget": bcnet.Budget(macs=0.5), "recipe": RECIPE, "effort": "small", "num_choices": 4, "threads": 1}
+    found = bcnet.find_widths(TinyNetwork, tiny_data(), run_dir=tmp_path / "run", **options)
+    assert (tmp_path / "run" / "original.safetensors").exists()
+    recorder = Recorder()
+    outcome = bcnet.search(TinyNetwork, tiny_data(), run_dir=tmp_path / "run", reporter=recorder, **options)
+    assert outcome.widths == found.widths
+    assert {"original", "trials"} & set(recorder.stages) == {"trials"}, "replayed, and no original trained again"
+    alone = {"run_dir": tmp_path / "one", "recipe": RECIPE, "final_from": "original", "threads": 1}
+    trained = bcnet.train_widths(TinyNetwork, tiny_data(), found.widths, **alone)
+    assert (tmp_path / "one" / "original.safetensors").exists()
+    for name, tensor in trained.network.state_dict().items():
+        torch.testing.assert_close(tensor, outcome.network.state_dict()[name])
+
+
 def test_what_final_networks_start_from_is_reported(tmp_path):
     scratch = tiny_search(tmp_path / "scratch")
     tuned = tiny_search(tmp_path / "tuned", final_from="supernet")

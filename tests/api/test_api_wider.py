@@ -51,8 +51,9 @@ def test_a_stopped_run_goes_on_to_the_same_end(wider, tmp_path):
 
 
 def test_weights_of_the_network_do_not_fit_a_wider_supernet(tmp_path):
-    with pytest.raises(RecipeError, match=r"starts from fresh weights; got supernet_width 1\.5 with pretrained ones"):
-        tiny_search(tmp_path / "new", pretrained=TinyNetwork().state_dict(), **WIDER)
+    for changes in ({"pretrained": TinyNetwork().state_dict()}, {"final_from": "original"}):
+        with pytest.raises(RecipeError, match=r"start from fresh weights; got supernet_width 1\.5 with trained ones"):
+            tiny_search(tmp_path / "new", **changes, **WIDER)
     with pytest.raises(RecipeError, match="'supernet_width'"):
         tiny_search(tmp_path / "new", supernet_width=0.5, data=tiny_data())
     assert not (tmp_path / "new").exists()

@@ -117,6 +117,14 @@ TO_THE_WIDTHS = (*TO_THE_PRIOR, "evolution", "reliability", "trials", "finalists
 ONE_NETWORK = ("searched",)
 
 
+def with_original(stages: tuple[str, ...], settings: Settings) -> tuple[str, ...]:
+    """Stages by name, and that of the original where networks that they train start from it or learn from it."""
+    final = "searched" in stages
+    learns = final and settings.final.distillation is not None
+    starts = (final or settings.has_trials) and settings.final_from == "original"
+    return ("original", *stages) if learns or starts else stages
+
+
 def to_the_prior(context: Context) -> TrainedSupernet:
     """Train the supernet and learn the prior."""
     supernet = context.output("supernet")[0]
