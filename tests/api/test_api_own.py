@@ -13,12 +13,14 @@ from bcnet import Callbacks, Reporter
 from bcnet.distributed import ProcessGroup
 from bcnet.errors import DataError, ModelError, RecipeError, RunError
 from bcnet.files.tensors import read_tensors
+from bcnet.pruners import Pruned
 from bcnet.run.directory import RunDirectory, read_settings
 from bcnet.run.settings import make_settings
 from bcnet.run.workload import open_source, prepare
 from bcnet.stages.base import Context
 from bcnet.stages.final import starting_network
 from bcnet.stages.plan import stages_of
+from bcnet.stages.pruning import PruningStage
 from bcnet.supernet import by_importance
 from bcnet.train import derived_generator
 
@@ -360,3 +362,20 @@ def test_a_last_layer_for_other_classes_is_left_out_and_said(tmp_path):
 def test_weights_of_another_network_are_refused(change, message):
     with pytest.raises(ModelError, match=message):
         open_source(TinyNetwork, tiny_data(), image_size=None, seed=0, pretrained=change(TinyNetwork().state_dict()))
+
+
+def test_a_pruned_network_starts_from_the_channels_that_the_pruner_kept(tmp_path, monkeypatch):
+    pytest.importorskip("torch_pruning", reason="the extra 'magnitude' is not installed")
+    here = context_of(tmp_path, TinyNetwork, baseline="magnitude", final_from="original")
+    owner, widths = here.output("original").network, here.output("pruning").widths
+    first = tuple(reversed(range(8)))[: widths[0]]  # no order that importance would give
+    second = tuple(reversed(range(12)))[: widths[1]]
+    monkeypatch.setitem(here._outputs, "pruning", Pruned(widths, (first, second)))
+    network = starting_network(here, widths)
+    torch.testing.assert_close(network.second[0].weight, owner.second[0].weight[list(second)][:, list(first)])
+    document = here.directory.read("pruned.json")
+    here.directory.write("pruned.json", {"widths": list(widths), "kept": [[0, 8], [0]]})  # of eight channels
+    with pytest.raises(RunError, match="holds no widths of this network: start a new run"):
+        PruningStage().load(here)
+    here.directory.write("pruned.json", {"widths": document["widths"], "kept": document["kept"]})
+    assert PruningStage().load(here).widths == widths
