@@ -89,8 +89,6 @@ def main() -> None:
         loss=focal_loss,
         score=sureness,
         progress=True,
-        population=4 if options.quick else 20,
-        generations=2 if options.quick else 10,
     )
     for group in outcome.result["groups"]:
         print(f"{group['name']}: {group['searched']} of {group['max_width']} channels")

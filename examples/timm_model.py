@@ -13,7 +13,7 @@ import torch
 
 import bcnet
 
-QUICK = {"changes": {"epochs": 1, "batch_size": 16}, "population": 4, "generations": 2}
+QUICK = {"changes": {"epochs": 1, "batch_size": 16}}
 SPACE = {"num_choices": 10, "multiple_of": 8, "ignore": ("*layer4*",)}
 
 

@@ -11,7 +11,7 @@ import argparse
 
 import bcnet
 
-QUICK = {"changes": {"epochs": 1, "batch_size": 16}, "population": 4, "generations": 2}
+QUICK = {"changes": {"epochs": 1, "batch_size": 16}}
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from bcnet.report import finish, reported
 from bcnet.run.baselines import BASELINES
 from bcnet.run.callables import OfWidths, user_callables, user_searcher
 from bcnet.run.directory import check_usable, read_settings
-from bcnet.run.effort import EffortName, check_effort, settings_of
+from bcnet.run.effort import USUAL, EffortName, check_effort, says_how, settings_of
 from bcnet.run.options import Arguments, BaselineArguments, EvolveOptions, Options, RunOptions
 from bcnet.run.presets import PresetName, with_preset
 from bcnet.run.pretrained import Weights
@@ -97,7 +97,7 @@ def search(
     stages: Sequence[Stage] = (),
     **settings: Unpack[Options],
 ) -> SearchOutcome:
-    """Find, train and compare the best widths of `model` under `budget`: supernet, prior, evolution, final networks.
+    """Find, train and compare the best widths of `model` under `budget`.
 
     Where `run_dir` holds the same run unfinished it goes on, and what is finished is not done again. Started by
     torchrun, all processes make this call, share the work and get the same result (docs/distributed.md).
@@ -122,7 +122,8 @@ def search(
         effort: what to spend on the search: "small", "medium" or "large", about 1, 3 or 10 trainings of the original.
             Candidates are then short trainings that a model of their scores proposes (`bcnet.run.effort`), and there
             is no supernet. They and the final networks start from the trained original, or from `pretrained`, unless
-            `final_from` says otherwise.
+            `final_from` says otherwise. It is "medium" where nothing else says how to search (`SAYS_HOW`); with
+            `scorer="supernet"` the search is on a supernet.
         preset: "paper" for the search as the paper has it (docs/differences.md).
         score: how widths are judged, higher being better: "accuracy", "loss", or a function of logits and labels that
             gives a value for each image `(batch,)`, averaged over validation images and both sides. By default the
@@ -217,7 +218,8 @@ def train_supernet(
     check_seconds(checkpoint_seconds)
     wanted = budget or Budget(macs=0.5)
     with joined(options.get("device")) as world:
-        workload, resolved = resolve(model, data, budget=wanted, run_dir=run_dir, world=world, **options)
+        on_one: Arguments = {"scorer": "supernet", **options}
+        workload, resolved = resolve(model, data, budget=wanted, run_dir=run_dir, world=world, **on_one)
         outcome = run_stages(
             to_the_prior,
             workload,
@@ -602,12 +604,15 @@ def resolve(
     path = Path(run_dir)
     world = world or ProcessGroup()
     world.on_rank_zero(lambda: check_usable(path))
+    wanted = dict(changes or {}) | ({} if supernet_epochs is None else {"supernet.epochs": supernet_epochs})
+    if effort is None:
+        told = says_how({**settings, "preset": preset, "score_of_widths": score_of_widths}, wanted)
+        effort = None if told or _has_supernet(path) else USUAL
     usual: Metric = "accuracy" if effort is None or score_of_widths is not None else "loss"
     chosen: dict[str, Any] = {**settings} if preset is None else with_preset(preset, settings)
     own, named_score = user_callables(loss, usual if score is None else score, score_of_widths, tags or {})
     searcher, searcher_name = user_searcher(settings.get("searcher", "evolution"))
     own = dataclasses.replace(own, searcher=searcher)
-    wanted = dict(changes or {}) | ({} if supernet_epochs is None else {"supernet.epochs": supernet_epochs})
     if effort is not None:
         check_effort(effort, {**settings, "supernet_epochs": supernet_epochs, "preset": preset})
     named: dict[str, Any] = {"score": named_score, "processes": world.size, **chosen}
@@ -647,6 +652,11 @@ def resolve(
     _check_start(source, request)
     resolved = resolved_settings(request, source, path, world, largest_activation=source.largest_activation())
     return prepare(source, resolved, budget), resolved
+
+
+def _has_supernet(path: Path) -> bool:
+    """Whether there is a run in `path` that searches on a supernet."""
+    return (path / "settings.json").exists() and read_settings(path).has_supernet
 
 
 def _usual_start(settings: Settings) -> FinalFrom:

@@ -5,12 +5,12 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_job import TinyNetwork, tiny_data, tiny_search
+from tiny_job import RECIPE, TinyNetwork, tiny_data, tiny_search
 
 import bcnet
 from bcnet.api import preview
 from bcnet.errors import BudgetError, RecipeError
-from bcnet.run.effort import EFFORTS, FEWEST, settings_of
+from bcnet.run.effort import DECIDED, EFFORTS, FEWEST, SAYS_HOW, USUAL, says_how, settings_of
 from bcnet.space import Budget
 from bcnet.testing.searchers import toy_space
 from bcnet.train import Recipe
@@ -101,6 +101,65 @@ def test_the_score_asked_for_stays(tmp_path):
     found = preview("resnet_digits", "digits", **asked)
     assert found.settings.score == "accuracy"
     assert found.settings.random_networks > FEWEST
+
+
+def settings_with(folder, **arguments):
+    return preview(TinyNetwork, tiny_data(), budget=Budget(macs=0.5), run_dir=folder, **arguments).settings
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"seed": 3, "num_choices": 5, "threads": 1},
+        {"score": "accuracy", "score_batch_size": 16},
+        {"reach": 2.0, "validation_fraction": 0.2},
+        {"changes": {"epochs": 4, "final.lr": 0.1}},
+        {"final_from": "scratch"},
+        {"pretrained": TinyNetwork().state_dict()},
+    ],
+)
+def test_a_search_that_is_not_told_how_is_of_the_usual_effort(arguments, tmp_path):
+    found = settings_with(tmp_path, **arguments)
+    assert found == settings_with(tmp_path, effort=USUAL, **arguments)
+    assert (found.scorer, found.searcher) == ("trainings", "model")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"scorer": "supernet"},
+        {"strategy": "unilateral"},
+        {"searcher": "greedy"},
+        {"population": 4},
+        {"pairs": "off"},
+        {"keep_records": 100},
+        {"tune_steps": 2},
+        {"supernet_width": 1.5},
+        {"supernet_epochs": 2},
+        {"changes": {"supernet.lr": 0.1}},
+        {"preset": "paper"},
+        {"final_from": "supernet"},
+    ],
+)
+def test_what_only_a_supernet_has_asks_for_one(arguments, tmp_path):
+    found = settings_with(tmp_path, **arguments)
+    assert found.has_supernet
+    assert found == settings_with(tmp_path, **{"scorer": "supernet"} | arguments)
+
+
+def test_every_setting_of_an_effort_says_how_to_search():
+    assert {*DECIDED} <= SAYS_HOW
+    assert not says_how({}, {})
+    assert not says_how(dict.fromkeys(SAYS_HOW), {})
+
+
+def test_a_run_on_a_supernet_goes_on_as_one(tmp_path):
+    job = TinyNetwork, tiny_data()
+    asked = {"budget": Budget(macs=0.5), "recipe": RECIPE, "num_choices": 4, "threads": 1, "run_dir": tmp_path / "run"}
+    bcnet.train_supernet(*job, **asked)
+    assert preview(*job, **asked).settings.has_supernet
+    assert not preview(*job, **asked | {"run_dir": tmp_path / "other"}).settings.has_supernet
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,7 @@ def test_the_command_line_says_what_happened_and_replays_it(tmp_path):
         return CliRunner().invoke(app, [str(argument) for argument in arguments], terminal_width=120)
 
     search = ["search", "--model", "resnet_digits", "--data", "digits", "--budget", "0.5", "--threads", "1"]
+    search += ["--scorer", "supernet"]
     outcome = run(*search, "--epochs", "1", "--set", "lr=1e30", "--set", "warmup_epochs=0", "--out", tmp_path)
     assert outcome.exit_code == 2
     assert "step 1 at widths" in outcome.stderr

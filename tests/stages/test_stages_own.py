@@ -102,7 +102,8 @@ def test_stages_come_after_what_they_need(tmp_path):
 def tiny_settings(folder):
     from bcnet.api import resolve
 
-    return resolve(TinyNetwork, tiny_data(), budget=bcnet.Budget(macs=0.5), run_dir=folder / "none", threads=1)[1]
+    asked = {"budget": bcnet.Budget(macs=0.5), "run_dir": folder / "none", "scorer": "supernet", "threads": 1}
+    return resolve(TinyNetwork, tiny_data(), **asked)[1]
 
 
 def test_what_is_no_stage_is_refused(tmp_path):

@@ -24,9 +24,10 @@ from bcnet.cli.options import widened
 _HELP = """
 Find the best channel widths of a convolutional network under a compute budget (BCNet, CVPR 2021).
 
-A supernet that shares its weights among all widths is trained once; an evolutionary search scores thousands of
-widths with it; the best network within the budget is trained from scratch and compared with the original and with a
-uniformly narrowed one of the same cost.
+Narrow networks that start from the trained original are trained for a short while, and a model of their scores says
+which come next; or, as in the paper, an evolutionary search scores thousands of widths on one supernet that shares its
+weights among all. The best network within the budget is trained, and compared with the original and with a uniformly
+narrowed one of the same cost.
 
 A run lives in one directory. The same command on the same directory goes on where it was stopped.
 

@@ -41,9 +41,13 @@ RecipeName = Annotated[
     str | None, typer.Option(help="Recipe name or YAML file (default: by model and data).", rich_help_panel=TRAINING)
 ]
 Effort = Annotated[
-    str | None, typer.Option(help="What to spend: small, medium or large, about 1, 3 or 10 trainings of the original.")
+    str | None,
+    typer.Option(
+        help="What to spend: small, medium or large, about 1, 3 or 10 trainings of the original (medium, unless an "
+        "option says how to search)."
+    ),
 ]
-Preset = Annotated[str | None, typer.Option(help="paper: the search as the paper has it.")]
+Preset = Annotated[str | None, typer.Option(help="paper: the search as the paper has it, on a supernet.")]
 Epochs = Annotated[int | None, typer.Option(help="Of every training.")]
 SupernetEpochs = Annotated[int | None, typer.Option(help="Of the supernet.", rich_help_panel=TRAINING)]
 Set = Annotated[

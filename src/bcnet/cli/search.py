@@ -41,17 +41,21 @@ from bcnet.cli.preview import DryRun, show_preview
 HELP = """
 Search the widths of MODEL under a budget, train the found network, and compare it.
 
-Stages: supernet, prior, evolution, then the original, the Uniform and the searched network trained alike. The run
-directory ends with result.json, final.safetensors, report.html and ratios.svg. Stopped at any moment, the same command
-goes on; with other settings the directory is refused. Several processes share the work when torchrun starts them:
-torchrun --nproc-per-node 8 -m bcnet search ...
+Stages: the original, the search, then the Uniform and the searched network trained alike. The run directory ends with
+result.json, final.safetensors, report.html and ratios.svg. Stopped at any moment, the same command goes on; with other
+settings the directory is refused. Several processes share the work when torchrun starts them: torchrun --nproc-per-node
+8 -m bcnet search ...
 
 MODEL is a name (bcnet profile --list), torchvision:NAME, timm:NAME or package.module:factory, which imports and runs
 that code, installed or in the current folder. DATA is digits, cifar10, imagefolder:PATH, parquet:PATH or hf:ORG/NAME.
 
-With --effort small, medium or large candidates are networks of short trainings, which a model of their scores proposes;
-there is no supernet, and the search costs about 1, 3 or 10 trainings of the original. They and the final networks start
-from the trained original, or from --pretrained, unless --final-from scratch says otherwise.
+Candidates are networks of short trainings, which a model of their scores proposes. --effort small, medium or large says
+what that costs: about 1, 3 or 10 trainings of the original. They and the final networks start from the trained
+original, or from --pretrained, unless --final-from scratch says otherwise.
+
+With --scorer supernet they are paths of one supernet, as in the paper: supernet, prior, evolution, then the final
+networks from scratch. An option that only such a search has asks for it too (--supernet-epochs, --strategy,
+--population, --preset paper, ...).
 
 A FILE.yaml says the same as the options, by section; --print-settings writes one, and options given beside it come
 first.

@@ -1,5 +1,7 @@
 """How much to spend on a search, said in trainings of the original: `effort`, and the settings that it comes to.
 
+A search that is not told how to search is one of a medium effort, which did best in what was tried (`docs/trained.md`).
+
 Candidates are networks that are trained for a share of the final epochs, and a model of their scores proposes them.
 From trained weights a twentieth of the epochs tells them apart. From scratch it takes a tenth to three tenths, and is
 biased (`docs/score_model.md`): the best of them that differ, the balanced and the Uniform widths among them, are then
@@ -19,6 +21,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from bcnet.errors import RecipeError
+from bcnet.run.settings import in_sections
 from bcnet.space import Budget, WidthSpace
 from bcnet.train import Recipe
 
@@ -26,6 +29,15 @@ EffortName = Literal["small", "medium", "large"]
 FEWEST = 8  # networks: what a model of the scores learns anything from
 DECIDED = ("scorer", "searcher", "random_networks", "random_epochs", "rescored", "finalist_epochs")
 """Settings that an effort comes to."""
+USUAL: EffortName = "medium"
+_OF_ANY_SEARCH = {
+    *("score", "own_score", "score_batch_size", "reach", "search_seed"),
+    *("supernet", "validation_fraction", "fresh_fraction", "balance_exponent"),
+}
+SAYS_HOW = (in_sections("supernet", "prior", "scoring", "search", "finalists", "baseline") - _OF_ANY_SEARCH) | {
+    *("supernet_width", "supernet_epochs", "preset", "score_of_widths"),
+}
+"""What says how to search, on a supernet unless it says otherwise: without any of these the effort is the usual one."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +58,12 @@ _SHARE_OF_TUNING = 0.05  # of a final training, for candidates that start from t
 EFFORTS: Mapping[str, Effort] = MappingProxyType(
     {"small": Effort(1, 0.1, 1), "medium": Effort(3, 0.2, 3), "large": Effort(10, 0.3, 4)}
 )
+
+
+def says_how(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> bool:
+    """Whether arguments of a search, with `changes` to its recipe, say how to search."""
+    told = any(settings.get(name) is not None for name in SAYS_HOW)
+    return told or settings.get("final_from") == "supernet" or any(key.startswith("supernet.") for key in changes)
 
 
 def check_effort(name: str, settings: Mapping[str, Any]) -> None:
