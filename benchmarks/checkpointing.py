@@ -25,7 +25,8 @@ from bcnet.train.saving import Saver
 from studies.shared.provenance import ROOT, append_row, provenance
 
 OUTPUT = ROOT / "benchmarks" / "results" / "checkpointing.csv"
-BATCH, STEPS = 128, 1_000_000
+BATCH = 128
+STEPS = 1_000_000
 
 
 class Batches:
@@ -48,7 +49,8 @@ class Batches:
 def block(seconds: float, checkpoints: Checkpoints | None) -> tuple[int, float, list[float]]:
     """Steps, seconds, and the seconds of each save."""
     torch.manual_seed(0)
-    batches, learner = Batches(), NetworkLearner(resnet20().to(memory_format=torch.channels_last))
+    batches = Batches()
+    learner = NetworkLearner(resnet20().to(memory_format=torch.channels_last))
     saves: list[float] = []
     steps = 0
 

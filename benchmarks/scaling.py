@@ -53,7 +53,9 @@ class Size:
 
 
 QUICK = Size("resnet_digits", 8, 32, 3, 4, 2, 64, 1)
-ALONE, TOGETHER, APART = "alone", "together", "apart"
+ALONE = "alone"
+TOGETHER = "together"
+APART = "apart"
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,8 @@ def rows(
         for kind in (ALONE, TOGETHER, APART)
     }
     for kind, count in ((ALONE, 1), (TOGETHER, world.size)):
-        of_kind, seconds = median[kind], [timed.seconds for of, timed in runs if of == kind]
+        of_kind = median[kind]
+        seconds = [timed.seconds for of, timed in runs if of == kind]
         yield {
             "benchmark": name,
             "configuration": f"{size.model} {size.pixels}x{size.pixels}, batch {size.batch}, {size.images} to score by",

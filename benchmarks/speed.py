@@ -62,7 +62,8 @@ class Cell:
         return {"section": self.section, "network": self.network, "configuration": self.configuration}
 
 
-RESNET20, RESNET50 = Workload("resnet20", 32, 128), Workload("torchvision:resnet50", 224, 8)
+RESNET20 = Workload("resnet20", 32, 128)
+RESNET50 = Workload("torchvision:resnet50", 224, 8)
 SCORED50 = Workload("torchvision:resnet50", 224, 32)
 FEW = Workload("resnet20", 32, 128)  # images to score by
 PAIRED = (

@@ -24,7 +24,9 @@ from bcnet.train import Learner, NetworkLearner, Recipe, train
 from benchmarks.speed_turns import Call, Figure, Pace, in_turns
 from benchmarks.speed_workloads import Workload
 
-OURS, FULL, SCORING = "supernet", "full", "scoring"
+OURS = "supernet"
+FULL = "full"
+SCORING = "scoring"
 BATCHES = 4  # of an epoch, and of a candidate's score
 CANDIDATES = 4
 _NORMALISER = Normaliser((0.5,) * 3, (0.25,) * 3)
@@ -48,7 +50,8 @@ class Arms:
     """What a round compares. `trained` is the number of images of a training."""
 
     def __init__(self, work: Workload, scored: int, epochs: int) -> None:
-        self._work, self._seeds = work, count()
+        self._work = work
+        self._seeds = count()
         images = _images(work, BATCHES * work.batch)
         self._recipe = Recipe(lr=1e-3, batch_size=work.batch, epochs=epochs, precision=work.chosen.precision)
         self._batches = TrainingBatches(images, work.batch, _NORMALISER, _AUGMENTATION, device=work.device)

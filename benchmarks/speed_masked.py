@@ -34,7 +34,9 @@ class MaskedTrainee(Learner):
     def __init__(self, network: nn.Module, space: WidthSpace, strategy: Strategy, way: Way) -> None:
         self.module = without_running_statistics(network)
         self.num_groups = len(space.groups)
-        self._space, self._strategy, self._way = space, strategy, way
+        self._space = space
+        self._strategy = strategy
+        self._way = way
         self._norms = [
             (norm, space.layouts[f"{name}.weight"][0])
             for name, norm in network.named_modules()

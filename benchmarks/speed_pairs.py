@@ -24,7 +24,8 @@ def figures(work: Workload, pace: Pace) -> Iterator[Figure]:
         ways["pairs"].take(work.terms(2 * OTHERS + number))
 
     def arms(number: int) -> dict[str, tuple[Call, Call]]:
-        terms, others = work.terms(number), work.terms(OTHERS + number)
+        terms = work.terms(number)
+        others = work.terms(OTHERS + number)
         return {
             way: (lambda steps=steps: steps.take(others), lambda steps=steps: steps.take(terms))  # type: ignore[misc]
             for way, steps in ways.items()

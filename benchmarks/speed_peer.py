@@ -32,7 +32,8 @@ class Start:
     """A trained ResNet-20 with images `(count, 1, height, width)` to score by, from the tensors of a file."""
 
     def __init__(self, tensors: dict[str, torch.Tensor]) -> None:
-        self.images, self.labels = tensors.pop("images"), tensors.pop("labels")
+        self.images = tensors.pop("images")
+        self.labels = tensors.pop("labels")
         self.scored = 0
         self.network: nn.Module = resnet20(in_channels=1)
         self.network.load_state_dict(tensors)
@@ -76,7 +77,8 @@ def torch_pruning(start: Start) -> nn.Module:
     """Prune by magnitude, a little in each step, until the budget holds."""
     import torch_pruning as tp
 
-    network, example = start.network, start.images[:1]
+    network = start.network
+    example = start.images[:1]
     limit = RATIO * start.multiply_adds(network)
     classifier = [part for part in network.modules() if isinstance(part, nn.Linear)]
     importance = tp.importance.GroupMagnitudeImportance(p=2)

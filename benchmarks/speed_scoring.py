@@ -22,7 +22,10 @@ from benchmarks.speed_turns import Call, Figure, Pace, in_turns
 from benchmarks.speed_workloads import Variant, Workload
 
 _BEFORE = 4  # candidates
-OURS, AGAIN, SAME, FIXED = "ours", "ours again", "statistics of the batch", "fixed statistics"
+OURS = "ours"
+AGAIN = "ours again"
+SAME = "statistics of the batch"
+FIXED = "fixed statistics"
 
 
 def figures(work: Workload, batches: int, pace: Pace) -> Iterator[Figure]:
@@ -39,7 +42,9 @@ class Arms:
     """What a round compares: one candidate, both sides."""
 
     def __init__(self, work: Workload, variant: Variant, batches: int) -> None:
-        self._work, self._variant, self._batches = work, variant, batches
+        self._work = work
+        self._variant = variant
+        self._batches = batches
         self._images = work.images.contiguous(memory_format=memory_format(variant.images))
         self._supernet = Supernet(work.fresh(variant), work.space).eval()
         self._evaluator, self._brief = (

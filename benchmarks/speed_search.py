@@ -99,7 +99,8 @@ class Network:
 
 def _records(space: WidthSpace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Losses that fall with the widths, with noise: steps `(records,)`, widths `(records, groups)`, losses."""
-    generator, rng = torch.Generator().manual_seed(0), np.random.default_rng(0)
+    generator = torch.Generator().manual_seed(0)
+    rng = np.random.default_rng(0)
     widths = np.array([space.sample(generator) for _ in range(RECORDS)])
     losses = 2.3 - (widths / np.array(space.full)).mean(axis=1) + 0.05 * rng.standard_normal(RECORDS)
     return np.arange(RECORDS), widths, losses

@@ -30,7 +30,11 @@ from benchmarks.speed_masked import MaskedTrainee, Way
 from benchmarks.speed_turns import Call, Figure, Pace, Turns, in_turns
 from benchmarks.speed_workloads import VARIANTS, Steps, Variant, Workload
 
-OURS, AGAIN, STANDALONE, FULL, FASTEST = "ours", "ours again", "four standalone", "full", "fastest full"
+OURS = "ours"
+AGAIN = "ours again"
+STANDALONE = "four standalone"
+FULL = "full"
+FASTEST = "fastest full"
 DRAWS = 2000
 OTHERS = 1_000_000  # numbers of steps on other widths
 WARM = 40  # steps
@@ -39,7 +43,8 @@ WAYS: tuple[Way, ...] = ("feature maps", "scale and shift")
 
 def figures(work: Workload, pace: Pace) -> Iterator[Figure]:
     """How long a step of ours takes, and how long in units of the rivals'."""
-    own, best = work.chosen, fastest(work, Pace(pace.seconds / 8, 2))
+    own = work.chosen
+    best = fastest(work, Pace(pace.seconds / 8, 2))
     turns = in_turns(Arms(work, own, best, WARM if pace.seconds else 0), pace)
     yield turns.figure(f"step ({own})", OURS)
     yield turns.ratio("step / four standalone", OURS, STANDALONE)
@@ -82,7 +87,8 @@ class Arms:
     """What a round compares: our step first, on widths drawn for the round."""
 
     def __init__(self, work: Workload, own: Variant, best: Variant, warm: int) -> None:
-        self._work, self._own = work, own
+        self._work = work
+        self._own = own
         self._ours = Steps(work.supernet_learner(own), work, own)
         for number in range(warm):
             self._ours.take(work.terms(2 * OTHERS + number))
@@ -94,7 +100,8 @@ class Arms:
 
     def __call__(self, number: int) -> dict[str, tuple[Call, Call]]:
         """The things of a round."""
-        terms, others = self._work.terms(number), self._work.terms(OTHERS + number)
+        terms = self._work.terms(number)
+        others = self._work.terms(OTHERS + number)
         return {
             OURS: (lambda: self._ours.take(others), lambda: self._ours.take(terms)),
             AGAIN: (nothing, lambda: self._ours.take(terms)),

@@ -16,7 +16,8 @@ from studies.shared.provenance import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results" / "speed.csv"
 PAGE = ROOT / "docs" / "speed.md"
-BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
+BEGIN = "<!-- figures -->"
+END = "<!-- end of figures -->"
 Row = dict[str, str]
 
 
@@ -43,7 +44,8 @@ class Target:
         return self.least <= float(row["value"]) <= self.most
 
 
-STEP_20, STEP_50 = ("resnet20", "batch 128 of 32x32"), ("torchvision:resnet50", "batch 8 of 224x224")
+STEP_20 = ("resnet20", "batch 128 of 32x32")
+STEP_50 = ("torchvision:resnet50", "batch 8 of 224x224")
 SCORE_20 = ("resnet20", "4 times batch 2048 of 32x32")
 SCORE_50 = ("torchvision:resnet50", "4 times batch 32 of 224x224")
 MORE_50 = ("torchvision:resnet50", "16 times batch 32 of 224x224")

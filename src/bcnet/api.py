@@ -322,7 +322,8 @@ def evolve(
     if "searcher" in changes:
         searcher, changes["searcher"] = user_searcher(changes["searcher"])
     origin = Path(run)
-    stored, target = read_settings(origin), Path(run_dir or run)
+    stored = read_settings(origin)
+    target = Path(run_dir or run)
     if changes.get("early_stop", stored.early_stop) != stored.early_stop:
         changes.setdefault("score_batch_size", None)  # chosen anew: races want smaller batches
     with joined(stored.device) as world:

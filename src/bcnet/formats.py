@@ -82,7 +82,8 @@ class Onnx(Format):
         """See `Format`."""
         ort = needed("onnxruntime")
         options = ort.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
         session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         names = [value.name for value in session.get_inputs()]
 

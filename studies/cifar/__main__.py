@@ -63,7 +63,8 @@ from studies.shared.choices import check_known
 from studies.shared.provenance import ROOT, provenance, rows_of
 
 DATA = f"parquet:{ROOT.parent / 'shared' / 'data' / 'cifar10'}"
-OUT, RUNS = ROOT / "results" / "cifar_table.csv", ROOT / "runs" / "cifar_table"
+OUT = ROOT / "results" / "cifar_table.csv"
+RUNS = ROOT / "runs" / "cifar_table"
 BUDGETS = ("0.5", "0.25")
 NEEDS = {"magnitude": "torch_pruning", "taylor": "torch_pruning", "fastnas": "modelopt"}
 
@@ -90,8 +91,10 @@ class Variant:
 _BY_LOSS = ("--score", "loss")
 _WHOLE_FRONT = ("--macs-from", "0", "--first-generation", "prior")  # the evolution that the rows were computed with
 _SLIMMED = (*_BY_LOSS, "--searcher", "greedy-evolution", "--first-generation", "prior")
-_TUNED, _FOR_AN_EPOCH = (*_SLIMMED, "--tune-steps", "80"), (*_SLIMMED, "--tune-steps", "320")
-_FINALISTS, _GENTLY = ("--finalist-steps", "640"), ("--tune-lr-share", "0.2")
+_TUNED = (*_SLIMMED, "--tune-steps", "80")
+_FOR_AN_EPOCH = (*_SLIMMED, "--tune-steps", "320")
+_FINALISTS = ("--finalist-steps", "640")
+_GENTLY = ("--tune-lr-share", "0.2")
 _SHORT = ("--scorer", "trainings", "--searcher", "model", "--score", "loss", "--random-epochs", "2")
 _ANYWHERE = ("--reach", "0")  # the proposals of the model that rows were computed with
 SHORT_TRAININGS = {"vgg19_quarter": {"0.5": 26, "0.25": 38}, "resnet20": {"0.5": 27, "0.25": 40}}
@@ -132,7 +135,8 @@ AGAIN = (
     *SLIMMED,
     *(method for method, variant in VARIANTS.items() if "--tune-steps" in variant.options),
 )
-_AGAIN, _OTHER_SEED = "again", 100
+_AGAIN = "again"
+_OTHER_SEED = 100
 OTHERS = tuple(method for method in VARIANTS if method not in METHODS)
 
 
@@ -277,7 +281,8 @@ class Table:
         """One network of a run, which is carried to its end first."""
         self._carry_out(run)
         result = json.loads(self._result(run).read_text())
-        figures, found = result["networks"][network], result["search"] if network == "searched" else None
+        figures = result["networks"][network]
+        found = result["search"] if network == "searched" else None
         return {
             "top1": round(figures["test"]["top1"], 3),
             "macs_ratio": round(figures["macs_ratio"], 4),
@@ -405,16 +410,22 @@ def main(
     out: Annotated[Path, typer.Option(help="The CSV.")] = OUT,
 ) -> None:
     """Compute all cells that are not finished, and sum up."""
-    effort, budgets = Effort(model, supernet_epochs=supernet_epochs, epochs=epochs, precision=precision), BUDGETS
+    effort = Effort(model, supernet_epochs=supernet_epochs, epochs=epochs, precision=precision)
+    budgets = BUDGETS
     check_known("--also", also or (), OTHERS)
     check_known("--skip", skip or (), METHODS)
     check_known("--start", start or (), STARTS)
     chosen = [m for m in (*METHODS, *(also or ())) if m not in (skip or ())]
     methods = tuple(m for m in chosen if find_spec(NEEDS.get(m, "bcnet")) is not None)
     if quick:
-        effort, seeds, budgets, methods = QUICK, 1, BUDGETS[:1], QUICK_METHODS
-        data, out = "digits", out.with_name(f"quick_{out.name}")
-    wanted, failed = range(first_seed, first_seed + seeds), []
+        effort = QUICK
+        seeds = 1
+        budgets = BUDGETS[:1]
+        methods = QUICK_METHODS
+        data = "digits"
+        out = out.with_name(f"quick_{out.name}")
+    wanted = range(first_seed, first_seed + seeds)
+    failed = []
     starts = tuple(start or STARTS)
     table = Table(effort, wanted, budgets, methods, data, runs, out, threads, device, again, starts)
     for cell in table.cells():

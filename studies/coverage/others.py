@@ -129,7 +129,8 @@ def _compared(model: nn.Module, space: WidthSpace, x: Tensor) -> dict[str, objec
     """The five figures of the built networks, on the side where each is worst."""
     supernet = bcnet.Supernet(model, space)
     widths = space.sample(torch.Generator().manual_seed(1))
-    outputs, gradients = 0.0, 0.0
+    outputs = 0.0
+    gradients = 0.0
     for side in Side:
         built = bcnet.build(model, space, widths, weights=(supernet, side)).train()
         supernet.train()

@@ -32,7 +32,8 @@ class Split:
 
     @classmethod
     def read(cls, root: Path, name: str) -> Split:
-        file, folder = root / "annotations" / f"instances_{name}.json", root / name
+        file = root / "annotations" / f"instances_{name}.json"
+        folder = root / name
         for path in (file, folder):
             if not path.exists():
                 raise DataError(
@@ -67,7 +68,8 @@ class Images(Dataset[tuple[torch.Tensor, Target]]):
     """
 
     def __init__(self, split: Split, *, training: bool, seed: int = 0) -> None:
-        self._split, self._training = split, training
+        self._split = split
+        self._training = training
         self.truths = [split.truth(image, crowds=not training) for image in split.images]
         self.places = [i for i, truth in enumerate(self.truths) if len(truth.boxes) or not training]
         flips = torch.rand(len(split.images), generator=torch.Generator().manual_seed(seed)) < 0.5
@@ -146,8 +148,10 @@ def _draw(folder: Path, id_: int, content: dict[str, list[dict[str, Any]]], rng:
     width, height = (int(side) for side in rng.integers(64, 129, 2))
     picture = Image.new("RGB", (width, height), "white")
     for _ in range(int(rng.integers(0, 4))):
-        w, h = int(rng.integers(12, width // 2)), int(rng.integers(12, height // 2))
-        x, y = int(rng.integers(0, width - w)), int(rng.integers(0, height - h))
+        w = int(rng.integers(12, width // 2))
+        h = int(rng.integers(12, height // 2))
+        x = int(rng.integers(0, width - w))
+        y = int(rng.integers(0, height - h))
         category = int(rng.choice(list(COLOURS)))
         ImageDraw.Draw(picture).rectangle((x, y, x + w - 1, y + h - 1), fill=COLOURS[category])
         content["annotations"].append(

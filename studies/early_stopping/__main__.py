@@ -164,7 +164,8 @@ class Study:
         score = TableScore.of(matrix, metric, order)
         found = search_widths(self.space, score, BUDGET, searcher=recorded, early_stop=Race(level=level))
         whole = [Candidate(c.widths, score(c.widths), c.cost) for c in found.evaluations]
-        lowest, macs = min(c.score for c in whole), found.budget.macs
+        lowest = min(c.score for c in whole)
+        macs = found.budget.macs
         assert isinstance(macs, int)
         area = [hypervolume(pareto_front(of), lowest, macs) for of in (whole, found.evaluations)]
         return {

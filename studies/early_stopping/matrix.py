@@ -145,7 +145,8 @@ class Laboratory:
 
     def supernet(self) -> Supernet:
         """The trained supernet: read where it was trained before, and else trained from the newest checkpoint on."""
-        supernet, kept = Supernet(self.network(), self.space()), self._training
+        supernet = Supernet(self.network(), self.space())
+        kept = self._training
         if not kept.finished:
             batches = TrainingBatches(
                 self._split[0], self.training.batch_size, self.images.normaliser, self.images.augmentation
@@ -196,7 +197,8 @@ class Laboratory:
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
-        start, before = time.monotonic(), self.seconds()
+        start = time.monotonic()
+        before = self.seconds()
         yield
         spent = round(before.get(stage, 0.0) + time.monotonic() - start, 1)
         write_atomic(self.folder / "seconds.json", json.dumps({**before, stage: spent}).encode())

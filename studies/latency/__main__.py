@@ -92,7 +92,8 @@ QUICK = Effort(("resnet_digits",), "digits", 8, "digits", 1, 1, 4, 1, 0.1)
 def subject(name: str) -> tuple[torch.nn.Module, torch.Tensor, WidthSpace]:
     """A network for ten classes, one input, and its space."""
     spec = create(name, 10)
-    network, image = spec.build(), torch.rand(1, *spec.input_size, generator=torch.Generator().manual_seed(0))
+    network = spec.build()
+    image = torch.rand(1, *spec.input_size, generator=torch.Generator().manual_seed(0))
     return network, image, WidthSpace.trace(network, image)
 
 
@@ -128,7 +129,8 @@ def model(quick: Quick = False, out: Out = RESULTS) -> None:
         fitted = latency.model
         assert fitted is not None
         count = 6 if quick else UNSEEN
-        like, generator = draws(space, seed=1), torch.Generator().manual_seed(2)
+        like = draws(space, seed=1)
+        generator = torch.Generator().manual_seed(2)
         widths = [w for _, w in zip(range(count // 2 + 2), like, strict=False)][2:]
         widths = [*widths, *(space.sample(generator) for _ in range(count // 2))]
         times = timer(network, image, space, latency)
@@ -137,7 +139,8 @@ def model(quick: Quick = False, out: Out = RESULTS) -> None:
         except BudgetError as error:
             print(f"{key}: {error}", flush=True)
             continue
-        taken, array = np.array([m.nanoseconds for m in found]), np.array(widths)
+        taken = np.array([m.nanoseconds for m in found])
+        array = np.array(widths)
         predicted = fitted.predicted(array)
         macs = np.array(space.cost(array).macs, dtype=np.float64)
         affine = np.polyval(np.polyfit(macs, taken, 1, w=1 / taken), macs)  # fitted to these very networks
@@ -182,7 +185,8 @@ def budgets(quick: Quick = False, out: Out = RESULTS) -> None:
                 **WHOLE_FRONT,
             )
             seconds = time.monotonic() - began
-            space, uniform = found.space, found.space.uniform(bcnet.Run.open(folder).budget)
+            space = found.space
+            uniform = found.space.uniform(bcnet.Run.open(folder).budget)
         taken = milliseconds(name, latency, [space.original_widths, found.widths, uniform])
         row = {
             **key,
@@ -212,7 +216,8 @@ def accuracy(quick: Quick = False, out: Out = RESULTS, runs: Runs = RUNS) -> Non
 def _at_equal_latency(effort: Effort, name: str, seed: int, folder: Path) -> list[dict[str, object]]:
     """The rows of one network and seed; what is trained or searched already is read."""
     spec = create(name, 10, image_size=effort.image_size)
-    network, image = spec.build(), torch.rand(1, *spec.input_size, generator=torch.Generator().manual_seed(0))
+    network = spec.build()
+    image = torch.rand(1, *spec.input_size, generator=torch.Generator().manual_seed(0))
     space = WidthSpace.trace(network, image)
     file = folder.parent / "device.json"
     folder.mkdir(parents=True, exist_ok=True)
@@ -265,7 +270,8 @@ def _at_equal_latency(effort: Effort, name: str, seed: int, folder: Path) -> lis
 
 def _by_macs(folder: Path, model: LatencyModel, aim: float) -> Widths:
     """Widths searched by multiply-adds on the same supernet, their latency as near to `aim` as five budgets come."""
-    low, high = 0.05, 1.0
+    low = 0.05
+    high = 1.0
     best: tuple[float, Widths] | None = None
     for number in range(5):
         share = round((low + high) / 2, 4)

@@ -116,7 +116,9 @@ METHODS: Mapping[str, Method] = {
 
 
 def _key(job: Job, workshop: Workshop) -> dict[str, object]:
-    scale, network, plan = workshop.scale, workshop.scale.network(job.network), job.plan
+    scale = workshop.scale
+    network = workshop.scale.network(job.network)
+    plan = job.plan
     searching: dict[str, object] = {
         "strategy": plan.strategy,
         "searcher": plan.searcher,

@@ -78,7 +78,8 @@ DIGITS = Network("digits ResNet", "resnet_digits", "digits", "digits", 10, 8, 1_
 WIDE_DIGITS = Network("digits ResNet", f"{_WIDE}:resnet_digits", "digits", "digits", 10, 8, DIGITS.macs, DIGITS.model)
 
 
-_CIFAR16, _DIGITS = (RESNET20, WIDE_RESNET20), (DIGITS, WIDE_DIGITS)
+_CIFAR16 = (RESNET20, WIDE_RESNET20)
+_DIGITS = (DIGITS, WIDE_DIGITS)
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,8 @@ def accuracy(rows: Sequence[Row], file: Path) -> None:
     def draw(axis: Any, rows: Sequence[Row]) -> None:
         for method in _values(rows, "method"):
             of_method = sorted((r for r in rows if r["method"] == method), key=lambda r: int(r["macs"]))
-            colour, style = _COLOURS[method], "*" if method == "original" else "o"
+            colour = _COLOURS[method]
+            style = "*" if method == "original" else "o"
             line = "-" if method.startswith("bcnet") and _one_seed(rows) else ""
             points = [(int(r["macs"]) / 1e6, float(r["top1"])) for r in of_method]
             axis.plot(*zip(*points, strict=True), style + line, color=colour, label=method)

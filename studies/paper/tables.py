@@ -38,7 +38,8 @@ from studies.paper.numbers import (
 from studies.paper.workshop import Plan, Workshop
 from studies.shared.cells import Cell
 
-M, G = 10**6, 10**9
+M = 10**6
+G = 10**9
 GROUP_SIZES = (5, 10, 14, 18, 20, 22, 26, 30)  # K of Fig. 4
 EVALUATED = (100, 200, 500, 1000, 1500, 2000)  # of Fig. 6, the last being the whole search
 SUPERNET_EPOCHS = (30, 60, 120, 180, 240, 300)  # of Fig. 8, the last being the recipe's

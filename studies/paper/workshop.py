@@ -101,7 +101,8 @@ class Workshop:
 
     def random(self, network: Network, budget: Budget, seed: int) -> bcnet.FoundWidths:
         """The best of some random networks near the budget, each trained for a short while (`bcnet.baseline`)."""
-        scale, epochs = self.scale, self.scale.final_epochs(network)
+        scale = self.scale
+        epochs = self.scale.final_epochs(network)
         wanted: dict[str, Any] = {
             "random_networks": scale.random_widths,
             "random_epochs": min(scale.random_epochs, epochs),

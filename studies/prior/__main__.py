@@ -69,7 +69,8 @@ def space_of(network: str) -> WidthSpace:
 
 def errors_of(network: str, kind: str, seed: int, data: Path) -> Errors:
     """Potential errors of one kind, one vector per group of the network's space."""
-    space, rng = space_of(network), np.random.default_rng(seed)
+    space = space_of(network)
+    rng = np.random.default_rng(seed)
     if kind == "trained":
         return trained_errors(network, data)
     errors = [rng.random(len(group.choices)) for group in space.groups]
@@ -80,7 +81,8 @@ def errors_of(network: str, kind: str, seed: int, data: Path) -> Errors:
 
 def trained_errors(network: str, data: Path) -> Errors:
     """The potential errors of a real training, which is made where the CSV does not yet have them."""
-    file, space = RESULTS / "prior_errors.csv", space_of(network)
+    file = RESULTS / "prior_errors.csv"
+    space = space_of(network)
     training = TRAININGS[network]
     key = {"network": network, "training": str(training)}
     if not finished(file, key):
@@ -140,7 +142,8 @@ def qcqp(quick: Quick = False, data: Data = CIFAR10) -> None:
         key = {"network": network, "errors": kind, "method": method, "budget": str(ratio), "draws": str(draws)}
         if finished(out, key):
             continue
-        space, each = space_of(network), [errors_of(network, kind, seed, data) for seed in range(draws)]
+        space = space_of(network)
+        each = [errors_of(network, kind, seed, data) for seed in range(draws)]
         trials = np.array([measure(space, errors, method, ratio, seed) for seed, errors in enumerate(each)])
         figures = {
             "groups": len(space.groups),
@@ -168,7 +171,9 @@ def populations(quick: Quick = False, data: Data = CIFAR10) -> None:
 
 
 def _population_cell(space: WidthSpace, each: list[Errors], ratio: float) -> dict[str, str]:
-    budget, samples, seconds = Budget(macs=ratio), [], []
+    budget = Budget(macs=ratio)
+    samples = []
+    seconds = []
     for seed, errors in enumerate(each):
         start = time.perf_counter()
         prior = prior_of_errors(errors, space, budget)
@@ -190,7 +195,8 @@ def temperature(quick: Quick = False, seeds: int = 20) -> None:
     if not TABLE.is_file():
         raise SystemExit(f"the table {TABLE} is not there: get Channel-Bench-Macro's mobilenet.csv")
     out = RESULTS / ("quick_prior_temperature.csv" if quick else "prior_temperature.csv")
-    table, seeds = Table.read(TABLE), 2 if quick else seeds
+    table = Table.read(TABLE)
+    seeds = 2 if quick else seeds
     for keep in ("100", "default"):
         for spread in (1.5, 2.0, 2.5, 3.0):
             for ratio in BUDGETS:
@@ -200,7 +206,9 @@ def temperature(quick: Quick = False, seeds: int = 20) -> None:
 
 
 def _temperature_cell(table: Table, keep: str, spread: float, ratio: float, seeds: int) -> dict[str, str]:
-    budget, samples, reached = Budget(macs=ratio), [], []
+    budget = Budget(macs=ratio)
+    samples = []
+    reached = []
     for seed in range(seeds):
         records = simulated_records(table, seed)
         settings = {"keep": 100, "since": 0.0} if keep == "100" else {}

@@ -104,7 +104,8 @@ RULES = {
 
 def true_errors(table: Table) -> Errors:
     """Minus the mean accuracy of all networks of the table with a width, one vector per group."""
-    widths, accuracies = np.array(list(table.rows)), table.score("exact")
+    widths = np.array(list(table.rows))
+    accuracies = table.score("exact")
     return tuple(
         np.array([-accuracies[widths[:, g] == choice].mean() for choice in group.choices])
         for g, group in enumerate(table.space.groups)
@@ -125,7 +126,8 @@ def uniform_prior(table: Table, budget: Budget) -> Prior:
 
 def evaluations(table: Table, prior: Prior | None, budget: Budget, seed: int) -> list[float]:
     """Evaluations after which evolution meets one of the best of each share; infinity where it does not."""
-    accuracies, limits = table.score("exact"), table.space.feasible(budget)
+    accuracies = table.score("exact")
+    limits = table.space.feasible(budget)
     inside = np.sort(accuracies[table.macs <= limits.macs])
     bars = [inside[-max(1, int(len(inside) * share))] for share in SHARES]
     met = [np.inf] * len(bars)
@@ -217,7 +219,9 @@ def main(
     found = list(records or sorted(RANKING.glob("*/records.safetensors")))
     training = OWN
     if quick:
-        out, seeds, found = out.with_name("quick_" + out.name), 1, []
+        out = out.with_name("quick_" + out.name)
+        seeds = 1
+        found = []
         training = ShortTraining("channel_bench_mobilenet", 8, steps=4, lr=0.1, num_choices=4)
     table = Table.read(TABLE)
     sources: dict[str, Callable[[], LossRecords]] = {p.parent.name: functools.partial(read, p) for p in found}

@@ -68,7 +68,8 @@ def slsqp(errors: Errors, cost: ExpectedCost) -> Errors:
 
 def uniform_draws(errors: Errors, space: WidthSpace, budget: Budget, seed: int) -> Errors:
     """The best of 2,000 uniform draws under the budget (drawn near it where fewer than that hold it)."""
-    problem, rng = Problem.of(space, budget), np.random.default_rng(seed)
+    problem = Problem.of(space, budget)
+    rng = np.random.default_rng(seed)
     indices = problem.uniform(2000, rng)
     indices = indices[problem.feasible(indices)]
     if len(indices) == 0:

@@ -22,7 +22,8 @@ from bcnet.models import create, published
 from studies.shared.provenance import ROOT, provenance
 from studies.shared.torchvision_here import let_torchvision_import
 
-OUT, PICTURES = ROOT / "results" / "published_widths.csv", ROOT / "docs"
+OUT = ROOT / "results" / "published_widths.csv"
+PICTURES = ROOT / "docs"
 NETWORKS = {  # model -> what was published for it; AutoSlim's MobileNetV2 are slices of one 1.5 times as wide
     "vgg19": {"vgg19_cifar10": "BCNet"},
     "mobilenetv2": {"mobilenetv2_cifar10": "BCNet"},

@@ -150,7 +150,9 @@ class Study:
 
 def figures(study: Study, scored: Scored, contender: Contender) -> dict[str, object]:
     """How well a contender's scores rank, and what its choices cost."""
-    score, truth, macs = scored.score(contender), scored.accuracy, scored.macs
+    score = scored.score(contender)
+    truth = scored.accuracy
+    macs = scored.macs
     counts = resamples(len(truth))
     columns = estimate_columns("tau", Estimate.of(functools.partial(kendall, score, truth), counts))
     columns |= estimate_columns("rho", Estimate.of(functools.partial(spearman, score, truth), counts))
@@ -271,9 +273,12 @@ def main(
         raise SystemExit(f"the table {table} is not there: get Channel-Bench-Macro's mobilenet.csv, or give --table")
     training = Training(image_size=image_size, epochs=epochs, batch_size=batch_size)
     scoring = Scoring(widths, images)
-    out, runs = of_network(out, OUT, network), of_network(runs, RUNS, network)
+    out = of_network(out, OUT, network)
+    runs = of_network(runs, RUNS, network)
     if quick:
-        data, out, runs = "digits", out.with_name(f"quick_{out.name}"), runs.with_name(f"quick_{runs.name}")
+        data = "digits"
+        out = out.with_name(f"quick_{out.name}")
+        runs = runs.with_name(f"quick_{runs.name}")
         training, scoring = QUICK
     study = Study(Table.read(table, network), training, scoring, data, runs, out, device, threads, network)
     for seed in range(seeds):

@@ -165,7 +165,8 @@ class Trial:
 
 def run(table: Table, make: Make, kind: str, budget: float, seed: int) -> Trial:
     limit = budget * table.space.reference.macs
-    judge, scores = table.judge(kind), table.score(kind)
+    judge = table.judge(kind)
+    scores = table.score(kind)
     inside = np.flatnonzero(table.macs <= limit)
     bar = np.sort(judge[inside])[-max(1, int(len(inside) * BEST_SHARE))]
     met: list[int] = []
@@ -256,7 +257,9 @@ def main(
         raise SystemExit(f"the table {table} is not there: get Channel-Bench-Macro's mobilenet.csv, or give --table")
     out = of_network(out, OUT, network)
     if quick:
-        out, exact_seeds, noisy_seeds = out.with_name("quick_" + out.name), 3, 1
+        out = out.with_name("quick_" + out.name)
+        exact_seeds = 3
+        noisy_seeds = 1
     read = functools.cache(lambda: Table.read(table, network))
     for kind, seeds in (("exact", exact_seeds), ("noisy", noisy_seeds)):
         for name in SEARCHERS:

@@ -59,13 +59,16 @@ def searcher(table: Table, names: Sequence[str], seed: int, budget: Budget) -> E
 
 def row_of(table: Table, name: str, kind: str, ratio: float, seeds: int) -> dict[str, object]:
     """The means over seeds."""
-    budget, judge, scores = Budget(macs=ratio), table.judge(kind), table.score(kind)
+    budget = Budget(macs=ratio)
+    judge = table.judge(kind)
+    scores = table.score(kind)
     best = float(judge[table.macs <= ratio * table.space.reference.macs].max())
 
     def score(widths: Widths) -> float:
         return float(scores[table.rows[widths]])
 
-    regrets, used = [], []
+    regrets = []
+    used = []
     for seed in range(seeds):
         evolution = searcher(table, SEARCHES[name], seed, budget)
         found = search_widths(table.space, score, budget, searcher=evolution, seed=seed).best

@@ -29,9 +29,11 @@ from studies.ranking.channel_bench_macro import DATA as TABLE
 from studies.ranking.statistics import Array, Estimate, kendall, regret, resamples
 from studies.shared.provenance import ROOT, append_row, finished, provenance
 
-SCORES, OUT = ROOT / "results" / "ranking_scores.csv", ROOT / "results" / "ranking_model.csv"
+SCORES = ROOT / "results" / "ranking_scores.csv"
+OUT = ROOT / "results" / "ranking_model.csv"
 CELL = ("supernet", "seed", "epochs", "image_size")
-TRAINED, DRAWS = (8, 16, 32), 10
+TRAINED = (8, 16, 32)
+DRAWS = 10
 BIN = 0.05
 
 
@@ -42,7 +44,8 @@ def main(
     out: Annotated[Path, typer.Option(help="The CSV.")] = OUT,
 ) -> None:
     """Compute all rows that are not finished."""
-    scores, out = of_network(scores, SCORES, network), of_network(out, OUT, network)
+    scores = of_network(scores, SCORES, network)
+    out = of_network(out, OUT, network)
     for needed in (table, scores):
         if not needed.is_file():
             raise SystemExit(f"{needed} is not there: tables are Channel-Bench-Macro's, scores of studies.ranking")
@@ -125,13 +128,15 @@ def _judge(
 
 def _within_bins(guess: Array, truth: Array, share: Array) -> float:
     """Kendall's tau among networks of nearly the same cost, the mean over the bins weighted by their pairs."""
-    found, pairs = 0.0, 0
+    found = 0.0
+    pairs = 0
     for start in np.arange(0, 1, BIN):
         inside = (share > start) & (share <= start + BIN)
         count = int(inside.sum())
         tau = kendall(guess[inside], truth[inside], np.ones((1, count)))[0] if count > 1 else np.nan
         if np.isfinite(tau):
-            found, pairs = found + float(tau) * count * (count - 1), pairs + count * (count - 1)
+            found = found + float(tau) * count * (count - 1)
+            pairs = pairs + count * (count - 1)
     return found / max(pairs, 1)
 
 

@@ -96,5 +96,6 @@ def _ranks(x: Array, counts: Array) -> Array:
 
 def _residuals(x: Array, z: Array, weights: Array) -> Array:
     share = weights / weights.sum()
-    dx, dz = x - share @ x, z - share @ z
+    dx = x - share @ x
+    dz = z - share @ z
     return np.asarray(dx - dz * (share @ (dz * dx)) / (share @ (dz * dz)))

@@ -194,7 +194,8 @@ class Cell:
     @contextmanager
     def _timed(self, stage: str) -> Iterator[Callable[[], None]]:
         """Add up the time inside; the function given writes it down, so that a kill loses little of it."""
-        start, before = time.monotonic(), self.seconds()
+        start = time.monotonic()
+        before = self.seconds()
 
         def lap() -> None:
             spent = {**before, stage: round(before.get(stage, 0.0) + time.monotonic() - start, 1)}

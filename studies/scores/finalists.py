@@ -34,7 +34,8 @@ def main(
 
 
 def _rows(run: bcnet.Run, out: Path) -> None:
-    settings, result = run.settings, run.result
+    settings = run.settings
+    result = run.result
     if result is None or settings.finalist_epochs is None:
         raise typer.BadParameter(f"{run.path} is no finished run with --finalist-epochs")
     search = result["search"]

@@ -29,8 +29,10 @@ from bcnet.space import Widths
 from studies.scores.noise import RunScorer
 from studies.shared.provenance import ROOT, append_row, finished, provenance, rows
 
-OUT, TABLE = ROOT / "results" / "tuned_scores.csv", ROOT / "results" / "cifar_table.csv"
-STEPS, LR_SHARES = "0,40,80,160,320", "0.2,1"
+OUT = ROOT / "results" / "tuned_scores.csv"
+TABLE = ROOT / "results" / "cifar_table.csv"
+STEPS = "0,40,80,160,320"
+LR_SHARES = "0.2,1"
 
 
 def trained_networks(table: Path, budget: str) -> dict[Widths, float]:

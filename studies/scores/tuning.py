@@ -32,7 +32,8 @@ from studies.scores.noise import RunScorer
 from studies.shared.provenance import ROOT, append_row, finished, provenance
 
 OUT = ROOT / "results" / "tuning_noise.csv"
-FINALISTS, RANDOM = "finalists", "random near the budget"
+FINALISTS = "finalists"
+RANDOM = "random near the budget"
 
 
 def finalists(run: Path) -> list[Widths]:
@@ -91,7 +92,8 @@ def main(
         }
         missing = {kind: keys for kind, keys in rows_of_kinds.items() if not all(finished(out, key) for key in keys)}
         if missing:
-            best, scorer = finalists(run), RunScorer.of(run)
+            best = finalists(run)
+            scorer = RunScorer.of(run)
             for kind, keys in missing.items():
                 _score(scorer, best if kind == FINALISTS else scorer.candidates(len(best)), keys, out)
 

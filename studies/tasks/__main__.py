@@ -31,7 +31,8 @@ from studies.shared.provenance import ROOT, append_row, finished, provenance
 from studies.tasks.networks import Adder, Denoiser, Detector, Doubler, Listener, UNet
 from studies.tasks.pictures import boxed, halved, loaders, noisy, pairs, scenes, vowels
 
-OUT, RUNS = ROOT / "results" / "tasks.csv", ROOT / "runs" / "tasks"
+OUT = ROOT / "results" / "tasks.csv"
+RUNS = ROOT / "runs" / "tasks"
 BUDGETS = (0.5, 0.25)
 SMALLEST = 0.1  # of a layer's width
 

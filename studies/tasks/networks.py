@@ -21,7 +21,9 @@ class UNet(nn.Module):
 
     def __init__(self, classes: int = 11, width: int = 12) -> None:
         super().__init__()
-        self.first, self.second, self.deepest = _block(3, width), _block(width, 2 * width), _block(2 * width, 4 * width)
+        self.first = _block(3, width)
+        self.second = _block(width, 2 * width)
+        self.deepest = _block(2 * width, 4 * width)
         self.up_second = nn.ConvTranspose2d(4 * width, 2 * width, 2, 2)
         self.back_second = _block(4 * width, 2 * width)
         self.up_first = nn.ConvTranspose2d(2 * width, width, 2, 2)
@@ -68,7 +70,8 @@ class Detector(nn.Module):
 
     def __init__(self, classes: int = 10, width: int = 16) -> None:
         super().__init__()
-        self.first, self.second = _layer(3, width), _block(width, 2 * width)
+        self.first = _layer(3, width)
+        self.second = _block(width, 2 * width)
         self.deepest = _block(2 * width, 4 * width)
         self.up = nn.ConvTranspose2d(4 * width, 2 * width, 2, 2)
         self.back = _block(4 * width, 2 * width)

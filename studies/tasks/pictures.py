@@ -48,7 +48,8 @@ def patches(part: Part, count: int) -> Tensor:
 def scenes(part: Part, count: int) -> tuple[Tensor, Tensor]:
     """Patches with three bright digits each, twice their size, and the class of every pixel `(count, 32, 32)`."""
     generator = torch.Generator().manual_seed(100 + PARTS.index(part))
-    pictures, masks = patches(part, count), torch.full((count, _SIZE, _SIZE), BACKGROUND)
+    pictures = patches(part, count)
+    masks = torch.full((count, _SIZE, _SIZE), BACKGROUND)
     digits = load_digits()
     strokes = functional.interpolate(torch.from_numpy(digits.images)[:, None].float() / 16, scale_factor=1.5)[:, 0]
     size = strokes.shape[-1]
@@ -66,9 +67,11 @@ def scenes(part: Part, count: int) -> tuple[Tensor, Tensor]:
 def boxed(part: Part, count: int) -> tuple[Tensor, dict[str, Tensor]]:
     """Patches with up to three bright digits each, and their boxes around what is inked."""
     generator = torch.Generator().manual_seed(300 + PARTS.index(part))
-    pictures, digits = patches(part, count), load_digits()
+    pictures = patches(part, count)
+    digits = load_digits()
     strokes = functional.interpolate(torch.from_numpy(digits.images)[:, None].float() / 16, scale_factor=1.5)[:, 0]
-    boxes, labels = torch.zeros(count, _SCENE, 4), torch.full((count, _SCENE), -1)
+    boxes = torch.zeros(count, _SCENE, 4)
+    labels = torch.full((count, _SCENE), -1)
     size = strokes.shape[-1]
     for number in range(count):
         taken = torch.zeros(_SIZE, _SIZE, dtype=torch.bool)
@@ -92,7 +95,8 @@ def pairs(part: Part, count: int) -> tuple[tuple[Tensor, Tensor], Tensor]:
     """Two digits and their sum, 0 to 18."""
     generator = torch.Generator().manual_seed(400 + PARTS.index(part))
     digits = load_digits()
-    images, numbers = torch.from_numpy(digits.images)[:, None].float() / 16, torch.from_numpy(digits.target)
+    images = torch.from_numpy(digits.images)[:, None].float() / 16
+    numbers = torch.from_numpy(digits.target)
     left, right = (torch.randint(*_ROWS[part], (count,), generator=generator) for _ in range(2))
     return (images[left], images[right]), (numbers[left] + numbers[right]).long()
 
@@ -131,7 +135,9 @@ class _Items(Dataset[Any]):
     """Inputs and targets item by item, moved towards zero by `shift`."""
 
     def __init__(self, inputs: Any, targets: Any, shift: float) -> None:
-        self.inputs, self.targets, self.shift = inputs, targets, shift
+        self.inputs = inputs
+        self.targets = targets
+        self.shift = shift
 
     def __len__(self) -> int:
         return len(self.inputs[0] if isinstance(self.inputs, tuple) else self.inputs)

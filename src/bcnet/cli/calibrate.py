@@ -62,7 +62,8 @@ def calibrate(
     said = {"engine": engine, "threads": threads, "batch": batch}
     asked = Latency(**{name: value for name, value in said.items() if value is not None})  # type: ignore[arg-type]
     wishes = given(settings)
-    image_size, seed = wishes.pop("image_size", None), wishes.pop("seed", 0)
+    image_size = wishes.pop("image_size", None)
+    seed = wishes.pop("seed", 0)
     space, network, images = space_of(model, classes, image_size, wishes, input_)
     if bundle is not None:
         script = write_bundle(network, images, bundle, latency=asked, space=space, seed=seed)

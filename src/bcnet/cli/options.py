@@ -14,7 +14,8 @@ import typer
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
-TRAINING, MACHINE = "Training", "Machine"
+TRAINING = "Training"
+MACHINE = "Machine"
 
 Model = Annotated[str | None, typer.Option(help="Name, torchvision:NAME, timm:NAME or package.module:factory.")]
 Data = Annotated[

@@ -35,7 +35,8 @@ def read_run_file(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise RecipeError(f"a run file is a mapping of settings to values; {path} holds a {type(document).__name__}")
     values = flattened(document)
-    out, limits = values.pop("out", None), values.pop("budget", None)
+    out = values.pop("out", None)
+    limits = values.pop("budget", None)
     named: dict[str, Any] = {key: values.pop(key) for key in ("effort", "preset") if key in values}
     recipes = {name: values.pop(name) for name in _RECIPES if name in values}
     unknown = [name for name in values if name not in SECTION_OF or name in (*_NOT_SAID, "limits")]

@@ -120,7 +120,8 @@ def show_found(console: Console, outcome: FoundWidths) -> None:
     for group, width in zip(outcome.space.groups, outcome.widths, strict=True):
         table.add_row(plain(group.name), str(group.max_width), str(width))
     console.print(table)
-    cost, reference = outcome.space.cost(outcome.widths), outcome.space.reference
+    cost = outcome.space.cost(outcome.widths)
+    reference = outcome.space.reference
     console.print(
         f"{cost.macs:,} MACs ({cost.macs / reference.macs:.3f} of the original), {cost.params:,} parameters.\n"
         f"Go on: bcnet retrain {outcome.run_dir}{_naming_of(outcome.run_dir)}",
@@ -154,7 +155,8 @@ def _widths_table(document: Mapping[str, Any]) -> Table:
         table.add_column(heading, justify="right")
     table.add_column("kept")
     for group in document["groups"]:
-        full, kept = group["max_width"], round(_BAR * group["searched"] / group["max_width"])
+        full = group["max_width"]
+        kept = round(_BAR * group["searched"] / group["max_width"])
         bar = f"[blue]{'█' * kept}[/blue][bright_black]{'░' * (_BAR - kept)}[/bright_black]"
         table.add_row(plain(group["name"]), str(full), str(group["uniform"]), str(group["searched"]), bar)
     return table

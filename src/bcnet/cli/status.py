@@ -75,7 +75,8 @@ def _budget(found: Status) -> str:
 
 
 def _stage(stage: StageStatus, found: Status) -> str:
-    name, record = f"{stage.record.name:<{_longest(found)}}", stage.record
+    name = f"{stage.record.name:<{_longest(found)}}"
+    record = stage.record
     if stage.state != "at hand":
         begun = f"{record.done:,} of {record.total:,} {record.unit}" if record.done else "to come"
         return f"{name} {'finished' if stage.state == 'finished' else begun}"

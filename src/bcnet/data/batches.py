@@ -60,7 +60,8 @@ class TrainingBatches:
         order = moved(_permutation(len(self.images), generator), self.images.labels.device)
         chunks = order[: len(self) * self.batch_size].view(-1, self.batch_size)[:, self.part(self.batch_size)]
         in_files = isinstance(self.images.pixels, FilePixels)
-        first, whole = self.part(self.batch_size).start, self.batch_size
+        first = self.part(self.batch_size).start
+        whole = self.batch_size
         # Where they are decoded every image draws for itself, from its place among all.
         crop = self.augmentation if in_files and isinstance(self.augmentation, ResizedCrop) else None
         for pixels, labels in _raw(self.images, list(chunks), self.device, crop, generator):
@@ -118,7 +119,8 @@ def _raw(
     generator: torch.Generator | None = None,
 ) -> Iterator[Pixels]:
     """Bytes and labels of the images of each chunk, on `device`; images in files are cropped where they are decoded."""
-    source, labels = images.pixels, images.labels
+    source = images.pixels
+    labels = images.labels
     place = torch.device(device or labels.device)
     if isinstance(source, FilePixels):
         pixels = source.batches([chunk.tolist() for chunk in chunks], crop, generator, pinned=place.type != "cpu")

@@ -86,7 +86,8 @@ def _bytes(image: torch.Tensor, place: str) -> torch.Tensor:
         return image
     if not image.is_floating_point():
         raise DataError(f"tensors of images are uint8 or floats in [0, 1]; got {image.dtype} for {place}")
-    low, high = float(image.min()), float(image.max())
+    low = float(image.min())
+    high = float(image.max())
     if not 0 <= low <= high <= 1:
         raise DataError(
             f"floats of images are in [0, 1]; got {low:.3g} to {high:.3g} for {place}: leave the normalisation out, "

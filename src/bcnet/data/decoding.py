@@ -69,11 +69,13 @@ def fit(image: Image.Image, image_size: int) -> Image.Image:
     width, height = image.size
     if min(width, height) != image_size:
         scale = image_size / min(width, height)
-        width, height = max(image_size, round(width * scale)), max(image_size, round(height * scale))
+        width = max(image_size, round(width * scale))
+        height = max(image_size, round(height * scale))
         image = image.resize((width, height), Image.Resampling.BICUBIC)
     if (width, height) == (image_size, image_size):
         return image
-    left, top = (width - image_size) // 2, (height - image_size) // 2
+    left = (width - image_size) // 2
+    top = (height - image_size) // 2
     return image.crop((left, top, left + image_size, top + image_size))
 
 

@@ -92,10 +92,13 @@ class _Decoded(Dataset[torch.Tensor | str]):
     """Images as bytes; a fault as its message, since exceptions do not come out of a worker as they are."""
 
     def __init__(self, pixels: FilePixels, crop: ResizedCrop | None, base: int) -> None:
-        self._pixels, self._crop, self._base = pixels, crop, base
+        self._pixels = pixels
+        self._crop = crop
+        self._base = base
 
     def __getitem__(self, place: int) -> torch.Tensor | str:
-        file, size = self._pixels.files[place], self._pixels.size
+        file = self._pixels.files[place]
+        size = self._pixels.size
         try:
             image = decode(str(file), file).convert("RGB")
         except DataError as error:

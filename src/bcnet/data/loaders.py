@@ -182,7 +182,8 @@ class LoaderBatches:
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Seed the global generators of torch (CPU), numpy and Python, and give them back as they were."""
-    python, numpy = random.getstate(), np.random.get_state()
+    python = random.getstate()
+    numpy = np.random.get_state()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         random.seed(seed)

@@ -31,7 +31,8 @@ def hold_out(data: SomeImages) -> tuple[SomeImages, SomeImages, str]:
     pixels, labels = data
     mask = stratified_mask(labels, _TEST_SHARE, seed=0)
     note = f"There are no test images: a fixed fifth of every class is held out, {int(mask.sum())} of {len(mask)}"
-    kept, held = (~mask).nonzero().flatten(), mask.nonzero().flatten()
+    kept = (~mask).nonzero().flatten()
+    held = mask.nonzero().flatten()
     if isinstance(pixels, FilePixels):
         return (pixels.subset(kept), labels[kept]), (pixels.subset(held), labels[held]), note
     return (pixels[kept], labels[kept]), (pixels[held], labels[held]), note

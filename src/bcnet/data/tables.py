@@ -103,7 +103,8 @@ def _from_tables(name: str, tables: Mapping[str, Any], image_size: int | None, r
 
 
 def _read(name: str, table: Any, image_size: int | None, roots: Sequence[Path]) -> Labelled:
-    image_column, label_column = _column(name, table, _IMAGE_COLUMNS), _column(name, table, _LABEL_COLUMNS)
+    image_column = _column(name, table, _IMAGE_COLUMNS)
+    label_column = _column(name, table, _LABEL_COLUMNS)
     encoded: list[bytes | Path] = []
     labels: list[int] = []
     for rows in table.with_format("arrow").iter(batch_size=_ROWS):

@@ -89,7 +89,8 @@ def _own_gpu(device: str | None) -> Iterator[None]:
     if device == "cpu" or not torch.cuda.is_available():
         yield
         return
-    here, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    gpus = torch.cuda.device_count()
     if here > gpus:
         raise ProcessError(
             f"every process takes a GPU of its own; got {here} processes for {gpus} GPUs: lower --nproc-per-node, or "

@@ -36,7 +36,8 @@ class TorchProcessGroup(ProcessGroup):
     """One of `size` processes. `store` is for this group alone, and for one use of it."""
 
     def __init__(self, rank: int, size: int, store: Store) -> None:
-        self.rank, self.size = rank, size
+        self.rank = rank
+        self.size = size
         self._store = store
         self._calls = itertools.count()  # equal on all processes, since all make the same calls
 
@@ -98,7 +99,8 @@ class TorchProcessGroup(ProcessGroup):
 
     def map(self, function: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
         """See `ProcessGroup`. Whoever is free takes the next item, so that a slow one holds nobody up."""
-        jobs, key = list(items), self._next_key()
+        jobs = list(items)
+        key = self._next_key()
         return self._results(function, jobs, key)
 
     def _results(self, function: Callable[[_T], _R], jobs: list[_T], key: str) -> Iterator[_R]:

@@ -148,7 +148,8 @@ def _widths(document: Mapping[str, Any]) -> str:
 
 
 def _training(finished: FinishedRun) -> str:
-    document, recipe = finished.result, finished.settings.final
+    document = finished.result
+    recipe = finished.settings.final
     versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
     found = document["search"]
     if found is None:

@@ -29,7 +29,8 @@ from bcnet.train import derived_generator
 TOLERANCE = 1e-4  # of the largest logit
 _COMPARED: tuple[Which, Which] = ("searched", "original")
 _BATCHES = (1, 2, 5)
-_ROUNDS, _WARMUP = 50, 10
+_ROUNDS = 50
+_WARMUP = 10
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,8 @@ class Latency:
         """Whether multiples of 8 pay on this device, in one sentence. Quartiles that overlap tell nothing apart."""
         if _ROUNDED not in self.milliseconds:
             return f"The searched widths are multiples of {MULTIPLE} already."
-        exact, even = self.milliseconds["searched"], self.milliseconds[_ROUNDED]
+        exact = self.milliseconds["searched"]
+        even = self.milliseconds[_ROUNDED]
         change = (
             f"{even.median:.3g} ms at {self.macs_ratio[_ROUNDED]:.3f}x of the MACs against {exact.median:.3g} ms at "
         )
@@ -113,7 +114,8 @@ def measure_latency(
     finished = FinishedRun.read(run, factory)
     networks, widths = _networks(finished)
     images = finished.input.drawn(batch, derived_generator(finished.settings.seed, "latency"))
-    engine, placed = engine_of(backend), moved(images, place)
+    engine = engine_of(backend)
+    placed = moved(images, place)
     calls = {name: engine.prepared(network.to(place), placed, threads) for name, network in networks.items()}
     with torch_threads(threads):
         times = alternating(calls, rounds=rounds, warmup=warmup, device=device)

@@ -83,7 +83,8 @@ def write_bundle(
     make_folder(place.parent)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
     try:
-        graph, rows = OnnxGraph(), []
+        graph = OnnxGraph()
+        rows = []
         for number, widths in enumerate(islice(draws(traced, seed), networks)):
             name = f"network_{number:02}.onnx"
             (unfinished / name).write_bytes(graph.written(build(whole, traced, widths).eval(), images))
@@ -127,7 +128,8 @@ def latency_from(
         try:
             widths = tuple(int(word) for word in row["widths"].split())
             space.check(widths)
-            milliseconds, noise = float(row["milliseconds"]), float(row.get("noise") or 0)
+            milliseconds = float(row["milliseconds"])
+            noise = float(row.get("noise") or 0)
             if not 0 < milliseconds < math.inf or not 0 <= noise < math.inf:
                 raise ValueError(f"a time is positive, and noise at least 0; got {milliseconds:g} and {noise:g}")
         except (ValueError, WidthError) as error:

@@ -56,7 +56,8 @@ def onnxruntime_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
     """What runs an ONNX file once on ONNX Runtime; `inputs` are in the file's order, or by name."""
     ort: Any = importlib.import_module("onnxruntime")
     options = ort.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
     # Else threads of one session still spin on the core when another one is timed.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     content = model if isinstance(model, bytes) else str(model)
@@ -140,7 +141,8 @@ def main() -> int:
     parser.add_argument("--noise", type=float, default=BUSY, help="how far times taken again may lie apart, a share")
     arguments = parser.parse_args()
     bundle = json.loads((here / "bundle.json").read_text(encoding="utf-8"))
-    engine, threads = bundle["engine"], bundle["threads"]
+    engine = bundle["engine"]
+    threads = bundle["threads"]
     if arguments.rounds < 4:
         parser.error(f"a network is timed in at least 4 rounds; got {arguments.rounds}")
     inputs = drawn(bundle["inputs"])

@@ -38,7 +38,8 @@ def keep_memory() -> bool:
         mallopt = library.mallopt
     except (OSError, AttributeError, TypeError):
         return False
-    mallopt.argtypes, mallopt.restype = [ctypes.c_int, ctypes.c_int], ctypes.c_int
+    mallopt.argtypes = [ctypes.c_int, ctypes.c_int]
+    mallopt.restype = ctypes.c_int
     global _kept
     large = any(mallopt(_M_MMAP_THRESHOLD, threshold) for threshold in _THRESHOLDS)
     _kept = large and bool(mallopt(_M_TRIM_THRESHOLD, _THRESHOLDS[0]))

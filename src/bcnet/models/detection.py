@@ -80,7 +80,8 @@ def _detector(
     """The class `kind` of torchvision's detectors on a pyramid over `stages`; `last_level(ops)` makes its top."""
     _check_classes(num_classes)
     room, _, name = kind.partition(".")
-    models, ops = _torchvision(f"models.detection.{room}"), _torchvision("ops.feature_pyramid_network")
+    models = _torchvision(f"models.detection.{room}")
+    ops = _torchvision("ops.feature_pyramid_network")
     with torch.random.fork_rng(devices=[]):
         _seed(generator)
         backbone = _pyramid(network, stages, last_level(ops), trainable_layers, frozen_norm)

@@ -40,10 +40,12 @@ class MobileNet(nn.Module):
         width_mult: float = 1.0,
     ) -> None:
         super().__init__()
-        channels, last = round(32 * width_mult), round(1280 * width_mult)
+        channels = round(32 * width_mult)
+        last = round(1280 * width_mult)
         layers = [*conv_bn(in_channels, channels, 3, stride=stem_stride), nn.ReLU6()]
         for block in blocks:
-            hidden, narrow = channels * block.expansion, round(block.channels * width_mult)
+            hidden = channels * block.expansion
+            narrow = round(block.channels * width_mult)
             layers.append(
                 InvertedResidual(channels, hidden, narrow, kernel_size=block.kernel_size, stride=block.stride)
             )

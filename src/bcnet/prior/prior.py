@@ -141,7 +141,8 @@ def prior_of_errors(
     limits = space.feasible(budget)
     certified = solve(errors, space, budget, seed=seed)
     if effective_widths == 1:
-        rows, temperature = certified.P, 0.0
+        rows = certified.P
+        temperature = 0.0
     else:
         smoothed = Smoothed(errors, expected_costs(space, limits), np.array(certified.multipliers))
         narrow = one_hot(np.zeros(len(errors), dtype=np.int64), [len(e) for e in errors])
@@ -156,7 +157,8 @@ def _with_samples_within(smoothed: Smoothed, rows: Rows, temperature: float, nar
 
     Rows whose expected cost uses up the budget may have a long tail of cheap samples and most of them over budget.
     """
-    rng, factor = np.random.default_rng([problem.seed, 6]), 1.0
+    rng = np.random.default_rng([problem.seed, 6])
+    factor = 1.0
     tightest = 1 / max(smoothed.load(narrow), 1e-300)
     for _ in range(_TIGHTENINGS):
         loads = problem.load(draw(rows, _SAMPLES, rng))

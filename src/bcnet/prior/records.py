@@ -55,7 +55,9 @@ def select_records(
     if not 0 <= since < 1:
         raise SearchError(f"since is a share of the training in [0, 1); got {since!r}")
     late = times >= times.min() + since * (times.max() - times.min())
-    times, table, values = times[late], table[late], values[late]
+    times = times[late]
+    table = table[late]
+    values = values[late]
     order = np.argsort(times, kind="stable")
     comparable = values.copy()
     if rule == "running-mean":
@@ -112,7 +114,8 @@ def _windows(count: int, window: int) -> tuple[IntArray, IntArray]:
 
 
 def _checked(steps: Any, widths: Any, losses: Any) -> tuple[IntArray, IntArray, FloatArray]:
-    times, table = np.asarray(steps), np.asarray(widths)
+    times = np.asarray(steps)
+    table = np.asarray(widths)
     values = np.asarray(losses, dtype=np.float64)
     if values.ndim != 1 or len(values) == 0 or table.ndim != 2 or not len(times) == len(table) == len(values):
         raise SearchError(

@@ -52,7 +52,8 @@ def draw(rows: Rows, count: int, rng: np.random.Generator) -> IntArray:
 def sample_population(rows: Rows, problem: Problem, count: int, rng: np.random.Generator) -> PriorSample:
     """`count` distinct feasible candidates drawn from `rows`, rejecting what is over budget, in bounded tries."""
     found: dict[Widths, None] = {}
-    within, duplicates = 0.0, 0.0
+    within = 0.0
+    duplicates = 0.0
     for attempt in range(_ROUNDS):
         indices = draw(rows, count, rng)
         drawn = problem.widths(indices[problem.feasible(indices)])

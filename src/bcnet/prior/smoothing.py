@@ -32,7 +32,8 @@ class Smoothed:
     """Gibbs rows of given errors and costs; `direction` are the shares of the limits in the multiplier."""
 
     def __init__(self, errors: Rows, costs: tuple[ExpectedCost, ...], direction: FloatArray) -> None:
-        self._errors, self._costs = errors, costs
+        self._errors = errors
+        self._costs = costs
         total = direction.sum()
         self._direction = direction / total if total > 0 else np.full(len(costs), 1 / len(costs))
         self._span = max(sum(float(np.ptp(e)) for e in errors), 1e-12)
@@ -66,9 +67,12 @@ class Smoothed:
         rows = self._fixed_point(start, 0.0, temperature)
         if self.load(rows) <= 1:
             return rows
-        low, high, held = 0.0, self._span, self._fixed_point(start, self._span, temperature)
+        low = 0.0
+        high = self._span
+        held = self._fixed_point(start, self._span, temperature)
         while self.load(held) > 1 and high < 1e9 * self._span:
-            low, high = high, 4 * high
+            low = high
+            high = 4 * high
             held = self._fixed_point(held, high, temperature)
         if self.load(held) > 1:
             return narrow
@@ -78,7 +82,8 @@ class Smoothed:
             middle = (low + high) / 2
             rows = self._fixed_point(held, middle, temperature)
             if self.load(rows) <= 1:
-                high, held = middle, rows
+                high = middle
+                held = rows
             else:
                 low = middle
         return held
@@ -86,7 +91,8 @@ class Smoothed:
     def with_effective_widths(self, target: float, narrow: Rows) -> tuple[Rows, float]:
         """Rows with `target` effective widths per group on average, or as near as can be, and their temperature."""
         scale = self._span / len(self._errors)
-        low, high = np.log(1e-4 * scale), np.log(1e3 * scale)
+        low = np.log(1e-4 * scale)
+        high = np.log(1e3 * scale)
         best = (np.inf, narrow, float(np.exp(low)))
         for _ in range(_STEPS // 2):
             middle = (low + high) / 2

@@ -30,7 +30,9 @@ class Callbacks(Reporter):
         on_evaluation: OnEvaluation | None = None,
         on_stage: OnStage | None = None,
     ) -> None:
-        self._on_step, self._on_evaluation, self._on_stage = on_step, on_evaluation, on_stage
+        self._on_step = on_step
+        self._on_evaluation = on_evaluation
+        self._on_stage = on_stage
 
     @contextmanager
     def stage(self, name: str, total: int, unit: str) -> Iterator[Advance]:

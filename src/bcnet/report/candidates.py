@@ -19,7 +19,9 @@ from bcnet.searchers import Candidate
 
 def section(evidence: Evidence) -> Section:
     """Both charts, and the profile that a click changes."""
-    title, body, charts = "Accuracy against multiply-adds", Markup(""), {}
+    title = "Accuracy against multiply-adds"
+    body = Markup("")
+    charts = {}
     if evidence.networks:
         charts["networks"] = networks_chart(evidence)
         name = capitalised(evidence.metric_of_test.name)

@@ -28,7 +28,8 @@ class Curve:
     @classmethod
     def of(cls, steps: npt.ArrayLike, losses: npt.ArrayLike, epochs: float, *, complete: bool) -> Curve:
         """The curve of records `(n,)` at ascending `steps`, n >= 1, that cover `epochs`."""
-        times, values = np.asarray(steps), np.asarray(losses, dtype=np.float64)
+        times = np.asarray(steps)
+        values = np.asarray(losses, dtype=np.float64)
         length = int(times[-1]) + 1
         edges = np.unique(np.linspace(0, length, min(_POINTS, length) + 1).round().astype(np.int64))
         places = np.searchsorted(times, edges)

@@ -66,7 +66,8 @@ class Evidence:
     @property
     def how(self) -> str:
         """How the widths were found, in words."""
-        method, budget = self.settings.method, self.settings.budget
+        method = self.settings.method
+        budget = self.settings.budget
         if method == "given":
             return "narrowed to given widths"
         narrowed = BASELINES[method].narrowed if method in BASELINES else "searched"

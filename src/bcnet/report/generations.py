@@ -23,7 +23,8 @@ def section(evidence: Evidence) -> Section:
     rows = generation_rows(evidence)
     if not rows:
         return Section("progress", _TITLE, not_yet("The search has not begun."))
-    settings, last = evidence.settings, rows[-1]
+    settings = evidence.settings
+    last = rows[-1]
     said = partial(score_text, metric=evidence.metric)
     text = (
         f"{len(rows)} of {settings.generations} generations of {settings.population} candidates. The first, drawn from "
@@ -53,14 +54,16 @@ def section(evidence: Evidence) -> Section:
 
 def generation_rows(evidence: Evidence) -> list[dict[str, Any]]:
     """Scores and hypervolume of each generation of candidates within the budget."""
-    budget, size = evidence.budget, evidence.settings.population
+    budget = evidence.budget
+    size = evidence.settings.population
     if budget is None or not evidence.evaluations or evidence.space is None:
         return []
     limit = budget.macs if budget.macs is not None else evidence.space.cost(evidence.space.full).macs
     assert isinstance(limit, int)
     lowest = min(c.score for c in evidence.evaluations[:size] if c.complete)
     front: tuple[Candidate, ...] = ()
-    rows, best = [], float("-inf")
+    rows = []
+    best = float("-inf")
     for start in range(0, len(evidence.evaluations), size):
         generation = evidence.evaluations[start : start + size]
         front = pareto_front([*front, *(c for c in generation if budget.admits(c.cost))])

@@ -23,9 +23,11 @@ def section(evidence: Evidence) -> Section:
     if not evidence.latencies:
         text = "Not measured yet: bcnet latency times the networks of a finished run against each other."
         return Section("latency", _TITLE, not_yet(text), short="Latency")
-    body, charts = Markup(""), {}
+    body = Markup("")
+    charts = {}
     for number, measured in enumerate(evidence.latencies):
-        name, where = f"latency-{number}", _conditions(measured)
+        name = f"latency-{number}"
+        where = _conditions(measured)
         charts[name] = chart(measured)
         caption = "Bars are medians, lines the middle half of the times."
         body += paragraph(where) + figure(name, f"Milliseconds per batch of each network: {where}", caption)

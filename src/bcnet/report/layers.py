@@ -29,7 +29,8 @@ class Row:
 
 def section(evidence: Evidence) -> Section:
     """The table for the trained widths, or the best so far."""
-    space, widths = evidence.space, evidence.best
+    space = evidence.space
+    widths = evidence.best
     if space is None or widths is None:
         return Section("layers", _TITLE, not_yet("No widths have been found yet."))
     rows = layer_rows(space, widths)
@@ -52,14 +53,16 @@ def layer_rows(space: WidthSpace, widths: Widths) -> list[Row]:
         before, after = polynomial(table).tolist()
         return before, after
 
-    rows, others = [], (0, 0)
+    rows = []
+    others = (0, 0)
     for layer in space.layers:
         params = values(layer.params)
         if not layer.macs.terms:
             others = (others[0] + params[0], others[1] + params[1])
             continue
         group = group_of(layer)
-        before, after = layer.width(space.original_widths), layer.width(widths)
+        before = layer.width(space.original_widths)
+        after = layer.width(widths)
         width = None if before is None or after is None else (before, after)
         name = "" if group is None else space.groups[group].name
         rows.append(Row(layer.name, name, width, values(layer.macs), params))

@@ -31,7 +31,10 @@ DARK = {
 }  # fmt: skip
 SERIES = ("blue", "orange", "green", "purple", "yellow", "sky", "ink")  # of runs, or of stages
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "stroke")
-ORIGINAL, UNIFORM, SEARCHED, PICKED = "muted", "orange", "blue", "purple"
+ORIGINAL = "muted"
+UNIFORM = "orange"
+SEARCHED = "blue"
+PICKED = "purple"
 AnyChart = alt.Chart | alt.LayerChart | alt.FacetChart
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 _ROW = 22  # pixels of a row of groups or layers
@@ -151,7 +154,8 @@ def around(values: Iterable[float], *, zero: bool = False, least: float = 0.0, m
     """A scale that leaves some room on both sides of all `values`, but none below `least` or above `most`."""
     known = [0.0] if zero else []
     known += values
-    low, high = min(known), max(known)
+    low = min(known)
+    high = max(known)
     room = 0.04 * (high - low) or 0.04 * max(abs(high), 1.0)
     return alt.Scale(domain=[max(least, low - room), min(most, high + room)], nice=False, zero=False)
 

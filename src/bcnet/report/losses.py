@@ -20,7 +20,8 @@ _DASHES = {"supernet": [1, 0], "original": [1, 0], "Uniform": [7, 3], "searched"
 
 def section(evidence: Evidence) -> Section:
     """The supernet's loss, and those of the final networks."""
-    body, charts = Markup(""), {}
+    body = Markup("")
+    charts = {}
     curves = evidence.curves
     if "supernet" in curves:
         charts["loss-supernet"] = chart({"supernet": curves["supernet"].rows("supernet")})

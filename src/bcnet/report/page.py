@@ -47,7 +47,8 @@ def plotting_library() -> str:
 
 def style() -> str:
     """The style sheet, with the colours of both themes."""
-    light, dark = variables(LIGHT), variables(DARK)
+    light = variables(LIGHT)
+    dark = variables(DARK)
     themes = (
         f":root {{ color-scheme: light dark; {light} }}\n"
         f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"

@@ -28,7 +28,9 @@ def profile_rows(space: WidthSpace, widths: Widths, uniform: Widths | None) -> l
 
 def profile_chart(evidence: Evidence) -> Chart:
     """Kept ratio of every group of one candidate beside the original; the page exchanges the rows."""
-    space, best, uniform = evidence.space, evidence.best, evidence.uniform
+    space = evidence.space
+    best = evidence.best
+    uniform = evidence.uniform
     assert space is not None
     rows = profile_rows(space, best or evidence.evaluations[0].widths, uniform)
     ratio = ratio_axis(space)

@@ -28,7 +28,8 @@ def time_section(evidence: Evidence) -> Section:
     seconds = evidence.seconds
     if not seconds:
         return Section("time", "Time", not_yet("No stage has ended yet."))
-    longest, whole = max(seconds.values()), sum(seconds.values())
+    longest = max(seconds.values())
+    whole = sum(seconds.values())
     rows = [
         (_STAGES.get(stage, stage), duration(taken), 100 * taken / whole, 100 * taken / longest)
         for stage, taken in seconds.items()
@@ -50,7 +51,8 @@ def configuration_section(evidence: Evidence) -> Section:
 
 
 def _machine(evidence: Evidence) -> dict[str, Any]:
-    result, settings = evidence.result or {}, evidence.settings
+    result = evidence.result or {}
+    settings = evidence.settings
     facts: dict[str, Any] = {"seed": settings.seed, "budget": str(settings.budget), "strategy": settings.strategy}
     device = result.get("device", {"name": settings.device, "threads": settings.threads})
     facts["device"] = f"{device['name']}, {device['threads']} threads"

@@ -16,7 +16,9 @@ _TITLE = "Kept widths, layer by layer"
 
 def section(evidence: Evidence) -> Section:
     """The chart, for the trained widths or the best so far."""
-    space, widths, uniform = evidence.space, evidence.best, evidence.uniform
+    space = evidence.space
+    widths = evidence.best
+    uniform = evidence.uniform
     if space is None or widths is None or uniform is None:
         return Section("ratios", _TITLE, not_yet("No widths have been found yet."))
     rows = layer_rows(space, widths, uniform)

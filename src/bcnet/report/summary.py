@@ -27,7 +27,8 @@ def headline(evidence: Evidence) -> str:
         return f"{start}the run has not traced its network yet."
     if evidence.result is None or "searched" not in networks:
         return start + _so_far(evidence)
-    searched, original = networks["searched"], networks["original"]
+    searched = networks["searched"]
+    original = networks["original"]
     text = (
         f"{_share(searched.cost.macs, original.cost.macs)} of the multiply-adds and "
         f"{_share(searched.cost.params, original.cost.params)} of the parameters, at {_test(searched)} "
@@ -69,7 +70,8 @@ def tiles(evidence: Evidence) -> Markup:
     networks = evidence.networks
     if not {"searched", "original"} <= set(networks):
         return Markup("")
-    searched, original = networks["searched"], networks["original"]
+    searched = networks["searched"]
+    original = networks["original"]
     figures = {
         "multiply-adds": (_change(searched.cost.macs, original.cost.macs), _from_to(original, searched, "macs")),
         "parameters": (_change(searched.cost.params, original.cost.params), _from_to(original, searched, "params")),
@@ -144,7 +146,8 @@ def _reading(networks: Mapping[str, Network], images: int) -> Markup:
     better = "higher" if metric.higher else "lower"
     text = f"{capitalised(metric.name)}: {metric.meaning}, of {images:,} that were looked at once; {better} is better. "
     if {"searched", "uniform"} <= set(networks):
-        searched, uniform = networks["searched"], networks["uniform"]
+        searched = networks["searched"]
+        uniform = networks["uniform"]
         left = chance(searched, uniform)
         verdict = "more" if abs(searched.value - uniform.value) > left else "no more"
         unit = "points" if metric.unit == "%" else metric.unit

@@ -25,7 +25,8 @@ from bcnet.report.look import (
 from bcnet.run.finished import NETWORKS
 from bcnet.run.run import Network
 
-_COLOURS, _SHAPES = (ORIGINAL, UNIFORM, SEARCHED), ("square", "triangle-up", "circle")
+_COLOURS = (ORIGINAL, UNIFORM, SEARCHED)
+_SHAPES = ("square", "triangle-up", "circle")
 
 
 def chance(one: Network, two: Network) -> float:

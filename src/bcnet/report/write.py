@@ -67,7 +67,8 @@ def finish(outcome: _Outcome, model: ModelLike) -> _Outcome:
     if is_rank_zero():
         settings = read_settings(outcome.run_dir)
         if not read_latencies(outcome.run_dir):
-            device, threads = settings.device or "cpu", settings.threads or 1
+            device = settings.device or "cpu"
+            threads = settings.threads or 1
             with own_global_randomness(torch.device(device)):  # the user's own, which making a network draws from
                 measure_latency(outcome.run_dir, model, threads=threads, device=device, rounds=_ROUNDS, warmup=_WARMUP)
         write_report(outcome.run_dir)

@@ -21,7 +21,8 @@ def race_of(settings: Settings, batches: int) -> Race | None:
     """
     if settings.early_stop == "off" or settings.widths is not None:
         return None
-    own, few = settings.metric == "own", batches < LEAST_BATCHES
+    own = settings.metric == "own"
+    few = batches < LEAST_BATCHES
     if settings.early_stop == "auto" and (own or few or settings.tune_steps):
         return None
     if settings.tune_steps:

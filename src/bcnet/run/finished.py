@@ -51,7 +51,8 @@ def load(source: str | Path, factory: ModelLike | None = None, *, with_normalisa
         network, facts = _load_file(path, factory)
     else:
         finished = FinishedRun.read(path, factory)
-        network, facts = finished.network(), finished.input
+        network = finished.network()
+        facts = finished.input
     return facts.normalised(network) if with_normalisation else network
 
 
@@ -77,7 +78,8 @@ class FinishedRun:
             ModelError: the run does not know how to make its network, and no `factory` is given.
         """
         path = Path(run)
-        settings, result = read_settings(path), read_result(path)
+        settings = read_settings(path)
+        result = read_result(path)
         facts = input_facts(path, settings)
         return cls(path, settings, result, facts, factory_of(path, settings.model, facts, factory))
 
@@ -136,7 +138,8 @@ def _load_file(path: Path, factory: ModelLike | None) -> tuple[nn.Module, InputF
             notes = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
         facts = InputFacts.from_dict(json.loads(notes["input"]), path)
-        architecture, model = json.loads(notes["architecture"]), notes["model"]
+        architecture = json.loads(notes["architecture"])
+        model = notes["model"]
         if not isinstance(architecture, dict):  # a text would be taken for the path of one
             raise TypeError(f"an architecture is a mapping; got {type(architecture).__name__}")
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -58,7 +58,8 @@ def cut_data(data: DataSet | Loaders, settings: Settings) -> Parts:
 def _cut_images(source: DataSet, settings: Settings) -> Parts:
     assert settings.device is not None
     assert settings.score_batch_size is not None
-    most, device = settings.score_batch_size, torch.device(settings.device)
+    most = settings.score_batch_size
+    device = torch.device(settings.device)
     data = source.to(device) if lives_on(device, source.nbytes, free_bytes(device)) else source
     fresh_seed, validation_seed = (derived_seed(settings.seed, part) for part in ("fresh", "validation"))
     shares = [held_out_share(data.train, f) for f in (settings.fresh_fraction, settings.validation_fraction)]

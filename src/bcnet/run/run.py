@@ -234,7 +234,8 @@ def _networks(directory: RunDirectory, space: WidthSpace) -> dict[str, Network]:
             widths = tuple(state["widths"])
             cost = dataclasses.replace(space.cost(widths), others=state.get("others", {}))
             test = measurement_of(state)
-            value, interval = test.figures[metric.key], test.interval(metric)
+            value = test.figures[metric.key]
+            interval = test.interval(metric)
             networks[key] = Network(label, widths, cost, value, test.count, metric, *interval)
     return networks
 

@@ -71,7 +71,8 @@ def heuristics_text(found: Mapping[str, Any]) -> str:
 
     Example: "Widths that need no search, by the same scores: balanced 92.10 % at 0.499x, 91.80 % on fresh images."
     """
-    metric, told = found["metric"], []
+    metric = found["metric"]
+    told = []
     for row in found.get("heuristics", ()):
         text = f"{row['name']} {score_text(row['score'], metric)} at {row['macs_ratio']:.3f}x"
         fresh = row.get("fresh_score") if found["fresh_images"] else None

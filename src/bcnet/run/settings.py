@@ -506,7 +506,8 @@ def make_settings(**values: Any) -> Settings:
             f"{settings.finalist_steps}"
         )
     if settings.has_trials and settings.finalist_epochs is not None:
-        first, most = settings.trial.epochs, settings.final.epochs
+        first = settings.trial.epochs
+        most = settings.final.epochs
         if not first < settings.finalist_epochs <= most:
             raise RecipeError(
                 f"finalist_epochs is more than the {first} epochs of all candidates, and at most the {most} of final "
@@ -519,7 +520,8 @@ def _beyond_defaults(model: BaseModel) -> dict[str, Any]:
     """The fields that differ from their defaults, those of recipes too, as JSON takes them; none that may change."""
     told = {}
     for name, value in model.model_dump(mode="json", exclude=set(HEALTH)).items():
-        field, given = type(model).model_fields[name], getattr(model, name)
+        field = type(model).model_fields[name]
+        given = getattr(model, name)
         if isinstance(given, Recipe):
             told[name] = _beyond_defaults(given)
         elif field.is_required() or given != field.get_default(call_default_factory=True):

@@ -180,7 +180,8 @@ def _limit(given: int | float | None, reference: float | None) -> float | None:
 
 def _headline(result: dict[str, Any]) -> dict[str, Any]:
     """What the networks cost and did; `headline` is for people: "91.52 % test top-1"."""
-    metric, keys = result["task"]["headline"], ("macs", "macs_ratio", "params", "test")
+    metric = result["task"]["headline"]
+    keys = ("macs", "macs_ratio", "params", "test")
     found = {}
     for name, figures in result["networks"].items():
         value = f"{figures['test'][metric['key']]:.{metric['digits']}f}"

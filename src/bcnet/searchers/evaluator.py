@@ -66,7 +66,9 @@ class SupernetEvaluator:
         metric: Metric | PerImage = "accuracy",
         sides: Sequence[Side] = _SIDES,
     ) -> None:
-        self._supernet, self._batches, self._sides = supernet, tuple(batches), sides
+        self._supernet = supernet
+        self._batches = tuple(batches)
+        self._sides = sides
         self.metric: Metric | PerImage = metric
         if not callable(metric) and metric not in get_args(Metric):
             raise SearchError(f"the metric is one of {', '.join(get_args(Metric))}; got {metric!r}")
@@ -162,7 +164,8 @@ def accuracy_interval(per_image: np.ndarray[tuple[int], np.dtype[np.float64]]) -
 
     Example: 20 images of 20 right: (83.9, 100).
     """
-    share, spread = float(per_image.mean()) / 100, float(per_image.var()) / 100**2
+    share = float(per_image.mean()) / 100
+    spread = float(per_image.var()) / 100**2
     count = len(per_image) * (min(2.0, share * (1 - share) / spread) if spread > 0 else 1.0)
     return share_interval(100 * share, count)
 

@@ -61,9 +61,11 @@ class Greedy(Searcher):
 
     def _fitting_step(self, problem: Problem) -> int:
         """Smallest step with which slimming all groups evenly to the budget takes at most the evaluations."""
-        groups, most = len(problem.sizes), int(problem.sizes.max())
+        groups = len(problem.sizes)
+        most = int(problem.sizes.max())
         for step in range(1, most):
-            current, drops = problem.sizes - 1, 0
+            current = problem.sizes - 1
+            drops = 0
             while not problem.feasible(current[None])[0]:
                 drops += int((current > 0).sum())
                 current = np.maximum(current - step, 0)

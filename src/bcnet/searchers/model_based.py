@@ -114,7 +114,8 @@ class ModelBased(Searcher):
         usable = [c for c in candidates if np.isfinite(c.score)]
         if len(usable) < _LEAST:
             return sorted(usable, key=lambda c: -c.score)
-        widths, scores = [c.widths for c in usable], [c.score for c in usable]
+        widths = [c.widths for c in usable]
+        scores = [c.score for c in usable]
         expected = self._expected(ScoreModel.fit(problem.space, widths, scores, self.trust), widths, scores)
         return [usable[int(number)] for number in np.argsort(-expected, kind="stable")]
 

@@ -43,7 +43,8 @@ class _NewAndFeasible(DuplicateElimination):  # type: ignore[misc]
 
     def __init__(self, problem: Problem, known: Collection[Widths]) -> None:
         super().__init__()
-        self._problem, self._known = problem, known
+        self._problem = problem
+        self._known = known
 
     def do(self, pop: Any, *others: Any, **_: Any) -> Any:
         """The individuals of `pop` that are feasible, new, and not among `others`."""

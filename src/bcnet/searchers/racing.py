@@ -54,7 +54,8 @@ class Contest(list[Widths]):
 
     def __init__(self, candidates: Iterable[Widths], held: Iterable[Widths], retained: Retained) -> None:
         super().__init__(candidates)
-        self.held, self.retained = tuple(held), retained
+        self.held = tuple(held)
+        self.retained = retained
 
 
 @runtime_checkable
@@ -123,7 +124,8 @@ class Race:
         """
         scores = np.full((count, held.shape[1]), np.nan)
         halves = np.full(count, np.nan)  # of the bound, at which each was stopped
-        running, done = np.arange(count), 0
+        running = np.arange(count)
+        done = 0
         for look in self.looks(held.shape[1]):
             if len(running):
                 scores[running, done:look] = ask(running.tolist(), done, look)
@@ -143,7 +145,8 @@ class Race:
         """Which of the last members, with the scores `met` `(candidates, n)`, could still be retained or the best."""
         count, look = met.shape
         estimate = np.concatenate([held.mean(axis=1), estimates(met, held)])  # (members,)
-        rows, mine = np.arange(count), len(held) + np.arange(count)
+        rows = np.arange(count)
+        mine = len(held) + np.arange(count)
         # Retention depends on all scores at once: in each case one candidate is as good as it might be, the others as
         # they seem.
         at_bound = np.tile(estimate, (count, 1))
@@ -160,7 +163,8 @@ class Race:
 
 def standard_error(met: FloatArray, held: FloatArray) -> float:
     """Of the difference of two estimates from scores `met` `(candidates, n)`, beside `held` `(held, batches)`."""
-    n, batches = met.shape[1], held.shape[1]
+    n = met.shape[1]
+    batches = held.shape[1]
     pool = np.concatenate([held[:, :n], met])  # (pool, n)
     share = max(1, len(pool) - 1) / len(pool)  # of a score's variance that its difference to the pool's mean has
     variance = float((met - pool.mean(axis=0)).var(axis=1, ddof=1).mean()) / share

@@ -156,6 +156,7 @@ def _hypervolumes(
     start = 0
     for end in generation_ends:
         fresh = [c for c in evaluations[start:end] if problem.budget.admits(c.cost)]
-        front, start = pareto_front([*front, *fresh]), end
+        front = pareto_front([*front, *fresh])
+        start = end
         figures.append(hypervolume(front, lowest, macs))
     return tuple(figures)

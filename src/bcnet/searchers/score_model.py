@@ -135,13 +135,16 @@ def best_widths(problem: Problem, slopes: FloatArray) -> Widths:
     """
     space = problem.space
     terms = [(1.0, LogSum(np.zeros(1), slopes[None]))]  # the sum itself, as the one term of a log-sum-exp
-    low, high, found = 0.0, 1.0, np.zeros(len(space.groups), dtype=np.int64)
+    low = 0.0
+    high = 1.0
+    found = np.zeros(len(space.groups), dtype=np.int64)
     for step in range(_BISECTIONS):
         # All of the budget first; a limit that is no polynomial may need a tighter one.
         middle = 1.0 if step == 0 else (low + high) / 2
         tried = floored(problem, optimum(space, terms, problem.budget, middle, space.narrowest))
         if problem.feasible(tried[None])[0]:
-            low, found = middle, tried
+            low = middle
+            found = tried
         else:
             high = middle
         if low == 1.0 or high - low < 0.01:
@@ -163,7 +166,8 @@ def floored(problem: Problem, widths: FloatArray) -> npt.NDArray[np.int64]:
 
 
 def _filled_up(problem: Problem, indices: npt.NDArray[np.int64], slopes: FloatArray) -> npt.NDArray[np.int64]:
-    logs, current = _logs(problem), indices.copy()
+    logs = _logs(problem)
+    current = indices.copy()
     while True:
         steps = current + np.eye(len(current), dtype=np.int64)
         open_ = np.flatnonzero(current + 1 < problem.sizes)
@@ -177,10 +181,14 @@ def _filled_up(problem: Problem, indices: npt.NDArray[np.int64], slopes: FloatAr
 
 def _exchanged(problem: Problem, current: npt.NDArray[np.int64], slopes: FloatArray) -> npt.NDArray[np.int64] | None:
     """The best candidate with one group wider and another narrower, where it is better and within the budget."""
-    groups, steps = np.arange(len(current)), np.arange(1, _FARTHEST + 1)
+    groups = np.arange(len(current))
+    steps = np.arange(1, _FARTHEST + 1)
     up, down, by, given = (axis.ravel() for axis in np.meshgrid(groups, groups, steps, steps, indexing="ij"))
     may = (up != down) & (current[up] + by < problem.sizes[up]) & (current[down] >= given)
-    up, down, by, given = up[may], down[may], by[may], given[may]
+    up = up[may]
+    down = down[may]
+    by = by[may]
+    given = given[may]
     logs = _logs(problem)
     gains = slopes[up] * (logs[up, current[up] + by] - logs[up, current[up]])
     gains -= slopes[down] * (logs[down, current[down]] - logs[down, current[down] - given])

@@ -47,8 +47,12 @@ class Evaluator:
         race: Race | None = None,
     ) -> None:
         self.evaluations: list[Candidate] = []
-        self._problem, self._score, self._limit, self._over_budget = problem, score, limit, over_budget
-        self._mapper, self._race = mapper, race
+        self._problem = problem
+        self._score = score
+        self._limit = limit
+        self._over_budget = over_budget
+        self._mapper = mapper
+        self._race = race
         self._batches = None if race is None else checked(race, score)
         self._known: dict[Widths, Candidate] = {}
         self._store: EvaluationStore | None = None
@@ -57,7 +61,8 @@ class Evaluator:
 
     def attach(self, store: EvaluationStore | None, callback: Callback | None) -> None:
         """Replay from and write to `store`; report every evaluation to `callback`."""
-        self._store, self._callback = store, callback
+        self._store = store
+        self._callback = callback
         self._stored = {c.widths: c for c in store.evaluations} if store is not None else {}
 
     @property
@@ -90,7 +95,8 @@ class Evaluator:
 
     def _outcomes(self, candidates: Sequence[Widths], unknown: list[Widths], *, raced: bool) -> Iterator[Outcome]:
         """Those of the `unknown` among the candidates, in order."""
-        score, whole = self._batches, self._score
+        score = self._batches
+        whole = self._score
         if score is None:
             yield from (Outcome(s, (), None) for s in self._mapped(lambda w: self._call(whole, w), unknown))
         elif raced and unknown and self._race is not None and isinstance(candidates, Contest):

@@ -41,7 +41,9 @@ class EvaluationStore:
 
     def __init__(self, path: str | Path, space: WidthSpace, settings: str = "") -> None:
         self.path = Path(path)
-        self._space, self._fingerprint, self._settings = space, space.fingerprint(), settings
+        self._space = space
+        self._fingerprint = space.fingerprint()
+        self._settings = settings
         self._evaluations: list[Candidate] = []
         self._check_journal()
         try:

@@ -72,13 +72,15 @@ def balanced_widths(space: WidthSpace, budget: Budget, exponent: float) -> Width
     widths = space.floored(optimum(space, layers, limits, 1.0))
     if not limits.admits(measured.cost(widths)):
         # A measure that is no polynomial: the balance of a tighter budget, as loose as the measure lets it be.
-        low, high = 0.0, 1.0
+        low = 0.0
+        high = 1.0
         widths = least
         for _ in range(_BISECTIONS):
             middle = (low + high) / 2
             tried = space.floored(optimum(space, layers, limits, middle))
             if limits.admits(measured.cost(tried)):
-                low, widths = middle, tried
+                low = middle
+                widths = tried
             else:
                 high = middle
     return _filled_up(measured, widths, layers, limits)
@@ -142,7 +144,8 @@ def optimum(
         return -sum(weight * value for weight, value, _ in parts), slope
 
     # From uniform widths that satisfy the limits: inside, and of every group something.
-    start, share = high.copy(), 1.0
+    start = high.copy()
+    share = 1.0
     while any(cost(start)[0] > math.log(tightness * limit) for cost, limit in bounds) and share > 1e-6:
         share *= 0.9
         start = np.maximum(low, high + math.log(share))

@@ -35,7 +35,8 @@ class LayerTerms:
 
     def positions(self, widths: IntArray) -> float:
         """Multiply-adds over parameters at `widths`, `(1, groups)`: where the weights are applied; 0 without either."""
-        macs, params = int(self.macs(widths)[0]), int(self.params(widths)[0])
+        macs = int(self.macs(widths)[0])
+        params = int(self.params(widths)[0])
         return macs / params if macs and params else 0.0
 
     def to_dict(self) -> dict[str, Any]:

@@ -144,7 +144,8 @@ class Problem:
         for _ in range(_BISECTIONS):
             middle = (low + high) / 2
             holds = self.feasible(self._rounded(position + middle * self.sizes))[:, None]
-            low, high = np.where(holds, middle, low), np.where(holds, high, middle)
+            low = np.where(holds, middle, low)
+            high = np.where(holds, high, middle)
         return self._rounded(position + low * self.sizes)
 
     def _rounded(self, position: FloatArray) -> IntArray:
@@ -160,7 +161,8 @@ class Problem:
 
     def _walk(self) -> Iterator[Widths]:
         start = (0,) * len(self.sizes)
-        queue, met = deque([start]), {start}
+        queue = deque([start])
+        met = {start}
         while queue:
             index = queue.popleft()
             yield self.widths(np.array([index]))[0]

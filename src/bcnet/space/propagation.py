@@ -90,7 +90,8 @@ def _placeholder(p: Propagation, node: Any, spec: Any) -> Any:
 
 
 def _call(p: Propagation, node: Any, values: dict[Any, Any]) -> Any:
-    args, kwargs = _filled_in(node.args, values), _filled_in(dict(node.kwargs), values)
+    args = _filled_in(node.args, values)
+    kwargs = _filled_in(dict(node.kwargs), values)
     found = RULES.get(operator_of(node))
     tensors = [item for item in _flat([args, kwargs]) if isinstance(item, Labels)]
     if found is None:

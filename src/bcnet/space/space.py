@@ -180,7 +180,8 @@ class WidthSpace:
             raise WidthError(
                 f"many widths are an integer array (candidates, {len(self.groups)}); got {array.dtype} {array.shape}"
             )
-        units, full = np.array([g.unit for g in self.groups]), np.array(self.full)
+        units = np.array([g.unit for g in self.groups])
+        full = np.array(self.full)
         wrong = (array < units) | (array > full)
         if units.max(initial=1) > 1:
             wrong |= array % units != 0
@@ -290,7 +291,8 @@ class WidthSpace:
             BudgetError: the narrowest network of the space costs more; the message names its cost.
         """
         space = self.measuring(budget)
-        reference, cheapest = space.reference, space.cost(self.narrowest)
+        reference = space.reference
+        cheapest = space.cost(self.narrowest)
         limits = budget.resolve(reference)
         if not limits.admits(cheapest):
             names = ("macs", "params", *(measure.name for measure in budget.others))

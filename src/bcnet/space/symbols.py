@@ -77,9 +77,11 @@ class Symbols:
     def unify(self, left: Dim, right: Dim, reason: Reason) -> None:
         """Let two dimensions of equal size keep the same elements; `reason` is given to what has to be fixed for it."""
         # The pieces of both, the first on top: where one is longer it is cut, and what is left of it waits its turn.
-        left_stack, right_stack = list(self.resolve(left))[::-1], list(self.resolve(right))[::-1]
+        left_stack = list(self.resolve(left))[::-1]
+        right_stack = list(self.resolve(right))[::-1]
         while left_stack and right_stack:
-            a, b = self._refresh(left_stack), self._refresh(right_stack)
+            a = self._refresh(left_stack)
+            b = self._refresh(right_stack)
             if a.size == b.size:
                 left_stack.pop(), right_stack.pop()
                 self._tie(a, b, reason)

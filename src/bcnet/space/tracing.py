@@ -68,7 +68,8 @@ def _propagated(
 
 def _freest(model: nn.Module, example: Example, attempts: Sequence[Propagation], options: SpaceOptions) -> WidthSpace:
     """The space that holds the fewest groups; where none of them can be searched, the error of the first."""
-    spaces, errors = [], []
+    spaces = []
+    errors = []
     for propagation in attempts:
         try:
             spaces.append(_tried(model, example, propagation, options))

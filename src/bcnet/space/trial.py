@@ -70,7 +70,10 @@ def _narrow_widths(space: WidthSpace) -> list[Widths]:
 
 class _Trial:
     def __init__(self, model: nn.Module, example: Example, space: WidthSpace, outputs: Outputs) -> None:
-        self._model, self._example, self._space, self._outputs = model, example, space, outputs
+        self._model = model
+        self._example = example
+        self._space = space
+        self._outputs = outputs
         self._narrowing = Narrowing(model, space.layouts)
 
     def _run(self, widths: Widths, training: bool) -> Any:

@@ -193,7 +193,8 @@ def in_order(stages: Sequence[Stage]) -> tuple[Stage, ...]:
     for name in names:
         if names.count(name) > 1:
             raise RunError(f"stages of a run have different names; got two of the name {name!r}: rename yours")
-    waiting, ordered = list(stages), list[Stage]()
+    waiting = list(stages)
+    ordered = list[Stage]()
     while waiting:
         done = {stage.name for stage in ordered}
         ready = next((s for s in waiting if all(n in done or n not in names for n in s.needs)), None)

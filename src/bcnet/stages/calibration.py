@@ -157,7 +157,9 @@ def holding(context: Context, best: Sequence[Candidate], others: Sequence[Candid
         return list(best)
     space = context.workload.space
     limit = space.feasible(context.workload.budget).limits[asked]
-    batch, met, slow = list(best), {c.widths for c in best}, dict[Widths, TimedNetwork]()
+    batch = list(best)
+    met = {c.widths for c in best}
+    slow = dict[Widths, TimedNetwork]()
     for _ in range(_ROUNDS):
         # What noise leaves open is taken for slow: of many candidates the one that holds by luck would be chosen.
         slow |= {w: dataclasses.replace(m, nanoseconds=m.nanoseconds * (1 + m.noise)) for w, m in found.items()}

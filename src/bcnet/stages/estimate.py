@@ -85,7 +85,9 @@ class _Measure:
     """Passes of a copy of the supernet over a few images."""
 
     def __init__(self, settings: Settings, workload: Workload, device: torch.device) -> None:
-        self._settings, self._subject, self._device = settings, workload, device
+        self._settings = settings
+        self._subject = workload
+        self._device = device
         self._supernet = Supernet(workload.model, workload.space)
         self._learner = supernet_learner(self._supernet, settings, workload.source.input)
         self._learner.task = workload.source.task
@@ -115,7 +117,8 @@ class _Measure:
         )
 
     def _final(self) -> float:
-        recipe, path = self._settings.final, self._full()
+        recipe = self._settings.final
+        path = self._full()
         return self._rate(
             _TRAINING_PASS * self._macs(path.widths),
             recipe.batch_size,
@@ -123,7 +126,8 @@ class _Measure:
         )
 
     def _scoring(self) -> float:
-        images, precision = self._subject.validation[0][0], self._settings.supernet.precision
+        images = self._subject.validation[0][0]
+        precision = self._settings.supernet.precision
         widths = self._subject.space.uniform(self._subject.budget)
 
         def score(number: int) -> None:

@@ -54,7 +54,8 @@ def _examples(context: Context) -> dict[str, Any]:
     trained: list[TrainedNetwork] = [context.output(name) for name in NETWORKS.values() if name in context.names]
     inputs, targets, numbers = _spread(context, trained[0].test.count)
     source = context.workload.source
-    task, names = source.task, source.input.class_names
+    task = source.task
+    names = source.input.class_names
     pictures = _pictures(context, inputs)
     shown = {"target": task.shown(pictures, targets, names=names)}
     for one in trained:
@@ -76,7 +77,8 @@ def _spread(context: Context, images: int) -> tuple[Nest, Any, list[int]]:
 
 
 def _taken(batches: Any, numbers: Sequence[int]) -> Iterator[tuple[Nest, Any]]:
-    first, last = 0, numbers[-1]
+    first = 0
+    last = numbers[-1]
     for x, y in batches:
         after = first + count(y)
         here = torch.tensor([number - first for number in numbers if first <= number < after], dtype=torch.int64)

@@ -67,7 +67,8 @@ class FinalStage(Stage):
     def macs(self, settings: Settings, workload: Workload) -> float:
         """What the network costs, about."""
         reference = workload.space.reference
-        limit, most = workload.budget.resolve(reference).macs, int(reference.macs)
+        limit = workload.budget.resolve(reference).macs
+        most = int(reference.macs)
         return most if limit is None else min(int(limit), most)
 
     def teacher(self, context: Context) -> nn.Module | None:
@@ -88,8 +89,11 @@ class FinalStage(Stage):
 
     def run(self, context: Context) -> None:
         """Train it and test it; leave its losses, and its weights with what it did on the test images."""
-        workload, directory, settings = context.workload, context.directory, context.settings
-        widths, teacher = self.widths(context), self.teacher(context)
+        workload = context.workload
+        directory = context.directory
+        settings = context.settings
+        widths = self.widths(context)
+        teacher = self.teacher(context)
         network = self._start(context, widths)
         context.check_processes(self.name)
         total = len(workload.all_training) * settings.final.epochs
@@ -120,7 +124,8 @@ class FinalStage(Stage):
 
     def load(self, context: Context) -> TrainedNetwork:
         """The network in eval mode, and what it did on the test images."""
-        directory, widths = context.directory, self.widths(context)
+        directory = context.directory
+        widths = self.widths(context)
         file = directory.file(self.file)
         network = self._start(context, widths)
         directory.drop_checkpoints(self.name)
@@ -199,7 +204,8 @@ class SearchedStage(FinalStage):
         settings = context.settings
         if settings.widths is not None:
             return settings.widths
-        space, budget = context.workload.space, context.workload.budget
+        space = context.workload.space
+        budget = context.workload.budget
         if settings.baseline == "uniform":
             return space.uniform(budget)
         if settings.baseline == "balanced":
@@ -245,7 +251,8 @@ def starting_network(context: Context, widths: Widths) -> nn.Module:
     Raises:
         RecipeError: it is to start from a supernet, and the run has none.
     """
-    settings, workload = context.settings, context.workload
+    settings = context.settings
+    workload = context.workload
     if settings.final_from == "scratch":
         return from_scratch(context, widths)
     if settings.final_from == "supernet":
@@ -260,7 +267,8 @@ def starting_network(context: Context, widths: Widths) -> nn.Module:
 
 def from_scratch(context: Context, widths: Widths) -> nn.Module:
     """The network of the given widths, freshly initialised as the original would be, on the run's device."""
-    settings, workload = context.settings, context.workload
+    settings = context.settings
+    workload = context.workload
     generator = derived_generator(settings.seed_of_networks, "initial weights")
     network = build(workload.original, workload.space, widths, factory=workload.source.factory, generator=generator)
     return _placed(network, settings)
@@ -268,9 +276,11 @@ def from_scratch(context: Context, widths: Widths) -> nn.Module:
 
 def _sorted(context: Context) -> nn.Module:
     """The model as it was given or as it was trained, with the channels first that a narrow network keeps."""
-    settings, workload = context.settings, context.workload
+    settings = context.settings
+    workload = context.workload
     if settings.final_from == "pretrained":
-        model, kept = workload.model, ()
+        model = workload.model
+        kept = ()
     else:
         model = context.output("original").network
         kept = context.output("pruning").kept if "pruning" in context.names else ()
@@ -288,7 +298,8 @@ def first_channels(settings: Settings, workload: Workload, owner: Supernet, widt
 
 def calibrated(network: nn.Module, batches: EpochBatches, seed: int) -> nn.Module:
     """`network` with the batch-norm statistics of some training `batches`, drawn by `seed`."""
-    device, order = next(network.parameters()).device, derived_generator(seed, "calibration")
+    device = next(network.parameters()).device
+    order = derived_generator(seed, "calibration")
     return recalibrate(network, (moved(x, device) for x, _ in islice(batches.epoch(order), _CALIBRATION)))
 
 

@@ -177,7 +177,8 @@ class FinalistsStage(Stage):
                 "start a new run"
             )
         if searched.scorer.longer:
-            space, budget = context.workload.space, context.workload.budget
+            space = context.workload.space
+            budget = context.workload.budget
             return best_again(rescored, fresh, set(heuristic_widths(Problem.of(space, budget)).values()))
         return choice(rescored, sum(len(y) for _, y in context.workload.validation), fresh)
 

@@ -152,7 +152,8 @@ def to_the_end(context: Context) -> SearchOutcome:
     for name in context.names:
         context.output(name)
     document = result_document(context)
-    directory, searched = context.directory, context.output("searched")
+    directory = context.directory
+    searched = context.output("searched")
     workload = context.workload
     described = describe(workload.original, workload.space, searched.widths, reference=context.settings.model)
     context.world.on_rank_zero(lambda: write_plain(directory.file("architecture.json"), described))
@@ -175,7 +176,8 @@ def _record_workload(context: Context) -> None:
     Raises:
         RunError: one of them has changed since the run started.
     """
-    directory, now = context.directory, _space_summary(context)
+    directory = context.directory
+    now = _space_summary(context)
     before = directory.read("space.json") if directory.has("space.json") else {}
     for key, what, name in (
         ("fingerprint", "model", context.settings.model),

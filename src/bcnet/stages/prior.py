@@ -33,7 +33,8 @@ class PriorStage(Stage):
 
     def run(self, context: Context) -> None:
         """Learn it, on one process."""
-        space, settings = context.workload.space, context.settings
+        space = context.workload.space
+        settings = context.settings
         records = context.output("supernet")[1]
 
         def learnt() -> dict[str, Any]:

@@ -53,7 +53,8 @@ class PruningStage(Stage):
 
     def run(self, context: Context) -> None:
         """Prune a copy of the original."""
-        space, network = context.workload.space, context.output("original").network
+        space = context.workload.space
+        network = context.output("original").network
         with context.working(self.name, 1, "network") as advance:
             found = context.world.on_rank_zero(lambda: dataclasses.asdict(_pruned(context, network, advance)))
             advance(1, f"{space.cost(found['widths']).macs:,} MACs left")
@@ -61,7 +62,8 @@ class PruningStage(Stage):
 
     def load(self, context: Context) -> Pruned:
         """Widths, and the channels kept."""
-        directory, space = context.directory, context.workload.space
+        directory = context.directory
+        space = context.workload.space
         try:
             document = directory.read(self.file)
             widths = tuple(int(width) for width in document["widths"])
@@ -76,7 +78,8 @@ class PruningStage(Stage):
 
 
 def _pruned(context: Context, network: nn.Module, advance: Advance) -> Pruned:
-    workload, budget = context.workload, context.workload.budget
+    workload = context.workload
+    budget = context.workload.budget
     device = next(network.parameters()).device
     example = moved(workload.source.example(), device)
 
@@ -112,10 +115,12 @@ class _Remembered:
     """
 
     def __init__(self, context: Context, advance: Advance) -> None:
-        self._context, self._advance = context, advance
+        self._context = context
+        self._advance = advance
         self._file = context.directory.alone()
         known = self._file.read(_SCORES)["scores"] if self._file.has(_SCORES) else []
-        self._scores, self._asked = [float(score) for score in known], 0
+        self._scores = [float(score) for score in known]
+        self._asked = 0
 
     def __call__(self, network: nn.Module) -> float:
         """The score of a network in eval mode, in the units of the run's metric."""

@@ -34,7 +34,8 @@ def result_document(context: Context) -> dict[str, Any]:
 
     `search` is null where no candidates were scored.
     """
-    space, settings = context.workload.space, context.settings
+    space = context.workload.space
+    settings = context.settings
     original, uniform, searched = (context.output(name) for name in ("original", "Uniform", "searched"))
     search = found_by(context)
     supernet_skipped = len(context.output("supernet")[1].skipped) if "supernet" in context.names else 0

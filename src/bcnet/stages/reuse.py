@@ -22,7 +22,8 @@ SHARED = in_sections("", "space", "machine") - {"limits"}
 
 def is_shared(stage: Stage, theirs: Settings, ours: Settings) -> bool:
     """Whether a stage of a run of `theirs` is that of one of `ours`."""
-    a, b = theirs.identity(), ours.identity()
+    a = theirs.identity()
+    b = ours.identity()
     read = SHARED | stage.reads(theirs) | stage.reads(ours)
     return all(a.get(key) == b.get(key) for key in read)
 
@@ -56,7 +57,8 @@ def reuse(source: Path, context: Context) -> tuple[str, ...]:
     Raises:
         RunError: the files of `source` are damaged, or its model or data were others behind their names.
     """
-    theirs, ours = RunDirectory(source, read_settings(source)), context.directory
+    theirs = RunDirectory(source, read_settings(source))
+    ours = context.directory
     _check_subject(theirs, context)
     taken = []
     for stage in context.stages:

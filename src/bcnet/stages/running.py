@@ -70,7 +70,9 @@ def run_stages(
 
 def _tell_plan(context: Context) -> None:
     """Tell what is ahead, what the machine does, and what a person should know of the settings before hours pass."""
-    settings, workload, reporter = context.settings, context.workload, context.reporter
+    settings = context.settings
+    workload = context.workload
+    reporter = context.reporter
     there = {file.name for file in context.directory.path.iterdir()}
     ahead = planned(context.stages, settings, workload, there)
     reporter.plan(ahead)
@@ -141,7 +143,8 @@ def _training(supernet: Recipe, final: Recipe) -> str:
 
 def _machine(settings: Settings) -> str:
     """One line on what resolved settings do with the machine, and what this process does."""
-    count, precision = settings.threads, settings.supernet.precision
+    count = settings.threads
+    precision = settings.supernet.precision
     parts = [
         f"{settings.device}, {count} CPU thread{'' if count == 1 else 's'}",
         precision if precision == settings.final.precision else f"{precision} ({settings.final.precision} at the end)",

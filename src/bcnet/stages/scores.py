@@ -111,7 +111,8 @@ def metric_of(context: Context) -> Metric | PerImage:
 def supernet_evaluator(context: Context, supernet: Supernet, batches: Sequence[Batch]) -> SupernetEvaluator:
     """What scores widths on `batches` by the paths of a supernet, from the sides that it was trained by."""
     assert context.settings.device is not None
-    precision, device = context.settings.supernet.precision, torch.device(context.settings.device)
+    precision = context.settings.supernet.precision
+    device = torch.device(context.settings.device)
 
     def logits(images: torch.Tensor, widths: Widths, side: Side) -> torch.Tensor:
         with autocast(precision, device):

@@ -59,7 +59,8 @@ def searcher_of(context: Context) -> Searcher:
 
     One with a field `prior` that is open gets the run's.
     """
-    settings, own = context.settings, context.workload.source.own.searcher
+    settings = context.settings
+    own = context.workload.source.own.searcher
     prior: Prior | None = context.output("prior") if settings.needs_prior else None
     if own is not None:
         return dataclasses.replace(own, prior=prior) if takes_prior(own) else own  # type: ignore[type-var]
@@ -92,7 +93,9 @@ def searcher_of(context: Context) -> Searcher:
 
 def scored(context: Context, searcher: Searcher, scorer: Scorer, stage: str) -> SearchResult:
     """The search, replayed from its stored evaluations as far as they go."""
-    settings, workload, directory = context.settings, context.workload, context.directory
+    settings = context.settings
+    workload = context.workload
+    directory = context.directory
     if not directory.has(RESCORED):
         directory.check_room(stage, search_bytes(searcher.limit, len(workload.space.groups), len(workload.validation)))
     with (
@@ -149,12 +152,14 @@ class EvolutionStage(Stage):
 
     def output(self, context: Context) -> Searched:
         """A search replays what is kept of it, so that running and reading it are one."""
-        scorer, searcher = scorer_of(context, context.output("supernet")[0]), searcher_of(context)
+        scorer = scorer_of(context, context.output("supernet")[0])
+        searcher = searcher_of(context)
         return Searched(scored(context, searcher, scorer, self.name), scorer, searcher)
 
     def reuse(self, theirs: RunDirectory, context: Context) -> None:
         """Candidates that are not here yet."""
-        space, ours = context.workload.space, context.directory
+        space = context.workload.space
+        ours = context.directory
         with (
             EvaluationStore(theirs.file(self.file), space, theirs.settings.fingerprint()) as source,
             EvaluationStore(ours.file(self.file), space, ours.settings.fingerprint()) as target,
@@ -183,7 +188,8 @@ def candidates_of(own: Searcher | None, settings: Settings) -> int:
 def usual_macs(workload: Workload) -> int:
     """What candidates within the budget cost: those that are found use it up."""
     reference = workload.space.reference
-    limit, most = workload.budget.resolve(reference).macs, int(reference.macs)
+    limit = workload.budget.resolve(reference).macs
+    most = int(reference.macs)
     return most if limit is None else min(int(limit), most)
 
 
@@ -202,7 +208,10 @@ class _Told:
     """
 
     def __init__(self, context: Context, stage: str, advance: Advance, stored: int) -> None:
-        self._reporter, self._stage, self._advance, self._stored = context.reporter, stage, advance, stored
+        self._reporter = context.reporter
+        self._stage = stage
+        self._advance = advance
+        self._stored = stored
         self._metric = context.settings.metric
         self._budget = context.workload.space.feasible(context.workload.budget)
         self._best: float | None = None  # greedy search starts over the budget
@@ -212,7 +221,8 @@ class _Told:
             self._best = candidate.score if self._best is None else max(self._best, candidate.score)
         if done <= self._stored:
             return
-        figures, told = {"score": candidate.score, "macs": float(candidate.cost.macs)}, "none within the budget yet"
+        figures = {"score": candidate.score, "macs": float(candidate.cost.macs)}
+        told = "none within the budget yet"
         if self._best is not None:
             figures["best score"] = self._best
             told = f"best score {score_text(self._best, self._metric)}"
@@ -224,7 +234,9 @@ class _Told:
 @contextmanager
 def _evaluations(context: Context) -> Iterator[EvaluationStore]:
     """The evaluations on disk; on all processes but the first a copy in memory, from which they replay the same."""
-    space, settings, file = context.workload.space, context.settings, context.directory.file(EVALUATIONS)
+    space = context.workload.space
+    settings = context.settings
+    file = context.directory.file(EVALUATIONS)
     with contextlib.ExitStack() as held:
         opened: list[EvaluationStore] = []
 
@@ -236,7 +248,8 @@ def _evaluations(context: Context) -> Iterator[EvaluationStore]:
         if not opened:
             opened.append(held.enter_context(EvaluationStore(":memory:", space, settings.fingerprint())))
             for row in rows:
-                widths, batches = tuple(row["widths"]), tuple(row["batches"])
+                widths = tuple(row["widths"])
+                batches = tuple(row["batches"])
                 opened[0].add(Candidate(widths, row["score"], Cost(**row["cost"]), batches, row["upper"]))
         yield opened[0]
 

@@ -39,7 +39,8 @@ class SupernetStage(Stage):
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
         """All steps, each of the mean work of some draws."""
-        space, recipe = workload.space, settings.supernet
+        space = workload.space
+        recipe = settings.supernet
         generator = derived_generator(settings.seed, "forecast")
         strategy = STRATEGIES[settings.strategy]()
         costs = [
@@ -52,7 +53,9 @@ class SupernetStage(Stage):
 
     def run(self, context: Context) -> None:
         """Train it; leave its weights, the losses of its steps, and how often each channel was trained."""
-        workload, directory, recipe = context.workload, context.directory, context.settings.supernet
+        workload = context.workload
+        directory = context.directory
+        recipe = context.settings.supernet
         supernet = Supernet(workload.model, workload.space)
         context.check_processes(self.name)
         learner = supernet_learner(supernet, context.settings, workload.source.input)

@@ -63,7 +63,8 @@ class TrialsStage(EvolutionStage):
 
     def output(self, context: Context) -> Searched:
         """Replayed from what is kept, as every search."""
-        scorer, settings = trial_scorer(context), context.settings
+        scorer = trial_scorer(context)
+        settings = context.settings
         searcher = Random(settings.candidates) if settings.baseline == "random" else searcher_of(context)
         return Searched(scored(context, searcher, scorer, self.name), scorer, searcher)
 
@@ -73,7 +74,8 @@ def trial_scorer(context: Context) -> Scorer:
     of_widths = context.workload.source.own.of_widths
     if of_widths is not None:
         return Scorer(of_widths)
-    settings, workload = context.settings, context.workload
+    settings = context.settings
+    workload = context.workload
     if settings.final_from == "original":
         context.output("original")  # by all processes together, before they share out the candidates
     longest = settings.trial_of(max(settings.trial.epochs, settings.finalist_epochs or 0))
@@ -100,7 +102,8 @@ class _Trials(NetworkScores):
     @contextmanager
     def network(self, widths: Widths) -> Iterator[nn.Module]:
         """A network as the final ones, trained for less; its checkpoint is there until it is scored."""
-        settings, workload = self.context.settings, self.context.workload
+        settings = self.context.settings
+        workload = self.context.workload
         network = starting_network(self.context, widths)
         about = {"classes": workload.source.input.num_classes, "widths": list(widths)}
         name = "trial-" + hashlib.sha256(repr((tuple(widths), self.recipe.epochs)).encode()).hexdigest()[:12]

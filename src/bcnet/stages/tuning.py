@@ -38,7 +38,8 @@ from bcnet.train.recipe import Cosine
 
 def scorer_of(context: Context, supernet: Supernet) -> Scorer:
     """What scores the candidates of a run and its best again: the supernet, or networks fine-tuned from it."""
-    settings, workload = context.settings, context.workload
+    settings = context.settings
+    workload = context.workload
     scorer = supernet_scorer(context, supernet)
     if settings.tune_steps:
         first = Tuned(context, workload.validation, supernet, settings.tune_steps)
@@ -64,7 +65,8 @@ class Tuned(NetworkScores):
     @contextmanager
     def network(self, widths: Widths) -> Iterator[nn.Module]:
         """The first channels of the supernet, fine-tuned."""
-        settings, workload = self.context.settings, self.context.workload
+        settings = self.context.settings
+        workload = self.context.workload
         network = first_channels(settings, workload, self.supernet, widths)
         train(
             NetworkLearner(network, workload.source.task),

@@ -66,7 +66,9 @@ def describe(model: nn.Module, space: WidthSpace, widths: Sequence[int], *, refe
     Raises:
         WidthError: widths that do not belong to the space.
     """
-    cost, fingerprint, space = space.cost(widths), space.fingerprint(), own_space(model, space)
+    cost = space.cost(widths)
+    fingerprint = space.fingerprint()
+    space = own_space(model, space)
     groups = [
         {"name": g.name, "width": int(w), "max_width": g.max_width, "unit": g.unit}
         for g, w in zip(space.groups, widths, strict=True)

@@ -59,7 +59,8 @@ def build(
     if any(w > own_width for w, own_width in zip(widths, own.full, strict=True)):
         wide = stretched(copy.deepcopy(full), own.layouts, space.full, generator)
         rescale(wide, full, own, space.full)
-        full, own = wide, space
+        full = wide
+        own = space
     network = _narrow(copy.deepcopy(full), own, widths, Side.LEFT)
     rescale(network, full, own, tuple(widths))
     return network

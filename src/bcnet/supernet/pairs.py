@@ -75,7 +75,8 @@ class Pairs:
         # In float64 a coupling of channels stands out from rounding, however deep the network.
         double = copy.deepcopy(network).double().eval()
         x = as_float(mapped(torch.Tensor.detach, x), next(double.parameters()))
-        pairs, single = cls(double, space), Narrowing(double, space.layouts)
+        pairs = cls(double, space)
+        single = Narrowing(double, space.layouts)
         # Narrow, mixed and full widths: paths that overlap in no group, in some, and in all.
         third = tuple(max(g.choices[0], g.max_width // 3 // g.unit * g.unit) for g in space.groups)
         mixed = tuple(g.max_width if i % 2 else third[i] for i, g in enumerate(space.groups))

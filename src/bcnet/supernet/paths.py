@@ -22,7 +22,8 @@ class PathSlice(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, parameter: torch.Tensor, runs: Runs) -> torch.Tensor:
         """The path's part of the parameter; a view where every dimension has one run."""
-        ctx.parameter, ctx.runs = parameter, runs
+        ctx.parameter = parameter
+        ctx.runs = runs
         return take(parameter, runs)
 
     @staticmethod

@@ -86,7 +86,8 @@ class Matches:
 
 
 def _match(truth: Truth, found: Found, label: int) -> _Matched:
-    mine, theirs = truth.labels == label, np.flatnonzero(found.labels == label)
+    mine = truth.labels == label
+    theirs = np.flatnonzero(found.labels == label)
     order = theirs[np.argsort(-found.scores[theirs], kind="stable")][:MOST]
     crowd = np.sort(truth.crowd[mine])  # crowds last
     boxes = truth.boxes[mine][np.argsort(truth.crowd[mine], kind="stable")]

@@ -83,7 +83,8 @@ class Detection(Task):
                 f"the targets of {where} are {rule}; got {got}: bcnet.tasks.padded_boxes(most) is a collate_fn that "
                 "makes such batches"
             )
-        boxes, labels = targets["boxes"].float(), targets["labels"].long()
+        boxes = targets["boxes"].float()
+        labels = targets["labels"].long()
         if boxes.ndim != 3 or boxes.shape != (*labels.shape, 4) or targets["labels"].is_floating_point():
             raise DataError(
                 f"the targets of {where} are {rule}; got {tuple(boxes.shape)} and {targets['labels'].dtype} "
@@ -151,7 +152,8 @@ class Detection(Task):
         chances = logits.sigmoid()
         peaks = chances.where(chances == functional.max_pool2d(chances, 3, 1, 1), 0.0)
         scores, index = peaks.flatten(1).topk(min(self.most, peaks[0].numel()))
-        labels, place = index // (rows * columns), index % (rows * columns)
+        labels = index // (rows * columns)
+        place = index % (rows * columns)
         size = extra.flatten(2).gather(2, place[:, None].expand(-1, _EXTRA, -1))  # (batch, 4, n)
         middle = torch.stack([place % columns, place // columns], dim=1) + size[:, 2:]
         half = size[:, :2].clamp(min=0.0) / 2
@@ -163,7 +165,8 @@ class Detection(Task):
     def figures(self, outputs: Any, targets: Any) -> Mapping[str, Tensor]:
         """Of each image the objects and then what was found, `(batch, rows, 6)`: box, label, score (of objects -1)."""
         boxes, labels, scores = self.found(outputs)
-        wanted, classes = targets["boxes"], targets["labels"]
+        wanted = targets["boxes"]
+        classes = targets["labels"]
         objects = torch.cat([wanted, torch.stack([classes, torch.full_like(classes, -1)], dim=-1)], dim=-1)
         rows = torch.cat([objects.float(), torch.cat([boxes, torch.stack([labels, scores], dim=-1)], dim=-1)], dim=1)
         broken = outputs.isnan().flatten(1).any(dim=1)
@@ -196,7 +199,8 @@ class Detection(Task):
     def shown(self, pictures: Tensor | None, targets: Any, outputs: Any = None, *, names: Sequence[str] = ()) -> Shown:
         """Outlines of the boxes; of a network's outputs those that are more likely than not."""
         if outputs is None:
-            boxes, labels = targets["boxes"], targets["labels"]
+            boxes = targets["boxes"]
+            labels = targets["labels"]
             some = labels >= 0
         else:
             boxes, labels, scores = self.found(outputs)
@@ -215,8 +219,10 @@ class Detection(Task):
         rows, columns = logits.shape[-2:]
         scale = torch.tensor([columns / self.width, rows / self.height] * 2, device=logits.device)
         left, top, right, bottom = (targets["boxes"] * scale).unbind(dim=-1)
-        x, y = (left + right) / 2, (top + bottom) / 2
-        column, row = x.long().clamp(0, columns - 1), y.long().clamp(0, rows - 1)
+        x = (left + right) / 2
+        y = (top + bottom) / 2
+        column = x.long().clamp(0, columns - 1)
+        row = y.long().clamp(0, rows - 1)
         return _Places(row, column, right - left, bottom - top, x - column, y - row)
 
     def _wanted(self, places: _Places, labels: Tensor, logits: Tensor) -> Tensor:
@@ -249,7 +255,8 @@ def radius_of(width: Tensor, height: Tensor) -> Tensor:
 
     They may be off in one direction, both inwards or both outwards; each is a root of a quadratic equation.
     """
-    around, area = width + height, width * height
+    around = width + height
+    area = width * height
 
     def smaller_root(share: float) -> Tensor:
         return (around - (around.square() - 4 * share * area).clamp(min=0).sqrt()) / 2
@@ -261,10 +268,14 @@ def radius_of(width: Tensor, height: Tensor) -> Tensor:
 
 
 def _taken_apart(rows: Tensor) -> tuple[list[Truth], list[Found]]:
-    truths, found = [], []
+    truths = []
+    found = []
     for image in rows.double():
-        boxes, labels, scores = image[:, :4].numpy(), image[:, 4].long().numpy(), image[:, 5].numpy()
-        objects, guesses = (scores == -1) & (labels >= 0), scores > 0
+        boxes = image[:, :4].numpy()
+        labels = image[:, 4].long().numpy()
+        scores = image[:, 5].numpy()
+        objects = (scores == -1) & (labels >= 0)
+        guesses = scores > 0
         truths.append(Truth(boxes[objects], labels[objects], labels[objects] < 0))
         found.append(Found(boxes[guesses], labels[guesses], scores[guesses]))
     return truths, found
@@ -282,9 +293,11 @@ def padded_boxes(most: int) -> Callable[[Sequence[tuple[Any, Mapping[str, Any]]]
     """
 
     def collate(items: Sequence[tuple[Any, Mapping[str, Any]]]) -> tuple[Any, dict[str, Tensor]]:
-        boxes, labels = torch.zeros(len(items), most, 4), torch.full((len(items), most), -1)
+        boxes = torch.zeros(len(items), most, 4)
+        labels = torch.full((len(items), most), -1)
         for number, (_, target) in enumerate(items):
-            given, kinds = torch.as_tensor(target["boxes"]).reshape(-1, 4), torch.as_tensor(target["labels"])
+            given = torch.as_tensor(target["boxes"]).reshape(-1, 4)
+            kinds = torch.as_tensor(target["labels"])
             if len(given) > most or kinds.shape != given.shape[:1]:
                 raise DataError(
                     f"an image has at most {most} boxes and a label for each; got {len(given)} boxes and labels "

@@ -71,7 +71,8 @@ class MultiLabel(Task):
 
     def figures(self, outputs: Any, targets: Tensor) -> Mapping[str, Tensor]:
         """What F1 is a ratio of, `(batch, labels, 2)`, and the share of an image's labels that are right."""
-        given, wanted = outputs > 0, targets > 0
+        given = outputs > 0
+        wanted = targets > 0
         broken = outputs.isnan().any(dim=1)
         twice = 2 * (given & wanted).double()
         counts = torch.stack([twice, given.double() + wanted.double()], dim=-1)

@@ -143,7 +143,8 @@ class DenseRegression(Task):
         self, pictures: Tensor | None, targets: Tensor, outputs: Any = None, *, names: Sequence[str] = ()
     ) -> Shown:
         """The images, between the extremes of what was wanted; of a network's outputs with their PSNR."""
-        low, high = float(targets.min()), float(targets.max())
+        low = float(targets.min())
+        high = float(targets.max())
         if outputs is None:
             return Shown(picture_of(targets, low, high))
         words = tuple(self.headline.text(value) for value in self.score(outputs, targets).tolist())

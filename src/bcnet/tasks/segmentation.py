@@ -127,7 +127,8 @@ class Segmentation(Task):
             return Shown(
                 None if pictures is None else with_masks(pictures, targets, (self.ignore, self._common(targets)))
             )
-        found, counted = self._at_full_size(outputs, targets).argmax(dim=1), targets != self.ignore
+        found = self._at_full_size(outputs, targets).argmax(dim=1)
+        counted = targets != self.ignore
         right = ((found == targets) & counted).sum(dim=(1, 2)) / counted.sum(dim=(1, 2)).clamp(min=1)
         words = tuple(f"{share:.1%} of pixels" for share in right.tolist())
         return Shown(None if pictures is None else with_masks(pictures, found, (self._common(targets),)), words)

@@ -74,7 +74,8 @@ def with_boxes(picture: Tensor, boxes: Tensor, labels: Tensor) -> Tensor:
     thick = max(2, max(height, width) // 64)
     for box, label in zip(boxes.round().long().tolist(), labels.tolist(), strict=True):
         left, top, right, bottom = (max(0, corner) for corner in box)
-        right, bottom = min(right, width), min(bottom, height)
+        right = min(right, width)
+        bottom = min(bottom, height)
         colour = _COLOURS[label % len(_COLOURS)].to(drawn.dtype)[:, None, None]
         drawn[:, top : top + thick, left:right] = colour
         drawn[:, max(top, bottom - thick) : bottom, left:right] = colour

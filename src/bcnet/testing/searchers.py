@@ -177,7 +177,8 @@ def _raised(kind: type[Exception], call: Callable[[], object]) -> Exception:
 def refuses_an_infeasible_budget(make: Make) -> None:
     """A budget below the cheapest network is a BudgetError that names its cost, before anything is scored."""
     space = toy_space(5)
-    searcher, score = make(space, _HALF, 50), _Counted()
+    searcher = make(space, _HALF, 50)
+    score = _Counted()
     cheapest = space.cost(space.narrowest).macs
     too_low = Budget(macs=cheapest - 1)
     error = _raised(BudgetError, lambda: search_widths(space, score, too_low, searcher=searcher))

@@ -83,7 +83,8 @@ class FailedStep:
         widths = " and ".join(str(list(term.recorded)) for term in self.terms if term.recorded)
         where = f" at widths {widths}" if widths else ""
         policy = "explosion_factor=null" if math.isfinite(sum(self.losses) + self.norm) else "on_bad_step=skip"
-        clip, precision = self.recipe.clip_norm, self.recipe.precision
+        clip = self.recipe.clip_norm
+        precision = self.recipe.precision
         tries = [f"lower lr ({self.lr:.4g} at this step)"]
         tries.append("set clip_norm" if clip is None else f"lower clip_norm (now {clip:g})")
         tries += [f"take precision fp32 (now {precision})"] if precision != "fp32" else []

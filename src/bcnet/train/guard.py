@@ -29,7 +29,8 @@ class Guard:
     """Remembers what a step changes in a module and its optimiser."""
 
     def __init__(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        self._module, self._optimizer = module, optimizer
+        self._module = module
+        self._optimizer = optimizer
         self._buffers: list[torch.Tensor] = []
 
     def remember(self) -> None:

@@ -121,9 +121,14 @@ class _Run:
     ) -> None:
         if len(batches) < 1:
             raise TrainingError(f"stage {stage}: an epoch needs at least one batch; got none: lower batch_size")
-        self.learner, self.whole_batches, self.recipe, self.world = learner, batches, recipe, world
+        self.learner = learner
+        self.whole_batches = batches
+        self.recipe = recipe
+        self.world = world
         self.batches = share_of(batches, world)
-        self.seed, self.stage, self.checkpoints = seed, stage, checkpoints
+        self.seed = seed
+        self.stage = stage
+        self.checkpoints = checkpoints
         self.teacher = teacher.eval() if teacher is not None else None
         self.device = next(learner.module.parameters()).device
         self.precision = resolve_precision(recipe.precision, self.device)

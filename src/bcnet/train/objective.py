@@ -42,7 +42,8 @@ class Objective:
         first = outputs[0]
         matrix = isinstance(first, torch.Tensor) and first.ndim > 1
         self.classes = first.shape[1] if matrix else 1
-        task, learnt = self.learner.task, self.in_place
+        task = self.learner.task
+        learnt = self.in_place
         if self.learner.teaches(paths):
             self.in_place = first.detach()
         if learnt is not None:

@@ -122,5 +122,6 @@ class SupernetSteps:
             RunError: it is of another network.
         """
         self.counts.restore(state["counts"])
-        self._records, self.step = LossRecords.from_tensors(state["records"]), int(state["step"])
+        self._records = LossRecords.from_tensors(state["records"])
+        self.step = int(state["step"])
         self._waiting.clear()

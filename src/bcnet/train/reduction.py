@@ -54,7 +54,8 @@ class Reduction:
         self._buffer[1:].div_(head[0].clone())
         means = head[2 : 2 + len(losses)].clone()
         if not images:
-            classes, used = round(float(head[1])), head[2 + len(losses) :].tolist()
+            classes = round(float(head[1]))
+            used = head[2 + len(losses) :].tolist()
         for slot, parameter, uses in zip(slots, self._parameters, used, strict=True):
             if uses:
                 parameter.grad = torch.empty_like(parameter) if parameter.grad is None else parameter.grad

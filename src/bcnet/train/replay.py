@@ -42,11 +42,13 @@ class PathReplay:
         for tensor in _tensors(output):
             finite = tensor.isfinite()
             if self.broken is None and not finite.all():
-                self.broken, self.share = name, 1 - float(finite.float().mean())
+                self.broken = name
+                self.share = 1 - float(finite.float().mean())
                 self.given = max((_peak(t) for t in _tensors(given)), default=0.0)
             peak = _peak(tensor[finite])
             if peak > self.peak:
-                self.largest, self.peak = name, peak
+                self.largest = name
+                self.peak = peak
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,8 @@ class _Watch:
     """An objective that writes down what every module gives on every path."""
 
     def __init__(self, module: nn.Module, objective: Objective) -> None:
-        self._module, self._objective = module, objective
+        self._module = module
+        self._objective = objective
         self.paths: list[PathReplay] = []
         self._running: list[PathReplay] = []  # those of the pass at hand, which share their modules' outputs
 

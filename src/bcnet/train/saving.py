@@ -40,7 +40,9 @@ class Saver:
     """The checkpoints of one training run of `total` steps, if it has any."""
 
     def __init__(self, checkpoints: Checkpoints | None, total: int, world: ProcessGroup) -> None:
-        self._checkpoints, self._total, self._world = checkpoints, total, world
+        self._checkpoints = checkpoints
+        self._total = total
+        self._world = world
         self._last_save = time.monotonic()
         self._save_seconds = 0.0
 

@@ -46,7 +46,8 @@ class Updates:
 
     def __init__(self, module: nn.Module, recipe: Recipe, precision: Precision) -> None:
         device = next(module.parameters()).device
-        self._module, self._recipe = module, recipe
+        self._module = module
+        self._recipe = recipe
         self.optimizer = make_optimizer(module, recipe)
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
         self.health = Health(recipe)

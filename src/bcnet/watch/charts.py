@@ -10,7 +10,8 @@ from bcnet.report.look import inline, spec
 from bcnet.run.finished import NETWORKS
 from bcnet.run.score import axis_title
 
-_DOTS, _FRONT = "candidates", "front"
+_DOTS = "candidates"
+_FRONT = "front"
 
 
 def live_charts(metric: str, reference_macs: int, limit_macs: float | None) -> dict[str, Chart]:
@@ -32,7 +33,8 @@ def _candidates(metric: str, reference_macs: int, limit_macs: float | None) -> C
     axis = alt.Axis(format="~s", tickCount=6)
     macs = alt.X("macs:Q", title="multiply-adds (MACs)", axis=axis, scale=alt.Scale(zero=False))
     score = alt.Y("score:Q", title=axis_title(metric), scale=alt.Scale(zero=False))
-    every, front = inline([], _DOTS), inline([], _FRONT)
+    every = inline([], _DOTS)
+    front = inline([], _FRONT)
     layers = [
         candidates.dots(reference_macs).properties(data=every).encode(x=macs, y=score),
         candidates.front_line().properties(data=front).encode(x=macs, y=score),

@@ -51,7 +51,8 @@ def run_state(folder: Path, known: int) -> dict[str, Any]:
 
 def machine_state(folder: Path) -> dict[str, Any]:
     """What the machine is busy with: shares in percent, sizes for people."""
-    memory, disk = psutil.virtual_memory(), psutil.disk_usage(str(folder))
+    memory = psutil.virtual_memory()
+    disk = psutil.disk_usage(str(folder))
     return {
         "cores": psutil.cpu_count(),
         "cpu": psutil.cpu_percent(interval=None),

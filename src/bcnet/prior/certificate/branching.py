@@ -56,7 +56,8 @@ def raised_bound(
 
     Ends when they are no more than `tolerance` apart, or after a bounded number of nodes.
     """
-    tree, number = _Tree(root, space, tolerance), count()
+    tree = _Tree(root, space, tolerance)
+    number = count()
     leaves = [(dual.bound, next(number), tree.root(dual, recovery.objective(rows)))]
     for _ in range(_NODES):
         node = leaves[0][2]
@@ -74,7 +75,8 @@ class _Tree:
     """What all nodes share."""
 
     def __init__(self, lagrangian: Lagrangian, space: WidthSpace, tolerance: float) -> None:
-        self._lagrangian, self._tolerance = lagrangian, tolerance
+        self._lagrangian = lagrangian
+        self._tolerance = tolerance
         self._choices = [np.array(group.choices, dtype=np.float64) for group in space.groups]
         self._estimates = [Estimates(cost, self._choices) for cost in lagrangian.costs]
 

@@ -49,12 +49,14 @@ def maximise_dual(oracle: Oracle, known: Sequence[Cut], tolerance: float) -> Dua
     """
     cuts = list(known)
     _, multipliers, _ = _master(cuts)
-    bound, best = -np.inf, multipliers
+    bound = -np.inf
+    best = multipliers
     for _ in range(_STEPS):
         value, cut = oracle(multipliers)
         cuts.append(cut)
         if value > bound:
-            bound, best = value, multipliers
+            bound = value
+            best = multipliers
         ceiling, multipliers, weights = _master(cuts)
         if ceiling - bound <= tolerance:
             break
@@ -72,18 +74,21 @@ def _master(cuts: Sequence[Cut]) -> tuple[float, FloatArray, FloatArray]:
 
 def _single(objectives: FloatArray, slacks: FloatArray) -> tuple[float, FloatArray, FloatArray]:
     """The lower envelope's corner: mix one cut that holds the constraint with one that breaks it."""
-    held, broken = np.flatnonzero(slacks <= _HELD), np.flatnonzero(slacks > _HELD)
+    held = np.flatnonzero(slacks <= _HELD)
+    broken = np.flatnonzero(slacks > _HELD)
     weights = np.zeros(len(objectives))
     cheapest = held[np.argmin(objectives[held])]
     value, multiplier, weights[cheapest] = float(objectives[cheapest]), 0.0, 1.0
     if len(broken) == 0:
         return value, np.zeros(1), weights
-    under, over = np.minimum(slacks[held], 0.0)[:, None], slacks[broken]
+    under = np.minimum(slacks[held], 0.0)[:, None]
+    over = slacks[broken]
     share = -under / (over - under)  # of the broken cut, (held, broken)
     mixed = (1 - share) * objectives[held][:, None] + share * objectives[broken]
     i, j = np.unravel_index(int(np.argmin(mixed)), mixed.shape)
     if mixed[i, j] < value:
-        first, second = held[i], broken[j]
+        first = held[i]
+        second = broken[j]
         weights[:] = 0.0
         weights[first], weights[second] = 1 - share[i, j], share[i, j]
         multiplier = (objectives[first] - objectives[second]) / (slacks[second] - min(slacks[first], 0.0))
@@ -96,7 +101,8 @@ def _several(objectives: FloatArray, slacks: FloatArray) -> tuple[float, FloatAr
     from scipy.optimize import linprog  # half a second to import, and needed for two limits at once only
 
     count = len(objectives)
-    offset, scale = objectives.min(), max(np.ptp(objectives), 1e-12)
+    offset = objectives.min()
+    scale = max(np.ptp(objectives), 1e-12)
     solution = linprog(
         (objectives - offset) / scale,
         A_ub=slacks.T,

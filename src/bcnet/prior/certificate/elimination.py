@@ -128,7 +128,8 @@ class Elimination:
         values: list[dict[int, int]] = [{} for _ in self._buckets]
         cells: list[tuple[int, ...]] = [()] * len(self._scopes)
         for number in range(len(self._buckets) - 1, -1, -1):
-            bucket, parent = self._buckets[number], self._parents[number]
+            bucket = self._buckets[number]
+            parent = self._parents[number]
             known = values[parent] if parent is not None else {}
             mine = {v: known[v] for v in bucket.scope[1:]}
             mine[bucket.scope[0]] = int(choices[number][tuple(mine.values())])

@@ -21,7 +21,9 @@ class Lagrangian:
     """`min over one choice per group of sum E + lam . (f - 1)`, for any multipliers."""
 
     def __init__(self, errors: Rows, costs: tuple[ExpectedCost, ...], max_cells: int) -> None:
-        self.costs, self._errors, self._max_cells = costs, errors, max_cells
+        self.costs = costs
+        self._errors = errors
+        self._max_cells = max_cells
         self._sizes = [len(e) for e in errors]
         self._scopes: list[Scope] = [(g,) for g in range(len(errors))]
         self._scopes += sorted({f.groups for cost in costs for f in cost.factors})

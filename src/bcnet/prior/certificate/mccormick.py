@@ -43,7 +43,8 @@ class Estimates:
     """The estimates of one `cost` over the `choices` of every group."""
 
     def __init__(self, cost: ExpectedCost, choices: Sequence[FloatArray]) -> None:
-        self._cost, self._choices = cost, choices
+        self._cost = cost
+        self._choices = choices
         self._coefficients = {f.groups: k for f in cost.factors if (k := _coefficient(f, choices)) is not None}
 
     def largest(self, mixture: Mixture, intervals: Sequence[Interval]) -> tuple[ExpectedCost, FloatArray]:
@@ -53,8 +54,10 @@ class Estimates:
         """
         widths = mixture.widths(self._choices)
         means = mixture.weights @ widths
-        unary, constant = [vector.copy() for vector in self._cost.unary], self._cost.constant
-        excess, correlated = np.zeros(len(unary)), []
+        unary = [vector.copy() for vector in self._cost.unary]
+        constant = self._cost.constant
+        excess = np.zeros(len(unary))
+        correlated = []
         for factor in self._cost.factors:
             coefficient = self._coefficients.get(factor.groups)
             if coefficient is None:

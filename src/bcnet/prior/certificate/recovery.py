@@ -25,7 +25,9 @@ class Recovery:
     """Finds feasible rows for potential `errors` under `costs`, down to an objective of `target`."""
 
     def __init__(self, errors: Rows, costs: tuple[ExpectedCost, ...], target: float) -> None:
-        self._errors, self._costs, self._target = errors, costs, target
+        self._errors = errors
+        self._costs = costs
+        self._target = target
         self._sizes = [len(e) for e in errors]
         self._span = sum(float(np.ptp(e)) for e in errors)
         self._sets = independent_sets(costs)

@@ -76,7 +76,8 @@ def _relaxation(errors: Rows, space: WidthSpace, limits: Budget) -> _Relaxation:
 
 
 def _products(polynomial: Polynomial, limit: float, choices: list[FloatArray], found: dict[Moment, int]) -> _Products:
-    constant, linear = 0.0, [np.zeros(len(c)) for c in choices]
+    constant = 0.0
+    linear = [np.zeros(len(c)) for c in choices]
     products: dict[tuple[int, int], float] = defaultdict(float)
     for groups, coefficient in polynomial.terms.items():
         assert coefficient >= 0, "costs are sums of sizes"
@@ -104,7 +105,8 @@ def _solve(r: _Relaxation) -> tuple[FloatArray, list[FloatArray]] | None:
     from scipy import sparse  # takes a while to import, and only dense graphs come here
     from scipy.optimize import linprog
 
-    choices, count = len(r.owner), int(r.owner.max()) + 1
+    choices = len(r.owner)
+    count = int(r.owner.max()) + 1
     means = sparse.csr_matrix(r.moments / r.high[:, None])  # (moments, choices), relative to the widest
     a = r.low / r.high
     products = [len(cost.left) for cost in r.costs]
@@ -114,7 +116,8 @@ def _solve(r: _Relaxation) -> tuple[FloatArray, list[FloatArray]] | None:
     places: list[int] = []  # where the lower estimates of each limit begin
     start = choices
     for cost, size in zip(r.costs, products, strict=True):
-        i, j = cost.left, cost.right
+        i = cost.left
+        j = cost.right
         estimates = sparse.eye(size, total, k=start, format="csr")
         of_rows = sparse.hstack([means, sparse.csr_matrix((len(a), total - choices))], format="csr")
         lower = sparse.diags(a[j]) @ of_rows[i] + sparse.diags(a[i]) @ of_rows[j] - estimates
@@ -149,9 +152,11 @@ def _solve(r: _Relaxation) -> tuple[FloatArray, list[FloatArray]] | None:
 
 def _lagrangian_bound(r: _Relaxation, multipliers: FloatArray, shares: list[FloatArray]) -> float:
     """The Lagrangian's minimum over the rows, which separates into one minimum per group: a bound for any arguments."""
-    reduced, bound = r.objective.copy(), 0.0
+    reduced = r.objective.copy()
+    bound = 0.0
     for cost, multiplier, share in zip(r.costs, multipliers, shares, strict=True):
-        i, j = cost.left, cost.right
+        i = cost.left
+        j = cost.right
         at_i = share * r.low[j] + (1 - share) * r.high[j]  # slope in the left moment
         at_j = share * r.low[i] + (1 - share) * r.high[i]
         offset = share * r.low[i] * r.low[j] + (1 - share) * r.high[i] * r.high[j]

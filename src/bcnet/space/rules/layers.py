@@ -77,7 +77,8 @@ def _grouped(
 def _within_groups(p: Propagation, x: Labels, channel: int, weight: Labels, groups: int) -> Dim:
     """The same channels of every group, in and out."""
     text = "channels of convolution groups that cannot be narrowed alike"
-    inner, held = weight.dims[1], weight.dims[0]
+    inner = weight.dims[1]
+    held = weight.dims[0]
     if inner is None or held is None:
         p.fix(x.dims[channel], p.reason(text))
         return p.symbols.fresh(weight.shape[0], p.reason(text))

@@ -20,7 +20,8 @@ BY_NUMBER = "give each part a convolution of its own, or cut with chunk"
 
 @rule("cat", "concat", "concatenate")
 def _cat(p: Propagation, node: Any, tensors: Sequence[Labels], dim: int = 0) -> Labels:
-    axis, shape = dim % len(tensors[0].shape), out_shape(node)
+    axis = dim % len(tensors[0].shape)
+    shape = out_shape(node)
     dims: list[Dim | None] = [
         None
         if d == axis
@@ -65,7 +66,8 @@ def _without(p: Propagation, x: Labels, axis: int) -> Labels:
 def _slice(
     p: Propagation, node: Any, x: Labels, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Labels:
-    axis, shape = dim % len(x.shape), out_shape(node)
+    axis = dim % len(x.shape)
+    shape = out_shape(node)
     if x.dims[axis] is None or shape == x.shape:
         return Labels(shape, x.dims)
     size = shape[axis]
@@ -133,7 +135,8 @@ def _picked(p: Propagation, x: Labels, sizes: Sequence[int], axis: int, why: str
 
 @rule("pixel_shuffle")
 def _pixel_shuffle(p: Propagation, node: Any, x: Labels, factor: int) -> Labels:
-    shape, axis = out_shape(node), len(x.shape) - 3
+    shape = out_shape(node)
+    axis = len(x.shape) - 3
     out = p.symbols.fresh(shape[axis])
     p.unify(x.dims[axis], (out[0]._replace(repeat=factor**2),), "pixels shuffled out of fixed channels")
     return Labels(shape, x.dims).replace(**{f"d{axis}": out})

@@ -87,7 +87,8 @@ def _pad(p: Propagation, node: Any, x: Labels, amounts: Sequence[int], *rest: An
     dims = list(x.dims)
     for i in range(len(amounts) // 2):
         d = len(dims) - 1 - i
-        before, after = amounts[2 * i], amounts[2 * i + 1]
+        before = amounts[2 * i]
+        after = amounts[2 * i + 1]
         dim = dims[d]
         if dim is None or not (before or after):
             continue

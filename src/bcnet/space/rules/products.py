@@ -53,7 +53,8 @@ def _without_dots(equation: str, operands: Sequence[Labels]) -> str:
     """The equation with letters in place of every "...", and with its result said."""
     free = [letter for letter in reversed(_ALPHABET) if letter not in equation]
     inputs, arrow, out = equation.partition("->")
-    longest, terms = "", []
+    longest = ""
+    terms = []
     for term, operand in zip(inputs.split(","), operands, strict=True):
         count = len(operand.shape) - len(term.replace("...", "")) if "..." in term else 0
         dots = "".join(free[:count][::-1])  # aligned at the end, as broadcasting does

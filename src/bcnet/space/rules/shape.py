@@ -27,19 +27,26 @@ def _matching_blocks(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[
     blocks: list[tuple[list[int], list[int]]] = []
     i = j = 0
     while i < len(old) or j < len(new):
-        left, right = [], []
+        left = []
+        right = []
         a = b = 1
         if i < len(old):
-            left, a, i = [i], old[i], i + 1
+            left = [i]
+            a = old[i]
+            i = i + 1
         if j < len(new):
-            right, b, j = [j], new[j], j + 1
+            right = [j]
+            b = new[j]
+            j = j + 1
         while a != b:
             if a < b:
                 left.append(i)
-                a, i = a * old[i], i + 1
+                a = a * old[i]
+                i = i + 1
             else:
                 right.append(j)
-                b, j = b * new[j], j + 1
+                b = b * new[j]
+                j = j + 1
         blocks.append((left, right))
     return blocks
 
