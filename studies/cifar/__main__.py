@@ -22,8 +22,11 @@ effort" have no supernet: `--effort` spends about one and three trainings of the
 their scores proposes, of the medium effort a part on whole trainings of the best three. "Anywhere" are rows of before
 the model kept to the neighbourhood of the best (`--reach 0`); "short trainings" spent all three on short ones.
 
-"Ours" is the default, whose evolution starts from balanced and Uniform widths too and stays within a tenth of the
-budget; all others of evolution are of the one before, which had neither (`--macs-from 0 --first-generation prior`).
+"Ours, medium effort" is the default. "Ours, on a supernet" is `--scorer supernet`, whose training is fair with a
+smallest width too, and whose evolution starts from balanced and Uniform widths and stays within a tenth of the budget;
+"ours, paper" is `--preset paper` on the same supernet. "Ours" is the former on a supernet of complements that keep to
+the smallest width; all others of evolution are of the one before, which started from neither and stayed nowhere
+(`--macs-from 0 --first-generation prior`).
 `--also` adds what tells supernet and search apart: our supernet searched greedily, the unilateral one by evolution,
 scores by the mean loss, which depend less on the images they are taken on (`studies.scores.noise`).
 
@@ -57,6 +60,7 @@ from typing import Annotated
 
 import typer
 
+from bcnet.run.score import search_seconds
 from studies.cifar.summary import summarise
 from studies.shared.cells import Cell, run_cells
 from studies.shared.choices import check_known
@@ -101,6 +105,8 @@ SHORT_TRAININGS = {"vgg19_quarter": {"0.5": 26, "0.25": 38}, "resnet20": {"0.5":
 """How many short trainings three of the original pay for, by network and budget."""
 VARIANTS = {
     "ours": Variant(),
+    "ours, on a supernet": Variant(strategy="complementary"),
+    "ours, paper": Variant(1.0, ("--preset", "paper"), strategy="complementary"),
     "ours, whole front": Variant(1.0, _WHOLE_FRONT),
     "ours without prior": Variant(1.0, (*_WHOLE_FRONT, "--searcher", "evolution-without-prior")),
     "ours, tuned scores": Variant(1.0, (*_TUNED, *_GENTLY), population=20),
@@ -125,12 +131,15 @@ METHODS = (
     "uniform", "ours", "ours, whole front", "ours, tuned scores", "ours, tuned finalists",
     "ours, tuned at the full rate", "ours without prior", "balanced", "random", "autoslim", "unilateral", "magnitude",
     "taylor", "ours, 4x epochs", "ours, 4x epochs, tuned", "ours, medium effort", "ours, small effort",
-    "ours, 4x epochs, tuned for an epoch", "fastnas",
+    "ours, 4x epochs, tuned for an epoch", "fastnas", "ours, on a supernet", "ours, paper",
 )  # fmt: skip
 QUICK_METHODS = ("uniform", "ours", "ours, tuned scores")
 SLIMMED = ("autoslim", "unilateral")  # baselines that search a supernet of their own
 STARTS = ("scratch", "supernet", "original")
-FROM_ORIGINAL = ("uniform", "balanced", "ours, medium effort", "magnitude", "taylor")
+FROM_ORIGINAL = (
+    *("uniform", "balanced", "ours, medium effort", "magnitude", "taylor"),
+    *("autoslim", "ours, on a supernet", "ours, paper"),
+)
 AGAIN = (
     *SLIMMED,
     *(method for method, variant in VARIANTS.items() if "--tune-steps" in variant.options),
@@ -207,7 +216,7 @@ class Run:
         methods = {
             "scratch": ("uniform", self.method, *_sharing(self.method), *METHODS),
             "supernet": (self.method,),
-            "original": ("uniform", self.method),
+            "original": ("uniform", self.method, *_sharing(self.method)),
         }.get(self.start, ("uniform", *AGAIN))
         budgets = (self.budget, *BUDGETS)
         others = [Run(self.seed, budget, method, self.start) for method in methods for budget in budgets]
@@ -291,6 +300,7 @@ class Table:
             "score": "" if found is None else round(found["score"], 3),
             "evaluations": "" if found is None else found["evaluations"],
             "seconds": round(sum(result["seconds"].values()), 1),
+            **_cost_of_search(result["seconds"] if found is not None else {}),
             "threads": result["device"]["threads"],
             "device": result["device"]["name"],
             "torch": result["versions"]["torch"],
@@ -376,6 +386,14 @@ class Table:
     def _from(self, run: Run) -> list[str]:
         there = [self.folder(donor) for donor in run.donors if (self.folder(donor) / "settings.json").exists()]
         return [word for folder in there for word in ("--take-from", str(folder))]
+
+
+def _cost_of_search(seconds: dict[str, float]) -> dict[str, object]:
+    """Minutes, on the threads of the row, and trainings of the original; nothing where nothing was searched."""
+    taken, trainings = search_seconds(seconds)
+    if not taken or trainings is None:
+        return {"search_minutes": "", "search_trainings": ""}
+    return {"search_minutes": round(taken / 60, 1), "search_trainings": round(trainings, 2)}
 
 
 def _sharing(method: str) -> list[str]:

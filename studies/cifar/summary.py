@@ -25,6 +25,8 @@ ORDER = (
     ),
     *(
         "ours without prior",
+        "ours, paper",
+        "ours, on a supernet",
         "ours",
         "ours, whole front",
         "ours, 2.4x epochs",
@@ -51,7 +53,7 @@ def summarise(table: Path, configuration: str) -> list[Row]:
             groups.setdefault((row["budget"], row["start"], row["method"]), []).append(row)
     groups |= _all_trainings(groups)
     order = sorted(groups, key=lambda key: (-float(key[0]), key[1], ORDER.index(key[2])))
-    summary = [_mean(key, groups[key], configuration) for key in order]
+    summary = [_mean(key, groups, configuration) for key in order]
     target = table.with_name(f"{table.stem}_summary.csv")
     with target.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(summary[0]))
@@ -79,7 +81,8 @@ def _all_trainings(groups: Mapping[Key, Sequence[Row]]) -> dict[Key, list[Row]]:
     }
 
 
-def _mean(key: Key, cells: Sequence[Row], configuration: str) -> Row:
+def _mean(key: Key, groups: Mapping[Key, Sequence[Row]], configuration: str) -> Row:
+    cells = groups[key]
     top1 = [float(cell["top1"]) for cell in cells]
     error = statistics.stdev(top1) / math.sqrt(len(top1)) if len(top1) > 1 else None
     budget, start, method = key
@@ -90,9 +93,24 @@ def _mean(key: Key, cells: Sequence[Row], configuration: str) -> Row:
         "seeds": " ".join(sorted((cell["seed"] for cell in cells), key=int)),
         "top1_mean": f"{statistics.mean(top1):.3f}",
         "top1_standard_error": "" if error is None else f"{error:.3f}",
+        **_ahead_of("uniform", key, groups),
+        **_ahead_of("balanced", key, groups),
         "macs_ratio_mean": f"{statistics.mean(float(cell['macs_ratio']) for cell in cells):.4f}",
         "params_mean": f"{statistics.mean(float(cell['params']) for cell in cells):.0f}",
         "configuration": configuration,
+    }
+
+
+def _ahead_of(other: str, key: Key, groups: Mapping[Key, Sequence[Row]]) -> Row:
+    """The mean difference in top-1 to another method over the seeds that both have, and its standard error."""
+    budget, start, method = key
+    theirs = {cell["seed"]: float(cell["top1"]) for cell in groups.get((budget, start, other), ())}
+    gains = [float(cell["top1"]) - theirs[cell["seed"]] for cell in groups[key] if cell["seed"] in theirs]
+    known = bool(gains) and method != other
+    several = known and len(gains) > 1
+    return {
+        f"ahead_of_{other}": f"{statistics.mean(gains):.3f}" if known else "",
+        f"ahead_of_{other}_standard_error": f"{statistics.stdev(gains) / math.sqrt(len(gains)):.3f}" if several else "",
     }
 
 

@@ -1,0 +1,36 @@
+"""The summary of the CIFAR table: a place for every method, means, and what a method is ahead by."""
+
+import csv
+
+import pytest
+
+from studies.cifar.__main__ import METHODS, OTHERS
+from studies.cifar.summary import ORDER, summarise
+
+
+def test_every_method_has_its_place_in_the_summary():
+    assert {*METHODS, *OTHERS, "original"} == set(ORDER)
+    assert len(ORDER) == len(set(ORDER))
+
+
+def test_differences_are_between_networks_of_the_same_seeds(tmp_path):
+    table = tmp_path / "table.csv"
+    top1 = {
+        "uniform": {0: 60.0, 1: 64.0, 2: 62.0},
+        "balanced": {0: 61.0},
+        "ours": {0: 63.0, 1: 66.0},
+    }
+    with table.open("w", newline="") as file:
+        fields = ["configuration", "seed", "budget", "method", "start", "top1", "macs_ratio", "params"]
+        writer = csv.DictWriter(file, fields)
+        writer.writeheader()
+        for method, values in top1.items():
+            for seed, value in values.items():
+                writer.writerow(dict(zip(fields, ("c", seed, "0.5", method, "scratch", value, 0.5, 10), strict=True)))
+    rows = {row["method"]: row for row in summarise(table, "c")}
+    ours = rows["ours"]
+    assert float(ours["ahead_of_uniform"]) == pytest.approx((3 + 2) / 2)
+    assert float(ours["ahead_of_uniform_standard_error"]) == pytest.approx(0.5)
+    assert (ours["ahead_of_balanced"], ours["ahead_of_balanced_standard_error"]) == ("2.000", "")
+    assert rows["uniform"]["ahead_of_uniform"] == ""
+    assert rows["balanced"]["ahead_of_uniform"] == "1.000"
