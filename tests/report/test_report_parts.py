@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from tiny_job import tiny_search
 
 from bcnet.report import layers, look
 from bcnet.report.curves import Curve
@@ -15,6 +16,7 @@ from bcnet.report.html import count, table
 from bcnet.report.losses import section as losses_section
 from bcnet.report.profile import profile_rows
 from bcnet.report.ratios import layer_rows
+from bcnet.report.worth import worth_rows
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +66,41 @@ def test_generations_have_the_search_s_own_hypervolumes(finished, evidence):
     for row, start in zip(rows, range(0, len(evidence.evaluations), 4), strict=True):
         assert row["median"] == np.median([c.score for c in evidence.evaluations[start : start + 4]])
     assert all(row["low"] <= row["lower"] <= row["median"] <= row["upper"] <= row["high"] for row in rows)
+
+
+def lawful(widths):
+    return 2.0 * float(np.log2(widths[0])) + 0.5 * float(np.log2(widths[1]))
+
+
+@pytest.fixture(scope="module")
+def by_a_law(tmp_path_factory):
+    """Of a search by a model, whose scores are a law of the widths."""
+    folder = tmp_path_factory.mktemp("reports") / "law"
+    tiny_search(folder, effort="large", score_of_widths=lawful, num_choices=8, changes={"epochs": 1})
+    return read_evidence(folder)
+
+
+def test_width_is_worth_what_the_scores_gain_by_it(by_a_law):
+    rows = worth_rows(by_a_law)
+    assert [row["group"] for row in rows] == [group.name for group in by_a_law.space.groups]
+    assert [row["gain"] for row in rows] == pytest.approx([2.0, 0.5], abs=0.05)
+    assert all(row["low"] <= row["gain"] <= row["high"] for row in rows)
+
+
+def test_a_search_by_a_model_progresses_in_its_batches(by_a_law):
+    rows = generation_rows(by_a_law)
+    assert len(rows) == -(-len(by_a_law.evaluations) // 8)
+    assert rows[-1]["best"] == max(c.score for c in by_a_law.evaluations)
+    page = (by_a_law.path / "report.html").read_text()
+    assert "candidates in batches of 8. The first, with the balanced and the Uniform widths in it, had" in page
+    assert "What width is worth" in page
+    assert "Hypervolume of the front" not in page
+
+
+def test_the_report_of_an_evolution_has_no_model(evidence):
+    page = (evidence.path / "report.html").read_text()
+    assert "Hypervolume of the front" in page
+    assert "What width is worth" not in page
 
 
 def test_the_prior_s_cells_cover_every_row(evidence):

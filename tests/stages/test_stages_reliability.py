@@ -8,7 +8,7 @@ from tiny_job import RECIPE, Recorder, StoppedError, TinyNetwork, tiny_data, tin
 import bcnet
 from bcnet.data import Augmentation, DataSet
 from bcnet.run.result_file import read_result
-from bcnet.stages.reliability import Reliability, reliability_of
+from bcnet.stages.reliability import Reliability, chance_of, reliability_in_parts, reliability_of
 
 
 def scores(signal, noise, candidates=400, images=200, seed=0):
@@ -68,11 +68,73 @@ def test_it_is_said_in_words(share, words):
     assert f"widths explain {share:.0%} of the scores' variance, LEFT and RIGHT correlate at 0.50" in text
 
 
-def test_a_search_that_learns_nothing_says_so_first(tmp_path):
+@pytest.mark.parametrize(("signal", "noise"), [(1.0, 0.1), (1.0, 1.0), (0.0, 1.0)])
+def test_networks_are_judged_by_parts_of_the_images(signal, noise):
+    rng = np.random.default_rng(0)
+    parts = rng.normal(0, signal, (400, 1)) + rng.normal(0, noise * np.sqrt(8), (400, 8))
+    found = reliability_in_parts(parts, 800)
+    assert found.reliability == pytest.approx(signal**2 / (signal**2 + noise**2), abs=0.1)
+    assert (found.candidates, found.images, found.sides, found.chance) == (400, 800, None, None)
+
+
+def test_a_law_that_explains_nothing_takes_the_word_from_networks_that_only_repeat_themselves():
+    rng = np.random.default_rng(0)
+    parts = rng.normal(0, 1, (64, 1)) + rng.normal(0, 0.1, (64, 8))
+    lucky, lawful = (reliability_in_parts(parts, 800, law=law) for law in (0.1, 0.8))
+    assert lucky.reliability == lawful.reliability > 0.9
+    assert (lucky.verdict, lawful.verdict) == ("nothing", "much")
+    assert "and a law of the widths 10% on candidates left out of it" in str(lucky)
+    assert "train candidates for longer (--random-epochs)" in str(lucky)
+    assert "over 64 candidates and 800 held-out images" in str(lawful)
+
+
+def test_chance_is_what_the_frequencies_of_the_classes_score():
+    labels = np.array([0, 0, 1, 2])
+    assert chance_of(labels, "accuracy") == 50.0
+    guess = torch.log(torch.tensor([0.5, 0.25, 0.25])).expand(4, 3)
+    assert chance_of(labels, "loss") == pytest.approx(-float(torch.nn.functional.nll_loss(guess, torch.tensor(labels))))
+
+
+@pytest.mark.parametrize(("metric", "level"), [("loss", -np.log(3)), ("accuracy", 100 / 3)])
+def test_the_best_of_many_networks_is_not_better_than_chance_by_luck(metric, level):
+    rng = np.random.default_rng(0)
+    labels = np.arange(90) % 3
+
+    def beats(gain):
+        return reliability_in_parts(level + gain + rng.normal(0, 1, (32, 8)), 90, metric=metric, labels=labels)
+
+    assert np.mean([beats(0.0).beats_chance for _ in range(200)]) < 0.1
+    assert beats(20.0).beats_chance
+    assert "no candidate is better than" in str(beats(-20.0))
+
+
+def nothing_to_learn():
     pixels = torch.randint(256, (150, 1, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     labels = torch.arange(150) % 3
-    noise = DataSet.from_tensors((pixels[30:], labels[30:]), (pixels[:30], labels[:30]), augmentation=Augmentation())
-    tiny_search(tmp_path, data=noise, num_choices=8)
+    return DataSet.from_tensors((pixels[30:], labels[30:]), (pixels[:30], labels[:30]), augmentation=Augmentation())
+
+
+def test_a_search_by_trainings_that_learns_nothing_says_so_first(tmp_path):
+    budget = bcnet.Budget(macs=0.5)
+    bcnet.search(TinyNetwork, nothing_to_learn(), budget=budget, run_dir=tmp_path, recipe=RECIPE, threads=1)
+    found = read_result(tmp_path)["reliability"]
+    assert (found["verdict"], found["beats_chance"]) == ("nothing", False)
+    assert found["chance"] == pytest.approx(-np.log(3), abs=0.01)
+    assert 0 <= found["law"] <= 1
+    page = (tmp_path / "report.html").read_text()
+    assert "no candidate is better than knowing how frequent each class is" in page
+    assert page.index("The scores say nothing about widths here") < page.index("Score against multiply-adds")
+
+
+def test_scores_of_tuned_networks_are_asked_too(tmp_path):
+    tiny_search(tmp_path, tune_steps=2)
+    found = read_result(tmp_path)["reliability"]
+    assert found["of_networks"]
+    assert found["candidates"] > 2
+
+
+def test_a_search_that_learns_nothing_says_so_first(tmp_path):
+    tiny_search(tmp_path, data=nothing_to_learn(), num_choices=8)
     found = read_result(tmp_path)["reliability"]
     assert found["verdict"] == "nothing"
     assert found["beats_chance"] is False
@@ -81,22 +143,25 @@ def test_a_search_that_learns_nothing_says_so_first(tmp_path):
     assert page.index("The scores say nothing about widths here") < page.index("Score against multiply-adds")
 
 
-def test_it_is_measured_once_and_the_same_after_a_kill(tmp_path):
+@pytest.mark.parametrize("how", [{}, {"effort": "small"}], ids=["supernet", "trainings"])
+def test_it_is_measured_once_and_the_same_after_a_kill(how, tmp_path):
     told = []
+    at = ("original", 2) if not how else ("trials", 3)
 
     class Notes(Recorder):
         def note(self, text):
             told.append(text)
 
-    tiny_search(tmp_path / "whole", data=tiny_data(), reporter=Notes())
+    tiny_search(tmp_path / "whole", data=tiny_data(), reporter=Notes(), **how)
     assert sum("widths explain" in text for text in told) == 1
     with pytest.raises(StoppedError):
-        tiny_search(tmp_path / "killed", reporter=Recorder(("original", 2)))
+        tiny_search(tmp_path / "killed", reporter=Recorder(at), **how)
     again = Recorder()
-    tiny_search(tmp_path / "killed", reporter=again)
+    tiny_search(tmp_path / "killed", reporter=again, **how)
     assert "reliability" not in again.stages
     whole, killed = (read_result(tmp_path / name)["reliability"] for name in ("whole", "killed"))
     assert whole == killed
+    assert whole is not None
 
 
 def test_a_function_of_widths_is_not_asked(tmp_path):

@@ -1,4 +1,4 @@
-"""Progress of the search: what every generation found."""
+"""Progress of the search: what every generation of an evolution found, or every batch that a model proposed."""
 
 from __future__ import annotations
 
@@ -12,31 +12,52 @@ from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, Section, figure, not_yet, paragraph
 from bcnet.report.look import SEARCHED, colour, inline, layered, score_axis, spec, tip
 from bcnet.run.score import score_text
-from bcnet.searchers import Candidate
+from bcnet.run.settings import Settings
+from bcnet.searchers import Candidate, ModelBased
 from bcnet.searchers.result import hypervolume, pareto_front
 
 _TITLE = "Progress of the search"
 
 
+def word_for(settings: Settings) -> str | None:
+    """What candidates come in: generations or batches; None where they come one by one."""
+    if settings.has_supernet and settings.searcher.startswith("evolution"):
+        return "generation"
+    searched = settings.scores_candidates and settings.baseline is None
+    return "batch" if searched and settings.searcher == "model" else None
+
+
 def section(evidence: Evidence) -> Section:
-    """Scores and hypervolume by generation."""
+    """Scores by generation or batch, and the hypervolume of an evolution."""
+    word = word_for(evidence.settings) or "generation"
     rows = generation_rows(evidence)
     if not rows:
         return Section("progress", _TITLE, not_yet("The search has not begun."))
     settings = evidence.settings
     last = rows[-1]
     said = partial(score_text, metric=evidence.metric)
+    evolved = word == "generation"
+    if evolved:
+        come = f"{len(rows)} of {settings.generations} generations of {settings.population} candidates"
+        first = "drawn from the prior"
+        later = "Later generations also look for cheaper networks, so that their medians may fall."
+    else:
+        come = f"{len(evidence.evaluations)} candidates in batches of {_size(settings)}"
+        first = "with the balanced and the Uniform widths in it"
+        later = "Every batch has random widths too, from which the model learns; where the best stays, it knows enough."
     text = (
-        f"{len(rows)} of {settings.generations} generations of {settings.population} candidates. The first, drawn from "
-        f"the prior, had {said(rows[0]['best'])} at best and {said(rows[0]['median'])} in the median; the last median "
-        f"is {said(last['median'])}, the best of all {said(last['best'])}."
+        f"{come}. The first, {first}, had {said(rows[0]['best'])} at best and {said(rows[0]['median'])} in the median; "
+        f"the last median is {said(last['median'])}, the best of all {said(last['best'])}."
     )
     body = paragraph(text) + figure(
         "scores",
-        "Best, median and spread of the scores by generation",
-        "Line with dots: median of the generation; band: its middle half; light band: all of it; "
-        "stepped line: best so far. Later generations also look for cheaper networks, so that their medians may fall.",
+        f"Best, median and spread of the scores by {word}",
+        f"Line with dots: median of the {word}; band: its middle half; light band: all of it; "
+        f"stepped line: best so far. {later}",
     )
+    scores = scores_chart(rows, evidence.metric, word)
+    if not evolved:
+        return Section("progress", _TITLE, body, {"scores": scores}, "Progress")
     body += figure(
         "hypervolume",
         "Hypervolume of the front by generation",
@@ -47,15 +68,20 @@ def section(evidence: Evidence) -> Section:
         "progress",
         _TITLE,
         body,
-        {"scores": scores_chart(rows, evidence.metric), "hypervolume": hypervolume_chart(rows)},
+        {"scores": scores, "hypervolume": hypervolume_chart(rows)},
         "Progress",
     )
 
 
+def _size(settings: Settings) -> int:
+    """Of a generation or a batch."""
+    return settings.population if word_for(settings) == "generation" else ModelBased.batch
+
+
 def generation_rows(evidence: Evidence) -> list[dict[str, Any]]:
-    """Scores and hypervolume of each generation of candidates within the budget."""
+    """Scores and hypervolume of each generation, or batch, of candidates within the budget."""
     budget = evidence.budget
-    size = evidence.settings.population
+    size = _size(evidence.settings)
     if budget is None or not evidence.evaluations or evidence.space is None:
         return []
     limit = budget.macs if budget.macs is not None else evidence.space.cost(evidence.space.full).macs
@@ -84,17 +110,17 @@ def generation_rows(evidence: Evidence) -> list[dict[str, Any]]:
     return rows
 
 
-def _generation() -> alt.X:
+def _generation(word: str = "generation") -> alt.X:
     scale = alt.Scale(nice=False, zero=False)
-    return alt.X("generation:Q", title="generation", axis=alt.Axis(tickMinStep=1, format="d"), scale=scale)
+    return alt.X("generation:Q", title=word, axis=alt.Axis(tickMinStep=1, format="d"), scale=scale)
 
 
-def scores_chart(rows: list[dict[str, Any]], metric: str) -> Chart:
+def scores_chart(rows: list[dict[str, Any]], metric: str, word: str) -> Chart:
     """Best so far, median and spread."""
     score = score_axis(metric, [row[end] for row in rows for end in ("low", "high")])
     digits = {"accuracy": ".2f", "loss": ".4f"}.get(metric, ".4g")
     tooltip = [
-        tip("generation"),
+        tip("generation", word),
         tip("best", "best so far", digits),
         tip("high", "best of it", digits),
         tip("upper", "upper quartile", digits),
@@ -102,7 +128,7 @@ def scores_chart(rows: list[dict[str, Any]], metric: str) -> Chart:
         tip("lower", "lower quartile", digits),
         tip("low", "worst of it", digits),
     ]
-    x = _generation()
+    x = _generation(word)
     whole = alt.Chart().mark_area(color=colour(SEARCHED), opacity=0.12)
     whole = whole.encode(x=x, y=alt.Y("low:Q", **score), y2="high")
     middle = alt.Chart().mark_area(color=colour(SEARCHED), opacity=0.25)
@@ -114,7 +140,7 @@ def scores_chart(rows: list[dict[str, Any]], metric: str) -> Chart:
     median = median.encode(x=x, y=alt.Y("median:Q", **score))
     # Rules that nobody sees are what the pointer meets.
     targets = alt.Chart().mark_rule(opacity=0, strokeWidth=8).encode(x=x, tooltip=tooltip)
-    return spec(layered(rows, whole, middle, best, median, targets), "Scores by generation", height=240)
+    return spec(layered(rows, whole, middle, best, median, targets), f"Scores by {word}", height=240)
 
 
 def hypervolume_chart(rows: list[dict[str, Any]]) -> Chart:

@@ -15,7 +15,7 @@ _STAGES = {
     "prior": "learn the prior",
     "evolution": "search",
     "rescore": "score the best again",
-    "trials": "train random networks for a short time",
+    "trials": "train candidates for a short time",
     "pruning": "prune the original",
     "original": "train the original",
     "Uniform": "train Uniform",
@@ -53,11 +53,17 @@ def configuration_section(evidence: Evidence) -> Section:
 def _machine(evidence: Evidence) -> dict[str, Any]:
     result = evidence.result or {}
     settings = evidence.settings
-    facts: dict[str, Any] = {"seed": settings.seed, "budget": str(settings.budget), "strategy": settings.strategy}
+    facts: dict[str, Any] = {"seed": settings.seed, "budget": str(settings.budget)}
+    epochs = {"networks": settings.final.epochs}
+    if settings.has_supernet:
+        facts["strategy"] = settings.strategy
+        epochs["supernet"] = settings.supernet.epochs
+    if settings.has_trials:
+        epochs["candidates"] = settings.trial.epochs
     device = result.get("device", {"name": settings.device, "threads": settings.threads})
     facts["device"] = f"{device['name']}, {device['threads']} threads"
     facts["precision"] = settings.final.precision
-    facts["epochs"] = f"supernet {settings.supernet.epochs}, networks {settings.final.epochs}"
+    facts["epochs"] = ", ".join(f"{what} {count}" for what, count in epochs.items())
     return facts | dict(result.get("versions", {}))
 
 

@@ -14,6 +14,7 @@ from bcnet.report import (
     provenance,
     ratios,
     stages,
+    worth,
 )
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import heading, paragraph
@@ -29,8 +30,10 @@ def report_page(evidence: Evidence) -> str:
     if evidence.settings.examples:
         sections.append(examples.section(evidence))
     settings = evidence.settings
-    if settings.has_supernet and settings.searcher.startswith("evolution"):
+    if generations.word_for(settings) is not None:
         sections.append(generations.section(evidence))
+    if settings.has_trials and settings.searcher == "model":
+        sections.append(worth.section(evidence))
     if settings.needs_prior:
         sections.append(heat.section(evidence))
     sections.append(losses.section(evidence))

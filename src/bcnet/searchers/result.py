@@ -15,8 +15,9 @@ from bcnet.space.problem import Problem
 class Candidate:
     """Widths with their score (higher is better) and their cost.
 
-    Where candidates were raced (see `racing`), `batches` are the scores on the batches met. One that was stopped has an
-    estimate as its score, and `upper`, below which its score on all batches stays by the bound.
+    Where candidates were raced (see `racing`), `batches` are the scores on the batches met, and those on parts of the
+    images where the score knows them (`PartScore`). One that was stopped has an estimate as its score, and `upper`,
+    below which its score on all batches stays by the bound.
     """
 
     widths: Widths

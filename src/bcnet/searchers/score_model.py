@@ -40,7 +40,8 @@ class ScoreModel:
     """A fit to scores. Slopes are per unit of log width, in standard deviations of the scores.
 
     `own` are those of the candidates' scores, mean and covariance, `closed` those of the closed form alone, as steep as
-    the scores are. `trust`, from 0 to 1, is what the scores count beside the closed form.
+    the scores are. `trust`, from 0 to 1, is what the scores count beside the closed form. `explained` is the share of
+    the scores' variance that the fit to `own` explains of candidates left out, at least 0.
     """
 
     exponent: float
@@ -48,6 +49,7 @@ class ScoreModel:
     own: FloatArray  # (groups,)
     covariance: FloatArray  # (groups, groups)
     closed: FloatArray  # (groups,)
+    explained: float
 
     @classmethod
     def fit(cls, space: WidthSpace, candidates: Sequence[Widths], scores: Sequence[float], trust: float) -> ScoreModel:
@@ -57,7 +59,7 @@ class ScoreModel:
         values = (values - values.mean()) / max(float(values.std()), 1e-12)
         fits = [_Fit.of(space, logs, values, exponent) for exponent in EXPONENTS]
         best = min(fits, key=lambda fit: fit.error)
-        return cls(best.exponent, trust, best.slopes, best.covariance, best.closed)
+        return cls(best.exponent, trust, best.slopes, best.covariance, best.closed, max(0.0, 1 - best.error))
 
     @cached_property
     def slopes(self) -> FloatArray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -20,6 +20,14 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 Score = Callable[[Widths], float]
 Callback = Callable[[Candidate, int, int], None]
+
+
+@runtime_checkable
+class PartScore(Protocol):
+    """A score that is known on parts of its images as well; what they say of it is kept with the candidate."""
+
+    def in_parts(self, widths: Widths, /) -> tuple[float, Sequence[float]]:
+        """The score, and the scores on parts of equal size."""
 
 
 class Mapper(Protocol):
@@ -97,7 +105,10 @@ class Evaluator:
         """Those of the `unknown` among the candidates, in order."""
         score = self._batches
         whole = self._score
-        if score is None:
+        if isinstance(whole, PartScore) and score is None:
+            found = self._mapped(lambda w: self._in_parts(whole, w), unknown)
+            yield from (Outcome(s, parts, None) for s, parts in found)
+        elif score is None:
             yield from (Outcome(s, (), None) for s in self._mapped(lambda w: self._call(whole, w), unknown))
         elif raced and unknown and self._race is not None and isinstance(candidates, Contest):
             before = [self._known[w].batches for w in candidates.held]
@@ -153,14 +164,20 @@ class Evaluator:
         if self._callback is not None:
             self._callback(candidate, len(self.evaluations), self._limit)
 
+    def _in_parts(self, score: PartScore, widths: Widths) -> tuple[float, tuple[float, ...]]:
+        value, parts = self._asked(score.in_parts, widths)
+        return _checked(value, widths), tuple(_checked(part, widths) for part in parts)
+
     def _call(self, score: Callable[..., Any], widths: Widths, *batch: int) -> float:
+        return _checked(self._asked(score, widths, *batch), widths)
+
+    def _asked(self, score: Callable[..., Any], widths: Widths, *batch: int) -> Any:
         try:
-            value: Any = score(widths, *batch)
+            return score(widths, *batch)
         except BCNetError as error:
             raise SearchError(f"the score of widths {widths} failed: {error}") from error
         except Exception as error:
             raise SearchError(f"the score of widths {widths} raised {type(error).__name__}: {error}") from error
-        return _checked(value, widths)
 
 
 def _checked(value: Any, widths: Widths) -> float:

@@ -37,8 +37,8 @@ STAGES: tuple[Stage, ...] = (
     SupernetStage(),
     PriorStage(),
     EvolutionStage(),
-    ReliabilityStage(),
     TrialsStage(),
+    ReliabilityStage(),
     FinalistsStage(),
     PruningStage(),
     OriginalStage(),
@@ -113,7 +113,7 @@ class FoundWidths:
 
 
 TO_THE_PRIOR = ("supernet", "prior")
-TO_THE_WIDTHS = (*TO_THE_PRIOR, "evolution", "reliability", "trials", "finalists")
+TO_THE_WIDTHS = (*TO_THE_PRIOR, "evolution", "trials", "reliability", "finalists")
 ONE_NETWORK = ("searched",)
 
 

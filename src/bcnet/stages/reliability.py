@@ -9,28 +9,41 @@ the share of the scores' variance that widths explain. The same of the means of 
 whichever channels are kept: in a supernet that has learnt little, scores repeat themselves on other images and yet say
 more of single channels than of widths. Where the smaller of both is near zero, or where no candidate does better than
 who always names the most frequent class, a search has chosen by luck.
+
+Candidates that are trained by themselves were scored by one network each, with the luck of its training: halves share
+it, and so agree more than widths do. What a smooth law of the widths, the score model, explains of candidates that were
+left out of its fit is free of it. The smaller of the two counts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from bcnet.data import Batch
 from bcnet.nests import joined, tensors
 from bcnet.progress.forecast import Planned
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.searchers import Candidate, SupernetEvaluator, accuracy_interval
+from bcnet.searchers.score_model import ScoreModel
 from bcnet.space import Widths
+from bcnet.space.problem import Problem
 from bcnet.stages.base import Context, Stage
-from bcnet.stages.search import EvolutionStage, Searched, scoring_passes, usual_macs
+from bcnet.stages.scores import NetworkScores
+from bcnet.stages.search import EvolutionStage, Searched, scoring_passes, search_of, usual_macs
+from bcnet.stages.trials import TrialsStage
 
 FloatArray = npt.NDArray[np.float64]
 
 CANDIDATES = 32
+_FEWEST = 3
+_SURE = 3.18  # Student's t of four parts, 97.5 %
+_MORE = 2  # candidates for each group, and as many again, that a law is asked of
 NOTHING, LITTLE = 0.3, 0.6  # reliabilities below which scores say nothing, or little
 
 
@@ -39,9 +52,12 @@ class Reliability:
     """How far scores can be believed.
 
     `candidates` were scored on `images` each. `reliability` is that of the two halves, `sides` the correlation of LEFT
-    and RIGHT, None where the supernet has one side. `spread` is the standard deviation that widths explain and `noise`
-    that of what they do not, in units of the score. `chance` is the score of always naming the most frequent class,
-    `beats_chance` whether a candidate is better, both None where a score is no accuracy.
+    and RIGHT, None where there is one side. `spread` is the standard deviation that widths explain and `noise` that of
+    what they do not, in units of the score. `chance` is the score of always naming the most frequent class, of losses
+    that of knowing how frequent each is, and `beats_chance` whether a candidate is better; both are None for scores of
+    another kind. `law` is the share of the variance that a score model explains of candidates left out, None where
+    paths of a supernet are scored, or too few networks for a law. `metric` is the score's, and `of_networks` says that
+    candidates are networks of their own, scored on held-out images, not paths on fresh ones.
     """
 
     candidates: int
@@ -52,11 +68,16 @@ class Reliability:
     noise: float
     chance: float | None = None
     beats_chance: bool | None = None
+    law: float | None = None
+    metric: str = "accuracy"
+    of_networks: bool = False
 
     @property
     def verdict(self) -> str:
         """nothing, little or much: what the scores say of widths."""
         believed = self.reliability if self.sides is None else min(self.reliability, spearman_brown(self.sides))
+        if self.law is not None:
+            believed = min(believed, self.law)
         if self.beats_chance is False or believed < NOTHING:
             return "nothing"
         return "little" if believed < LITTLE else "much"
@@ -64,21 +85,32 @@ class Reliability:
     def __str__(self) -> str:
         """A sentence or two for people."""
         sides = "" if self.sides is None else f", LEFT and RIGHT correlate at {self.sides:.2f}"
+        law = "" if self.law is None else f", and a law of the widths {self.law:.0%} on candidates left out of it"
+        kind = "held-out" if self.of_networks else "fresh"
         facts = (
-            f"over {self.candidates} candidates and {self.images:,} fresh images, widths explain "
-            f"{self.reliability:.0%} of the scores' variance{sides}"
+            f"over {self.candidates} candidates and {self.images:,} {kind} images, widths explain "
+            f"{self.reliability:.0%} of the scores' variance{sides}{law}"
         )
         if self.beats_chance is False:
-            facts = f"no candidate is better than the most frequent class, {self.chance:.2f} %; {facts}"
-        advice = "train the supernet for longer, or take widths that need no search (bcnet baseline balanced)"
+            facts = f"no candidate is better than {self._chance_text}; {facts}"
+        longer = (
+            "train candidates for longer (--random-epochs)" if self.of_networks else "train the supernet for longer"
+        )
+        free = "take widths that need no search (bcnet baseline balanced)"
         return {
-            "nothing": f"The scores say nothing about widths here: {facts}. Either {advice}.",
-            "little": f"The scores say little about widths here: {facts}. A longer training of the supernet may help.",
+            "nothing": f"The scores say nothing about widths here: {facts}. Either {longer}, or {free}.",
+            "little": f"The scores say little about widths here: {facts}. It may help to {longer}.",
             "much": f"The scores can be believed: {facts}.",
         }[self.verdict]
 
+    @property
+    def _chance_text(self) -> str:
+        if self.metric == "loss":
+            return f"knowing how frequent each class is, {self.chance:.3f} nats"
+        return f"the most frequent class, {self.chance:.2f} %"
 
-def reliability_of(by_side: FloatArray, labels: FloatArray | None = None) -> Reliability:
+
+def reliability_of(by_side: FloatArray, labels: npt.NDArray[np.int64] | None = None) -> Reliability:
     """The reliability of scores of single images, `(candidates, sides, images)`.
 
     `labels` `(images,)` where a score is the accuracy in percent.
@@ -103,6 +135,45 @@ def reliability_of(by_side: FloatArray, labels: FloatArray | None = None) -> Rel
     return replace(found, chance=chance, beats_chance=accuracy_interval(best)[0] > chance)
 
 
+def reliability_in_parts(
+    parts: FloatArray,
+    images: int,
+    *,
+    metric: str = "own",
+    labels: npt.NDArray[np.int64] | None = None,
+    law: float | None = None,
+) -> Reliability:
+    """The reliability of scores of networks on parts of `images`, `(candidates, parts)`; `labels` are of all images."""
+    halves = parts[:, ::2].mean(axis=1), parts[:, 1::2].mean(axis=1)
+    reliability = spearman_brown(_correlation(*halves))
+    variance = float(parts.mean(axis=1).var())
+    found = Reliability(
+        candidates=len(parts),
+        images=images,
+        reliability=reliability,
+        sides=None,
+        spread=float(np.sqrt(reliability * variance)),
+        noise=float(np.sqrt((1 - reliability) * variance)),
+        law=law,
+        metric=metric,
+        of_networks=True,
+    )
+    if labels is None:
+        return found
+    best = parts[int(np.argmax(halves[0])), 1::2]  # chosen on one half, judged on the other
+    low = float(best.mean() - _SURE * best.std(ddof=1) / np.sqrt(len(best)))
+    chance = chance_of(labels, metric)
+    return replace(found, chance=chance, beats_chance=low > chance)
+
+
+def chance_of(labels: npt.NDArray[np.int64], metric: str) -> float:
+    """What the frequencies of the classes alone score: the accuracy in percent, or minus the loss in nats."""
+    shares = np.unique(labels, return_counts=True)[1] / len(labels)
+    if metric == "loss":
+        return float(np.sum(shares * np.log(shares)))
+    return 100.0 * float(shares.max())
+
+
 def spearman_brown(correlation: float) -> float:
     """The reliability of a mean of two parts that correlate so; 0 where they do not agree at all."""
     return max(0.0, 2 * correlation / (1 + correlation)) if correlation > -1 else 0.0
@@ -116,34 +187,48 @@ def _correlation(one: FloatArray, other: FloatArray) -> float:
 
 
 class ReliabilityStage(Stage):
-    """Comes to how far the scores of paths can be believed; to None where they are the user's own function."""
+    """Comes to how far the scores can be believed; to None where they are the user's own function of widths."""
 
     name: ClassVar[str] = "reliability"
     file: ClassVar[str] = "reliability.json"
-    needs: ClassVar[tuple[str, ...]] = ("evolution",)
+    needs: ClassVar[tuple[str, ...]] = ("evolution", "trials")
     kind: ClassVar[str] = "scoring"
 
     def applies(self, settings: Settings) -> bool:
-        """Where paths are scored as they are."""
-        return settings.has_supernet and not settings.tunes
+        """Where candidates are scored."""
+        return settings.scores_candidates
 
     def reads(self, settings: Settings) -> frozenset[str]:
         """All that the search depends on."""
-        return EvolutionStage().reads(settings)
+        search = TrialsStage() if settings.has_trials else EvolutionStage()
+        return search.reads(settings)
 
-    def plan(self, settings: Settings, workload: Workload) -> Planned:
-        """Some candidates, on fresh images."""
+    def plan(self, settings: Settings, workload: Workload) -> Planned | None:
+        """Some candidates, on fresh images; networks have told all that they have to tell."""
+        if settings.has_trials or settings.tunes:
+            return None
         work = scoring_passes(settings, workload, 0) * usual_macs(workload)
         return Planned(self.name, CANDIDATES, "candidates", work, kind=self.kind, file=self.file)
 
     def run(self, context: Context) -> None:
-        """Score some of the candidates on both halves of the fresh images."""
-        searched: Searched = context.output("evolution")
+        """Compare the scores of candidates on two halves of images: of paths on fresh ones, of networks on held-out."""
+        searched: Searched = context.output(search_of(context) or "evolution")
         evaluator = searched.scorer.again
-        some = _some(searched, context.settings.seed)
-        if not isinstance(evaluator, SupernetEvaluator) or len(some) < 3:
-            context.directory.write(self.file, {"reliability": None})
-            return
+        if isinstance(searched.scorer.score, NetworkScores):
+            found = _of_networks(context, searched)
+        elif isinstance(evaluator, SupernetEvaluator):
+            found = self._of_paths(context, _some(searched, context.settings.seed), evaluator)
+        else:
+            found = None
+        context.directory.write(self.file, {"reliability": None if found is None else asdict(found)})
+        if found is not None:
+            context.reporter.note(str(found))
+
+    def _of_paths(
+        self, context: Context, some: Sequence[Candidate], evaluator: SupernetEvaluator
+    ) -> Reliability | None:
+        if len(some) < _FEWEST:
+            return None
 
         def scores(candidate: Candidate) -> list[list[float]]:
             found: list[list[float]] = evaluator.by_side(candidate.widths).tolist()
@@ -152,19 +237,38 @@ class ReliabilityStage(Stage):
         with context.working(self.name, len(some), "candidates") as advance:
             by_side = np.array(list(context.world.map(scores, some)))
             advance(len(some), "")
-        accuracy = evaluator.metric == "accuracy"
-        labels = None
-        if accuracy:
-            found = joined([labels for _, labels in context.workload.fresh])
-            labels = tensors(found)[0].cpu().numpy()
-        reliability = reliability_of(by_side, labels)
-        context.directory.write(self.file, {"reliability": asdict(reliability)})
-        context.reporter.note(str(reliability))
+        return reliability_of(by_side, _labels(context.workload.fresh) if evaluator.metric == "accuracy" else None)
 
     def load(self, context: Context) -> Reliability | None:
         """What was found."""
         values: dict[str, Any] | None = context.directory.read(self.file)["reliability"]
         return None if values is None else Reliability(**values)
+
+
+def _of_networks(context: Context, searched: Searched) -> Reliability | None:
+    """Of the parts of the images that are kept with the scores; versions before this kept none."""
+    problem = Problem.of(context.workload.space, context.workload.budget)
+    inside = [c for c in searched.found.evaluations if problem.budget.admits(c.cost) and len(c.batches) > 1]
+    if len(inside) < _FEWEST:
+        return None
+    settings = context.settings
+    scores = [c.score for c in inside]
+    law = None
+    if len(inside) >= _MORE * (len(problem.space.groups) + 1):
+        law = ScoreModel.fit(problem.space, [c.widths for c in inside], scores, trust=1.0).explained
+    labels = _labels(context.workload.validation)
+    return reliability_in_parts(
+        np.array([c.batches for c in inside]),
+        len(labels),
+        metric=settings.metric,
+        labels=None if settings.metric == "own" else labels,
+        law=law,
+    )
+
+
+def _labels(batches: Sequence[Batch]) -> npt.NDArray[np.int64]:
+    labels: npt.NDArray[np.int64] = tensors(joined([labels for _, labels in batches]))[0].cpu().numpy()
+    return labels
 
 
 def _some(searched: Searched, seed: int) -> list[Candidate]:

@@ -34,9 +34,12 @@ class Scorer:
     longer: bool = False
 
 
+_PARTS = 8  # of the images of a score, to see how far it can be believed
+
+
 @dataclass(frozen=True)
 class NetworkScores(ABC):
-    """Scores of widths on `batches`, each by a network that is made and trained for them alone."""
+    """Scores of widths on `batches`, each by a network that is made and trained for them alone (a `PartScore`)."""
 
     context: Context
     batches: Sequence[Batch]
@@ -55,10 +58,16 @@ class NetworkScores(ABC):
         """What is made of the images."""
         return metric_of(self.context)
 
-    def score(self, widths: Widths) -> float:
+    def __call__(self, widths: Widths) -> float:
         """The mean over the images."""
-        with self.network(widths) as network:
-            return self._evaluator(network).on_side((), Side.LEFT)
+        return self.in_parts(widths)[0]
+
+    def in_parts(self, widths: Widths) -> tuple[float, list[float]]:
+        """The mean over the images, and over every eighth of them; none where there are fewer images."""
+        found = self.per_image(widths)
+        even = found[: len(found) // _PARTS * _PARTS].reshape(-1, _PARTS)
+        parts = even.mean(axis=0).tolist() if len(even) else []
+        return float(torch.from_numpy(found).mean()), parts
 
     def per_image(self, widths: Widths) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         """Scores of the single images, shape `(images,)`."""

@@ -81,7 +81,7 @@ def trial_scorer(context: Context) -> Scorer:
     longest = settings.trial_of(max(settings.trial.epochs, settings.finalist_epochs or 0))
     context.directory.checkpoint("trial")  # makes the folder, which all processes do together
     context.directory.check_room("trials", training_bytes(workload.model, longest))
-    scorer = Scorer(_Trials(context, workload.validation, settings.trial).score)
+    scorer = Scorer(_Trials(context, workload.validation, settings.trial))
     if settings.finalist_epochs is None:
         return scorer
     again = _Trials(context, workload.fresh, settings.trial_of(settings.finalist_epochs))

@@ -43,7 +43,7 @@ def scorer_of(context: Context, supernet: Supernet) -> Scorer:
     scorer = supernet_scorer(context, supernet)
     if settings.tune_steps:
         first = Tuned(context, workload.validation, supernet, settings.tune_steps)
-        scorer = Scorer(first.score, replace(first, batches=workload.fresh))
+        scorer = Scorer(first, replace(first, batches=workload.fresh))
     if settings.finalist_steps:
         again = Tuned(context, workload.fresh, supernet, settings.finalist_steps)
         scorer = replace(scorer, again=again, longer=True)

@@ -1,0 +1,64 @@
+"""What width is worth: how much the score gains where a group gets wider, as a search by trainings has learnt it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from bcnet.report.evidence import Evidence
+from bcnet.report.html import Chart, Section, figure, not_yet, paragraph
+from bcnet.report.look import SEARCHED, colour, layered, names_axis, spec, tip
+from bcnet.run.score import axis_title
+from bcnet.searchers.score_model import ScoreModel
+
+_TITLE = "What width is worth"
+_FEWEST = 4  # candidates that a model is fitted to
+
+
+def section(evidence: Evidence) -> Section:
+    """The slopes of the score model, group by group."""
+    rows = worth_rows(evidence)
+    if not rows:
+        return Section("worth", _TITLE, not_yet("The search has scored too few candidates."))
+    text = (
+        "What a score gains where a group is twice as wide and all others stay, by the model that proposed the "
+        "candidates. It holds near the best widths: more and more width is worth less and less. A search gives width "
+        "where it gains most for what it costs."
+    )
+    caption = "Bars are what the model expects, lines a standard deviation of its posterior to either side."
+    label = f"Gain of the score where each of {len(rows)} groups is twice as wide"
+    body = paragraph(text) + figure("worth", label, caption, tall=len(rows) > 40)
+    return Section("worth", _TITLE, body, {"worth": chart(rows, evidence.metric)})
+
+
+def worth_rows(evidence: Evidence) -> list[dict[str, Any]]:
+    """Gain of the score by a doubling of each group's width, with its posterior's standard deviation around it."""
+    space = evidence.space
+    budget = evidence.budget
+    if space is None or budget is None:
+        return []
+    inside = [c for c in evidence.evaluations if c.complete and budget.admits(c.cost)]
+    if len(inside) < _FEWEST:
+        return []
+    scores = [c.score for c in inside]
+    model = ScoreModel.fit(space, [c.widths for c in inside], scores, trust=1.0)
+    doubling = math.log(2) * float(np.std(scores))
+    gains = doubling * model.own
+    errors = doubling * np.sqrt(np.diag(model.covariance))
+    return [
+        {"group": group.name, "gain": float(gain), "low": float(gain - error), "high": float(gain + error)}
+        for group, gain, error in zip(space.groups, gains, errors, strict=True)
+    ]
+
+
+def chart(rows: list[dict[str, Any]], metric: str) -> Chart:
+    """A bar for each group."""
+    group = names_axis("group", [row["group"] for row in rows])
+    gain = alt.X("gain:Q", title=f"gain by twice the width: {axis_title(metric)}")
+    tooltip = [tip("group"), tip("gain", "gain", ".4g"), tip("low", "less", ".4g"), tip("high", "more", ".4g")]
+    bar = alt.Chart().mark_bar(color=colour(SEARCHED), opacity=0.5).encode(x=gain, y=group, tooltip=tooltip)
+    line = alt.Chart().mark_rule(color=colour("ink")).encode(x=alt.X("low:Q"), x2="high", y=group)
+    return spec(layered(rows, bar, line), "Gain of the score by width", rows=len(rows))
