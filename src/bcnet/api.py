@@ -495,8 +495,9 @@ def baseline(
 ) -> SearchOutcome:
     """Find widths of `model` under `budget` by another method than `search`, then train and compare them as it does.
 
-    Recipe, seeds and order of the images of the final training are those of `search` with the same options, so that the
-    networks compare at equal cost; no method sees test images. It resumes as `search` does.
+    Recipe, seeds and order of the images of the final training are those of `search` with the same options, and so is
+    what it starts from: the trained original, or `pretrained`, unless `final_from` says otherwise. So the networks
+    compare at equal cost; no method sees test images. It resumes as `search` does.
 
     - "uniform": one ratio for all layers, as large as the budget allows.
     - "balanced": a formula that looks at neither data nor weights (`WidthSpace.balanced`, `balance_exponent`).
@@ -526,6 +527,8 @@ def baseline(
     clash = sorted(set(fixed) & set(options))
     if clash:
         raise RecipeError(f"the baseline {name!r} decides {', '.join(clash)}: leave it out, or call bcnet.search")
+    if "final_from" not in options and options.get("supernet_width", 1.0) == 1.0:  # as a search of the usual effort
+        options["final_from"] = "original" if options.get("pretrained") is None else "pretrained"
     return search(model, data, budget=budget, run_dir=run_dir, **fixed, **options)
 
 

@@ -94,6 +94,7 @@ def _rows(name: str, seed: int, budget: float, quick: bool, threads: int, runs: 
         "seed": seed,
         "threads": threads,
         "min_ratio": SMALLEST,
+        "final_from": "scratch",
     }
     size = {"population": candidates // 6 or 1, "generations": 6} if not quick else {"population": 4, "generations": 2}
     folder = runs / f"{name}-{seed}-{budget}"

@@ -227,8 +227,8 @@ def test_stages_of_tuned_runs_are_shared_as_far_as_they_tune_alike():
         ({"generations": 3}, "supernet prior original Uniform"),
         ({"search_seed": 3}, "supernet prior original Uniform"),
         ({"rescored": 4}, "supernet prior evolution reliability original Uniform"),
-        ({"finalist_steps": 9}, "supernet prior evolution original Uniform"),
-        ({"finalist_steps": 9, "tune_lr_share": 0.5}, "supernet prior evolution original Uniform"),
+        ({"finalist_steps": 9}, "supernet prior evolution reliability original Uniform"),
+        ({"finalist_steps": 9, "tune_lr_share": 0.5}, "supernet prior evolution reliability original Uniform"),
         ({"tune_steps": 3}, "supernet prior original Uniform"),
         ({"final": RECIPE.changed({"lr": 0.1})}, "supernet prior evolution reliability finalists"),
         ({"final_seed": 3}, "supernet prior evolution reliability finalists"),
@@ -247,8 +247,8 @@ def test_a_stage_is_shared_where_what_it_depends_on_is(changes, shared):
 @pytest.mark.parametrize(
     ("changes", "shared"),
     [
-        ({}, "trials finalists original Uniform searched examples"),
-        ({"finalist_epochs": 2}, "trials original Uniform"),
+        ({}, "trials reliability finalists original Uniform searched examples"),
+        ({"finalist_epochs": 2}, "trials reliability original Uniform"),
         ({"final": RECIPE.changed({"lr": 0.1})}, ""),
         ({"random_networks": 9}, "original Uniform"),
         ({"task": "regression"}, ""),

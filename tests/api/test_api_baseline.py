@@ -17,7 +17,7 @@ RANDOM = {"random_networks": 3, "random_epochs": 1}
 
 
 def run(name, folder, data=None, **changes):
-    options = {"budget": HALF, "run_dir": folder, "recipe": RECIPE} | SMALL | RANDOM | changes
+    options = {"budget": HALF, "run_dir": folder, "recipe": RECIPE, "final_from": "scratch"} | SMALL | RANDOM | changes
     return bcnet.baseline(name, TinyNetwork, data or tiny_data(), **options)
 
 
@@ -32,6 +32,28 @@ def searched(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "searched"
     tiny_search(folder)
     return folder
+
+
+@pytest.mark.parametrize("name", ["uniform", "balanced", "random"])
+def test_it_starts_as_the_usual_search_does_and_shares_the_original_with_it(name, tmp_path):
+    job = TinyNetwork, tiny_data()
+    asked = {"budget": HALF, "recipe": RECIPE, "num_choices": 4, "threads": 1}
+    of_search = bcnet.search(*job, run_dir=tmp_path / "search", **asked)
+    recorder = Recorder()
+    with_random = RANDOM if name == "random" else {}
+    folder = tmp_path / name
+    found = bcnet.baseline(
+        name, *job, run_dir=folder, take_from=[tmp_path / "search"], reporter=recorder, **asked, **with_random
+    )
+    assert found.result["final_from"] == of_search.result["final_from"] == "original"
+    assert not {"original", "Uniform"} & {*recorder.stages}
+    assert found.result["networks"]["uniform"] == of_search.result["networks"]["uniform"]
+
+
+def test_it_starts_from_given_weights_where_there_are_some(tmp_path):
+    asked = {"budget": HALF, "recipe": RECIPE, "num_choices": 4, "threads": 1, "run_dir": tmp_path}
+    found = bcnet.baseline("balanced", TinyNetwork, tiny_data(), pretrained=TinyNetwork().state_dict(), **asked)
+    assert found.result["final_from"] == "pretrained"
 
 
 def test_uniform_is_trained_once_and_ends_like_any_run(tmp_path):

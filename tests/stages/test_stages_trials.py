@@ -12,11 +12,12 @@ from bcnet.errors import RecipeError, RunError
 from bcnet.files.documents import read_document
 from bcnet.run.directory import RunDirectory
 from bcnet.run.workload import open_source, prepare
-from bcnet.searchers import ModelBased, Random, SupernetEvaluator, heuristic_widths
+from bcnet.searchers import ModelBased, Random, heuristic_widths
 from bcnet.space import Budget
 from bcnet.space.problem import Problem
 from bcnet.stages.base import Context
 from bcnet.stages.final import starting_network
+from bcnet.stages.scores import NetworkScores
 from bcnet.train import NetworkLearner, train
 
 TRAINED = {"scorer": "trainings", "searcher": "model", "random_networks": 10, "random_epochs": 1}
@@ -161,17 +162,22 @@ def test_finalists_that_were_killed_go_on_as_if_they_had_not_been(longer, tmp_pa
 def test_a_finalist_that_was_trained_and_not_yet_scored_is_not_trained_again(longer, tmp_path, monkeypatch):
     folder, _ = longer
 
-    def stopped(*arguments):
-        raise StoppedError
+    whole = NetworkScores.per_image
+
+    def stopped(scores, widths):
+        if scores.recipe.epochs == 1:
+            return whole(scores, widths)
+        with scores.network(widths):
+            raise StoppedError
 
     with monkeypatch.context() as patched:
-        patched.setattr(SupernetEvaluator, "per_image", stopped)
+        patched.setattr(NetworkScores, "per_image", stopped)
         with pytest.raises(StoppedError):
             tiny_search(tmp_path, **LONGER)
     (kept,) = tmp_path.rglob("trial-*.safetensors")
     before = kept.stat().st_mtime_ns
     with monkeypatch.context() as patched:
-        patched.setattr(SupernetEvaluator, "per_image", stopped)
+        patched.setattr(NetworkScores, "per_image", stopped)
         with pytest.raises(StoppedError):
             tiny_search(tmp_path, **LONGER)
     assert kept.stat().st_mtime_ns == before

@@ -35,8 +35,9 @@ Find widths of MODEL under a budget by another method than BCNet's, train that n
 
 NAME is one of: {_NAMES}.
 
-Final training, run directory, resuming and report are those of `bcnet search`, so that runs of the same options compare
-at equal cost. No method sees test images. With --take-from what another run has finished is not trained again.
+Final training from the trained original, run directory, resuming and report are those of `bcnet search`, so that runs
+of the same options compare at equal cost (beside --scorer supernet: --final-from scratch). No method sees test images.
+With --take-from what another run has finished is not trained again.
 
 Examples:
 
@@ -44,7 +45,7 @@ Examples:
 
   bcnet baseline autoslim --model resnet20 --data cifar10 --budget 0.5 --take-from runs/r20 --out runs/r20-autoslim
 
-  bcnet baseline magnitude --final-from original --model resnet20 --data cifar10 --budget 0.5 --out runs/r20-pruned
+  bcnet baseline magnitude --model resnet20 --data cifar10 --budget 0.5 --out runs/r20-pruned
 """
 
 
