@@ -47,7 +47,8 @@ def tiny_data(count: int = 120) -> DataSet:
 def tiny_search(folder, **changes):
     import bcnet
 
-    options = {"budget": Budget(macs=0.5), "run_dir": folder, "recipe": RECIPE} | SMALL | changes
+    size = SMALL if "effort" not in changes else {name: SMALL[name] for name in ("num_choices", "threads")}
+    options = {"budget": Budget(macs=0.5), "run_dir": folder, "recipe": RECIPE} | size | changes
     model = options.pop("model", TinyNetwork)
     data = options.pop("data", None) or tiny_data()
     return bcnet.search(model, data, **options)

@@ -618,7 +618,7 @@ def resolve(
     searcher, searcher_name = user_searcher(settings.get("searcher", "evolution"))
     own = dataclasses.replace(own, searcher=searcher)
     if effort is not None:
-        check_effort(effort, {**settings, "supernet_epochs": supernet_epochs, "preset": preset})
+        check_effort(effort, {**settings, "supernet_epochs": supernet_epochs, "preset": preset}, wanted)
     named: dict[str, Any] = {"score": named_score, "processes": world.size, **chosen}
     if task is not None and loss is not None:
         raise RecipeError("a task has its own loss; got loss= beside it: leave one of them out")

@@ -379,6 +379,8 @@ class Table:
         population = min(variant.population, effort.candidates)
         generations = str(effort.candidates // population)
         size = ["--population", str(population), "--generations", generations]
+        if "--effort" in variant.options:
+            return ["search", *variant.options]
         short = SHORT_TRAININGS.get(effort.model, {}).get(budget, 8)
         number = ["--random-networks", str(short)] if "--random-epochs" in variant.options else []
         return ["search", *size, "--strategy", variant.strategy, *variant.options, *number]

@@ -167,9 +167,11 @@ def test_a_run_on_a_supernet_goes_on_as_one(tmp_path):
     [
         ({"effort": "huge"}, "effort is one of small, medium, large; got 'huge'"),
         ({"effort": "small", "searcher": "greedy"}, "effort='small' decides how.*got searcher beside it"),
-        ({"effort": "small", "scorer": "supernet", "random_epochs": 2}, "got scorer, random_epochs beside it"),
+        ({"effort": "small", "scorer": "supernet", "random_epochs": 2}, "got random_epochs, scorer beside it"),
         ({"effort": "small", "supernet_epochs": 2}, "got supernet_epochs beside it"),
-        ({"effort": "small", "tune_steps": 3}, "tune_steps fine-tunes candidates from the supernet's weights"),
+        ({"effort": "small", "changes": {"supernet.lr": 0.1}}, "got supernet.lr beside it"),
+        ({"effort": "small", "tune_steps": 3}, "got tune_steps beside it"),
+        ({"effort": "small", "population": 20, "strategy": "sandwich"}, "got population, strategy beside it"),
     ],
 )
 def test_what_contradicts_an_effort_is_refused(arguments, message, tmp_path):

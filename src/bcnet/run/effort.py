@@ -30,6 +30,7 @@ FEWEST = 8  # networks: what a model of the scores learns anything from
 DECIDED = ("scorer", "searcher", "random_networks", "random_epochs", "rescored", "finalist_epochs")
 """Settings that an effort comes to."""
 USUAL: EffortName = "medium"
+_SUPERNETS = "supernet."  # begins the names of changes to the supernet's recipe
 _OF_ANY_SEARCH = {
     *("score", "own_score", "score_batch_size", "reach", "search_seed"),
     *("supernet", "validation_fraction", "fresh_fraction", "balance_exponent"),
@@ -38,6 +39,8 @@ SAYS_HOW = (in_sections("supernet", "prior", "scoring", "search", "finalists", "
     *("supernet_width", "supernet_epochs", "preset", "score_of_widths"),
 }
 """What says how to search, on a supernet unless it says otherwise: without any of these the effort is the usual one."""
+BESIDE = frozenset({"supernet_width", "score_of_widths"})
+"""Of these, what may be given beside an effort: what is searched, and a score in place of trainings."""
 
 
 @dataclass(frozen=True)
@@ -63,20 +66,19 @@ EFFORTS: Mapping[str, Effort] = MappingProxyType(
 def says_how(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> bool:
     """Whether arguments of a search, with `changes` to its recipe, say how to search."""
     told = any(settings.get(name) is not None for name in SAYS_HOW)
-    return told or settings.get("final_from") == "supernet" or any(key.startswith("supernet.") for key in changes)
+    return told or settings.get("final_from") == "supernet" or any(key.startswith(_SUPERNETS) for key in changes)
 
 
-def check_effort(name: str, settings: Mapping[str, Any]) -> None:
-    """Refuse an effort that is none, or settings that it decides.
+def check_effort(name: str, settings: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
+    """Refuse an effort that is none, or settings, and changes to the recipe, that it decides or has no use for.
 
     Raises:
         RecipeError: either.
     """
     if name not in EFFORTS:
         raise RecipeError(f"effort is one of {', '.join(EFFORTS)}; got {name!r}")
-    clash = [
-        setting for setting in (*DECIDED, "baseline", "supernet_epochs", "preset") if settings.get(setting) is not None
-    ]
+    clash = [setting for setting in sorted(SAYS_HOW - BESIDE) if settings.get(setting) is not None]
+    clash = clash or [key for key in changes if key.startswith(_SUPERNETS)]
     if clash:
         raise RecipeError(
             f"effort={name!r} decides how candidates are found and scored; got {', '.join(clash)} beside it: leave one "
