@@ -329,7 +329,12 @@ def evolve(
     with joined(stored.device) as world:
         request = _changed(stored, changes)
         _check_target(origin, target, stored, request)
-        if not stored.has_supernet or (target != origin and not (origin / "supernet.safetensors").exists()):
+        if not stored.has_supernet:
+            raise RunError(
+                f"evolve searches on a trained supernet, of which run {origin} has none: for another budget call bcnet "
+                f"search with --take-from {origin}, which shares its original, or train a supernet first (bcnet train)"
+            )
+        if target != origin and not (origin / "supernet.safetensors").exists():
             raise RunError(f"a search needs a trained supernet; run {origin} has none: run `bcnet train` there first")
         source = source_of_run(origin, request, model, data, searcher, task)
         resolved = resolved_settings(request, source, target, world)

@@ -202,7 +202,7 @@ def test_mistakes(tmp_path, searched, monkeypatch):
         run("magnitude", tmp_path / "new")
     assert not (tmp_path / "new").exists()
     run("uniform", tmp_path / "uniform", take_from=[searched])
-    with pytest.raises(RunError, match="a search needs a trained supernet"):
+    with pytest.raises(RunError, match="evolve searches on a trained supernet"):
         bcnet.evolve(tmp_path / "uniform", model=TinyNetwork, data=tiny_data())
 
 

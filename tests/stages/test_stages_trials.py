@@ -214,7 +214,7 @@ def test_what_trainings_do_not_go_with_is_refused(tmp_path, changes, message):
 
 def test_a_run_without_a_supernet_cannot_be_searched_again(whole, tmp_path):
     folder, _ = whole
-    with pytest.raises(RunError, match="a search needs a trained supernet"):
+    with pytest.raises(RunError, match=r"evolve searches on a trained supernet, .* call bcnet search with --take-"):
         bcnet.evolve(folder, run_dir=tmp_path / "new", population=4)
 
 
