@@ -122,7 +122,7 @@ def settings_with(folder, **arguments):
 def test_a_search_that_is_not_told_how_is_of_the_usual_effort(arguments, tmp_path):
     found = settings_with(tmp_path, **arguments)
     assert found == settings_with(tmp_path, effort=USUAL, **arguments)
-    assert (found.scorer, found.searcher) == ("trainings", "model")
+    assert (USUAL, found.scorer, found.searcher) == ("medium", "trainings", "model")
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,22 @@ def test_slopes_without_noise_are_those_of_the_truth(space):
     assert np.allclose(model.slopes * scores.std(), slopes, atol=0.02)
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.5, 1.0])
+def test_what_is_explained_is_the_share_of_the_variance_that_the_law_has(space, noise):
+    """Of candidates left out, so that a fit to noise explains nothing of it."""
+    found = [
+        ScoreModel.fit(space, *map(list, scored(space, 150, noise, seed)), trust=1.0).explained for seed in range(8)
+    ]
+    assert np.mean(found) == pytest.approx(1 / (1 + noise**2), abs=0.08)
+
+
+def test_noise_alone_is_not_explained(space):
+    rng = np.random.default_rng(0)
+    widths = Problem.of(space, Budget(macs=0.5)).fill(60, (), rng)
+    found = [ScoreModel.fit(space, widths, list(rng.normal(size=60)), trust=1.0).explained for _ in range(8)]
+    assert np.mean(found) < 0.1
+
+
 @pytest.mark.parametrize("count", [4, 8, 11, 40])
 def test_what_needs_no_search_is_scored_first_however_few_are(space, count):
     problem = Problem.of(space, Budget(macs=0.5))
