@@ -95,7 +95,8 @@ def _settings() -> str:
         "# Settings\n\nKeyword arguments of `bcnet.search` and, with dashes, options of the commands. In "
         "`settings.json` of a run and in a file for `bcnet search FILE.yaml` they are in their sections. Those of a "
         "recipe are given as `--set key=value` or `changes={...}`, with a dot to reach inside: "
-        "`--set schedule.final_lr=0.001`; `supernet.` and `final.` before a key mean one training.\n"
+        "`--set schedule.final_lr=0.001`; `supernet.` and `final.` before a key mean one training. A search that is "
+        "not told how decides some of them by its effort ([a model of the scores](score_model.md)).\n"
     )
     sections = [_section(part) for part in SECTIONS]
     kinds = (recipe.Recipe, recipe.Cosine, recipe.Steps, recipe.Exponential, recipe.Distillation, recipe.Crop)

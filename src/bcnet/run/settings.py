@@ -156,7 +156,7 @@ class ScoringSettings(Section):
     score: Metric = "accuracy"
     """What ranks candidates: accuracy (top-1, percent) or loss (negative cross-entropy, nats)."""
     scorer: ScorerName = "supernet"
-    """What they are scored as: paths of one supernet, or networks of trainings of their own."""
+    """What they are scored as: paths of one supernet, or networks of short trainings, which an effort takes."""
     own_score: str | None = None
     """Name of the user's own score, in place of it."""
     score_batch_size: Count | None = None
