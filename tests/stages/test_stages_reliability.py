@@ -84,7 +84,7 @@ def test_a_law_that_explains_nothing_takes_the_word_from_networks_that_only_repe
     assert lucky.reliability == lawful.reliability > 0.9
     assert (lucky.verdict, lawful.verdict) == ("nothing", "much")
     assert "and a law of the widths 10% on candidates left out of it" in str(lucky)
-    assert "train candidates for longer (--random-epochs)" in str(lucky)
+    assert "train candidates for longer (a larger --epochs or --effort)" in str(lucky)
     assert "over 64 candidates and 800 held-out images" in str(lawful)
 
 

@@ -93,9 +93,9 @@ class Reliability:
         )
         if self.beats_chance is False:
             facts = f"no candidate is better than {self._chance_text}; {facts}"
-        longer = (
-            "train candidates for longer (--random-epochs)" if self.of_networks else "train the supernet for longer"
-        )
+        longer = "train the supernet for longer"
+        if self.of_networks:
+            longer = "train candidates for longer (a larger --epochs or --effort)"
         free = "take widths that need no search (bcnet baseline balanced)"
         return {
             "nothing": f"The scores say nothing about widths here: {facts}. Either {longer}, or {free}.",
