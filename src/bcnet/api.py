@@ -532,8 +532,7 @@ def baseline(
     clash = sorted(set(fixed) & set(options))
     if clash:
         raise RecipeError(f"the baseline {name!r} decides {', '.join(clash)}: leave it out, or call bcnet.search")
-    if "final_from" not in options and options.get("supernet_width", 1.0) == 1.0:  # as a search of the usual effort
-        options["final_from"] = "original" if options.get("pretrained") is None else "pretrained"
+    options.setdefault("final_from", _usual_start(options.get("supernet_width", 1.0), options.get("pretrained")))
     return search(model, data, budget=budget, run_dir=run_dir, **fixed, **options)
 
 
@@ -652,7 +651,7 @@ def resolve(
         space = trace(source.model, source.example(), request)
         seen = 1 - request.validation_fraction - request.fresh_fraction
         if "final_from" not in settings:
-            request = _changed(request, {"final_from": _usual_start(request)})
+            request = _changed(request, {"final_from": _usual_start(request.supernet_width, request.pretrained)})
         from_scratch = request.final_from == "scratch"
         decided = settings_of(effort, space, budget, final, seen, from_scratch=from_scratch)
         if own.of_widths is not None:  # nothing is trained, for longer neither
@@ -668,11 +667,11 @@ def _has_supernet(path: Path) -> bool:
     return (path / "settings.json").exists() and read_settings(path).has_supernet
 
 
-def _usual_start(settings: Settings) -> FinalFrom:
-    """What networks start from where an effort is spent: trained weights, unless networks may be wider than these."""
-    if settings.supernet_width > 1:
+def _usual_start(supernet_width: float, pretrained: object | None) -> FinalFrom:
+    """What networks of an effort or a baseline start from: trained weights, unless they may be wider than these."""
+    if supernet_width > 1:
         return "scratch"
-    return "original" if settings.pretrained is None else "pretrained"
+    return "original" if pretrained is None else "pretrained"
 
 
 def _check_task(source: Source, settings: Settings) -> None:

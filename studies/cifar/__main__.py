@@ -60,6 +60,7 @@ from typing import Annotated
 
 import typer
 
+import bcnet
 from studies.cifar.summary import summarise
 from studies.shared.cells import Cell, run_cells
 from studies.shared.choices import check_known
@@ -135,7 +136,6 @@ METHODS = (
 QUICK_METHODS = ("uniform", "ours", "ours, tuned scores")
 SLIMMED = ("autoslim", "unilateral")  # baselines that search a supernet of their own
 STARTS = ("scratch", "supernet", "original")
-AFTER_THE_SEARCH = ("original", "Uniform", "searched", "timing", "examples")  # stages that find no widths
 FROM_ORIGINAL = (
     *("uniform", "balanced", "ours, medium effort", "magnitude", "taylor"),
     *("autoslim", "ours, on a supernet", "ours, paper"),
@@ -300,12 +300,19 @@ class Table:
             "score": "" if found is None else round(found["score"], 3),
             "evaluations": "" if found is None else found["evaluations"],
             "seconds": round(sum(result["seconds"].values()), 1),
-            **_cost_of_search(result["seconds"] if found is not None else {}),
+            **self._cost_of_search(run, searched=found is not None),
             "threads": result["device"]["threads"],
             "device": result["device"]["name"],
             "torch": result["versions"]["torch"],
             **provenance(result),
         }
+
+    def _cost_of_search(self, run: Run, *, searched: bool) -> dict[str, object]:
+        """Minutes, on the threads of the row, and trainings of the original; nothing where nothing was searched."""
+        taken, trainings = bcnet.Run.open(self.folder(run)).search_cost
+        if not searched or trainings is None:
+            return {"search_minutes": "", "search_trainings": ""}
+        return {"search_minutes": round(taken / 60, 1), "search_trainings": round(trainings, 2)}
 
     def folder(self, run: Run) -> Path:
         """The directory of a run."""
@@ -388,15 +395,6 @@ class Table:
     def _from(self, run: Run) -> list[str]:
         there = [self.folder(donor) for donor in run.donors if (self.folder(donor) / "settings.json").exists()]
         return [word for folder in there for word in ("--take-from", str(folder))]
-
-
-def _cost_of_search(seconds: dict[str, float]) -> dict[str, object]:
-    """Minutes, on the threads of the row, and trainings of the original; nothing where nothing was searched."""
-    taken = sum(value for stage, value in seconds.items() if stage not in AFTER_THE_SEARCH)
-    original = seconds.get("original", 0.0)
-    if not taken or not original:
-        return {"search_minutes": "", "search_trainings": ""}
-    return {"search_minutes": round(taken / 60, 1), "search_trainings": round(taken / original, 2)}
 
 
 def _sharing(method: str) -> list[str]:

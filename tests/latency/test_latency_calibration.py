@@ -262,7 +262,7 @@ def test_a_calibration_of_a_real_engine_is_kept_and_read_again(tmp_path, monkeyp
     space = WidthSpace.trace(model, image)
     assert latency.model.space == fingerprint(space)
     narrow, full = latency.values(space, np.array([space.narrowest, space.full]))
-    assert 0 < narrow <= full  # equal where the machine was too busy to tell networks this small apart
+    assert 0 < narrow < full
     limits = Budget({latency: 0.7}).resolve(space.measuring(Budget({latency: 0.7})).reference)
     assert limits.limits[latency] == int(0.7 * latency.model.original)
 

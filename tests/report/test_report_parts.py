@@ -15,6 +15,7 @@ from bcnet.report.heat import cells
 from bcnet.report.html import count, table
 from bcnet.report.losses import section as losses_section
 from bcnet.report.profile import profile_rows
+from bcnet.report.provenance import machine_facts
 from bcnet.report.ratios import layer_rows
 from bcnet.report.worth import worth_rows
 
@@ -95,6 +96,17 @@ def test_a_search_by_a_model_progresses_in_its_batches(by_a_law):
     assert "candidates in batches of 8. The first, with the balanced and the Uniform widths in it, had" in page
     assert "What width is worth" in page
     assert "Hypervolume of the front" not in page
+
+
+def test_the_configuration_tells_of_what_was_trained_alone(finished, by_a_law):
+    epochs = {folder: configuration_facts(folder) for folder in (finished.run_dir, by_a_law.path)}
+    assert epochs[finished.run_dir] == ("complementary", "networks 2, supernet 2")
+    assert epochs[by_a_law.path] == (None, "networks 1, candidates 1")
+
+
+def configuration_facts(folder):
+    facts = machine_facts(read_evidence(folder))
+    return facts.get("strategy"), facts["epochs"]
 
 
 def test_the_report_of_an_evolution_has_no_model(evidence):

@@ -27,6 +27,11 @@ def test_a_finished_run_holds_everything(outcome):
     assert len(run.records.losses) > 0
     assert [len(counts) for counts in run.counts] == [8, 12]
     assert run.seconds["supernet"] > 0
+    taken, trainings = run.search_cost
+    assert taken == pytest.approx(
+        sum(run.seconds.values()) - sum(run.seconds[n] for n in ("original", "Uniform", "searched"))
+    )
+    assert trainings == pytest.approx(taken / run.seconds["original"])
     assert "supernet" in run._repr_html_()
 
 

@@ -51,18 +51,16 @@ def test_slopes_without_noise_are_those_of_the_truth(space):
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.5, 1.0])
-def test_what_is_explained_is_the_share_of_the_variance_that_the_law_has(space, noise):
+def test_r2_is_the_share_of_the_variance_that_the_truth_has(space, noise):
     """Of candidates left out, so that a fit to noise explains nothing of it."""
-    found = [
-        ScoreModel.fit(space, *map(list, scored(space, 150, noise, seed)), trust=1.0).explained for seed in range(8)
-    ]
+    found = [ScoreModel.fit(space, *map(list, scored(space, 150, noise, seed)), trust=1.0).r2 for seed in range(8)]
     assert np.mean(found) == pytest.approx(1 / (1 + noise**2), abs=0.08)
 
 
-def test_noise_alone_is_not_explained(space):
+def test_of_noise_alone_r2_is_nothing(space):
     rng = np.random.default_rng(0)
     widths = Problem.of(space, Budget(macs=0.5)).fill(60, (), rng)
-    found = [ScoreModel.fit(space, widths, list(rng.normal(size=60)), trust=1.0).explained for _ in range(8)]
+    found = [ScoreModel.fit(space, widths, list(rng.normal(size=60)), trust=1.0).r2 for _ in range(8)]
     assert np.mean(found) < 0.1
 
 

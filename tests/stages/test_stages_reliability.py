@@ -77,13 +77,13 @@ def test_networks_are_judged_by_parts_of_the_images(signal, noise):
     assert (found.candidates, found.images, found.sides, found.chance) == (400, 800, None, None)
 
 
-def test_a_law_that_explains_nothing_takes_the_word_from_networks_that_only_repeat_themselves():
+def test_a_model_that_explains_nothing_takes_the_word_from_networks_that_only_repeat_themselves():
     rng = np.random.default_rng(0)
     parts = rng.normal(0, 1, (64, 1)) + rng.normal(0, 0.1, (64, 8))
-    lucky, lawful = (reliability_in_parts(parts, 800, law=law) for law in (0.1, 0.8))
+    lucky, lawful = (reliability_in_parts(parts, 800, r2=r2) for r2 in (0.1, 0.8))
     assert lucky.reliability == lawful.reliability > 0.9
     assert (lucky.verdict, lawful.verdict) == ("nothing", "much")
-    assert "and a law of the widths 10% on candidates left out of it" in str(lucky)
+    assert "and a model of the widths 10% of it on candidates left out" in str(lucky)
     assert "train candidates for longer (a larger --epochs or --effort)" in str(lucky)
     assert "over 64 candidates and 800 held-out images" in str(lawful)
 
@@ -120,7 +120,7 @@ def test_a_search_by_trainings_that_learns_nothing_says_so_first(tmp_path):
     found = read_result(tmp_path)["reliability"]
     assert (found["verdict"], found["beats_chance"]) == ("nothing", False)
     assert found["chance"] == pytest.approx(-np.log(3), abs=0.01)
-    assert 0 <= found["law"] <= 1
+    assert 0 <= found["r2"] <= 1
     page = (tmp_path / "report.html").read_text()
     assert "no candidate is better than knowing how frequent each class is" in page
     assert page.index("The scores say nothing about widths here") < page.index("Score against multiply-adds")

@@ -112,13 +112,13 @@ def search(
     from bcnet.api import search as run_search
     from bcnet.cli import parse
     from bcnet.cli.run_file import read_run_file, run_file
-    from bcnet.run.effort import BESIDE, SAYS_HOW
+    from bcnet.run.effort import NOT_BESIDE
     from bcnet.run.presets import PRESETS
 
     arguments: dict[str, Any] = {} if file is None else read_run_file(file)
     named = {"model": model, "data": data, "task": task, "run_dir": out, "recipe": recipe, "pretrained": pretrained}
     arguments |= given(named)
-    decided = {*(SAYS_HOW - BESIDE if effort is not None else ()), *PRESETS.get(preset or "", ())}
+    decided = {*(NOT_BESIDE if effort is not None else ()), *PRESETS.get(preset or "", ())}
     arguments = {name: value for name, value in arguments.items() if name not in decided}
     arguments |= given(settings) | given({"supernet_epochs": supernet_epochs, "effort": effort, "preset": preset})
     for name, option in (("model", "--model"), ("data", "--data"), ("run_dir", "--out")):

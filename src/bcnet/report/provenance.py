@@ -42,7 +42,7 @@ def configuration_section(evidence: Evidence) -> Section:
     """Settings as they are stored, versions and hardware, and what could not be searched."""
     settings = evidence.settings.flat()
     rows = [(key, _plain(value)) for key, value in settings.items()]
-    body = listing(_machine(evidence))
+    body = listing(machine_facts(evidence))
     body += folded("Every setting", table(("setting", "value"), rows, "Settings of the run", texts=2))
     fixed = _fixed(evidence)
     if fixed:
@@ -50,7 +50,8 @@ def configuration_section(evidence: Evidence) -> Section:
     return Section("configuration", "Configuration", body)
 
 
-def _machine(evidence: Evidence) -> dict[str, Any]:
+def machine_facts(evidence: Evidence) -> dict[str, Any]:
+    """Seed, budget, machine, what was trained for how long, and versions, by name."""
     result = evidence.result or {}
     settings = evidence.settings
     facts: dict[str, Any] = {"seed": settings.seed, "budget": str(settings.budget)}

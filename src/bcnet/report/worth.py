@@ -12,10 +12,9 @@ from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, Section, figure, not_yet, paragraph
 from bcnet.report.look import SEARCHED, colour, layered, names_axis, spec, tip
 from bcnet.run.score import axis_title
-from bcnet.searchers.score_model import ScoreModel
+from bcnet.searchers.score_model import FEWEST, ScoreModel
 
 _TITLE = "What width is worth"
-_FEWEST = 4  # candidates that a model is fitted to
 
 
 def section(evidence: Evidence) -> Section:
@@ -41,7 +40,7 @@ def worth_rows(evidence: Evidence) -> list[dict[str, Any]]:
     if space is None or budget is None:
         return []
     inside = [c for c in evidence.evaluations if c.complete and budget.admits(c.cost)]
-    if len(inside) < _FEWEST:
+    if len(inside) < FEWEST:
         return []
     scores = [c.score for c in inside]
     model = ScoreModel.fit(space, [c.widths for c in inside], scores, trust=1.0)

@@ -1,6 +1,6 @@
 """How much to spend on a search, said in trainings of the original: `effort`, and the settings that it comes to.
 
-A search that is not told how to search is one of a medium effort, which did best in what was tried (`docs/trained.md`).
+A search that is not told how to search is one of a medium effort (`docs/how_it_works.md` says why).
 
 Candidates are networks that are trained for a share of the final epochs, and a model of their scores proposes them.
 From trained weights a twentieth of the epochs tells them apart. From scratch it takes a tenth to three tenths, and is
@@ -39,8 +39,8 @@ SAYS_HOW = (in_sections("supernet", "prior", "scoring", "search", "finalists", "
     *("supernet_width", "supernet_epochs", "preset", "score_of_widths"),
 }
 """What says how to search, on a supernet unless it says otherwise: without any of these the effort is the usual one."""
-BESIDE = frozenset({"supernet_width", "score_of_widths"})
-"""Of these, what may be given beside an effort: what is searched, and a score in place of trainings."""
+NOT_BESIDE = SAYS_HOW - {"supernet_width", "score_of_widths"}
+"""Of these, what an effort decides or has no use for; a wider space, and a score in place of trainings, it takes."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def check_effort(name: str, settings: Mapping[str, Any], changes: Mapping[str, A
     """
     if name not in EFFORTS:
         raise RecipeError(f"effort is one of {', '.join(EFFORTS)}; got {name!r}")
-    clash = [setting for setting in sorted(SAYS_HOW - BESIDE) if settings.get(setting) is not None]
+    clash = [setting for setting in sorted(NOT_BESIDE) if settings.get(setting) is not None]
     clash = clash or [key for key in changes if key.startswith(_SUPERNETS)]
     if clash:
         raise RecipeError(

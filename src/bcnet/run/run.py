@@ -22,7 +22,7 @@ from bcnet.prior import Prior
 from bcnet.run.directory import EXAMPLES, LATENCY_MODEL, RunDirectory, read_latency_model, read_settings
 from bcnet.run.finished import NETWORK_FILES, NETWORKS, FinishedRun, Which, factory_of, input_facts
 from bcnet.run.result_file import read_result
-from bcnet.run.score import headline_of, measurement_of
+from bcnet.run.score import headline_of, measurement_of, search_seconds
 from bcnet.run.settings import Settings
 from bcnet.run.status import Status, read_status
 from bcnet.run.workload import ModelLike, make_model, trace, widened_model
@@ -130,6 +130,11 @@ class Run:
     def seconds(self) -> Mapping[str, float]:
         """Seconds spent in each stage so far, over all resumes."""
         return self._directory.seconds()
+
+    @property
+    def search_cost(self) -> tuple[float, float | None]:
+        """What finding the widths took so far: seconds, and trainings of the original once that is trained."""
+        return search_seconds(self.seconds)
 
     def identity(self, stage: str) -> dict[str, str]:
         """What the tensor files of a stage are marked with."""

@@ -12,13 +12,12 @@ import numpy as np
 from bcnet.errors import SearchError
 from bcnet.searchers.base import Proposals, Searcher
 from bcnet.searchers.result import Candidate
-from bcnet.searchers.score_model import EXPONENTS, FloatArray, ScoreModel, best_widths, closed_slopes, floored
+from bcnet.searchers.score_model import EXPONENTS, FEWEST, FloatArray, ScoreModel, best_widths, closed_slopes, floored
 from bcnet.space import Widths
 from bcnet.space.options import BALANCE_EXPONENT
 from bcnet.space.problem import Problem
 
 TRUST_IN_PATHS = 0.5  # what scores of shared weights count beside the closed form
-_LEAST = 4  # scores that a model is fitted to
 
 
 @dataclass(frozen=True)
@@ -49,9 +48,9 @@ class ModelBased(Searcher):
     reach: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.evaluations < 1 or self.batch < _LEAST:
+        if self.evaluations < 1 or self.batch < FEWEST:
             raise SearchError(
-                f"evaluations of ModelBased are at least 1, a batch of it at least {_LEAST}; got {self.evaluations} "
+                f"evaluations of ModelBased are at least 1, a batch of it at least {FEWEST}; got {self.evaluations} "
                 f"and {self.batch}"
             )
         if not 0 <= self.trust <= 1:
@@ -77,7 +76,7 @@ class ModelBased(Searcher):
     def _next(self, problem: Problem, known: Mapping[Widths, float], rng: np.random.Generator) -> list[Widths]:
         """Optima of the model of what is known and of samples of it, and random widths."""
         usable = {widths: score for widths, score in known.items() if np.isfinite(score)}
-        if len(usable) < _LEAST:
+        if len(usable) < FEWEST:
             return problem.fill(self.batch, known, rng)
         model = ScoreModel.fit(problem.space, list(usable), list(usable.values()), self.trust)
         near = problem
@@ -103,7 +102,7 @@ class ModelBased(Searcher):
         """What needs no scores, and random widths for as many as there are groups, a batch at least."""
         found = dict.fromkeys(best_widths(problem, closed_slopes(problem.space, p)) for p in EXPONENTS)
         found[_uniform(problem)] = None
-        count = min(max(2 * self.batch, len(problem.sizes)), max(_LEAST, self.evaluations // 2))
+        count = min(max(2 * self.batch, len(problem.sizes)), max(FEWEST, self.evaluations // 2))
         if count < len(found):  # what a search is held against comes before other exponents
             found = dict.fromkeys((*heuristic_widths(problem).values(), *found))
         kept = list(found)[:count]
@@ -112,7 +111,7 @@ class ModelBased(Searcher):
     def chosen(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Those within the budget by what is expected of them, the best first (see `Searcher`)."""
         usable = [c for c in candidates if np.isfinite(c.score)]
-        if len(usable) < _LEAST:
+        if len(usable) < FEWEST:
             return sorted(usable, key=lambda c: -c.score)
         widths = [c.widths for c in usable]
         scores = [c.score for c in usable]

@@ -31,6 +31,7 @@ _HARDLY = 0.02  # of the mean slope: what a group is worth at least
 _VARIED = 0.01  # of the usual spread of log widths: less is none
 _BISECTIONS = 20
 _EXCHANGES = 50
+FEWEST = 4  # scores that a model is fitted to by a search, and shown
 _AT_ONCE = 1000  # exchanges that are looked at
 _FARTHEST = 3  # choices that one group gives up for another
 
@@ -40,8 +41,8 @@ class ScoreModel:
     """A fit to scores. Slopes are per unit of log width, in standard deviations of the scores.
 
     `own` are those of the candidates' scores, mean and covariance, `closed` those of the closed form alone, as steep as
-    the scores are. `trust`, from 0 to 1, is what the scores count beside the closed form. `explained` is the share of
-    the scores' variance that the fit to `own` explains of candidates left out, at least 0.
+    the scores are. `trust`, from 0 to 1, is what the scores count beside the closed form. `r2` is the
+    leave-one-out R² of `own`, at least 0.
     """
 
     exponent: float
@@ -49,7 +50,7 @@ class ScoreModel:
     own: FloatArray  # (groups,)
     covariance: FloatArray  # (groups, groups)
     closed: FloatArray  # (groups,)
-    explained: float
+    r2: float
 
     @classmethod
     def fit(cls, space: WidthSpace, candidates: Sequence[Widths], scores: Sequence[float], trust: float) -> ScoreModel:

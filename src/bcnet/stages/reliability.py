@@ -11,8 +11,8 @@ more of single channels than of widths. Where the smaller of both is near zero, 
 who always names the most frequent class, a search has chosen by luck.
 
 Candidates that are trained by themselves were scored by one network each, with the luck of its training: halves share
-it, and so agree more than widths do. What a smooth law of the widths, the score model, explains of candidates that were
-left out of its fit is free of it. The smaller of the two counts.
+it, and so agree more than widths do. The score model's R² on candidates left out of its fit (leave-one-out) is free of
+it. The smaller of the two counts.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.searchers import Candidate, SupernetEvaluator, accuracy_interval
 from bcnet.searchers.score_model import ScoreModel
-from bcnet.space import Widths
-from bcnet.space.problem import Problem
 from bcnet.stages.base import Context, Stage
 from bcnet.stages.scores import NetworkScores
 from bcnet.stages.search import EvolutionStage, Searched, scoring_passes, search_of, usual_macs
@@ -43,7 +41,7 @@ FloatArray = npt.NDArray[np.float64]
 CANDIDATES = 32
 _FEWEST = 3
 _SURE = 3.18  # Student's t of four parts, 97.5 %
-_MORE = 2  # candidates for each group, and as many again, that a law is asked of
+_MORE = 2  # candidates for each group, and as many again, that a fit is asked of
 NOTHING, LITTLE = 0.3, 0.6  # reliabilities below which scores say nothing, or little
 
 
@@ -55,8 +53,8 @@ class Reliability:
     and RIGHT, None where there is one side. `spread` is the standard deviation that widths explain and `noise` that of
     what they do not, in units of the score. `chance` is the score of always naming the most frequent class, of losses
     that of knowing how frequent each is, and `beats_chance` whether a candidate is better; both are None for scores of
-    another kind. `law` is the share of the variance that a score model explains of candidates left out, None where
-    paths of a supernet are scored, or too few networks for a law. `metric` is the score's, and `of_networks` says that
+    another kind. `r2` is the leave-one-out R² of the score model, at least 0, None where
+    paths of a supernet are scored, or too few networks for a fit. `metric` is the score's, and `of_networks` says that
     candidates are networks of their own, scored on held-out images, not paths on fresh ones.
     """
 
@@ -68,7 +66,7 @@ class Reliability:
     noise: float
     chance: float | None = None
     beats_chance: bool | None = None
-    law: float | None = None
+    r2: float | None = None
     metric: str = "accuracy"
     of_networks: bool = False
 
@@ -76,8 +74,8 @@ class Reliability:
     def verdict(self) -> str:
         """nothing, little or much: what the scores say of widths."""
         believed = self.reliability if self.sides is None else min(self.reliability, spearman_brown(self.sides))
-        if self.law is not None:
-            believed = min(believed, self.law)
+        if self.r2 is not None:
+            believed = min(believed, self.r2)
         if self.beats_chance is False or believed < NOTHING:
             return "nothing"
         return "little" if believed < LITTLE else "much"
@@ -85,11 +83,11 @@ class Reliability:
     def __str__(self) -> str:
         """A sentence or two for people."""
         sides = "" if self.sides is None else f", LEFT and RIGHT correlate at {self.sides:.2f}"
-        law = "" if self.law is None else f", and a law of the widths {self.law:.0%} on candidates left out of it"
+        r2 = "" if self.r2 is None else f", and a model of the widths {self.r2:.0%} of it on candidates left out"
         kind = "held-out" if self.of_networks else "fresh"
         facts = (
             f"over {self.candidates} candidates and {self.images:,} {kind} images, widths explain "
-            f"{self.reliability:.0%} of the scores' variance{sides}{law}"
+            f"{self.reliability:.0%} of the scores' variance{sides}{r2}"
         )
         if self.beats_chance is False:
             facts = f"no candidate is better than {self._chance_text}; {facts}"
@@ -116,23 +114,14 @@ def reliability_of(by_side: FloatArray, labels: npt.NDArray[np.int64] | None = N
     `labels` `(images,)` where a score is the accuracy in percent.
     """
     per_image = by_side.mean(axis=1)
-    halves = per_image[:, ::2].mean(axis=1), per_image[:, 1::2].mean(axis=1)
-    reliability = spearman_brown(_correlation(*halves))
-    variance = float(per_image.mean(axis=1).var())
-    sides = _correlation(*by_side.mean(axis=2).T) if by_side.shape[1] == 2 else None
-    found = Reliability(
-        candidates=len(by_side),
-        images=by_side.shape[2],
-        reliability=reliability,
-        sides=sides,
-        spread=float(np.sqrt(reliability * variance)),
-        noise=float(np.sqrt((1 - reliability) * variance)),
+    found = replace(
+        _of_halves(per_image, by_side.shape[2]),
+        sides=_correlation(*by_side.mean(axis=2).T) if by_side.shape[1] == 2 else None,
     )
     if labels is None:
         return found
-    chance = 100.0 * float(np.unique(labels, return_counts=True)[1].max()) / len(labels)
-    best = per_image[int(np.argmax(halves[0]))][1::2]  # chosen on one half, judged on the other
-    return replace(found, chance=chance, beats_chance=accuracy_interval(best)[0] > chance)
+    chance = chance_of(labels, "accuracy")
+    return replace(found, chance=chance, beats_chance=accuracy_interval(_best_half(per_image))[0] > chance)
 
 
 def reliability_in_parts(
@@ -141,29 +130,35 @@ def reliability_in_parts(
     *,
     metric: str = "own",
     labels: npt.NDArray[np.int64] | None = None,
-    law: float | None = None,
+    r2: float | None = None,
 ) -> Reliability:
     """The reliability of scores of networks on parts of `images`, `(candidates, parts)`; `labels` are of all images."""
-    halves = parts[:, ::2].mean(axis=1), parts[:, 1::2].mean(axis=1)
-    reliability = spearman_brown(_correlation(*halves))
-    variance = float(parts.mean(axis=1).var())
-    found = Reliability(
-        candidates=len(parts),
+    found = replace(_of_halves(parts, images), r2=r2, metric=metric, of_networks=True)
+    if labels is None:
+        return found
+    best = _best_half(parts)
+    low = float(best.mean() - _SURE * best.std(ddof=1) / np.sqrt(len(best)))
+    chance = chance_of(labels, metric)
+    return replace(found, chance=chance, beats_chance=low > chance)
+
+
+def _of_halves(scores: FloatArray, images: int) -> Reliability:
+    """What the halves of images, or of parts of them, `(candidates, images or parts)`, have in common."""
+    reliability = spearman_brown(_correlation(scores[:, ::2].mean(axis=1), scores[:, 1::2].mean(axis=1)))
+    variance = float(scores.mean(axis=1).var())
+    return Reliability(
+        candidates=len(scores),
         images=images,
         reliability=reliability,
         sides=None,
         spread=float(np.sqrt(reliability * variance)),
         noise=float(np.sqrt((1 - reliability) * variance)),
-        law=law,
-        metric=metric,
-        of_networks=True,
     )
-    if labels is None:
-        return found
-    best = parts[int(np.argmax(halves[0])), 1::2]  # chosen on one half, judged on the other
-    low = float(best.mean() - _SURE * best.std(ddof=1) / np.sqrt(len(best)))
-    chance = chance_of(labels, metric)
-    return replace(found, chance=chance, beats_chance=low > chance)
+
+
+def _best_half(scores: FloatArray) -> FloatArray:
+    """The second half's scores of the candidate that is the best on the first half."""
+    return scores[int(np.argmax(scores[:, ::2].mean(axis=1))), 1::2]
 
 
 def chance_of(labels: npt.NDArray[np.int64], metric: str) -> float:
@@ -247,22 +242,21 @@ class ReliabilityStage(Stage):
 
 def _of_networks(context: Context, searched: Searched) -> Reliability | None:
     """Of the parts of the images that are kept with the scores; versions before this kept none."""
-    problem = Problem.of(context.workload.space, context.workload.budget)
-    inside = [c for c in searched.found.evaluations if problem.budget.admits(c.cost) and len(c.batches) > 1]
-    if len(inside) < _FEWEST:
+    scored = [c for c in _inside(searched) if len(c.batches) > 1]
+    if len(scored) < _FEWEST:
         return None
-    settings = context.settings
-    scores = [c.score for c in inside]
-    law = None
-    if len(inside) >= _MORE * (len(problem.space.groups) + 1):
-        law = ScoreModel.fit(problem.space, [c.widths for c in inside], scores, trust=1.0).explained
+    space = context.workload.space
+    metric = context.settings.metric
+    r2 = None
+    if len(scored) >= _MORE * (len(space.groups) + 1):
+        r2 = ScoreModel.fit(space, [c.widths for c in scored], [c.score for c in scored], trust=1.0).r2
     labels = _labels(context.workload.validation)
     return reliability_in_parts(
-        np.array([c.batches for c in inside]),
+        np.array([c.batches for c in scored]),
         len(labels),
-        metric=settings.metric,
-        labels=None if settings.metric == "own" else labels,
-        law=law,
+        metric=metric,
+        labels=None if metric == "own" else labels,
+        r2=r2,
     )
 
 
@@ -271,12 +265,15 @@ def _labels(batches: Sequence[Batch]) -> npt.NDArray[np.int64]:
     return labels
 
 
-def _some(searched: Searched, seed: int) -> list[Candidate]:
-    """Candidates within the budget, drawn without regard to their scores."""
+def _inside(searched: Searched) -> list[Candidate]:
+    """Candidates within the budget that were scored on all images."""
     found = searched.found
-    inside: dict[Widths, Candidate] = {
-        c.widths: c for c in found.evaluations if c.complete and found.budget.admits(c.cost)
-    }
+    return [c for c in found.evaluations if c.complete and found.budget.admits(c.cost)]
+
+
+def _some(searched: Searched, seed: int) -> list[Candidate]:
+    """Some of them, drawn without regard to their scores."""
+    inside = list({c.widths: c for c in _inside(searched)}.values())
     rng = np.random.default_rng([seed, 7])
     chosen = sorted(rng.permutation(len(inside))[:CANDIDATES].tolist())
-    return [list(inside.values())[number] for number in chosen]
+    return [inside[number] for number in chosen]
