@@ -1,11 +1,13 @@
 """The summary of the CIFAR table: a place for every method, means, and what a method is ahead by."""
 
 import csv
+import shutil
 
 import pytest
 
 from studies.cifar.__main__ import METHODS, OTHERS
 from studies.cifar.summary import ORDER, summarise
+from studies.shared.provenance import ROOT, rows
 
 
 def test_every_method_has_its_place_in_the_summary():
@@ -34,3 +36,13 @@ def test_differences_are_between_networks_of_the_same_seeds(tmp_path):
     assert (ours["ahead_of_balanced"], ours["ahead_of_balanced_standard_error"]) == ("2.000", "")
     assert rows["uniform"]["ahead_of_uniform"] == ""
     assert rows["balanced"]["ahead_of_uniform"] == "1.000"
+
+
+@pytest.mark.parametrize(
+    "file", sorted((ROOT / "results").glob("cifar_table*_summary.csv")), ids=lambda file: file.stem
+)
+def test_a_summary_that_is_kept_is_that_of_its_table(file, tmp_path):
+    table = file.with_name(f"{file.stem.removesuffix('_summary')}.csv")
+    copy = shutil.copy(table, tmp_path / table.name)
+    (configuration,) = {row["configuration"] for row in rows(file)}
+    assert summarise(copy, configuration) == rows(file)
