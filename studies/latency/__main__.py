@@ -10,10 +10,10 @@ formula, since how good the widths are does not matter here: the sum over groups
 random weights of each seed, so that winners differ. The winner, the Uniform network and the original are then timed
 again, in turns, by a process that knows nothing of the search. Supernets, which give the prior, see noise for an epoch.
 
-`accuracy`: CIFAR-10 halved to 16 x 16 pixels, at half the latency of the original on ONNX Runtime, one thread. Widths
-searched by latency; widths searched on the same supernet by multiply-adds, under the budget whose winner comes nearest
-to the first one's latency by the model, of five that halve the interval; and the Uniform network at that latency. Each
-is trained from scratch by the same recipe, and all are timed in turns. Widths are chosen on held-out training images.
+`accuracy`: CIFAR-10 halved to 16 x 16 pixels, on ONNX Runtime, one thread. Widths searched by multiply-adds, under a
+share of the original's; widths searched by latency, under what the model says that the first ones take; and the Uniform
+network at that latency. Both searches are of the usual effort and from one original, from which all three networks are
+trained by the same recipe, and they are timed in turns. Widths are chosen on held-out training images.
 
 Finished cells are rows of the CSVs and are never computed again.
 
@@ -23,11 +23,12 @@ Finished cells are rows of the CSVs and are never computed again.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -38,7 +39,7 @@ import typer
 from scipy.stats import kendalltau
 
 import bcnet
-from bcnet.costs import Latency, LatencyModel, read_latency
+from bcnet.costs import Latency, read_latency
 from bcnet.data import Augmentation, Images
 from bcnet.errors import BudgetError
 from bcnet.latency import draws, engine_of, engine_times, measured, paced
@@ -55,7 +56,7 @@ RATIOS = (0.3, 0.5, 0.7)
 SEEDS = 3
 UNSEEN = 40
 SEEDS_OF_ACCURACY = 2
-HALF = 0.5
+SHARES_OF_MACS = (0.5, 0.25)
 WHOLE_FRONT: Any = {"macs_from": 0.0, "first_generation": "prior"}  # the evolution that the rows were computed with
 RUNS = ROOT / "runs" / "latency_accuracy"
 Timer = Callable[[Widths], Callable[[], object]]
@@ -73,20 +74,14 @@ class Effort:
     data: str = f"parquet:{ROOT.parent / 'shared' / 'data' / 'cifar10'}"
     image_size: int = 16
     recipe: str = "resnet-cifar10"
-    supernet_epochs: int = 4
     epochs: int = 6
-    population: int = 20
-    generations: int = 4
-    held_out: float = 0.05
+    shares: tuple[float, ...] = SHARES_OF_MACS
 
     def __str__(self) -> str:
-        return (
-            f"{self.image_size}x{self.image_size}, half the latency on onnxruntime, supernet {self.supernet_epochs} "
-            f"epochs, {self.population * self.generations} candidates, networks {self.epochs} epochs"
-        )
+        return f"{self.image_size}x{self.image_size}, medium effort, from the original, networks {self.epochs} epochs"
 
 
-QUICK = Effort(("resnet_digits",), "digits", 8, "digits", 1, 1, 4, 1, 0.1)
+QUICK = Effort(("resnet_digits",), "digits", 8, "digits", 1, (0.5,))
 
 
 def subject(name: str) -> tuple[torch.nn.Module, torch.Tensor, WidthSpace]:
@@ -204,55 +199,49 @@ def budgets(quick: Quick = False, out: Out = RESULTS) -> None:
 def accuracy(quick: Quick = False, out: Out = RESULTS, runs: Runs = RUNS) -> None:
     """Accuracy at equal latency: searched by latency, searched by multiply-adds, Uniform."""
     effort = QUICK if quick else Effort()
-    for seed in range(1 if quick else SEEDS_OF_ACCURACY):
-        for name in effort.networks:
-            key = {"configuration": str(effort), "network": name, "seed": str(seed)}
-            table = out / "latency_accuracy.csv"
-            if not finished(table, {**key, "widths_by": "Uniform"}):
-                for row in _at_equal_latency(effort, name, seed, runs / name / f"seed{seed}"):
-                    append_row(table, {**key, **row, **provenance()})
+    seeds = range(1 if quick else SEEDS_OF_ACCURACY)
+    for seed, share, name in itertools.product(seeds, effort.shares, effort.networks):
+        key = {"configuration": str(effort), "network": name, "macs_share": str(share), "seed": str(seed)}
+        table = out / "latency_accuracy.csv"
+        if not finished(table, {**key, "widths_by": "Uniform"}):
+            for row in _at_equal_latency(effort, name, share, seed, runs / name):
+                append_row(table, {**key, **row, **provenance()})
 
 
-def _at_equal_latency(effort: Effort, name: str, seed: int, folder: Path) -> list[dict[str, object]]:
-    """The rows of one network and seed; what is trained or searched already is read."""
+def _at_equal_latency(effort: Effort, name: str, share: float, seed: int, folder: Path) -> list[dict[str, object]]:
+    """The rows of one network, share and seed; what is trained or searched already is read."""
     spec = create(name, 10, image_size=effort.image_size)
     network = spec.build()
     image = torch.rand(1, *spec.input_size, generator=torch.Generator().manual_seed(0))
     space = WidthSpace.trace(network, image)
-    file = folder.parent / "device.json"
-    folder.mkdir(parents=True, exist_ok=True)
-    latency = (
-        read_latency(file)
-        if file.exists()
-        else bcnet.calibrate(network, image, latency=Latency("onnxruntime"), path=file)
-    )
+    latency = _calibrated(network, image, folder / "device.json")
     assert latency.model is not None
     data = {"model": name, "data": effort.data, "image_size": effort.image_size, "recipe": effort.recipe}
     settings = {"seed": seed, "threads": 1, "changes": {"epochs": effort.epochs}}
-    by_latency = bcnet.find_widths(
-        **data,
-        **settings,
-        **WHOLE_FRONT,
-        budget=Budget({latency: HALF}),
-        run_dir=folder / "latency",
-        supernet_epochs=effort.supernet_epochs,
-        population=effort.population,
-        generations=effort.generations,
-        validation_fraction=effort.held_out,
-        fresh_fraction=effort.held_out,
-    ).widths
-    aim = float(latency.model.predicted(np.array([by_latency]))[0])
-    found = {"latency": by_latency, "MACs": _by_macs(folder, latency.model, aim)}
-    found["Uniform"] = space.uniform(
-        Budget({dataclasses.replace(latency, model=_without_margin(latency.model)): round(aim)})
-    )
+    cell = folder / f"seed{seed}-{share}"
+    of_seed = [folder / f"seed{seed}-{other}" / "MACs" for other in effort.shares]  # one original for all
+
+    def searched(by: str, budget: Budget) -> Widths:
+        return bcnet.find_widths(**data, **settings, budget=budget, run_dir=cell / by, take_from=_there(of_seed)).widths
+
+    by_macs = searched("MACs", Budget(macs=share))
+    limit = round(float(latency.model.predicted(np.array([by_macs]))[0]))
+    budget = Budget({latency: limit})
+    found = {"MACs": by_macs, "latency": searched("latency", budget), "Uniform": space.uniform(budget)}
     timed = paced(
         timer(network, image, space, latency), list(dict.fromkeys(found.values())), 1, latency.model.references
     )
     taken = {m.widths: m.nanoseconds for m in timed}
     rows: list[dict[str, object]] = []
     for label, widths in found.items():
-        trained = bcnet.train_widths(**data, **settings, widths=widths, run_dir=folder / f"trained-{label.lower()}")
+        trained = bcnet.train_widths(
+            **data,
+            **settings,
+            widths=widths,
+            final_from="original",
+            run_dir=cell / f"trained-{label}",
+            take_from=_there(of_seed),
+        )
         cost = space.cost(widths)
         rows.append(
             {
@@ -264,28 +253,23 @@ def _at_equal_latency(effort: Effort, name: str, seed: int, folder: Path) -> lis
                 "widths": " ".join(map(str, widths)),
             }
         )
-        print(name, seed, rows[-1], flush=True)
+        print(name, share, seed, rows[-1], flush=True)
     return rows
 
 
-def _by_macs(folder: Path, model: LatencyModel, aim: float) -> Widths:
-    """Widths searched by multiply-adds on the same supernet, their latency as near to `aim` as five budgets come."""
-    low = 0.05
-    high = 1.0
-    best: tuple[float, Widths] | None = None
-    for number in range(5):
-        share = round((low + high) / 2, 4)
-        widths = bcnet.evolve(folder / "latency", budget=Budget(macs=share), run_dir=folder / f"macs-{number}").widths
-        time = float(model.predicted(np.array([widths]))[0])
-        if best is None or abs(time - aim) < best[0]:
-            best = abs(time - aim), widths
-        low, high = (share, high) if time < aim else (low, share)
-    assert best is not None
-    return best[1]
+def _calibrated(network: torch.nn.Module, image: torch.Tensor, file: Path) -> Latency:
+    """The latency of a network, as kept in `file`, without the margin, which only what it limits would pay for."""
+    if file.exists():
+        latency = read_latency(file)
+    else:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        latency = bcnet.calibrate(network, image, latency=Latency("onnxruntime"), path=file)
+    assert latency.model is not None
+    return dataclasses.replace(latency, model=dataclasses.replace(latency.model, margin=0.0))
 
 
-def _without_margin(model: LatencyModel) -> LatencyModel:
-    return dataclasses.replace(model, margin=0.0)
+def _there(runs: Iterable[Path]) -> list[Path]:
+    return [run for run in runs if (run / "settings.json").exists()]
 
 
 def formula(seed: int) -> Callable[[Widths], float]:

@@ -85,7 +85,7 @@ def test_accuracies_at_equal_latency(tmp_path: Path, monkeypatch: pytest.MonkeyP
     latency.accuracy(quick=True, out=tmp_path, runs=tmp_path / "runs")
     written = (tmp_path / "latency_accuracy.csv").read_text()
     rows = list(csv.DictReader(written.splitlines()))
-    assert [row["widths_by"] for row in rows] == ["latency", "MACs", "Uniform"]
+    assert [row["widths_by"] for row in rows] == ["MACs", "latency", "Uniform"]
     assert all(0 < float(row["latency_ratio"]) < 1.5 and float(row["top1"]) > 0 for row in rows)
     latency.accuracy(quick=True, out=tmp_path, runs=tmp_path / "runs")
     assert (tmp_path / "latency_accuracy.csv").read_text() == written
