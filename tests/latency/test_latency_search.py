@@ -140,6 +140,12 @@ def test_a_search_that_finds_none_that_holds_says_so(tmp_path, machine):
         tiny_search(tmp_path, budget=Budget(latency="2 us"))
 
 
+def test_a_search_without_a_supernet_that_finds_none_that_holds_is_not_sent_to_evolve(tmp_path, machine):
+    machine["slower"] = 100.0
+    with pytest.raises(RunError, match=r"search for less by the same command with --take-from RUN"):
+        tiny_search(tmp_path, budget=Budget(latency="2 us"), effort="small")
+
+
 def test_a_killed_search_goes_on_without_calibrating_again(tmp_path, machine):
     whole = tiny_search(tmp_path / "whole", budget=Budget(latency=0.6))
     with pytest.raises(StoppedError):

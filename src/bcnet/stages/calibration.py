@@ -173,10 +173,14 @@ def holding(context: Context, best: Sequence[Candidate], others: Sequence[Candid
             break
         met |= {c.widths for c in batch}
         found = timed(context, [c.widths for c in batch]) or {}
+    if context.settings.has_supernet:
+        advice = "`bcnet evolve RUN --budget latency=... --out NEW`, which trains no supernet again"
+    else:
+        advice = "the same command with --take-from RUN --out NEW, which trains no original again"
     raise RunError(
         f"a search ends with widths whose latency was measured within {asked.text(limit)}; none of {len(met)} "
         f"candidates was, the quickest took {asked.text(min(m.nanoseconds for m in slow.values()))}: search for less "
-        "by `bcnet evolve RUN --budget latency=... --out NEW`, which trains no supernet again"
+        f"by {advice}"
     )
 
 
