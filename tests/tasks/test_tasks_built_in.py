@@ -57,6 +57,20 @@ def test_miou_is_that_of_all_pixels_whatever_the_batches(seed):
     assert measured.count == 12
 
 
+@given(st.integers(1, 32), st.integers(1, 200), st.integers(1, 200), st.booleans())
+def test_masks_of_their_images_shape_are_taken_at_any_stride(stride, height, width, up):
+    rounded = math.ceil if up else lambda side: max(1, math.floor(side))
+    small = torch.zeros(1, 2, rounded(height / stride), rounded(width / stride))
+    assert Segmentation(2).score(small, torch.zeros(1, height, width).long()).shape == (1,)
+
+
+@pytest.mark.parametrize(("logits", "masks"), [((8, 8), (4, 8)), ((8, 8), (32, 48)), ((12, 16), (48, 48))])
+def test_masks_of_another_shape_than_their_images_are_refused(logits, masks):
+    said = f"got masks of {masks[0]} x {masks[1]} and logits at {logits[0]} x {logits[1]}: crop, pad and resize"
+    with pytest.raises(DataError, match=said):
+        Segmentation(2).loss(torch.zeros(1, 2, *logits), torch.zeros(1, *masks).long())
+
+
 def test_the_error_of_a_pooled_ratio_is_that_of_other_images():
     rng = np.random.default_rng(0)
 
@@ -310,6 +324,8 @@ def test_what_is_wrong_with_a_batch_is_told_before_anything_is_trained(tmp_path)
         (loaders(lambda x, mask: mask + 1), task, "got 3 in number 0 of a batch"),
         (loaders(of_masks), bcnet.tasks.Classification(), "the labels of the validation loader are class numbers"),
         (loaders(of_masks), Segmentation(classes=5), "a segmentation of 5 classes; got"),
+        (loaders(lambda x, mask: mask[:, :4]), task, "got masks of 4 x 8 and logits at 8 x 8"),
+        (loaders(lambda x, mask: x[..., :4]), bcnet.tasks.DenseRegression(), r"targets, \(1, 8, 4\); got \(3, 8, 8\)"),
     ):
         with pytest.raises((DataError, ModelError), match=message):
             tiny_search(tmp_path / "run", model=model, data=data, task=wanted)

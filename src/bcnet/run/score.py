@@ -31,8 +31,7 @@ def axis_title(metric: str) -> str:
 def fresh_score_text(found: Mapping[str, Any]) -> str:
     """The score on fresh images with its interval, of the section "search" of `result.json`."""
     if not found["fresh_images"]:
-        alone = "of widths alone" if found["metric"] == "own" else "of a network that is not kept"
-        return f"not asked again, being a score {alone}"
+        return "not asked again on fresh images"
     metric: str = found["metric"]
     low, high = (score_text(end, metric, unit=False) for end in found["fresh_interval"])
     text = f"{score_text(found['fresh_score'], metric)} (95 % interval {low} to {high})"

@@ -339,7 +339,10 @@ def _check_outputs(source: Source, example: Nest) -> None:
     network = copy.deepcopy(source.model).eval()
     with torch.no_grad():
         outputs = called(network, example)
-    source.task.check(outputs, source.data.num_classes)
+        source.task.check(outputs, source.data.num_classes)
+        if isinstance(source.data, Loaders):
+            # Targets that do not fit the outputs, as masks of another shape, are told of before anything is written.
+            source.task.score(outputs, taken(source.data.held[1], slice(2)))
 
 
 def _digest_of_images(data: DataSet | Loaders) -> str:

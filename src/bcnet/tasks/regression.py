@@ -155,6 +155,6 @@ class DenseRegression(Task):
         if outputs.shape != targets.shape:
             raise ModelError(
                 f"the network's images are of the size of the targets, {tuple(targets.shape[1:])}; got "
-                f"{tuple(outputs.shape[1:])}"
+                f"{tuple(outputs.shape[1:])}: change its last layer, or resize the targets"
             )
         return outputs.float()

@@ -8,6 +8,7 @@ the classes that are there:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -144,6 +145,12 @@ class Segmentation(Task):
         size = tuple(targets.shape[-2:])
         if logits.shape[-2:] == size:
             return logits.float()
+        if not _of_one_shape(tuple(logits.shape[-2:]), size):
+            raise DataError(
+                f"masks are of the shape of their images, whose positions the network gives logits for; got masks of "
+                f"{size[0]} x {size[1]} and logits at {logits.shape[-2]} x {logits.shape[-1]}: crop, pad and resize "
+                "masks as their images"
+            )
         return functional.interpolate(logits.float(), size=size, mode="bilinear", align_corners=False)
 
     def _dice(self, logits: Tensor, targets: Tensor) -> Tensor:
@@ -154,6 +161,15 @@ class Segmentation(Task):
         sizes = shares.sum(dim=(0, 2, 3)) + wanted.sum(dim=(0, 2, 3))
         there = wanted.sum(dim=(0, 2, 3)) > 0
         return 1 - (2 * both / sizes.clamp(min=1e-6))[there].mean() if there.any() else logits.sum() * 0
+
+
+def _of_one_shape(given: tuple[int, int], wanted: tuple[int, int]) -> bool:
+    """Whether one stride leads from the `wanted` size to the `given` one, each side rounded up or down."""
+    strides = [
+        (full / (part + 1), full / (part - 1) if part > 1 else math.inf)
+        for part, full in zip(given, wanted, strict=True)
+    ]
+    return max(low for low, _ in strides) < min(high for _, high in strides)
 
 
 def logits_of(outputs: Any) -> Tensor | None:
