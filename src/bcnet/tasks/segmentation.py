@@ -163,7 +163,7 @@ class Segmentation(Task):
         return 1 - (2 * both / sizes.clamp(min=1e-6))[there].mean() if there.any() else logits.sum() * 0
 
 
-def _of_one_shape(given: tuple[int, int], wanted: tuple[int, int]) -> bool:
+def _of_one_shape(given: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     """Whether one stride leads from the `wanted` size to the `given` one, each side rounded up or down."""
     strides = [
         (full / (part + 1), full / (part - 1) if part > 1 else math.inf)
