@@ -11,7 +11,7 @@ from bcnet.errors import BudgetError, SearchError
 from bcnet.prior import solve
 from bcnet.prior.certificate.elimination import Elimination, least_degree_order
 from bcnet.prior.certificate.lagrangian import Lagrangian
-from bcnet.prior.certificate.mccormick import Estimates, Mixture
+from bcnet.prior.certificate.mccormick import Estimates, Mixture, mean_at_least, mean_at_most
 from bcnet.prior.certificate.relaxation import relaxed_bound
 from bcnet.prior.expected_cost import ExpectedCost, expected_costs, one_hot
 from bcnet.prior.smoothing import Smoothed
@@ -194,6 +194,20 @@ def test_estimates_are_below_the_cost_of_independent_rows(seed):
         assert mixture(estimate) >= mixture(cost) - 1e-9
         assert estimate(rows) <= cost(rows) + 1e-9
         assert (excess >= 0).all()
+
+
+@given(seeds, st.floats(0.0, 1.0))
+@settings(max_examples=30, deadline=None)
+def test_a_bound_on_a_mean_width_is_kept_by_the_rows_on_its_side_alone(seed, part):
+    rng = np.random.default_rng(seed)
+    choices = [np.array(g.choices, dtype=float) for g in random_space(rng).groups]
+    rows = [rng.dirichlet(np.full(len(c), 0.5)) for c in choices]
+    group = int(rng.integers(len(choices)))
+    mean = choices[group] @ rows[group]
+    bound = choices[group][0] + part * (choices[group][-1] - choices[group][0])
+    beyond = (mean - bound) / choices[group][-1]
+    assert mean_at_most(group, bound, choices)(rows) - 1 == pytest.approx(beyond, abs=1e-12)
+    assert mean_at_least(group, bound, choices)(rows) - 1 == pytest.approx(-beyond, abs=1e-12)
 
 
 @given(seeds, st.sampled_from([Budget(macs=0.3), Budget(params=0.3), Budget(macs=0.5, params=0.3)]))

@@ -49,7 +49,10 @@ ROOMS = ("space", "supernet", "train", "prior", "searchers")
 _MAP = ROOT / "runs" / "mutants"  # what a run of all tests says of lines and seconds
 _SPARE = 20.0  # seconds for imports, beyond what the tests take
 _SLOWER = 10.0  # times: a mutant that takes longer hangs
-_KILLED = {1: "failed", 2: "failed at import", 3: "failed at import", 4: "failed at import"}  # pytest's exit codes
+_OUTCOMES = {
+    **{0: "survived", 5: "no test"},
+    **{1: "failed", 2: "failed at import", 3: "failed at import", 4: "failed at import"},
+}  # by pytest's exit codes
 
 
 @dataclass(frozen=True)
@@ -255,7 +258,7 @@ def verdict(tree: Path, mutant: Mutant, tests: LineMap, seconds: float) -> dict[
             code_of_pytest = pytest_in(tree, "-x", "@chosen.txt", seconds=limit)
         finally:
             file.write_text(code)
-        outcome = "hangs" if code_of_pytest is None else _KILLED.get(code_of_pytest, "survived")
+        outcome = _outcome(code_of_pytest)
     return {
         "file": mutant.file,
         "line": mutant.line,
@@ -267,6 +270,11 @@ def verdict(tree: Path, mutant: Mutant, tests: LineMap, seconds: float) -> dict[
         "tests": len(chosen),
         "seconds": round(time.monotonic() - began, 1),
     }
+
+
+def _outcome(code: int | None) -> str:
+    """What the exit code of pytest says; who takes all memory, for one, ends it by a signal."""
+    return "hangs" if code is None else _OUTCOMES.get(code, "crashed")
 
 
 def _difference(before: str, after: str) -> tuple[str, str]:

@@ -91,3 +91,12 @@ def test_the_rooms_own_tests_come_first_and_the_rest_as_far_as_there_is_time():
     assert "tests/test_values.py::x" not in with_all.tests_of(mutant, 1000.0)
     elsewhere = Mutant("src/bcnet/space/y.py", 1, "core/AddNot", 0)
     assert known.tests_of(elsewhere, 1000.0) == []
+
+
+def test_a_mutant_that_ends_the_tests_by_a_signal_is_killed(tmp_path):
+    (tmp_path / "test_it.py").write_text("import os\n\n\ndef test_it():\n    os.kill(os.getpid(), 9)\n")
+    code = mutants.pytest_in(tmp_path, "test_it.py", seconds=60.0)
+    assert code == -9
+    assert [mutants._outcome(value) for value in (code, None, 0, 1, 5)] == [
+        *("crashed", "hangs", "survived", "failed", "no test"),
+    ]

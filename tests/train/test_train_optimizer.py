@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch import nn
 
+from bcnet.errors import RunError
 from bcnet.space import Side
 from bcnet.tasks import Classification
 from bcnet.train import Cosine, Distillation, NetworkLearner, Recipe, learning_rate
 from bcnet.train.objective import Objective
-from bcnet.train.optimizer import make_optimizer
+from bcnet.train.optimizer import make_optimizer, optimizer_tensors, restore_optimizer
 from bcnet.train.step import Path
 
 RECIPE = Recipe(lr=0.1, batch_size=4, epochs=5, momentum=0.8, weight_decay=0.05)
@@ -91,3 +92,35 @@ def test_what_a_recipe_says_of_the_loss_reaches_it():
     expected = float(task.training_loss(outputs, y, taught=taught, distilling=distilling).detach())
     assert loss(RECIPE.changed({"distillation": distilling.model_dump()}), taught) == pytest.approx(expected)
     assert len({round(v, 6) for v in (loss(RECIPE), smoothed, expected)}) == 3
+
+
+@pytest.mark.parametrize("kind", ["sgd-nesterov", "rmsprop"])
+def test_a_state_is_put_back_whole_or_refused(kind):
+    recipe = RECIPE.changed({"optimizer": kind})
+    module = OneWeight()
+    optimizer = make_optimizer(module, recipe)
+    module.weight.grad = torch.ones(1, 1)
+    module.bias.grad = torch.ones(1)
+    optimizer.step()
+    kept = optimizer_tensors(module, optimizer)
+    another = make_optimizer(module, recipe)
+    restore_optimizer(module, another, kept)
+    again = optimizer_tensors(module, another)
+    assert again.keys() == kept.keys()
+    assert all(torch.equal(again[name], tensor) for name, tensor in kept.items())
+    name = next(name for name, tensor in kept.items() if name.startswith("weight/") and tensor.ndim == 2)
+    wrong = {
+        "fits no parameter": (
+            {**kept, name: kept[name][0]},
+            {**kept, name: kept[name].double()},
+            {**kept, "weight/unknown": kept[name]},
+            {**kept, "missing/" + name.partition("/")[2]: kept[name]},
+        ),
+        "lacks": ({key: tensor for key, tensor in kept.items() if key != name} | {"weight/step": torch.ones(())},),
+    }
+    if kind == "sgd-nesterov":  # which counts no steps
+        wrong.pop("lacks")
+    for message, states in wrong.items():
+        for state in states:
+            with pytest.raises(RunError, match=message):
+                restore_optimizer(module, another, state)
