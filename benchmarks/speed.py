@@ -2,11 +2,11 @@
 
     python -m benchmarks.speed [--quick] [--threads 2] [--only steps]
 
-Steps, scoring, counting, search, memory and peers; where there is a GPU, training and scoring on it. What is compared
-takes turns; a figure is a median with quartiles. With one thread the clock is CPU time, with more it is wall time
-(`speed_turns`). `waiting` is the share of the time that the process was ready to compute and had no core, `load` the
-machine's at the end: a run with much of either says what other work left. Cells that a file has rows of are not
-measured again.
+Steps, scoring, counting, search, memory, images in files and peers; where there is a GPU, training and scoring on it.
+What is compared takes turns; a figure is a median with quartiles. With one thread the clock is CPU time, with more it
+is wall time (`speed_turns`). `waiting` is the share of the time that the process was ready to compute and had no core,
+`load` the machine's at the end: a run with much of either says what other work left. Cells that a file has rows of are
+not measured again.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from bcnet.machine.timing import Stopwatch
 from benchmarks import (
     speed_counting,
     speed_gpu,
+    speed_images,
     speed_memory,
     speed_pairs,
     speed_peers,
@@ -74,6 +75,7 @@ PAIRED = (
     RESNET50,
     Workload("vgg19", 32, 32),
 )
+PHOTOGRAPHS = ((500, 375, 64), (2048, 1536, 12))  # width, height, how many; the first as ImageNet's
 ON_GPU = (  # with the images that are scored at once
     (Workload("mobilenetv2", 32, 256, "cuda"), 2048),
     (Workload("vgg19", 32, 256, "cuda"), 2048),
@@ -89,6 +91,8 @@ def cells() -> Iterator[Cell]:
     yield searched(FEW, 2000)
     yield from (profiled(work, 6) for work in (RESNET20, RESNET50))
     yield Cell("peers", "resnet20", f"{speed_peers.HELD_OUT} digits of 16x16", lambda: speed_peers.figures(1, 4))
+    for width, height, count in PHOTOGRAPHS:
+        yield images(width, height, count, Pace(20, 5))
     for network in ("torchvision:resnet18", "torchvision:mobilenet_v2"):
         yield from of_network(Workload(network, 224, 8), Workload(network, 224, 32), seconds=25)
     for work in PAIRED:
@@ -112,6 +116,7 @@ def quick_cells() -> Iterator[Cell]:
     yield paired(tiny, Pace(0, 2, 2))
     yield searched(tiny, 80)
     yield searched_free(tiny, 80)
+    yield images(60, 40, 2, Pace(0, 2, 2))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     yield on_device(dataclasses.replace(tiny, device=device), 4, epochs=1, pace=Pace(0, 2, 2))
 
@@ -156,6 +161,12 @@ def searched_free(work: Workload, candidates: int) -> Cell:
     """A search whose scores cost nothing."""
     configuration = f"{candidates} candidates, {len(work.space.groups)} groups"
     return Cell("free search", work.network, configuration, lambda: speed_search.free_figures(work, candidates))
+
+
+def images(width: int, height: int, count: int, pace: Pace) -> Cell:
+    """Photographs in files to batches."""
+    figures = partial(speed_images.figures, width, height, count, pace)
+    return Cell("images", "none", f"JPEGs of {width}x{height}", figures)
 
 
 def on_device(work: Workload, scored: int, *, epochs: int, pace: Pace) -> Cell:

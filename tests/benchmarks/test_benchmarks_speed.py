@@ -19,7 +19,7 @@ from benchmarks.speed_turns import Figure, Pace, Turns, clock, in_turns
 from benchmarks.speed_workloads import VARIANTS, Steps, Workload
 
 ROOT = Path(__file__).parents[2]
-SECTIONS = ["counting", "steps", "scoring", "memory", "profile", "pairs", "search", "free search", "gpu"]
+SECTIONS = ["counting", "steps", "scoring", "memory", "profile", "pairs", "search", "free search", "images", "gpu"]
 
 
 @pytest.mark.parametrize("way", ["feature maps", "scale and shift"])

@@ -1,35 +1,43 @@
 """How big photographs are brought to one size: random resized crops to train on, centre crops to test on.
 
-The transforms are torchvision's, imported when first used: small images do without. Each image draws from a seed of its
-own, so that an epoch is the same whoever decodes it, and in whatever order.
+Crops are resized by torch, on whatever device the images are, which is faster than by Pillow or by torchvision's
+transforms (`benchmarks/speed_images.py`). Each image draws from a seed of its own, so that an epoch is the same whoever
+decodes it, and in whatever order.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
+import random
 from dataclasses import dataclass
-from functools import cache
-from types import ModuleType
-from typing import Any
 
 import torch
 from PIL import Image
 
+from bcnet.data.decoding import Box, Crop, Middle
 from bcnet.errors import DataError
 
 _TEST_RATIO = 256 / 224  # the shorter side over the size of the centre crop, as is usual for ImageNet
+_MOST_ELONGATED = 4 / 3  # the longer over the shorter side of a random crop
+_TRIES = 10  # at a crop that fits into the image
+_GREY = (0.299, 0.587, 0.114)  # of red, green and blue (ITU-R BT.601)
+_COLOURS = ("brightness", "contrast", "saturation")
 
 
 @dataclass(frozen=True)
 class ResizedCrop:
     """A random part of the image, of `min_area` to all of its area, resized; perhaps flipped and its colours shifted.
 
-    `colour_jitter` is the largest relative change of brightness, contrast and saturation, 0 for none.
+    The part is that of Szegedy et al. ("Going deeper with convolutions", 2015), as torchvision's `RandomResizedCrop`
+    draws it: an area, uniformly, and a ratio of its sides between 3/4 and 4/3, uniformly in its logarithm.
+    `colour_jitter` is the largest relative change of brightness, contrast and saturation, 0 for none; they change in a
+    random order.
 
     Example: `ResizedCrop(min_area=0.08, colour_jitter=0.4)` is the usual one for ImageNet.
 
     Raises:
-        DataError: an area outside (0, 1], a jitter outside [0, 1), or torchvision is missing.
+        DataError: an area outside (0, 1], a jitter outside [0, 1).
     """
 
     min_area: float = 0.08
@@ -43,7 +51,6 @@ class ResizedCrop:
         ):
             if not good:
                 raise DataError(f"{name} of a resized crop is a share of 1; got {value!r}")
-        _transforms()
 
     def __call__(
         self, pixels: torch.Tensor, generator: torch.Generator, *, first: int = 0, whole: int | None = None
@@ -53,21 +60,65 @@ class ResizedCrop:
         Of a batch of `whole` images they may be those from number `first` on: they come out as in the whole batch.
         """
         base = draw_base(generator)
-        crops = [self.one(image, pixels.shape[-1], image_seed(base, i)) for i, image in enumerate(pixels, first)]
+        height, width = pixels.shape[-2:]
+        crops = []
+        for number, image in enumerate(pixels, first):
+            draw = random.Random(image_seed(base, number))
+            left, top, right, bottom = self.box(width, height, draw)
+            crops.append(self.finished(image[:, top:bottom, left:right], (height, width), draw))
         return torch.stack(crops) if crops else pixels
 
-    def one(self, image: Any, size: int, seed: int) -> torch.Tensor:
-        """One image, of PIL's or bytes `(C, H, W)`, as bytes `(C, size, size)`; all draws come from `seed`."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            crop: torch.Tensor = _training(self, size)(image)
-        return crop
+    def box(self, width: int, height: int, draw: random.Random) -> Box:
+        """The part of an image of `width` by `height` pixels that is drawn: left, top, right and bottom."""
+        most = math.log(_MOST_ELONGATED)
+        for _ in range(_TRIES):
+            area = width * height * draw.uniform(self.min_area, 1.0)
+            ratio = math.exp(draw.uniform(-most, most))
+            across = round(math.sqrt(area * ratio))
+            down = round(math.sqrt(area / ratio))
+            if 0 < across <= width and 0 < down <= height:
+                left = draw.randint(0, width - across)
+                top = draw.randint(0, height - down)
+                return left, top, left + across, top + down
+        # As much of the middle as a crop may have.
+        across = min(width, max(1, round(height * _MOST_ELONGATED)))
+        down = min(height, max(1, round(width * _MOST_ELONGATED)))
+        left = (width - across) // 2
+        top = (height - down) // 2
+        return left, top, left + across, top + down
+
+    def view(self, width: int, height: int, size: int, draw: random.Random) -> Crop:
+        """The part that is drawn of an image in its file, `finished` being to come."""
+        return Crop(self.box(width, height, draw), size)
+
+    def finished(self, part: torch.Tensor, size: tuple[int, int], draw: random.Random) -> torch.Tensor:
+        """Bytes `(C, h, w)` resized to `size`, height and width, flipped and shifted."""
+        # torch resizes bytes on the CPU alone.
+        values = part if part.device.type == "cpu" else part.float()
+        resized = torch.nn.functional.interpolate(values[None], size, mode="bilinear", antialias=True)[0]
+        if self.flip and draw.random() < 0.5:
+            resized = resized.flip(2)
+        if self.colour_jitter:
+            resized = self._shifted(resized.float(), draw)
+        return resized if resized.dtype is torch.uint8 else resized.round_().clamp_(0, 255).to(torch.uint8)
+
+    def _shifted(self, image: torch.Tensor, draw: random.Random) -> torch.Tensor:
+        """Floats from 0 to 255, moved towards black, the mean grey, or their own grey, or away from it."""
+        for colour in draw.sample(_COLOURS, len(_COLOURS)):
+            factor = draw.uniform(1 - self.colour_jitter, 1 + self.colour_jitter)
+            grey = image if len(image) == 1 else sum(w * channel for w, channel in zip(_GREY, image, strict=True))
+            if colour == "brightness":
+                image = factor * image
+            else:
+                towards = grey.mean() if colour == "contrast" else grey
+                image = factor * image + (1 - factor) * towards
+            image = image.clamp(0, 255)
+        return image
 
 
-def centre_crop(image: Image.Image, size: int) -> torch.Tensor:
-    """The middle of an image of PIL's as bytes `(C, size, size)`, its shorter side first resized to 8/7 of `size`."""
-    crop: torch.Tensor = _testing(size)(image)
-    return crop
+def middle(width: int, height: int, size: int) -> Middle:
+    """The middle `size` pixels square of an image whose shorter side is resized to 8/7 of that."""
+    return Middle(width, height, size, round(size * _TEST_RATIO), Image.Resampling.BILINEAR)
 
 
 def draw_base(generator: torch.Generator) -> int:
@@ -78,34 +129,3 @@ def draw_base(generator: torch.Generator) -> int:
 def image_seed(base: int, index: int) -> int:
     """The seed of the image `index` in the epoch of `base`."""
     return int.from_bytes(hashlib.blake2b(f"{base}:{index}".encode(), digest_size=8).digest()) >> 1
-
-
-@cache
-def _training(crop: ResizedCrop, size: int) -> Any:
-    v2 = _transforms()
-    steps = [v2.RandomResizedCrop(size, scale=(crop.min_area, 1.0), antialias=True)]
-    if crop.flip:
-        steps.append(v2.RandomHorizontalFlip())
-    if crop.colour_jitter:
-        steps.append(v2.ColorJitter(crop.colour_jitter, crop.colour_jitter, crop.colour_jitter))
-    return v2.Compose([*steps, v2.ToImage(), v2.ToPureTensor()])
-
-
-@cache
-def _testing(size: int) -> Any:
-    v2 = _transforms()
-    steps = [v2.Resize(round(size * _TEST_RATIO), antialias=True), v2.CenterCrop(size)]
-    return v2.Compose([*steps, v2.ToImage(), v2.ToPureTensor()])
-
-
-@cache
-def _transforms() -> ModuleType:
-    try:
-        from torchvision.transforms import v2
-    except Exception as error:  # a build that does not match torch raises RuntimeError, not ImportError
-        raise DataError(
-            f"big images are cropped by the package torchvision; importing it failed with {type(error).__name__}: "
-            f"{error}: run `pip install torchvision`, in the build that fits your torch, or set another augmentation "
-            "(--set augmentation.kind=crop)"
-        ) from error
-    return v2  # type: ignore[no-any-return]

@@ -1,10 +1,13 @@
-"""Encoded images (PNG, JPEG, ...) to one uint8 tensor."""
+"""Encoded images (PNG, JPEG, ...) to uint8 tensors, whole or what a view shows of each."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +20,73 @@ from bcnet.errors import DataError
 FORMATS = ("PNG", "JPEG", "JPEG2000", "GIF", "BMP", "WEBP", "TIFF", "PPM")
 Bytes = npt.NDArray[np.uint8]
 Labelled = tuple[torch.Tensor, torch.Tensor]  # pixels (n, C, H, W) and labels (n,)
+_SPARE = 2.0  # times the pixels wanted, which a JPEG decoded at a fraction still has
+
+
+class View(Protocol):
+    """What is wanted of an image: `scale` are the pixels wanted for one of its own, across and down."""
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """Where it is below 1, the image may be decoded smaller."""
+        ...
+
+    def of(self, image: Image.Image, shrunk: float) -> Image.Image:
+        """That, of the image decoded so many times smaller."""
+        ...
+
+
+Box = tuple[int, int, int, int]  # left, top, right and bottom
+ViewOf = Callable[[int, int], View]  # of an image's width and height
+
+
+@dataclass(frozen=True)
+class Crop:
+    """The part `box` of the image, which is to be resized to `size` by `size` pixels later."""
+
+    box: Box
+    size: int
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """As the sides of the box have it."""
+        left, top, right, bottom = self.box
+        return self.size / (right - left), self.size / (bottom - top)
+
+    def of(self, image: Image.Image, shrunk: float = 1.0) -> Image.Image:
+        """The part alone."""
+        left, top, right, bottom = (round(side / shrunk) for side in self.box)
+        return image.crop((left, top, right, bottom))
+
+
+@dataclass(frozen=True)
+class Middle:
+    """The middle `size` pixels square of an image of `width` by `height` whose shorter side is resized to `shorter`."""
+
+    width: int
+    height: int
+    size: int
+    shorter: int
+    resample: Image.Resampling
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """Both sides alike."""
+        scale = self.shorter / min(self.width, self.height)
+        return scale, scale
+
+    def of(self, image: Image.Image, shrunk: float = 1.0) -> Image.Image:
+        """Resized, then cropped."""
+        short = min(self.width, self.height)
+        width = self.shorter * self.width // short  # rounded down, as torchvision's `Resize` does
+        height = self.shorter * self.height // short
+        if image.size != (width, height):
+            image = image.resize((width, height), self.resample)
+        if (width, height) == (self.size, self.size):
+            return image
+        left = round((width - self.size) / 2)
+        top = round((height - self.size) / 2)
+        return image.crop((left, top, left + self.size, top + self.size))
 
 
 def decode_all(images: Iterable[tuple[str, bytes | Path]], image_size: int | None) -> torch.Tensor:
@@ -28,19 +98,23 @@ def decode_all(images: Iterable[tuple[str, bytes | Path]], image_size: int | Non
     Raises:
         DataError: an image that cannot be read or has more than 8 bits, different sizes without `image_size`, or none.
     """
-    decoded = ((name, decode(name, source)) for name, source in images)
-    return stack((name, image if image_size is None else fit(image, image_size)) for name, image in decoded)
+    view = None if image_size is None else _fitting(image_size)
+    return stack((name, decode(name, source, view)) for name, source in images)
 
 
-def decode(name: str, source: bytes | Path) -> Image.Image:
-    """One image, in mode L (grey) or RGB.
+def decode(name: str, source: bytes | Path, view: ViewOf | None = None) -> Image.Image:
+    """One image, in mode L (grey) or RGB, or what the view for its size shows of it.
 
     Raises:
         DataError: it cannot be read, or has more than 8 bits.
     """
     try:
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
-            return eight_bits(name, image)
+            if view is None:
+                return eight_bits(name, image)
+            wanted = view(*image.size)
+            shrunk = _shrunk(image, wanted)
+            return wanted.of(eight_bits(name, image), shrunk)
     except (DataError, MemoryError):
         raise
     except Exception as error:  # a damaged file makes PIL's decoders raise whatever they stumble over
@@ -66,17 +140,31 @@ def eight_bits(name: str, image: Image.Image) -> Image.Image:
 
 def fit(image: Image.Image, image_size: int) -> Image.Image:
     """The shorter side resized to `image_size` (bicubic), the centre square kept."""
+    return _fitting(image_size)(*image.size).of(image)
+
+
+def _fitting(image_size: int) -> Callable[[int, int], Middle]:
+    return lambda width, height: Middle(width, height, image_size, image_size, Image.Resampling.BICUBIC)
+
+
+def bytes_of(image: Image.Image) -> torch.Tensor:
+    """Bytes `(C, H, W)` of an image of one channel or three."""
+    array = np.array(image)  # a copy: torch wants memory that may be written
+    return torch.from_numpy(array.reshape(*array.shape[:2], -1)).permute(2, 0, 1)
+
+
+def _shrunk(image: Image.Image, view: View) -> float:
+    """Have an image that has not been read yet decoded smaller, where that is enough, and say how many times.
+
+    JPEGs hold blocks of 8 x 8 frequencies, of which a half, a quarter or an eighth of the size needs the low ones
+    alone. With twice the pixels that are wanted, what is resized from them looks the same (Pillow's documentation of
+    `reducing_gap`). Images of other formats stay as they are.
+    """
     width, height = image.size
-    if min(width, height) != image_size:
-        scale = image_size / min(width, height)
-        width = max(image_size, round(width * scale))
-        height = max(image_size, round(height * scale))
-        image = image.resize((width, height), Image.Resampling.BICUBIC)
-    if (width, height) == (image_size, image_size):
-        return image
-    left = (width - image_size) // 2
-    top = (height - image_size) // 2
-    return image.crop((left, top, left + image_size, top + image_size))
+    across, down = view.scale
+    wanted = math.ceil(_SPARE * across * width), math.ceil(_SPARE * down * height)
+    drafted = image.draft(image.mode, wanted)
+    return 1.0 if drafted is None else width / drafted[1][2]
 
 
 def stack(images: Iterable[tuple[str, Image.Image]]) -> torch.Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,8 +12,8 @@ from pathlib import Path
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from bcnet.data.big_images import ResizedCrop, centre_crop, draw_base, image_seed
-from bcnet.data.decoding import decode
+from bcnet.data.big_images import ResizedCrop, draw_base, image_seed, middle
+from bcnet.data.decoding import View, bytes_of, decode
 from bcnet.errors import DataError
 
 _MOST_WORKERS = 8
@@ -98,14 +99,19 @@ class _Decoded(Dataset[torch.Tensor | str]):
 
     def __getitem__(self, place: int) -> torch.Tensor | str:
         file = self._pixels.files[place]
+        crop = self._crop
         size = self._pixels.size
+        draw = random.Random(image_seed(self._base, place))
+
+        def view(width: int, height: int) -> View:
+            return middle(width, height, size) if crop is None else crop.view(width, height, size, draw)
+
         try:
-            image = decode(str(file), file).convert("RGB")
+            image = decode(str(file), file, view).convert("RGB")
         except DataError as error:
             return str(error)
-        if self._crop is None:
-            return centre_crop(image, size)
-        return self._crop.one(image, size, image_seed(self._base, place))
+        pixels = bytes_of(image)
+        return pixels if crop is None else crop.finished(pixels, (size, size), draw)
 
 
 def _stacked(items: list[torch.Tensor | str]) -> torch.Tensor | str:

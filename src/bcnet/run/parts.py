@@ -103,11 +103,7 @@ def _cut_loaders(loaders: Loaders, settings: Settings) -> Parts:
 
 
 def augmentation_of(recipe: Recipe, data: DataSet) -> Augmentation | ResizedCrop:
-    """The recipe's augmentation, or where it says nothing the data set's.
-
-    Raises:
-        DataError: torchvision is needed, and missing.
-    """
+    """The recipe's augmentation, or where it says nothing the data set's."""
     wanted = recipe.augmentation
     if wanted is None:
         return data.augmentation
