@@ -14,6 +14,7 @@ from PIL import Image
 from bcnet.data import ResizedCrop
 from bcnet.data.big_images import middle
 from bcnet.data.decoding import Crop, bytes_of, decode, decode_all
+from bcnet.train.recipe import AreaCrop
 
 sides = st.integers(8, 300)
 seeds = st.integers(0, 10**6)
@@ -136,3 +137,9 @@ def test_a_small_jpeg_is_decoded_whole(width, height):
     exact = middle(width, height, 32).of(decode("it", encoded))
     assert np.array_equal(np.asarray(decode("it", encoded, lambda w, h: middle(w, h, 32))), np.asarray(exact))
     assert decode_all([("it", encoded)], 32).shape == (1, 3, 32, 32)
+
+
+def test_a_recipe_that_says_nothing_more_crops_as_big_images_are_cropped():
+    said = AreaCrop()
+    assert ResizedCrop(said.min_area, said.flip, said.colour_jitter) == ResizedCrop()
+    assert said.flip
