@@ -154,12 +154,9 @@ class FinalistsStage(Stage):
             problem = Problem.of(context.workload.space, context.workload.budget)
             modelled = searched.searcher.chosen(problem, list(inside.values()))  # by more than their scores
             ordered = finalists(list(inside.values()), len(inside)) if modelled is None else modelled
-            preferred = ordered
             if modelled is not None and context.settings.has_trials and not searched.scorer.longer:
-                preferred = no_worse(ordered, set(heuristic_widths(problem).values()))
-            # Where all of these are too slow as measured, those that scored less are better than none.
-            others = [*preferred, *(c for c in ordered if c not in preferred)]
-            best = holding(context, _finalists(context, searched.scorer, preferred, problem), others)
+                ordered = no_worse(ordered, set(heuristic_widths(problem).values()))
+            best = holding(context, _finalists(context, searched.scorer, ordered, problem), ordered)
             if modelled is not None and not searched.scorer.longer:
                 best = best[:1]
             rows = [_row(r) for r in _scored_again(context, searched.scorer, best)]
