@@ -41,7 +41,7 @@ from scipy.stats import kendalltau
 import bcnet
 from bcnet.costs import Latency, read_latency
 from bcnet.data import Augmentation, Images
-from bcnet.errors import BudgetError
+from bcnet.errors import BudgetError, RunError
 from bcnet.latency import draws, engine_of, engine_times, measured, paced
 from bcnet.models import create
 from bcnet.space import Budget, Widths, WidthSpace
@@ -203,9 +203,15 @@ def accuracy(quick: Quick = False, out: Out = RESULTS, runs: Runs = RUNS) -> Non
     for seed, share, name in itertools.product(seeds, effort.shares, effort.networks):
         key = {"configuration": str(effort), "network": name, "macs_share": str(share), "seed": str(seed)}
         table = out / "latency_accuracy.csv"
-        if not finished(table, {**key, "widths_by": "Uniform"}):
-            for row in _at_equal_latency(effort, name, share, seed, runs / name):
-                append_row(table, {**key, **row, **provenance()})
+        if finished(table, {**key, "widths_by": "Uniform"}):
+            continue
+        try:
+            found = _at_equal_latency(effort, name, share, seed, runs / name)
+        except RunError as error:  # none of the best is quick enough as measured
+            print(f"{key}: {error}", flush=True)
+            continue
+        for row in found:
+            append_row(table, {**key, **row, **provenance()})
 
 
 def _at_equal_latency(effort: Effort, name: str, share: float, seed: int, folder: Path) -> list[dict[str, object]]:
