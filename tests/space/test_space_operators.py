@@ -8,6 +8,8 @@ from properties import check_network
 from torch import nn
 from torch.nn import functional as F
 
+from bcnet.space import WidthSpace
+
 # Name -> what happens between two convolutions of 8 channels and 6.
 OPERATORS = {
     "nothing": lambda x: x,
@@ -154,6 +156,13 @@ def test_channels_are_searchable_across_an_operator_or_it_is_said_why_not(name: 
     else:
         assert (groups["first"].max_width, groups["first"].unit) == expected
         assert not pinned
+
+
+def test_channels_of_zeros_stand_where_they_were_padded() -> None:
+    # A path and a built network that took them for others would still agree with each other.
+    space = WidthSpace.trace(Around("padded channels"), torch.randn(2, 3, 8, 8))
+    read = space.layouts["last.weight"][1]
+    assert [(segment.group is None, segment.size) for segment in read] == [(True, 1), (False, 8), (True, 1)]
 
 
 class SplitAttention(nn.Module):
