@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,9 +17,10 @@ from bcnet.costs import Latency, LatencyModel, Term, TimedNetwork
 from bcnet.errors import BudgetError, RunError
 from bcnet.latency import draws, measurement
 from bcnet.latency.fit import fingerprint
-from bcnet.searchers import Candidate
+from bcnet.searchers import Candidate, heuristic_widths
 from bcnet.space import Budget, WidthSpace
-from bcnet.stages import calibration
+from bcnet.stages import acceptance, calibration
+from bcnet.stages.acceptance import SLOW, corrected_problem
 
 
 def truth(space, widths):
@@ -121,9 +123,10 @@ def test_where_none_of_the_best_holds_those_come_that_may(machine, monkeypatch):
         batches.append(list(asked))
         return {w: TimedNetwork(w, float(truth(space, [w])[0]), 0.0) for w in asked}
 
-    monkeypatch.setattr(calibration, "timed", timed)
-    context = SimpleNamespace(workload=SimpleNamespace(budget=budget, space=measuring))
-    kept = calibration.holding(context, candidates[:2], candidates)
+    monkeypatch.setattr(acceptance, "timed", timed)
+    directory = SimpleNamespace(has=lambda name: False)
+    context = SimpleNamespace(workload=SimpleNamespace(budget=budget, space=measuring), directory=directory)
+    kept = acceptance.Acceptance(context).holding(candidates[:2], candidates)
     slow = [truth(space, [w])[0] for w in batches[0]]
     assert min(slow) > limit
     assert len(batches) == 2
@@ -144,6 +147,49 @@ def test_a_search_without_a_supernet_that_finds_none_that_holds_is_not_sent_to_e
     machine["slower"] = 100.0
     with pytest.raises(RunError, match=r"search for less by the same command with --take-from RUN"):
         tiny_search(tmp_path, budget=Budget(latency="2 us"), effort="small")
+
+
+def widths_score(widths):
+    """Every channel helps, the last ones less."""
+    return float(np.log(np.array(widths) + 1.0).sum())
+
+
+def free_widths(folder):
+    """The widths that need no search, by the latencies as corrected in the run's last round."""
+    run = bcnet.Run.open(folder)
+    slow = {m.widths: m for m in map(TimedNetwork.from_list, json.loads((folder / SLOW).read_text())["rounds"][-1])}
+    problem = corrected_problem(SimpleNamespace(space=run.space, budget=run.budget), slow)
+    return set(heuristic_widths(problem).values())
+
+
+def by_own_score(folder, **settings):
+    budget = Budget(latency="9 us")
+    return tiny_search(folder, budget=budget, effort="small", num_choices=8, score_of_widths=widths_score, **settings)
+
+
+def test_a_search_whose_best_are_slower_than_predicted_goes_on_within_what_was_measured(tmp_path, machine):
+    machine["slower"] = 1.3
+    outcome = by_own_score(tmp_path / "run")
+    scores = {c.widths: c.score for c in outcome.found.evaluations}
+    assert outcome.result["measured_latency"]["searched"] <= 9_000
+    assert outcome.found.best.score > scores[outcome.widths]  # but too slow
+    free = free_widths(tmp_path / "run")
+    assert free <= scores.keys()
+    assert scores[outcome.widths] >= max(scores[w] for w in free)
+    assert bcnet.Run.open(tmp_path / "run").evaluations == outcome.found.evaluations
+    again = by_own_score(tmp_path / "run")
+    assert again.found == outcome.found
+
+
+def test_a_search_killed_while_it_goes_on_ends_as_if_it_had_not_been(tmp_path, machine):
+    machine["slower"] = 1.3
+    whole = by_own_score(tmp_path / "whole")
+    with pytest.raises(StoppedError):
+        by_own_score(tmp_path / "killed", reporter=Recorder(("trials", len(whole.found.evaluations) - 2)))
+    assert (tmp_path / "killed" / SLOW).exists()
+    resumed = by_own_score(tmp_path / "killed")
+    assert resumed.found == whole.found
+    assert resumed.widths == whole.widths
 
 
 def test_a_killed_search_goes_on_without_calibrating_again(tmp_path, machine):

@@ -48,3 +48,10 @@ class Searcher(ABC):
     def chosen(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Candidate] | None:
         """Scored candidates within the budget, the best first; None where their scores decide."""
         return None
+
+    def further(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Widths]:
+        """Widths to score next where `candidates` turn out to cost more than a narrower `problem` allows; maybe none.
+
+        It is asked where a search by latency ends with none that keeps to it as measured.
+        """
+        return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -62,6 +63,13 @@ class SearchResult:
     def effort(self) -> float:
         """Batches scored, as a share of those that scoring every candidate on all of them takes."""
         return effort(self.evaluations)
+
+    def with_further(self, candidates: Sequence[Candidate]) -> SearchResult:
+        """The same with more candidates, which no generation had."""
+        evaluations = (*self.evaluations, *candidates)
+        inside = [c for c in evaluations if c.complete and self.budget.admits(c.cost)]
+        best = min(inside, key=_preference)
+        return dataclasses.replace(self, best=best, front=pareto_front(inside), evaluations=evaluations)
 
     def _repr_html_(self) -> str:
         named = [("best", self.best), *((f"front {number}", c) for number, c in enumerate(self.front, 1))]

@@ -70,6 +70,11 @@ class Context:
             self._outputs[name] = stage.output(self)
         return self._outputs[name]
 
+    def look_again(self, name: str) -> Any:
+        """What the stage of this name came to, of files that have changed since."""
+        self._outputs.pop(name, None)
+        return self.output(name)
+
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the run's stages, in order."""

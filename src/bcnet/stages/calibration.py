@@ -1,8 +1,7 @@
 """The stage of a latency budget: networks of random widths timed before the first training, and a model fitted to them.
 
 Whatever limits latency waits for it: what a space costs is known afterwards. A model that was given, measured here or
-elsewhere, is kept in the run as it is. The widths that a search chooses are accepted only once they have been timed
-themselves, where the model is of this machine.
+elsewhere, is kept in the run as it is.
 """
 
 from __future__ import annotations
@@ -11,26 +10,20 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
 from bcnet.costs import LATENCY, Budget, Latency, LatencyModel, TimedNetwork
 from bcnet.errors import BudgetError, ExportError, RunError
 from bcnet.latency.calibration import MOST, machine, measure_and_fit, subject
 from bcnet.latency.engines import engine_of
-from bcnet.latency.fit import fingerprint, fitted
+from bcnet.latency.fit import fingerprint
 from bcnet.latency.measurement import engine_times, paced
 from bcnet.nests import Nest
 from bcnet.progress.forecast import Planned
 from bcnet.run.directory import LATENCY_MODEL, read_latency_model
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
-from bcnet.searchers import Candidate
 from bcnet.space import Widths, WidthSpace
 from bcnet.stages.base import Context, Stage
 from bcnet.supernet import build
-
-_AT_ONCE = 8  # candidates that are timed in turns
-_ROUNDS = 5
 
 
 class CalibrationStage(Stage):
@@ -140,58 +133,6 @@ def _is_here(asked: Latency) -> bool:
         return asked.model is not None and asked.model.machine == machine(asked)
     except ExportError:  # the engine is not here
         return False
-
-
-def holding(context: Context, best: Sequence[Candidate], others: Sequence[Candidate]) -> list[Candidate]:
-    """Of the `best` candidates those that keep to the latency as measured; else the first of `others` that do.
-
-    After each round the model is fitted again, with what was measured: of `others`, in their order, those are next that
-    it says will hold.
-
-    Raises:
-        RunError: none of several rounds does.
-    """
-    asked = latency_of(context.workload.budget)
-    found = timed(context, [c.widths for c in best])
-    if found is None or asked is None or asked.model is None:
-        return list(best)
-    space = context.workload.space
-    limit = space.feasible(context.workload.budget).limits[asked]
-    batch = list(best)
-    met = {c.widths for c in best}
-    slow = dict[Widths, TimedNetwork]()
-    for _ in range(_ROUNDS):
-        # What noise leaves open is taken for slow: of many candidates the one that holds by luck would be chosen.
-        slow |= {w: dataclasses.replace(m, nanoseconds=m.nanoseconds * (1 + m.noise)) for w, m in found.items()}
-        kept = [c for c in batch if slow[c.widths].nanoseconds <= limit]
-        if kept:
-            return kept
-        expected = _corrected(space, asked.model, list(slow.values()), [c.widths for c in others])
-        batch = [c for c, time in zip(others, expected, strict=True) if c.widths not in met and time <= limit]
-        batch = batch[:_AT_ONCE]
-        if not batch:
-            break
-        met |= {c.widths for c in batch}
-        found = timed(context, [c.widths for c in batch]) or {}
-    if context.settings.has_supernet:
-        advice = "`bcnet evolve RUN --budget latency=... --out NEW`, which trains no supernet again"
-    else:
-        advice = "the same command with --take-from RUN --out NEW, which trains no original again"
-    raise RunError(
-        f"a search ends with widths whose latency was measured within {asked.text(limit)}; none of {len(met)} "
-        f"candidates was, the quickest took {asked.text(min(m.nanoseconds for m in slow.values()))}: search for less "
-        f"by {advice}"
-    )
-
-
-def _corrected(
-    space: WidthSpace, model: LatencyModel, slow: Sequence[TimedNetwork], widths: Sequence[Widths]
-) -> list[float]:
-    """Latencies that `widths` keep to, by a model that has seen the `slow` networks, and errs on them no more."""
-    again = fitted(space, [*model.measured, *slow], model.machine)
-    predicted = again.predicted(np.array([m.widths for m in slow]))
-    worst = max(m.nanoseconds / p for m, p in zip(slow, predicted.tolist(), strict=True))
-    return [float(time) for time in again.predicted(np.array(widths)) * max(1.0, worst)]
 
 
 def _subject(context: Context, asked: Latency) -> tuple[Any, Nest]:

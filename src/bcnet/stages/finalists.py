@@ -33,8 +33,8 @@ from bcnet.run.workload import Workload
 from bcnet.searchers import Candidate, Rescored, heuristic_widths, rescore
 from bcnet.space import Widths, WidthSpace
 from bcnet.space.problem import Problem
+from bcnet.stages.acceptance import Acceptance
 from bcnet.stages.base import TRAINING_PASS, Context, Stage
-from bcnet.stages.calibration import holding
 from bcnet.stages.final import TRAINING
 from bcnet.stages.scores import Scorer
 from bcnet.stages.search import EVALUATIONS, RESCORED, Searched, scoring_passes, search_of, usual_macs
@@ -148,19 +148,35 @@ class FinalistsStage(Stage):
 
     def run(self, context: Context) -> None:
         """Score the best candidates again where the scorer can."""
-        searched: Searched = context.output(search_of(context) or "evolution")
-        inside = _inside(searched)
+        name = search_of(context) or "evolution"
+        searched: Searched = context.output(name)
+        acceptance = Acceptance(context)
+        best = self._best(context, searched, acceptance)
+        while not best and acceptance.another_round():
+            before = len(searched.found.evaluations)
+            searched = context.look_again(name)
+            if len(searched.found.evaluations) == before:
+                break
+            best = self._best(context, searched, acceptance)
+        if not best:
+            raise acceptance.error()
         with context.directory.timed("rescore"):
-            problem = Problem.of(context.workload.space, context.workload.budget)
-            modelled = searched.searcher.chosen(problem, list(inside.values()))  # by more than their scores
-            ordered = finalists(list(inside.values()), len(inside)) if modelled is None else modelled
-            if modelled is not None and context.settings.has_trials and not searched.scorer.longer:
-                ordered = no_worse(ordered, set(heuristic_widths(problem).values()))
-            best = holding(context, _finalists(context, searched.scorer, ordered, problem), ordered)
-            if modelled is not None and not searched.scorer.longer:
-                best = best[:1]
             rows = [_row(r) for r in _scored_again(context, searched.scorer, best)]
             context.directory.write(self.file, {"rescored": rows})
+
+    def _best(self, context: Context, searched: Searched, acceptance: Acceptance) -> list[Candidate]:
+        """Those to score again, of what keeps to the budget as measured; none where nothing does."""
+        longer = searched.scorer.longer
+        problem = Problem.of(context.workload.space, context.workload.budget)
+        inside = list(_inside(searched).values())
+        modelled = searched.searcher.chosen(problem, inside)  # by more than their scores
+        ordered = finalists(inside, len(inside)) if modelled is None else modelled
+        free = set(heuristic_widths(acceptance.problem).values())
+        if modelled is not None and context.settings.has_trials and not longer:
+            ordered = no_worse([c for c in ordered if c.widths not in acceptance.slow], free)
+        ranked = heuristics_next(ordered, free) if longer else ordered
+        best = acceptance.holding(_finalists(context, searched.scorer, ranked), ordered)
+        return best if modelled is None or longer else best[:1]
 
     def load(self, context: Context) -> Choice:
         """The choice of one of them."""
@@ -177,9 +193,7 @@ class FinalistsStage(Stage):
                 "start a new run"
             )
         if searched.scorer.longer:
-            space = context.workload.space
-            budget = context.workload.budget
-            return best_again(rescored, fresh, set(heuristic_widths(Problem.of(space, budget)).values()))
+            return best_again(rescored, fresh, set(heuristic_widths(Acceptance(context).problem).values()))
         return choice(rescored, sum(len(y) for _, y in context.workload.validation), fresh)
 
 
@@ -188,13 +202,12 @@ def _inside(searched: Searched) -> dict[Widths, Candidate]:
     return {c.widths: c for c in found.evaluations if found.budget.admits(c.cost)}
 
 
-def _finalists(context: Context, scorer: Scorer, ordered: Sequence[Candidate], problem: Problem) -> list[Candidate]:
-    """The best; where they are trained for longer, those that are a choice of width apart in the mean."""
+def _finalists(context: Context, scorer: Scorer, ranked: Sequence[Candidate]) -> list[Candidate]:
+    """The first; where they are trained for longer, those that are a choice of width apart in the mean."""
     settings = context.settings
     if not scorer.longer:
-        return list(ordered[: settings.rescored])
-    ranked = heuristics_next(ordered, set(heuristic_widths(problem).values()))
-    return apart(ranked, settings.rescored, problem.space, 1 / settings.num_choices)
+        return list(ranked[: settings.rescored])
+    return apart(ranked, settings.rescored, context.workload.space, 1 / settings.num_choices)
 
 
 def _scored_again(context: Context, scorer: Scorer, best: Sequence[Candidate]) -> tuple[Rescored, ...]:

@@ -34,7 +34,9 @@ from bcnet.searchers import (
     heuristic_widths,
     search_widths,
 )
+from bcnet.searchers.scoring import Evaluator
 from bcnet.space.problem import Problem
+from bcnet.stages.acceptance import SLOW, corrected_problem, slow_rounds
 from bcnet.stages.base import TRAINING_PASS, Context, Stage
 from bcnet.stages.room import search_bytes
 from bcnet.stages.scores import Scorer
@@ -119,6 +121,29 @@ def scored(context: Context, searcher: Searcher, scorer: Scorer, stage: str) -> 
     return found
 
 
+def searched_by(context: Context, searcher: Searcher, scorer: Scorer, stage: str) -> Searched:
+    """The search, and what followed it: candidates of budgets as corrected by what was too slow, round by round."""
+    workload = context.workload
+    found = scored(context, searcher, scorer, stage)
+    problem = Problem.of(workload.space, workload.budget)
+    for slow in slow_rounds(context):
+        known = [c.widths for c in found.evaluations]
+        wanted = searcher.further(corrected_problem(workload, slow), found.evaluations)
+        widths = [*known, *(w for w in wanted if problem.budget.admits(problem.space.cost(w)))]
+        with (
+            _evaluations(context) as store,
+            _timed_unless(len(store.evaluations) >= len(widths), context.directory, stage),
+            context.reporter.stage(stage, len(widths), "candidates") as advance,
+        ):
+            evaluator = Evaluator(
+                problem, scorer.score, limit=len(widths), over_budget=searcher.over_budget, mapper=context.world.map
+            )
+            evaluator.attach(store, _Told(context, stage, advance, len(store.evaluations)))
+            evaluator.evaluate(widths)
+        found = found.with_further(evaluator.evaluations[len(known) :])
+    return Searched(found, scorer, searcher)
+
+
 class EvolutionStage(Stage):
     """Comes to all that was evaluated, and to what scored it."""
 
@@ -153,8 +178,7 @@ class EvolutionStage(Stage):
     def output(self, context: Context) -> Searched:
         """A search replays what is kept of it, so that running and reading it are one."""
         scorer = scorer_of(context, context.output("supernet")[0])
-        searcher = searcher_of(context)
-        return Searched(scored(context, searcher, scorer, self.name), scorer, searcher)
+        return searched_by(context, searcher_of(context), scorer, self.name)
 
     def reuse(self, theirs: RunDirectory, context: Context) -> None:
         """Candidates that are not here yet."""
@@ -166,6 +190,8 @@ class EvolutionStage(Stage):
         ):
             for candidate in source.evaluations[len(target.evaluations) :]:
                 target.add(candidate)
+        if theirs.has(SLOW):
+            ours.write(SLOW, theirs.read(SLOW))
 
 
 def search_of(context: Context) -> str | None:

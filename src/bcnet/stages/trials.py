@@ -32,7 +32,7 @@ from bcnet.stages.search import (
     EvolutionStage,
     Searched,
     candidates_of,
-    scored,
+    searched_by,
     searcher_of,
     usual_macs,
 )
@@ -66,7 +66,7 @@ class TrialsStage(EvolutionStage):
         scorer = trial_scorer(context)
         settings = context.settings
         searcher = Random(settings.candidates) if settings.baseline == "random" else searcher_of(context)
-        return Searched(scored(context, searcher, scorer, self.name), scorer, searcher)
+        return searched_by(context, searcher, scorer, self.name)
 
 
 def trial_scorer(context: Context) -> Scorer:
