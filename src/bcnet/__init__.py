@@ -161,7 +161,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return import_module("importlib.metadata").version("bcnet")
-    if name in ("data", "distributed", "models"):
+    if name in ("costs", "data", "distributed", "models", "tasks"):
         return import_module(f"bcnet.{name}")
     if name in _HOME_OF:
         value = getattr(import_module(_HOME_OF[name]), name)

@@ -4,6 +4,7 @@ from bcnet.models import detection, published
 from bcnet.models.channel_bench import channel_bench_mobilenet, channel_bench_resnet
 from bcnet.models.create import NAMES, ModelSpec, create, imports_code
 from bcnet.models.mobile import mobilenetv2, proxylessnas_mobile
+from bcnet.models.one_stage import detector_with, one_stage
 from bcnet.models.resnet import resnet20, resnet56, resnet_digits
 from bcnet.models.vgg import vgg19, vgg19_quarter
 
@@ -14,8 +15,10 @@ __all__ = [
     "channel_bench_resnet",
     "create",
     "detection",
+    "detector_with",
     "imports_code",
     "mobilenetv2",
+    "one_stage",
     "proxylessnas_mobile",
     "published",
     "resnet20",

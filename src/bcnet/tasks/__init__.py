@@ -1,11 +1,13 @@
 """Tasks: what a network is trained for. To add one, write a `Task` in a file of its own."""
 
 from bcnet.tasks.base import Measurement, Metric, Task, share_interval
+from bcnet.tasks.boxes import BoxTask, padded_boxes
 from bcnet.tasks.classification import Classification, Loss, distillation_loss
 from bcnet.tasks.coco_ap import AP, Found, Truth, average_precision
-from bcnet.tasks.detection import Detection, padded_boxes
+from bcnet.tasks.detection import Detection
 from bcnet.tasks.multilabel import MultiLabel
 from bcnet.tasks.named import TASKS, name_of_task, task_described, task_named
+from bcnet.tasks.one_stage import OneStageDetection
 from bcnet.tasks.regression import DenseRegression, Regression
 from bcnet.tasks.segmentation import Segmentation
 from bcnet.tasks.shown import Shown
@@ -13,6 +15,7 @@ from bcnet.tasks.shown import Shown
 __all__ = [
     "AP",
     "TASKS",
+    "BoxTask",
     "Classification",
     "DenseRegression",
     "Detection",
@@ -21,6 +24,7 @@ __all__ = [
     "Measurement",
     "Metric",
     "MultiLabel",
+    "OneStageDetection",
     "Regression",
     "Segmentation",
     "Shown",
