@@ -11,7 +11,7 @@ from bcnet.costs import Latency, LatencyModel, Memory, Term
 from bcnet.errors import SearchError
 from bcnet.models import create
 from bcnet.searchers import Candidate, ModelBased, heuristic_widths, search_widths
-from bcnet.searchers.score_model import EXPONENTS, ScoreModel, best_widths, closed_slopes
+from bcnet.searchers.score_model import EXPONENTS, ScoreModel, best_widths, closed_slopes, floored
 from bcnet.space import Budget, WidthSpace
 from bcnet.space.problem import Problem
 from bcnet.testing import toy_space
@@ -163,6 +163,14 @@ def test_the_optimum_of_the_model_is_that_of_all_candidates(seed):
     assert found in inside
     value = float(np.log(np.array(found)) @ slopes)
     assert value >= values.max() - 0.01 * np.ptp(values)
+
+
+def test_widths_are_rounded_down_to_choices(space):
+    problem = Problem.of(space, Budget(macs=0.9))
+    between = np.array([(group.choices[1] + group.choices[2]) / 2 for group in space.groups])
+    assert floored(problem, between).tolist() == [1] * len(space.groups)
+    assert floored(problem, np.array([group.choices[2] - 1e-12 for group in space.groups])).tolist() == [2] * len(space.groups)
+    assert not floored(problem, np.array([group.choices[0] / 2 for group in space.groups])).any()
 
 
 def in_blocks(space):

@@ -19,7 +19,8 @@ def test_a_space_and_its_costs_are_tables_in_a_notebook():
     space = WidthSpace.trace(Plain(), torch.zeros(2, 3, 8, 8), num_choices=4)
     shown = space._repr_html_()
     assert shown.count("<tr>") == 1 + len(space.groups) + 1 + len(space.fixed)
-    assert "<td>8</td>" in shown
+    (group,) = space.groups
+    assert f">{group.name}</td><td>8</td><td>1</td><td>4</td><td>2</td>" in shown  # the narrowest choice is 2
     assert "<caption>Pinned at full width</caption>" in shown
     assert "layers.2.weight" in shown
     assert f"<td>{space.reference.macs:,}</td>" in space.reference._repr_html_()

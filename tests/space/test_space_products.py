@@ -104,6 +104,33 @@ def test_recurrent_layers_are_counted_and_held(layer, features, each) -> None:
     assert not space.uncounted
 
 
+class StepByStep(nn.Module):
+    """A cell that goes along the rows of a map, one after the other."""
+
+    def __init__(self, cell: nn.Module) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 4, 3, padding=1)
+        self.before = nn.Conv2d(4, 8, 1)
+        self.cell = cell
+        self.head = nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = self.before(torch.relu(self.stem(x))).mean(3)  # (batch, 8, rows)
+        state = None
+        for row in rows.unbind(2):
+            state = self.cell(row, state)
+        return self.head(state[0] if isinstance(state, tuple) else state)
+
+
+@pytest.mark.parametrize(("cell", "gates"), [(nn.GRUCell, 3), (nn.LSTMCell, 4), (nn.RNNCell, 1)])
+def test_recurrent_cells_are_counted_and_held(cell, gates) -> None:
+    space = WidthSpace.trace(StepByStep(cell(8, 6)), torch.randn(2, 3, 5, 9))
+    assert [g.name for g in space.groups] == ["stem"]
+    assert "a recurrent layer keeps its number of features" in {f.reason for f in space.fixed}
+    assert space.reference.macs == 5 * 9 * (27 * 4 + 4 * 8) + 5 * gates * 6 * (8 + 6) + 6 * 4
+    assert not space.uncounted
+
+
 @given(st.integers(1, 4), st.integers(1, 4))
 def test_letters_of_a_matrix_product_are_those_of_torch(first, second) -> None:
     sizes = dict(zip(string.ascii_lowercase, (2, 3), strict=False)) | {"x": 4, "y": 5, "z": 6}
