@@ -169,7 +169,8 @@ def test_widths_are_rounded_down_to_choices(space):
     problem = Problem.of(space, Budget(macs=0.9))
     between = np.array([(group.choices[1] + group.choices[2]) / 2 for group in space.groups])
     assert floored(problem, between).tolist() == [1] * len(space.groups)
-    assert floored(problem, np.array([group.choices[2] - 1e-12 for group in space.groups])).tolist() == [2] * len(space.groups)
+    nearly = np.array([group.choices[2] - 1e-12 for group in space.groups])  # a real width that rounding made smaller
+    assert floored(problem, nearly).tolist() == [2] * len(space.groups)
     assert not floored(problem, np.array([group.choices[0] / 2 for group in space.groups])).any()
 
 
