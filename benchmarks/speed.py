@@ -2,7 +2,7 @@
 
     python -m benchmarks.speed [--quick] [--threads 2] [--only steps]
 
-Steps, scoring, counting, search, memory, images in files and peers; where there is a GPU, training and scoring on it.
+Steps, scoring, counting, search, memory, images in files and peers; on a GPU it is `benchmarks.speed_gpu`.
 What is compared takes turns; a figure is a median with quartiles. With one thread the clock is CPU time, with more it
 is wall time (`speed_turns`). `waiting` is the share of the time that the process was ready to compute and had no core,
 `load` the machine's at the end: a run with much of either says what other work left. Cells that a file has rows of are
@@ -11,7 +11,6 @@ not measured again.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +27,6 @@ from bcnet.machine.defaults import set_primitive_cache_capacity, usual_threads
 from bcnet.machine.timing import Stopwatch
 from benchmarks import (
     speed_counting,
-    speed_gpu,
     speed_images,
     speed_memory,
     speed_pairs,
@@ -76,11 +74,6 @@ PAIRED = (
     Workload("vgg19", 32, 32),
 )
 PHOTOGRAPHS = ((500, 375, 64), (2048, 1536, 12))  # width, height, how many; the first as ImageNet's
-ON_GPU = (  # with the images that are scored at once
-    (Workload("mobilenetv2", 32, 256, "cuda"), 2048),
-    (Workload("vgg19", 32, 256, "cuda"), 2048),
-    (Workload("torchvision:resnet50", 224, 128, "cuda"), 512),
-)
 
 
 def cells() -> Iterator[Cell]:
@@ -103,9 +96,6 @@ def cells() -> Iterator[Cell]:
         yield searched_free(RESNET20, candidates)
     for work in (Workload("resnet56", 32, 2), Workload("torchvision:mobilenet_v2", 224, 2), RESNET50):
         yield searched_free(work, 2000)
-    if torch.cuda.is_available():
-        for work, scored in ON_GPU:
-            yield on_device(work, scored, epochs=8, pace=Pace(60, 5))
 
 
 def quick_cells() -> Iterator[Cell]:
@@ -117,8 +107,6 @@ def quick_cells() -> Iterator[Cell]:
     yield searched(tiny, 80)
     yield searched_free(tiny, 80)
     yield images(60, 40, 2, Pace(0, 2, 2))
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    yield on_device(dataclasses.replace(tiny, device=device), 4, epochs=1, pace=Pace(0, 2, 2))
 
 
 def of_network(work: Workload, scored: Workload, *, seconds: float) -> Iterator[Cell]:
@@ -167,13 +155,6 @@ def images(width: int, height: int, count: int, pace: Pace) -> Cell:
     """Photographs in files to batches."""
     figures = partial(speed_images.figures, width, height, count, pace)
     return Cell("images", "none", f"JPEGs of {width}x{height}", figures)
-
-
-def on_device(work: Workload, scored: int, *, epochs: int, pace: Pace) -> Cell:
-    """Training and scoring on the workload's device."""
-    configuration = f"{work}, scoring of {scored} at once"
-    figures = partial(speed_gpu.figures, work, scored, epochs, pace)
-    return Cell("gpu", work.network, configuration, figures, work.device)
 
 
 def measured(cell: Cell, out: Path) -> None:

@@ -1,91 +1,88 @@
-"""Training and scoring on a GPU, in images a second, against full-width training on the same card.
+"""How fast bcnet is on a GPU: every figure a ratio in one run, in pieces of ten minutes that go on where they stopped.
 
-Trainings are whole calls of `bcnet.train.train`: batches drawn and augmented on the device, widths drawn anew in every
-step, the guard against bad steps, the looks at losses. A step of the supernet shows every image to four paths, counted
-once; a candidate is scored on both sides, and an image counted for each. The wall clock is read when the device is
-done with all that it was given.
+    python -m benchmarks.speed_gpu [--minutes 9] [--only "gpu steps"] [--device cuda]
+
+For each network and batch: a training step beside the full network's, four standalone networks and masks; the share of
+it that the GPU waits for its host, and its memory; scoring beside inference; what could make steps faster
+(`speed_tries`); whole trainings. What has a goal comes first: VGG19 in batches of 512. Rows go to
+`benchmarks/results/speed.csv`; cells that it has are not measured again, and no cell begins once the minutes are over.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from itertools import count
+from functools import partial
+from pathlib import Path
+from typing import Annotated
 
-import numpy as np
 import torch
+import typer
 
-from bcnet.data import Augmentation, Images, Normaliser, TrainingBatches, fixed_batches
-from bcnet.machine.precision import autocast
-from bcnet.machine.timing import nothing
-from bcnet.searchers import SupernetEvaluator
-from bcnet.space import Side, Widths
-from bcnet.supernet import Supernet
-from bcnet.train import Learner, NetworkLearner, Recipe, train
-from benchmarks.speed_turns import Call, Figure, Pace, in_turns
+from benchmarks import speed_scoring, speed_steps, speed_training, speed_tries, speed_waiting
+from benchmarks.speed import END, OUTPUT, Cell, measured
+from benchmarks.speed_turns import Pace
 from benchmarks.speed_workloads import Workload
+from studies.shared.provenance import finished
+from studies.shared.torchvision_here import let_torchvision_import
 
-OURS = "supernet"
-FULL = "full"
-SCORING = "scoring"
-BATCHES = 4  # of an epoch, and of a candidate's score
-CANDIDATES = 4
-_NORMALISER = Normaliser((0.5,) * 3, (0.25,) * 3)
-_AUGMENTATION = Augmentation(padding=4, flip=True)
+NETWORKS = (("vgg19", 32), ("resnet20", 32), ("mobilenetv2", 32), ("torchvision:resnet50", 224))
+BATCHES = (512, 128, 256, 1024)
+QUICK = Workload("resnet_digits", 8, 4)
 
 
-def figures(work: Workload, scored: int, epochs: int, pace: Pace) -> Iterator[Figure]:
-    """Images a second of both trainings, of `epochs` epochs, and of scoring in batches of `scored` images."""
-    arms = Arms(work, scored, epochs)
-    turns = in_turns(arms, pace, device=work.device)
-    images = {OURS: arms.trained, FULL: arms.trained, SCORING: 2 * CANDIDATES * BATCHES * scored}
-    speeds = {name: images[name] / turns.seconds(name) for name in images}
-    yield Figure.median(f"supernet training ({work.chosen})", speeds[OURS], "images/s")
-    yield Figure.median(f"full-width training ({work.chosen})", speeds[FULL], "images/s")
-    yield Figure.median(f"scoring ({work.chosen})", speeds[SCORING], "images/s")
-    yield turns.ratio("supernet step / full-width step", OURS, FULL)
-    yield Figure.median("scoring / full-width training, images", speeds[SCORING] / speeds[FULL], "ratio")
+def cells(device: str) -> Iterator[Cell]:
+    """All networks in one batch size, then in the next."""
+    for batch in BATCHES:
+        for network, pixels in NETWORKS:
+            yield from of_workload(Workload(network, pixels, batch, device), Pace(15, 5), epochs=4)
 
 
-class Arms:
-    """What a round compares. `trained` is the number of images of a training."""
-
-    def __init__(self, work: Workload, scored: int, epochs: int) -> None:
-        self._work = work
-        self._seeds = count()
-        images = _images(work, BATCHES * work.batch)
-        self._recipe = Recipe(lr=1e-3, batch_size=work.batch, epochs=epochs, precision=work.chosen.precision)
-        self._batches = TrainingBatches(images, work.batch, _NORMALISER, _AUGMENTATION, device=work.device)
-        self._ours = work.supernet_learner(work.chosen)
-        self._full = NetworkLearner(work.fresh(work.chosen))
-        self._supernet = Supernet(work.fresh(work.chosen), work.space).eval()
-        batches = fixed_batches(_images(work, BATCHES * scored), scored, _NORMALISER, device=work.device)
-        self._evaluator = SupernetEvaluator(self._logits, batches)
-        self.trained = epochs * len(images)
-
-    def _logits(self, images: torch.Tensor, widths: Widths, side: Side) -> torch.Tensor:
-        with autocast(self._work.chosen.precision, images.device):
-            logits: torch.Tensor = self._supernet(images, widths, side)
-        return logits
-
-    def __call__(self, number: int) -> dict[str, tuple[Call, Call]]:
-        """The things of a round."""
-        return {
-            OURS: (nothing, lambda: self._train(self._ours)),
-            FULL: (nothing, lambda: self._train(self._full)),
-            SCORING: (nothing, self._score),
-        }
-
-    def _train(self, learner: Learner) -> None:
-        train(learner, self._batches, self._recipe, seed=next(self._seeds))
-
-    def _score(self) -> None:
-        generator = torch.Generator().manual_seed(next(self._seeds))
-        for _ in range(CANDIDATES):
-            assert np.isfinite(self._evaluator(self._work.space.sample(generator)))
+def of_workload(work: Workload, pace: Pace, *, epochs: int, compile_with: str = "inductor") -> Iterator[Cell]:
+    """The cells of one network and batch."""
+    sections = {
+        "gpu steps": partial(speed_steps.figures, work, pace),
+        "gpu waiting": partial(speed_waiting.figures, work, pace),
+        "gpu scoring": partial(speed_scoring.figures, work, 4, pace),
+        "gpu tries": partial(speed_tries.figures, work, pace, compile_with=compile_with),
+        "gpu training": partial(speed_training.figures, work, work.batch, epochs, pace),
+    }
+    for section, figures in sections.items():
+        if section != "gpu waiting" or work.device != "cpu":
+            yield Cell(section, work.network, str(work), figures, work.device)
 
 
-def _images(work: Workload, number: int) -> Images:
-    """Random images of ten classes, on the device."""
-    generator = torch.Generator().manual_seed(0)
-    pixels = torch.randint(256, (number, 3, work.pixels, work.pixels), generator=generator, dtype=torch.uint8)
-    return Images(pixels, torch.arange(number) % 10).to(work.device)
+def main(
+    device: Annotated[str, typer.Option(help="A GPU, or cpu to see that everything runs.")] = "cuda",
+    minutes: Annotated[float, typer.Option(help="No cell begins after so many.")] = 9.0,
+    quick: Annotated[bool, typer.Option(help="A tiny network, two rounds: whether everything runs.")] = False,
+    only: Annotated[str | None, typer.Option(help="One section.")] = None,
+    out: Annotated[Path, typer.Option(help="CSV to append to; finished cells are left out.")] = OUTPUT,
+) -> None:
+    """Measure what is not in the file yet."""
+    if device != "cpu" and not torch.cuda.is_available():
+        raise typer.BadParameter(f"there is no GPU here that torch {torch.__version__} sees; --device cpu --quick runs")
+    let_torchvision_import()
+    torch.manual_seed(0)
+    end = time.monotonic() + 60 * minutes
+    small = Workload(QUICK.network, QUICK.pixels, QUICK.batch, device)
+    wanted = of_workload(small, Pace(0, 2, 2), epochs=1, compile_with="eager") if quick else cells(device)
+    waiting = [
+        cell
+        for cell in wanted
+        if only in (None, cell.section)
+        and not finished(out, cell.key | {"figure": END, "threads": str(torch.get_num_threads())})
+    ]
+    for number, cell in enumerate(waiting):
+        if time.monotonic() > end:
+            print(f"{len(waiting) - number} cells are left: the same command goes on with them", flush=True)
+            break
+        try:
+            measured(cell, out)
+        except torch.cuda.OutOfMemoryError:
+            print(*cell.key.values(), "|", "needs more memory than this GPU has", sep="  ", flush=True)
+            torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -59,7 +59,7 @@ class MaskedTrainee(Learner):
         hooks = []
         try:
             for norm, layout in self._norms:
-                mask = torch.zeros(norm.num_features)
+                mask = torch.zeros(norm.num_features, device=norm.weight.device)
                 for start, length in spans(layout, path.widths, path.side):
                     mask[start : start + length] = 1
                 if self._way == "feature maps":

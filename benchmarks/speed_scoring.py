@@ -30,7 +30,7 @@ FIXED = "fixed statistics"
 
 def figures(work: Workload, batches: int, pace: Pace) -> Iterator[Figure]:
     """Images scored in a second, `batches` a candidate, and their number in units of what plain inference manages."""
-    turns = in_turns(Arms(work, work.chosen, batches), pace)
+    turns = in_turns(Arms(work, work.chosen, batches), pace, device=work.device)
     images = 2 * batches * work.batch
     yield Figure.median(f"scoring ({work.chosen})", images / turns.seconds(OURS), "images/s")
     yield turns.ratio("scoring / built inference, statistics of the batch", SAME, OURS)

@@ -45,7 +45,7 @@ def figures(work: Workload, pace: Pace) -> Iterator[Figure]:
     """How long a step of ours takes, and how long in units of the rivals'."""
     own = work.chosen
     best = fastest(work, Pace(pace.seconds / 8, 2))
-    turns = in_turns(Arms(work, own, best, WARM if pace.seconds else 0), pace)
+    turns = in_turns(Arms(work, own, best, WARM if pace.seconds else 0), pace, device=work.device)
     yield turns.figure(f"step ({own})", OURS)
     yield turns.ratio("step / four standalone", OURS, STANDALONE)
     yield turns.ratio("step on widths met before / step", AGAIN, OURS)
@@ -79,7 +79,8 @@ def _pair(work: Workload, number: int) -> list[int]:
 def fastest(work: Workload, pace: Pace) -> Variant:
     """The layout and precision that the full network takes its steps fastest in."""
     steps = {variant: _steps_of(work, work.fresh(variant), variant) for variant in VARIANTS}
-    turns = in_turns(lambda number: {str(variant): (nothing, steps[variant].take) for variant in VARIANTS}, pace)
+    arms = {str(variant): (nothing, steps[variant].take) for variant in VARIANTS}
+    turns = in_turns(lambda number: arms, pace, device=work.device)
     return next(variant for variant in VARIANTS if str(variant) == turns.fastest())
 
 

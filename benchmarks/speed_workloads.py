@@ -106,11 +106,13 @@ class Workload:
 class Steps:
     """Training steps of one learner on the batch of a workload: gradients of all terms, and one update."""
 
-    def __init__(self, learner: Learner, work: Workload, variant: Variant) -> None:
+    def __init__(
+        self, learner: Learner, work: Workload, variant: Variant, *, optimizer: torch.optim.Optimizer | None = None
+    ) -> None:
         recipe = Recipe(lr=1e-3, batch_size=work.batch, epochs=1, precision=variant.precision)
         images = work.images.contiguous(memory_format=memory_format(variant.images))
         self._learner = learner
-        self._optimizer = make_optimizer(learner.module.train(), recipe)
+        self._optimizer = optimizer or make_optimizer(learner.module.train(), recipe)
         self._objective = Objective(learner, recipe, variant.precision, images, work.labels)
 
     def take(self, terms: Sequence[Term] | None = None) -> None:

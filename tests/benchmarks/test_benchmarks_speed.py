@@ -9,17 +9,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import typer
 
 from bcnet.supernet import Supernet
 from bcnet.train import Complementary, SupernetLearner
+from benchmarks import speed_gpu
 from benchmarks.speed_masked import MaskedTrainee
 from benchmarks.speed_profile import REST, kind_of
 from benchmarks.speed_table import PAGE, STEP_20, newest, page, results, tables
+from benchmarks.speed_tries import FixedPairs, FixedSteps, terms_without_full
 from benchmarks.speed_turns import Figure, Pace, Turns, clock, in_turns
+from benchmarks.speed_waiting import covered
 from benchmarks.speed_workloads import VARIANTS, Steps, Workload
 
 ROOT = Path(__file__).parents[2]
-SECTIONS = ["counting", "steps", "scoring", "memory", "profile", "pairs", "search", "free search", "images", "gpu"]
+SECTIONS = ["counting", "steps", "scoring", "memory", "profile", "pairs", "search", "free search", "images"]
+GPU_SECTIONS = ["gpu steps", "gpu scoring", "gpu tries", "gpu training"]
 
 
 @pytest.mark.parametrize("way", ["feature maps", "scale and shift"])
@@ -85,24 +90,73 @@ def test_ratios_are_medians_of_those_of_the_rounds():
 
 
 @pytest.mark.slow
-def test_the_quick_benchmark_runs_once(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.speed",
-        "--quick",
-        "--threads",
-        "1",
-        "--out",
-        str(tmp_path / "speed.csv"),
-    ]
+@pytest.mark.parametrize(
+    ("words", "sections"),
+    [(("speed", "--threads", "1"), SECTIONS), (("speed_gpu", "--device", "cpu"), GPU_SECTIONS)],
+)
+def test_the_quick_benchmark_runs_once(tmp_path, words, sections):
+    module, *options = words
+    command = [sys.executable, "-m", f"benchmarks.{module}", "--quick", *options, "--out", str(tmp_path / "speed.csv")]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     for _ in range(2):
         subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
     with (tmp_path / "speed.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [row["section"] for row in rows if row["figure"] == "end of cell"] == SECTIONS
+    assert [row["section"] for row in rows if row["figure"] == "end of cell"] == sections
     assert all(float(row["value"]) > 0 for row in rows)
+
+
+def test_what_is_left_of_a_gpu_benchmark_is_said(tmp_path, capsys):
+    speed_gpu.main(device="cpu", minutes=-1, quick=True, out=tmp_path / "speed.csv")
+    assert "4 cells are left" in capsys.readouterr().out
+    assert not (tmp_path / "speed.csv").exists()
+    if not torch.cuda.is_available():
+        with pytest.raises(typer.BadParameter, match="there is no GPU here"):
+            speed_gpu.main(device="cuda", out=tmp_path / "speed.csv")
+
+
+def test_sides_as_inputs_give_the_pairs_of_all_widths_by_one_graph():
+    work = Workload("resnet_digits", 8, 4)
+    network = Supernet(work.model.double(), work.space).network
+    fixed = FixedPairs(network, work.space)
+    graphs = torch._dynamo.utils.counters["stats"]
+    torch._dynamo.reset()
+    compiled = torch.compile(fixed.by_sides, fullgraph=True, dynamic=False, backend="aot_eager")
+    met = []
+    for number in range(4):
+        left = terms_without_full(work, number)[0].recorded
+        expected = fixed.forward(work.images.double(), left, work.space.complement(left))
+        for forward in (fixed.by_sides, compiled):
+            found = forward(work.images.double(), fixed.sides(left))
+            for a, b in zip(found, expected, strict=True):
+                torch.testing.assert_close(a, b)
+        gradients = [
+            torch.autograd.grad(sum((half**2).sum() for half in halves), list(network.parameters()))
+            for halves in (expected, found)
+        ]
+        for a, b in zip(*gradients, strict=True):
+            torch.testing.assert_close(a, b)
+        met.append(graphs["unique_graphs"])
+    assert len(set(met)) == 1  # compiled for the first widths, and not again
+    torch._dynamo.reset()
+
+
+def test_steps_with_sides_as_inputs_are_those_of_a_run():
+    work = Workload("resnet_digits", 8, 4)
+    learner = work.supernet_learner(VARIANTS[0], pairs=True)
+    ours, fixed = Steps(learner, work, VARIANTS[0]), FixedSteps(work, VARIANTS[0])
+    for number in range(3):
+        terms = terms_without_full(work, number)
+        ours.take(terms)
+        fixed.take(terms)
+    for a, b in zip(learner.supernet.network.parameters(), fixed.network.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+        assert not a.isnan().any()
+
+
+def test_time_that_streams_share_counts_once():
+    assert covered([(5.0, 7.0), (0.0, 2.0), (1.0, 3.0), (1.5, 2.5)]) == 5.0
+    assert covered([]) == 0.0
 
 
 @pytest.mark.parametrize(
