@@ -79,6 +79,11 @@ def _uniform(job: Job, workshop: Workshop) -> Found:
     return Found(space.uniform(macs=budget_of(job, workshop).macs))
 
 
+def _balanced(job: Job, workshop: Workshop) -> Found:
+    space = workshop.space(workshop.scale.network(job.network))
+    return Found(space.balanced(macs=budget_of(job, workshop).macs))
+
+
 def _searched(job: Job, workshop: Workshop) -> Found:
     network = workshop.scale.network(job.network)
     outcome = workshop.search(network, budget_of(job, workshop), job.plan, job.seed)
@@ -106,6 +111,7 @@ def _published(job: Job, workshop: Workshop) -> Found:
 METHODS: Mapping[str, Method] = {
     "original": Method(_original),
     "uniform": Method(_uniform),
+    "balanced": Method(_balanced),
     "random": Method(_random),
     "bcnet": Method(_searched, searches=True),
     "bcnet-distilled": Method(_searched, searches=True, distilled=True),

@@ -23,6 +23,7 @@ from bcnet.progress import console_reporter
 from bcnet.space import Budget, Widths, WidthSpace
 from bcnet.train import Distillation, load_recipe
 from studies.paper.networks import Network, Scale
+from studies.shared.deadline import Deadline
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,17 @@ class Plan:
 
 @dataclass(frozen=True)
 class Workshop:
-    """Where the work of a study is done, at a scale. `sources` has a name as of `--data` for each kind of data."""
+    """Where the work of a study is done, at a scale. `sources` has a name as of `--data` for each kind of data.
+
+    Work stops at the `deadline`, if there is one.
+    """
 
     scale: Scale
     runs: Path
     sources: Mapping[str, str]
     device: str | None = None
     threads: int | None = None
+    deadline: Deadline | None = None
 
     def space(self, network: Network, num_choices: int = 20) -> WidthSpace:
         """The width space of a network, traced without its data."""
@@ -58,23 +63,38 @@ class Workshop:
         original = dataclasses.replace(network, model=network.original, original="") if network.widened else network
         return _space(original).full
 
+    def supernet_run(self, network: Network, plan: Plan, seed: int) -> Path:
+        """Where a supernet is trained."""
+        return self._folder("supernet", network, self._supernet(network, plan, seed))
+
+    def search_run(self, network: Network, budget: Budget, plan: Plan, seed: int) -> Path:
+        """Where it is searched."""
+        supernet = self.supernet_run(network, plan, seed).name
+        about = {"budget": str(budget), "supernet": supernet, "searcher": plan.searcher, **self._searching(plan)}
+        return self._folder("search", network, about)
+
+    def random_run(self, network: Network, budget: Budget, seed: int) -> Path:
+        """Where random networks are trained for a short while."""
+        about = {"budget": str(budget), "epochs": self.scale.final_epochs(network), "seed": seed}
+        return self._folder("random", network, about | self._random(network))
+
+    def network_run(self, network: Network, widths: Widths, seed: int, *, distilled: bool = False) -> Path:
+        """Where the network of these widths is trained."""
+        epochs = self.scale.final_epochs(network)
+        wanted = {"widths": list(widths), "epochs": epochs, "distilled": distilled, "seed": seed}
+        return self._folder("network", network, wanted)
+
     def supernet(self, network: Network, plan: Plan, seed: int) -> Path:
         """The run directory of the trained supernet."""
-        epochs = self.scale.training_epochs(network, plan.training)
-        wanted: dict[str, Any] = {
-            "strategy": plan.strategy,
-            "num_choices": plan.num_choices,
-            "supernet_epochs": epochs,
-            "seed": seed,
-        }
-        run = self._folder("supernet", network, wanted)
+        wanted = self._supernet(network, plan, seed)
+        run = self.supernet_run(network, plan, seed)
         if not (run / "supernet.safetensors").exists():
             bcnet.train_supernet(
                 network.model,
                 self._data(network),
                 run_dir=run,
                 recipe=network.recipe,
-                reporter=console_reporter(),
+                reporter=self._reporter,
                 **wanted,
                 **self._machine,
             )
@@ -82,42 +102,29 @@ class Workshop:
 
     def search(self, network: Network, budget: Budget, plan: Plan, seed: int) -> bcnet.FoundWidths:
         """The widths that a search finds on the supernet, and all that it evaluated."""
-        origin = self.supernet(network, plan, seed)
-        generations = self.scale.searching_generations(plan.searching)
-        wanted: dict[str, Any] = {"population": self.scale.population, "generations": generations}
-        wanted |= self.scale.search
-        if plan.searcher != "evolution":
-            wanted["searcher"] = plan.searcher
-        about = {"budget": str(budget), "supernet": origin.name, "searcher": plan.searcher, **wanted}
         return bcnet.evolve(
-            origin,
-            run_dir=self._folder("search", network, about),
+            self.supernet(network, plan, seed),
+            run_dir=self.search_run(network, budget, plan, seed),
             budget=budget,
             model=network.model,
             data=self._data(network),
-            reporter=console_reporter(),
-            **wanted,
+            reporter=self._reporter,
+            **self._searching(plan),
         )
 
     def random(self, network: Network, budget: Budget, seed: int) -> bcnet.FoundWidths:
         """The best of some random networks near the budget, each trained for a short while (`bcnet.baseline`)."""
-        scale = self.scale
-        epochs = self.scale.final_epochs(network)
-        wanted: dict[str, Any] = {
-            "random_networks": scale.random_widths,
-            "random_epochs": min(scale.random_epochs, epochs),
-        }
         return bcnet.find_widths(
             network.model,
             self._data(network),
             budget=budget,
-            run_dir=self._folder("random", network, {"budget": str(budget), "epochs": epochs, "seed": seed, **wanted}),
+            run_dir=self.random_run(network, budget, seed),
             recipe=network.recipe,
-            changes={"final.epochs": epochs},
+            changes={"final.epochs": self.scale.final_epochs(network)},
             baseline="random",
             seed=seed,
-            reporter=console_reporter(),
-            **wanted,
+            reporter=self._reporter,
+            **self._random(network),
             **self._machine,
         )
 
@@ -125,23 +132,45 @@ class Workshop:
         """The network of these widths, trained from scratch and tested; its teacher is the one of full width."""
         epochs = self.scale.final_epochs(network)
         taught = load_recipe(network.recipe).distillation or Distillation()
-        wanted = {"widths": list(widths), "epochs": epochs, "distilled": distilled, "seed": seed}
         return bcnet.train_widths(
             network.model,
             self._data(network),
             widths,
-            run_dir=self._folder("network", network, wanted),
+            run_dir=self.network_run(network, widths, seed, distilled=distilled),
             seed=seed,
             recipe=network.recipe,
             changes={"final.epochs": epochs, "final.distillation": taught.model_dump() if distilled else None},
             take_from=self._siblings(network) if distilled else (),  # who may have trained the teacher
-            reporter=console_reporter(),
+            reporter=self._reporter,
             **self._machine,
         )
+
+    def _supernet(self, network: Network, plan: Plan, seed: int) -> dict[str, Any]:
+        epochs = self.scale.training_epochs(network, plan.training)
+        return {
+            "strategy": plan.strategy,
+            "num_choices": plan.num_choices,
+            "supernet_epochs": epochs,
+            "seed": seed,
+        }
+
+    def _searching(self, plan: Plan) -> dict[str, Any]:
+        generations = self.scale.searching_generations(plan.searching)
+        wanted: dict[str, Any] = {"population": self.scale.population, "generations": generations}
+        wanted |= self.scale.search
+        return wanted if plan.searcher == "evolution" else wanted | {"searcher": plan.searcher}
+
+    def _random(self, network: Network) -> dict[str, Any]:
+        epochs = min(self.scale.random_epochs, self.scale.final_epochs(network))
+        return {"random_networks": self.scale.random_widths, "random_epochs": epochs}
 
     def _siblings(self, network: Network) -> list[Path]:
         folders = self.runs.glob(f"network-{self._name(network)}-*")
         return sorted(folder for folder in folders if (folder / "original.safetensors").exists())
+
+    @property
+    def _reporter(self) -> bcnet.Reporter:
+        return console_reporter() if self.deadline is None else bcnet.Together(console_reporter(), self.deadline)
 
     @property
     def _machine(self) -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 import dataclasses
 import json
+from contextlib import contextmanager
 
 import pytest
 import torch
 import typer
 
+from bcnet.machine import device_name
 from bcnet.searchers import Candidate, Random, search_widths
 from bcnet.tasks import Measurement
 from studies.paper import __main__ as paper
@@ -24,8 +26,10 @@ from studies.paper.networks import (
 )
 from studies.paper.numbers import TABLE_1, TABLE_3
 from studies.paper.tables import STUDIES, cells_of, jobs_at
+from studies.paper.times import Speed, pieces, speed_of
 from studies.paper.workshop import Workshop
-from studies.shared.provenance import ROOT, rows
+from studies.shared.deadline import Deadline, TimeIsOver
+from studies.shared.provenance import ROOT, append_row, rows
 
 WIDE = (WIDE_EFFICIENTNET, WIDE_MOBILENETV2, WIDE_PROXYLESSNAS, WIDE_RESNET20, WIDE_DIGITS)
 
@@ -158,6 +162,82 @@ def test_only_what_is_called_so_is_distilled(method, tmp_path, monkeypatch):
     figures = _figures(Job(RESNET50, method, 2 * 10**9), workshop)
     assert asked == [method == "bcnet-distilled"]
     assert (figures["top1"], figures["top5"]) == (61.5, 90.0)
+
+
+def speed_table(path, network, device):
+    """What the benchmark of a GPU writes: two batches, of which one is near the recipe's."""
+    figures = {"supernet training (channels-last bf16)": 2e3, "full-width training (channels-last bf16)": 4e3}
+    figures |= {"scoring (channels-last bf16)": 8e3, "supernet step / full-width step": 2.0}
+    for batch, faster in ((512, 10), (128, 1)):
+        for figure, value in figures.items():
+            row = {"section": "gpu training", "network": network, "configuration": f"batch {batch} of 32x32"}
+            append_row(path, row | {"figure": figure, "value": faster * value, "cpu": device})
+    return path
+
+
+def test_pieces_are_estimated_by_multiply_adds_and_throughput(tmp_path):
+    table = speed_table(tmp_path / "speed.csv", "vgg19", device_name("cpu"))
+    workshop = Workshop(SCALES["paper"], tmp_path, {"cifar10": "none"})
+    speed = speed_of(VGG19, "cpu", table)
+    assert speed == Speed(2e3, 4e3, 8e3)
+    assert speed_of(MOBILENETV2, "cpu", table) is None
+    assert speed_of(VGG19, "cpu", tmp_path / "none.csv") is None
+    searched = list(pieces(Job(VGG19, "bcnet", VGG19.macs // 4), workshop, None, speed))
+    assert [(piece.what, piece.expected, piece.taken) for piece in searched] == [
+        ("supernet", 400 * 40_000 / 2e3, None),
+        ("search", 2000 * 2 * 5_000 / 8e3, None),
+        ("network", pytest.approx(400 * 50_000 / 4 / 4e3), None),
+    ]
+    (original,) = pieces(Job(VGG19, "original"), workshop, None, speed)
+    assert original.expected == 400 * 50_000 / 4e3
+    (uniform,) = pieces(Job(VGG19, "uniform", VGG19.macs // 2), workshop, None, None)
+    assert uniform.expected is None
+    assert uniform.run == workshop.network_run(VGG19, workshop.space(VGG19).uniform(macs=0.5), 0)
+
+
+def test_a_study_in_pieces_ends_as_if_it_had_run_at_once(tmp_path, capsys, monkeypatch):
+    done = []
+
+    @contextmanager
+    def only_two(self, name, total, unit):
+        """The minutes are over whenever two stages have ended: one may be replayed."""
+        if len(done) == 2:
+            raise TimeIsOver
+        yield lambda count, detail: None
+        done.append(name)
+
+    monkeypatch.setattr(Deadline, "stage", only_two)
+    for name, minutes in (("whole", None), ("pieces", 9)):
+        job = {"quick": True, "only": ["method=bcnet"], "runs": tmp_path / name, "results": tmp_path / name}
+        stopped = 0
+        while stopped < 20:
+            done.clear()
+            paper.main("table3", threads=1, minutes=minutes, **job)
+            if "9 minutes are over, and 1 cells are left" not in capsys.readouterr().err:
+                break
+            stopped += 1
+        assert (minutes is not None) == (0 < stopped < 20)
+    paths = [tmp_path / name / "table3-quick.csv" for name in ("whole", "pieces")]
+    assert paths[0].read_text() == paths[1].read_text()
+    paper.main("table3", threads=1, device="cpu", listed=True, **job)
+    shown = capsys.readouterr().out
+    assert "supernet: estimated unknown, took" in shown
+    assert "network: estimated unknown, took" in shown
+    assert f"in {tmp_path / 'pieces' / 'quick'}" in shown
+
+
+def test_a_deadline_ends_work_between_two_units(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("studies.shared.deadline.time.monotonic", lambda: now[0])
+    deadline = Deadline.after(0.5)
+    with deadline.stage("training", 3, "steps") as advance:
+        now[0] = 129.9
+        advance(1, "")
+        now[0] = 130.0
+        with pytest.raises(TimeIsOver):
+            advance(2, "")
+    with pytest.raises(TimeIsOver), deadline.stage("search", 3, "candidates"):
+        raise AssertionError("no stage begins")
 
 
 @pytest.mark.slow
