@@ -206,6 +206,42 @@ def test_a_search_narrows_a_detector_and_goes_on_where_it_was_killed(tmp_path):
         tiny_search(tmp_path / "whole", **job | {"task": task_of(other)})
 
 
+def test_a_detector_of_two_stages_is_searched_in_a_loop_of_ones_own():
+    from torchvision.models.detection import FasterRCNN
+    from torchvision.models.detection.anchor_utils import AnchorGenerator
+    from torchvision.ops import MultiScaleRoIAlign
+
+    torch.manual_seed(0)
+    few = {f"rpn_{when}_nms_top_n_{mode}": 20 for when in ("pre", "post") for mode in ("train", "test")}
+    anchors = AnchorGenerator(((8,), (16,)), ((0.5, 1.0),) * 2)
+    detector = FasterRCNN(
+        Backbone(), 3, min_size=SIDE, max_size=SIDE, rpn_anchor_generator=anchors, **few,
+        box_roi_pool=MultiScaleRoIAlign(["0", "1"], output_size=3, sampling_ratio=2),
+    )  # fmt: skip
+    backbone = detector.backbone
+    space = bcnet.WidthSpace.trace(backbone, torch.zeros(2, 3, SIDE, SIDE))
+    supernet = bcnet.Supernet(backbone, space)
+    detector.backbone = supernet.network
+    images, targets = batch(2)
+    listed = [
+        {"boxes": b[k >= 0], "labels": k[k >= 0]} for b, k in zip(targets["boxes"], targets["labels"], strict=True)
+    ]
+    optimizer = torch.optim.SGD(detector.parameters(), lr=0.01)
+    steps = bcnet.SupernetSteps(supernet)
+    losses = []
+    for _ in range(6):
+        optimizer.zero_grad()
+        losses.append(steps.backward(lambda _: sum(detector.train()(list(images), listed).values())).item())
+        optimizer.step()
+    assert losses[-1] < losses[0]
+    widths = space.uniform(macs=0.5)
+    detector.backbone = bcnet.build(backbone, space, widths, weights=(supernet, bcnet.Side.LEFT))
+    assert sum(p.numel() for p in detector.backbone.parameters()) == space.cost(widths).params
+    with torch.no_grad():
+        found = detector.eval()(list(images))
+    assert [set(kept) for kept in found] == [{"boxes", "labels", "scores"}] * 2
+
+
 def test_what_is_no_one_stage_detector_is_refused():
     with pytest.raises(ModelError, match="got Linear without backbone, head, transform"):
         one_stage(nn.Linear(1, 1))
