@@ -6,18 +6,19 @@ BIN := $(VENV)/bin
 # torch is held back by constraints.txt: the newest release drags in several GB of CUDA libraries.
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: help demo test test-all test-device mutants bench lint docs clean
+.PHONY: help demo test test-all test-device wheels mutants bench lint docs clean
 
 help:
 	@echo "make demo      install, then search a narrower network for scikit-learn's digits (about two minutes)"
 	@echo "make test      install with test extras, then run the tests (under ten minutes on two cores)"
 	@echo "make test-all  the slow tests and the --quick form of every study as well"
 	@echo "make test-device DEVICE=cuda  what must hold on a GPU (about five minutes)"
+	@echo "make wheels    all packages but torch as files, for a GPU without a network"
 	@echo "make mutants   change the core's code in 200 places and see whether the tests notice (about two hours)"
 	@echo "make bench     time everything against its rivals, into benchmarks/results/speed.csv (about 20 minutes)"
 	@echo "make lint      ruff and mypy"
 	@echo "make docs      the documentation, in site/; a broken link is an error"
-	@echo "make clean     remove the virtual environment and the demo's run directory"
+	@echo "make clean     remove the virtual environment, the demo's run directory and the wheels"
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -50,6 +51,13 @@ DEVICE ?= cpu
 test-device: $(VENV)/.installed-test
 	BCNET_DEVICE=$(DEVICE) $(BIN)/python -m pytest tests/device
 
+# What a machine without a network installs, beside its own torch: the same Python and kind of processor are assumed.
+wheels: $(VENV)/.installed-test
+	mkdir -p wheels
+	$(BIN)/python -m pip freeze --exclude-editable | grep -ivE '^(torch|torchvision|triton|nvidia)' > wheels/requirements.txt
+	$(PIP:install=wheel) --no-deps --wheel-dir wheels --requirement wheels/requirements.txt
+	$(PIP:install=wheel) --no-deps --wheel-dir wheels .
+
 mutants: $(VENV)/.installed-test
 	$(BIN)/python -m tests.robustness.mutants
 
@@ -69,4 +77,4 @@ docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:
-	rm -rf $(VENV) runs/demo
+	rm -rf $(VENV) runs/demo wheels
