@@ -54,6 +54,8 @@ class Acceptance:
         """
         batch = list(best)
         for _ in range(_TRIES):
+            if not batch:
+                return []
             found = timed(self._context, [c.widths for c in batch])
             if found is None or self._asked is None:
                 return batch
@@ -67,8 +69,6 @@ class Acceptance:
             expected = corrected.values(self._context.workload.space, np.array([c.widths for c in others]))
             waiting = [c for c, time in zip(others, expected.tolist(), strict=True) if time <= self._limit]
             batch = [c for c in waiting if c.widths not in self.slow][:_AT_ONCE]
-            if not batch:
-                break
         return []
 
     def another_round(self) -> bool:

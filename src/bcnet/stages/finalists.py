@@ -175,7 +175,8 @@ class FinalistsStage(Stage):
         if modelled is not None and context.settings.has_trials and not longer:
             ordered = no_worse([c for c in ordered if c.widths not in acceptance.slow], free)
         ranked = heuristics_next(ordered, free) if longer else ordered
-        best = acceptance.holding(_finalists(context, searched.scorer, ranked), ordered)
+        with context.directory.timed("rescore"):
+            best = acceptance.holding(_finalists(context, searched.scorer, ranked), ordered)
         return best if modelled is None or longer else best[:1]
 
     def load(self, context: Context) -> Choice:
