@@ -17,10 +17,10 @@ from bcnet.costs import Latency, LatencyModel, Term, TimedNetwork
 from bcnet.errors import BudgetError, RunError
 from bcnet.latency import draws, measurement
 from bcnet.latency.fit import fingerprint
-from bcnet.searchers import Candidate, heuristic_widths
+from bcnet.searchers import Candidate
 from bcnet.space import Budget, WidthSpace
 from bcnet.stages import acceptance, calibration
-from bcnet.stages.acceptance import SLOW, corrected_problem
+from bcnet.stages.acceptance import ROUNDS
 
 
 def truth(space, widths):
@@ -124,6 +124,7 @@ def test_where_none_of_the_best_holds_those_come_that_may(machine, monkeypatch):
         return {w: TimedNetwork(w, float(truth(space, [w])[0]), 0.0) for w in asked}
 
     monkeypatch.setattr(acceptance, "timed", timed)
+    monkeypatch.setattr(acceptance, "is_here", lambda asked: True)
     directory = SimpleNamespace(has=lambda name: False)
     context = SimpleNamespace(workload=SimpleNamespace(budget=budget, space=measuring), directory=directory)
     kept = acceptance.Acceptance(context).holding(candidates[:2], candidates)
@@ -154,14 +155,6 @@ def widths_score(widths):
     return float(np.log(np.array(widths) + 1.0).sum())
 
 
-def free_widths(folder):
-    """The widths that need no search, by the latencies as corrected in the run's last round."""
-    run = bcnet.Run.open(folder)
-    slow = {m.widths: m for m in map(TimedNetwork.from_list, json.loads((folder / SLOW).read_text())["rounds"][-1])}
-    problem = corrected_problem(SimpleNamespace(space=run.space, budget=run.budget), slow)
-    return set(heuristic_widths(problem).values())
-
-
 def by_own_score(folder, **settings):
     budget = Budget(latency="9 us")
     return tiny_search(folder, budget=budget, effort="small", num_choices=8, score_of_widths=widths_score, **settings)
@@ -173,9 +166,11 @@ def test_a_search_whose_best_are_slower_than_predicted_goes_on_within_what_was_m
     scores = {c.widths: c.score for c in outcome.found.evaluations}
     assert outcome.result["measured_latency"]["searched"] <= 9_000
     assert outcome.found.best.score > scores[outcome.widths]  # but too slow
-    free = free_widths(tmp_path / "run")
-    assert free <= scores.keys()
-    assert scores[outcome.widths] >= max(scores[w] for w in free)
+    (further,) = json.loads((tmp_path / "run" / ROUNDS).read_text())["rounds"]
+    assert truth(machine["space"], further["widths"]).max() <= 9_000  # timed before they are scored
+    assert truth(machine["space"], further["widths"]).max() >= 0.93 * 9_000  # and the limit is used
+    assert 1 <= len(further["free"]) <= 2
+    assert scores[outcome.widths] >= max(scores[tuple(w)] for w in further["free"])
     assert bcnet.Run.open(tmp_path / "run").evaluations == outcome.found.evaluations
     again = by_own_score(tmp_path / "run")
     assert again.found == outcome.found
@@ -186,7 +181,7 @@ def test_a_search_killed_while_it_goes_on_ends_as_if_it_had_not_been(tmp_path, m
     whole = by_own_score(tmp_path / "whole")
     with pytest.raises(StoppedError):
         by_own_score(tmp_path / "killed", reporter=Recorder(("trials", len(whole.found.evaluations) - 2)))
-    assert (tmp_path / "killed" / SLOW).exists()
+    assert (tmp_path / "killed" / ROUNDS).exists()
     resumed = by_own_score(tmp_path / "killed")
     assert resumed.found == whole.found
     assert resumed.widths == whole.widths

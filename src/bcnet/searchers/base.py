@@ -50,7 +50,7 @@ class Searcher(ABC):
         return None
 
     def further(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Widths]:
-        """Widths to score next where `candidates` turn out to cost more than a narrower `problem` allows; maybe none.
+        """Widths to score next within a narrower `problem` than the one that the `candidates` are of; maybe none.
 
         It is asked where a search by latency ends with none that keeps to it as measured.
         """

@@ -91,11 +91,9 @@ class ModelBased(Searcher):
         return batch + problem.fill(self.batch - len(batch), {*known, *batch}, rng)
 
     def further(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Widths]:
-        """What needs no search, which all else is held against, and the next batch (see `Searcher`)."""
+        """The next batch there (see `Searcher`)."""
         known = {c.widths: c.score for c in candidates}
-        rng = np.random.default_rng([problem.seed, 7, len(known)])
-        wanted = [*heuristic_widths(problem).values(), *self._next(problem, known, rng)]
-        return [widths for widths in dict.fromkeys(wanted) if widths not in known][: self.batch]
+        return self._next(problem, known, np.random.default_rng([problem.seed, 7, len(known)]))
 
     def _expected(self, model: ScoreModel, candidates: Sequence[Widths], scores: Sequence[float]) -> FloatArray:
         """What is expected of scored candidates, up to a constant, in standard deviations of the scores."""

@@ -1,32 +1,45 @@
 """Accepting widths under a latency: only once they have been timed themselves, where the model is of this machine.
 
 A model errs on single networks, and a search looks for those it errs on. So the best are timed, and where none keeps to
-the limit the model is fitted again, with what was measured: those that it says will hold come next. Where none of these
-does either, what was too slow is kept as a round, and the search goes on within a budget that is corrected by it.
+the limit the model is fitted again, with what was measured: those that it says may hold come next. Where none of these
+does either, the search goes on. To time a network takes a moment, to score it a training: widths are therefore timed
+before they are scored, those that need no search among them, and scored are those that hold.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from bcnet.costs import Latency, TimedNetwork
+from bcnet.costs import Budget, Latency, TimedNetwork
 from bcnet.errors import BudgetError, RunError
 from bcnet.latency.fit import fitted
 from bcnet.run.workload import Workload
-from bcnet.searchers import Candidate
+from bcnet.searchers import Candidate, Searcher, heuristic_widths
 from bcnet.space import Widths
 from bcnet.space.problem import Problem
 from bcnet.stages.base import Context
-from bcnet.stages.calibration import latency_of, timed
+from bcnet.stages.calibration import is_here, latency_of, timed
 
-SLOW = "slow.json"
-MOST_ROUNDS = 3
+ROUNDS = "latency_rounds.json"
+_MOST_ROUNDS = 3
+_MORE = 8  # candidates of a round
 _AT_ONCE = 8  # candidates that are timed in turns
-_TRIES = 5
-Slow = Mapping[Widths, TimedNetwork]
+_TRIES = 8
+_SHARES = (1.0, 0.97, 0.94, 0.91, 0.88, 0.85, 0.8, 0.75)  # of the limit, under which more is proposed until some hold
+
+
+@dataclass(frozen=True)
+class Round:
+    """Widths to score where all of the best were too slow; `free` of them need no search. All hold as measured."""
+
+    widths: tuple[Widths, ...]
+    free: tuple[Widths, ...]
 
 
 class Acceptance:
@@ -35,61 +48,56 @@ class Acceptance:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._asked = latency_of(context.workload.budget)
-        self._rounds = [*slow_rounds(context)]
-        self.slow: dict[Widths, TimedNetwork] = dict(self._rounds[-1]) if self._rounds else {}
+        self._rounds = [*rounds_of(context)]
+        self.slow: dict[Widths, TimedNetwork] = {}
 
     @property
-    def problem(self) -> Problem:
-        """What is searched in this round."""
-        workload = self._context.workload
+    def free(self) -> set[Widths]:
+        """The widths that need no search, of the last round."""
         if self._rounds:
-            return corrected_problem(workload, self._rounds[-1])
-        return Problem.of(workload.space, workload.budget)
+            return set(self._rounds[-1].free)
+        workload = self._context.workload
+        return set(heuristic_widths(Problem.of(workload.space, workload.budget)).values())
 
     def holding(self, best: Sequence[Candidate], others: Sequence[Candidate]) -> list[Candidate]:
         """Of the `best` candidates those that keep to the latency as measured; else the first of `others` that do.
 
         After each try the model is fitted again, with what was measured: of `others`, in their order, those are next
-        that it says will hold. None where none of several tries does.
+        that it says may hold. None where none of several tries does.
         """
         batch = list(best)
         for _ in range(_TRIES):
             if not batch:
                 return []
-            found = timed(self._context, [c.widths for c in batch])
-            if found is None or self._asked is None:
+            if not self._is_measured:
                 return batch
-            # What noise leaves open is taken for slow: of many candidates the one that holds by luck would be chosen.
-            found = {w: dataclasses.replace(m, nanoseconds=m.nanoseconds * (1 + m.noise)) for w, m in found.items()}
-            kept = [c for c in batch if found[c.widths].nanoseconds <= self._limit]
+            quick = self._quick([c.widths for c in batch])
+            kept = [c for c in batch if c.widths in quick]
             if kept:
                 return kept
-            self.slow |= found
             corrected = corrected_latency(self._context.workload, self.slow)
             expected = corrected.values(self._context.workload.space, np.array([c.widths for c in others]))
             waiting = [c for c, time in zip(others, expected.tolist(), strict=True) if time <= self._limit]
             batch = [c for c in waiting if c.widths not in self.slow][:_AT_ONCE]
         return []
 
-    def another_round(self) -> bool:
-        """Keep what was too slow, for the search to go on from; whether it may."""
-        if len(self._rounds) == MOST_ROUNDS:
+    def another_round(self, searcher: Searcher, candidates: Sequence[Candidate]) -> bool:
+        """Find more widths that hold, and keep them for the search to score; whether there are any."""
+        if len(self._rounds) == _MOST_ROUNDS or not self._is_measured:
             return False
-        try:
-            corrected_problem(self._context.workload, self.slow)
-        except BudgetError:  # as measured, no network of the space is quick enough
+        found = self._proposed(searcher, candidates)
+        if not found.widths:
             return False
         self._context.reporter.note(
-            f"None of {len(self.slow)} candidates kept to the latency as measured: others are scored, within a latency "
-            "as corrected by these."
+            f"None of {len(self.slow)} networks kept to the latency as measured: {len(found.widths)} more that do are "
+            "scored."
         )
-        self._rounds.append(dict(self.slow))
-        rounds = [[network.to_list() for network in slow.values()] for slow in self._rounds]
-        self._context.directory.write(SLOW, {"rounds": rounds})
+        self._rounds.append(found)
+        self._context.directory.write(ROUNDS, {"rounds": [dataclasses.asdict(one) for one in self._rounds]})
         return True
 
     def error(self) -> RunError:
-        """What to say where none was accepted."""
+        """What to say where nothing was accepted."""
         assert self._asked is not None, "something was too slow"
         if self._context.settings.has_supernet:
             advice = "`bcnet evolve RUN --budget latency=... --out NEW`, which trains no supernet again"
@@ -102,6 +110,45 @@ class Acceptance:
             f"{advice}"
         )
 
+    def _proposed(self, searcher: Searcher, candidates: Sequence[Candidate]) -> Round:
+        """Under the limit as corrected, and where too few hold under less, until some do; the widest first."""
+        workload = self._context.workload
+        within = Problem.of(workload.space, workload.budget)
+        scored = {c.widths for c in candidates}
+        free: dict[str, Widths] = {}
+        holding: dict[Widths, None] = {}
+        for share in _SHARES:
+            try:
+                problem = corrected_problem(workload, self.slow, share)
+            except BudgetError:  # as measured, no network of the space is quick enough
+                break
+            further = searcher.further(problem, candidates)
+            if not further:
+                break
+            heuristics = {name: w for name, w in heuristic_widths(problem).items() if name not in free}
+            wanted = dict.fromkeys(w for w in (*heuristics.values(), *further) if w not in holding)
+            admitted = [w for w in wanted if within.budget.admits(within.space.cost(w)) and w not in self.slow]
+            quick = self._quick(admitted) if admitted else set()
+            free |= {name: w for name, w in heuristics.items() if w in quick}
+            holding |= dict.fromkeys(w for w in admitted if w in quick)
+            if len(free) == len(heuristic_widths(problem)) and len(holding) >= _MORE:
+                break
+        first = dict.fromkeys((*free.values(), *holding))
+        return Round(tuple(w for w in first if w not in scored)[:_MORE], tuple(free.values()))
+
+    def _quick(self, widths: Sequence[Widths]) -> set[Widths]:
+        """Those that hold as measured; the others are remembered as slow."""
+        found = timed(self._context, widths) or {}
+        # What noise leaves open is taken for slow: of many candidates the one that holds by luck would be chosen.
+        found = {w: dataclasses.replace(m, nanoseconds=m.nanoseconds * (1 + m.noise)) for w, m in found.items()}
+        quick = {w for w, m in found.items() if m.nanoseconds <= self._limit}
+        self.slow |= {w: m for w, m in found.items() if w not in quick}
+        return quick
+
+    @property
+    def _is_measured(self) -> bool:
+        return self._asked is not None and is_here(self._asked)
+
     @property
     def _limit(self) -> float:
         assert self._asked is not None, "what was timed has a limit"
@@ -109,39 +156,50 @@ class Acceptance:
         return workload.space.feasible(workload.budget).limits[self._asked]
 
 
-def slow_rounds(context: Context) -> tuple[Slow, ...]:
-    """What was too slow when a search was to end, as often as it went on; each has those before it.
+def rounds_of(context: Context) -> tuple[Round, ...]:
+    """What was scored beside the search's own candidates, since all of its best were too slow.
 
     Raises:
         RunError: the file is damaged.
     """
-    if latency_of(context.workload.budget) is None or not context.directory.has(SLOW):
+    if latency_of(context.workload.budget) is None or not context.directory.has(ROUNDS):
         return ()
     try:
-        rounds = context.directory.read(SLOW)["rounds"]
-        return tuple({m.widths: m for m in map(TimedNetwork.from_list, networks)} for networks in rounds)
+        return tuple(_read(one) for one in context.directory.read(ROUNDS)["rounds"])
     except (KeyError, TypeError, ValueError) as error:
-        file = context.directory.file(SLOW)
-        raise RunError(f"{file} holds no times ({error!r}): restore it, or start a new run") from None
+        file = context.directory.file(ROUNDS)
+        raise RunError(f"{file} holds no widths ({error!r}): restore it, or start a new run") from None
 
 
-def corrected_problem(workload: Workload, slow: Slow) -> Problem:
-    """What is searched, with latencies as corrected by networks that were too slow.
+def _read(document: Mapping[str, Any]) -> Round:
+    return Round(*(tuple(tuple(map(int, widths)) for widths in document[name]) for name in ("widths", "free")))
+
+
+def corrected_problem(workload: Workload, slow: Mapping[Widths, TimedNetwork], share: float = 1.0) -> Problem:
+    """What is searched, with latencies as corrected by networks that were too slow, under a share of their limit.
 
     Raises:
         BudgetError: the narrowest network of the space is too slow.
     """
+    corrected = corrected_latency(workload, slow)
+    limits = workload.space.feasible(workload.budget).limits
+    given = {
+        corrected if m == corrected else m: round(share * limit) if m == corrected else limit
+        for m, limit in limits.items()
+    }
     unmeasured = dataclasses.replace(workload.space, measures=())  # a space keeps the model that it has
-    return Problem.of(unmeasured, workload.budget.with_measure(corrected_latency(workload, slow)))
+    return Problem.of(unmeasured, Budget(given))
 
 
-def corrected_latency(workload: Workload, slow: Slow) -> Latency:
-    """By a model that has seen the `slow` networks too, with a margin beyond which none of them took longer."""
+def corrected_latency(workload: Workload, slow: Mapping[Widths, TimedNetwork]) -> Latency:
+    """By a model that has seen the `slow` networks too, and with what they still take more in the median."""
     asked = latency_of(workload.budget)
     assert asked is not None, "what was slow was limited"
     assert asked.model is not None, "what was slow was predicted"
+    if not slow:
+        return asked
     measured = list(slow.values())
     again = fitted(workload.space, [*asked.model.measured, *measured], asked.model.machine)
-    predicted = again.predicted(np.array(list(slow)))
-    worst = max(m.nanoseconds / p for m, p in zip(measured, predicted.tolist(), strict=True))
-    return dataclasses.replace(asked, model=dataclasses.replace(again, margin=max(0.0, worst - 1)))
+    predicted = again.predicted(np.array(list(slow))).tolist()
+    more = statistics.median(m.nanoseconds / p for m, p in zip(measured, predicted, strict=True))
+    return dataclasses.replace(asked, model=dataclasses.replace(again, margin=max(0.0, more - 1)))

@@ -118,7 +118,7 @@ def timed(context: Context, widths: Sequence[Widths]) -> dict[Widths, TimedNetwo
         BudgetError: the machine is too busy; the same command goes on from here.
     """
     asked = latency_of(context.workload.budget)
-    if asked is None or asked.model is None or not _is_here(asked):
+    if asked is None or asked.model is None or not is_here(asked):
         return None
     network, images = _subject(context, asked)
     times = engine_times(engine_of(asked.engine), network, images, asked.threads)
@@ -127,8 +127,8 @@ def timed(context: Context, widths: Sequence[Widths]) -> dict[Widths, TimedNetwo
     return {m.widths: m for m in map(TimedNetwork.from_list, rows)}
 
 
-def _is_here(asked: Latency) -> bool:
-    """Whether the model's machine is this one."""
+def is_here(asked: Latency) -> bool:
+    """Whether there is a model, and its machine is this one."""
     try:
         return asked.model is not None and asked.model.machine == machine(asked)
     except ExportError:  # the engine is not here

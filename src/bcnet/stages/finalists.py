@@ -30,7 +30,7 @@ from bcnet.progress.forecast import Planned
 from bcnet.run.score import score_text
 from bcnet.run.settings import Settings, in_sections
 from bcnet.run.workload import Workload
-from bcnet.searchers import Candidate, Rescored, heuristic_widths, rescore
+from bcnet.searchers import Candidate, Rescored, rescore
 from bcnet.space import Widths, WidthSpace
 from bcnet.space.problem import Problem
 from bcnet.stages.acceptance import Acceptance
@@ -152,11 +152,8 @@ class FinalistsStage(Stage):
         searched: Searched = context.output(name)
         acceptance = Acceptance(context)
         best = self._best(context, searched, acceptance)
-        while not best and acceptance.another_round():
-            before = len(searched.found.evaluations)
+        while not best and acceptance.another_round(searched.searcher, searched.found.evaluations):
             searched = context.look_again(name)
-            if len(searched.found.evaluations) == before:
-                break
             best = self._best(context, searched, acceptance)
         if not best:
             raise acceptance.error()
@@ -171,7 +168,7 @@ class FinalistsStage(Stage):
         inside = list(_inside(searched).values())
         modelled = searched.searcher.chosen(problem, inside)  # by more than their scores
         ordered = finalists(inside, len(inside)) if modelled is None else modelled
-        free = set(heuristic_widths(acceptance.problem).values())
+        free = acceptance.free
         if modelled is not None and context.settings.has_trials and not longer:
             ordered = no_worse([c for c in ordered if c.widths not in acceptance.slow], free)
         ranked = heuristics_next(ordered, free) if longer else ordered
@@ -194,7 +191,7 @@ class FinalistsStage(Stage):
                 "start a new run"
             )
         if searched.scorer.longer:
-            return best_again(rescored, fresh, set(heuristic_widths(Acceptance(context).problem).values()))
+            return best_again(rescored, fresh, Acceptance(context).free)
         return choice(rescored, sum(len(y) for _, y in context.workload.validation), fresh)
 
 

@@ -36,7 +36,7 @@ from bcnet.searchers import (
 )
 from bcnet.searchers.scoring import Evaluator
 from bcnet.space.problem import Problem
-from bcnet.stages.acceptance import SLOW, corrected_problem, slow_rounds
+from bcnet.stages.acceptance import ROUNDS, rounds_of
 from bcnet.stages.base import TRAINING_PASS, Context, Stage
 from bcnet.stages.room import search_bytes
 from bcnet.stages.scores import Scorer
@@ -122,14 +122,12 @@ def scored(context: Context, searcher: Searcher, scorer: Scorer, stage: str) -> 
 
 
 def searched_by(context: Context, searcher: Searcher, scorer: Scorer, stage: str) -> Searched:
-    """The search, and what followed it: candidates of budgets as corrected by what was too slow, round by round."""
-    workload = context.workload
+    """The search, and what followed it where all of its best were too slow as measured, round by round."""
     found = scored(context, searcher, scorer, stage)
-    problem = Problem.of(workload.space, workload.budget)
-    for slow in slow_rounds(context):
+    problem = Problem.of(context.workload.space, context.workload.budget)
+    for further in rounds_of(context):
         known = [c.widths for c in found.evaluations]
-        wanted = searcher.further(corrected_problem(workload, slow), found.evaluations)
-        widths = [*known, *(w for w in wanted if problem.budget.admits(problem.space.cost(w)))]
+        widths = [*known, *further.widths]
         with (
             _evaluations(context) as store,
             _timed_unless(len(store.evaluations) >= len(widths), context.directory, stage),
@@ -190,8 +188,8 @@ class EvolutionStage(Stage):
         ):
             for candidate in source.evaluations[len(target.evaluations) :]:
                 target.add(candidate)
-        if theirs.has(SLOW):
-            ours.write(SLOW, theirs.read(SLOW))
+        if theirs.has(ROUNDS):
+            ours.write(ROUNDS, theirs.read(ROUNDS))
 
 
 def search_of(context: Context) -> str | None:
