@@ -1,5 +1,6 @@
 """Tasks by name: what files and commands say is the task that was meant, and nothing else is taken for one."""
 
+import inspect
 import sys
 
 import pytest
@@ -42,9 +43,9 @@ def test_a_task_of_ours_is_its_name_and_its_description(task):
 
 
 def test_all_tasks_of_ours_have_a_name():
-    assert set(TASKS.values()) == {
-        task for task in vars(bcnet.tasks).values() if isinstance(task, type) and issubclass(task, bcnet.Task)
-    } - {bcnet.Task}
+    ours = {task for task in vars(bcnet.tasks).values() if isinstance(task, type) and issubclass(task, bcnet.Task)}
+    of_an_object = {bcnet.tasks.OneStageDetection}  # a detector, which no text says
+    assert set(TASKS.values()) == {task for task in ours if not inspect.isabstract(task)} - of_an_object
 
 
 def test_settings_left_out_are_as_they_are():
