@@ -15,9 +15,10 @@ Row = Mapping[str, str]
 _COLOURS = {
     "original": "black",
     "uniform": "tab:gray",
+    "balanced": "tab:brown",
     "random": "tab:olive",
     "autoslim": "tab:green",
-    "published": "tab:green",
+    "published": "tab:cyan",
     "bcnet": "tab:blue",
     "bcnet-distilled": "tab:purple",
 }
