@@ -68,6 +68,12 @@ def batch(count=3):
     return torch.rand(count, 3, SIDE, SIDE, generator=generator), {"boxes": boxes[:count], "labels": labels[:count]}
 
 
+def in_list(targets):
+    """As torchvision takes them."""
+    pairs = zip(targets["boxes"], targets["labels"], strict=True)
+    return [{"boxes": boxes[labels >= 0], "labels": labels[labels >= 0]} for boxes, labels in pairs]
+
+
 def unresized(detector, images, targets=None):
     """The detector itself, on images that are of the right size already."""
     whole = copy.deepcopy(detector)
@@ -83,10 +89,7 @@ def test_the_loss_is_the_detectors(kind):
     detector = detector_of(kind)
     images, targets = batch()
     network = one_stage(detector).train()
-    listed = [
-        {"boxes": b[k >= 0], "labels": k[k >= 0]} for b, k in zip(targets["boxes"], targets["labels"], strict=True)
-    ]
-    expected = unresized(detector, images, listed)
+    expected = unresized(detector, images, in_list(targets))
     loss = task_of(detector).loss(network(images), targets)
     assert loss.item() == pytest.approx(sum(expected.values()).item(), rel=1e-5)
     loss.backward()
@@ -223,15 +226,12 @@ def test_a_detector_of_two_stages_is_searched_in_a_loop_of_ones_own():
     supernet = bcnet.Supernet(backbone, space)
     detector.backbone = supernet.network
     images, targets = batch(2)
-    listed = [
-        {"boxes": b[k >= 0], "labels": k[k >= 0]} for b, k in zip(targets["boxes"], targets["labels"], strict=True)
-    ]
     optimizer = torch.optim.SGD(detector.parameters(), lr=0.01)
     steps = bcnet.SupernetSteps(supernet)
     losses = []
     for _ in range(6):
         optimizer.zero_grad()
-        losses.append(steps.backward(lambda _: sum(detector.train()(list(images), listed).values())).item())
+        losses.append(steps.backward(lambda _: sum(detector.train()(list(images), in_list(targets)).values())).item())
         optimizer.step()
     assert losses[-1] < losses[0]
     widths = space.uniform(macs=0.5)
