@@ -138,6 +138,41 @@ def test_where_none_of_the_best_holds_those_come_that_may(machine, monkeypatch):
     assert len(kept) == 8
 
 
+def test_more_widths_are_timed_before_they_are_scored(machine, monkeypatch):
+    space, kept, notes = machine["space"], {}, []
+    limit = int(truth(space, [space.scaled(0.6)])[0])
+    budget = Budget({Latency(model=model_of(space)): limit})
+    measuring = space.measuring(budget)
+
+    def takes(widths):
+        """What no form says: networks of an odd number of channels take a tenth more."""
+        return float(truth(space, [widths])[0]) * (1.1 if sum(widths) % 2 else 1.0)
+
+    everything = sorted(itertools.product(range(1, 9), range(1, 13)), key=takes, reverse=True)
+    near = [w for w in everything if 0.5 * limit < truth(space, [w])[0] <= limit]
+    monkeypatch.setattr(acceptance, "timed", lambda context, asked: {w: TimedNetwork(w, takes(w), 0.0) for w in asked})
+    monkeypatch.setattr(acceptance, "is_here", lambda asked: True)
+    context = SimpleNamespace(
+        workload=SimpleNamespace(budget=budget, space=measuring),
+        directory=SimpleNamespace(has=lambda name: False, write=lambda name, document: kept.update({name: document})),
+        reporter=SimpleNamespace(note=notes.append),
+    )
+    accepting = acceptance.Acceptance(context)
+    scored = [Candidate(w, 1.0, measuring.cost(w)) for w in near[:2]]
+    assert accepting.another_round(SimpleNamespace(further=lambda problem, known: near), scored)
+    (further,) = kept[ROUNDS]["rounds"]
+    widths = [tuple(w) for w in further["widths"]]
+    assert any(takes(w) > limit for w in near)
+    assert max(map(takes, [*widths, *further["free"]])) <= limit
+    assert 1 <= len(further["free"]) <= 2
+    assert accepting.free == set(further["free"])
+    assert set(widths) - set(further["free"]) <= set(near[2:])  # none that is scored already
+    assert len(widths) == 8
+    assert len(notes) == 1
+    nothing = SimpleNamespace(further=lambda problem, known: [])
+    assert not acceptance.Acceptance(context).another_round(nothing, scored)  # a searcher that has no more to say
+
+
 def test_a_search_that_finds_none_that_holds_says_so(tmp_path, machine):
     machine["slower"] = 100.0
     with pytest.raises(RunError, match=r"within .*; none of \d+ candidates was, the quickest took .* evolve RUN"):
