@@ -47,7 +47,7 @@ def test_scores_that_are_all_the_same_say_nothing():
     found = reliability_of(np.full((8, 2, 30), 100 / 3), np.arange(30) % 3)
     assert (found.reliability, found.sides, found.verdict) == (0.0, 0.0, "nothing")
     assert (found.chance, found.beats_chance) == (pytest.approx(100 / 3), False)
-    assert "no candidate is better than the most frequent class, 33.33 %" in str(found)
+    assert "no candidate is surely better than the most frequent class, 33.33 %" in str(found)
     assert "take widths that need no search (bcnet baseline balanced)" in str(found)
 
 
@@ -105,7 +105,7 @@ def test_the_best_of_many_networks_is_not_better_than_chance_by_luck(metric, lev
 
     assert np.mean([beats(0.0).beats_chance for _ in range(200)]) < 0.1
     assert beats(20.0).beats_chance
-    assert "no candidate is better than" in str(beats(-20.0))
+    assert "no candidate is surely better than" in str(beats(-20.0))
 
 
 def nothing_to_learn():
@@ -122,7 +122,7 @@ def test_a_search_by_trainings_that_learns_nothing_says_so_first(tmp_path):
     assert found["chance"] == pytest.approx(-np.log(3), abs=0.01)
     assert 0 <= found["r2"] <= 1
     page = (tmp_path / "report.html").read_text()
-    assert "no candidate is better than knowing how frequent each class is" in page
+    assert "no candidate is surely better than knowing how frequent each class is" in page
     assert page.index("The scores say nothing about widths here") < page.index("Score against multiply-adds")
 
 

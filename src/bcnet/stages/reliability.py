@@ -52,10 +52,10 @@ class Reliability:
     `candidates` were scored on `images` each. `reliability` is that of the two halves, `sides` the correlation of LEFT
     and RIGHT, None where there is one side. `spread` is the standard deviation that widths explain and `noise` that of
     what they do not, in units of the score. `chance` is the score of always naming the most frequent class, of losses
-    that of knowing how frequent each is, and `beats_chance` whether a candidate is better; both are None for scores of
-    another kind. `r2` is the leave-one-out R² of the score model, at least 0, None where
-    paths of a supernet are scored, or too few networks for a fit. `metric` is the score's, and `of_networks` says that
-    candidates are networks of their own, scored on held-out images, not paths on fresh ones.
+    that of knowing how frequent each is, and `beats_chance` whether a candidate surely is better, by the spread over
+    its images; both are None for scores of another kind. `r2` is the leave-one-out R² of the score model, at least 0,
+    None where paths of a supernet are scored, or too few networks for a fit. `metric` is the score's, and `of_networks`
+    says that candidates are networks of their own, scored on held-out images, not paths on fresh ones.
     """
 
     candidates: int
@@ -90,7 +90,7 @@ class Reliability:
             f"{self.reliability:.0%} of the scores' variance{sides}{r2}"
         )
         if self.beats_chance is False:
-            facts = f"no candidate is better than {self._chance_text}; {facts}"
+            facts = f"no candidate is surely better than {self._chance_text}; {facts}"
         longer = "train the supernet for longer"
         if self.of_networks:
             longer = "train candidates for longer (a larger --epochs or --effort)"
