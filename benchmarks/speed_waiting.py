@@ -7,6 +7,7 @@ step's own seconds are taken without the profiler, which slows the host. What is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 from torch.autograd import DeviceType
@@ -15,7 +16,7 @@ from torch.profiler import ProfilerActivity, profile
 from bcnet.machine.timing import nothing
 from bcnet.train import NetworkLearner
 from benchmarks.speed_steps import OTHERS, WARM
-from benchmarks.speed_turns import Figure, Pace, in_turns
+from benchmarks.speed_turns import Call, Figure, Pace, in_turns
 from benchmarks.speed_workloads import Steps, Workload
 
 _PROFILED = 5  # steps
@@ -31,16 +32,19 @@ def figures(work: Workload, pace: Pace) -> Iterator[Figure]:
     for number in range(WARM if pace.seconds else 1):
         ours.take(work.terms(OTHERS + number))
     full.take()
-    turns = in_turns(
-        lambda number: {OURS: (nothing, lambda: ours.take(work.terms(number))), FULL: (nothing, full.take)},
-        pace,
-        device=work.device,
-    )
-    calls: dict[str, Callable[[int], None]] = {OURS: lambda n: ours.take(work.terms(n)), FULL: lambda n: full.take()}
+    calls: dict[str, Callable[[int], None]] = {
+        OURS: lambda number: ours.take(work.terms(number)),
+        FULL: lambda number: full.take(),
+    }
+
+    def arms(number: int) -> dict[str, tuple[Call, Call]]:
+        return {name: (nothing, partial(call, number)) for name, call in calls.items()}
+
+    turns = in_turns(arms, pace, device=work.device)
     for name, title in ((OURS, "supernet step"), (FULL, "full-width step")):
-        busy = computing(lambda number, name=name: calls[name](number))  # type: ignore[misc]
-        yield Figure.median(f"share that the GPU waits in a {title}", 1 - busy / turns.seconds(name), "ratio")
-    peaks = {name: peak(lambda number, name=name: calls[name](number), work.device) for name in calls}  # type: ignore[misc]
+        waits = 1 - computing(calls[name]) / turns.seconds(name)
+        yield Figure.median(f"share that the GPU waits in a {title}", waits, "ratio")
+    peaks = {name: peak(call, work.device) for name, call in calls.items()}
     yield Figure.single("peak of a supernet step", peaks[OURS] / 2**20, "MiB")
     yield Figure.single("peak of a supernet step / full", peaks[OURS] / peaks[FULL], "ratio")
 

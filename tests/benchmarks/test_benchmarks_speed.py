@@ -13,7 +13,7 @@ import typer
 
 from bcnet.supernet import Supernet
 from bcnet.train import Complementary, SupernetLearner
-from benchmarks import speed_gpu
+from benchmarks import speed_gpu, speed_waiting
 from benchmarks.speed_masked import MaskedTrainee
 from benchmarks.speed_profile import REST, kind_of
 from benchmarks.speed_table import PAGE, STEP_20, newest, page, results, tables
@@ -152,6 +152,24 @@ def test_steps_with_sides_as_inputs_are_those_of_a_run():
     for a, b in zip(learner.supernet.network.parameters(), fixed.network.parameters(), strict=True):
         torch.testing.assert_close(a, b)
         assert not a.isnan().any()
+
+
+def test_what_a_gpu_does_not_compute_it_waits(monkeypatch):
+    called = []
+
+    def half_a_second(call, *device):
+        call(len(called))  # a step, by its number
+        called.append(device)
+        return 0.5
+
+    monkeypatch.setattr(speed_waiting, "computing", half_a_second)
+    monkeypatch.setattr(speed_waiting, "peak", half_a_second)
+    found = {figure.name: figure for figure in speed_waiting.figures(Workload("resnet_digits", 8, 4), Pace(0, 2, 2))}
+    assert called == [(), (), ("cpu",), ("cpu",)]
+    for step in ("supernet", "full-width"):
+        share = found[f"share that the GPU waits in a {step} step"]
+        assert share.low <= share.value <= share.high < 1
+    assert found["peak of a supernet step / full"].value == 1.0
 
 
 def test_time_that_streams_share_counts_once():
