@@ -1,9 +1,10 @@
 """Which supernet ranks widths best, by which side and by which score? Judged by 16,384 trained networks.
 
-Four supernets of Channel-Bench-Macro's MobileNet are trained on CIFAR-10 at equal cost (see `supernets`): BC with
-complement, BC without, UA, and UA with complement. Each scores the same widths, drawn uniformly from the table
-without repetition, on images held out of the training images: by accuracy and by negative loss, by LEFT, and where it
-trains RIGHT too, by that and by the mean of both. They are held against the mean accuracy of the table's three runs:
+Supernets of Channel-Bench-Macro's MobileNet are trained on CIFAR-10 at equal cost (see `supernets`): BC with
+complement, BC without, UA, UA with complement, and UA and BC by the sandwich rule with in-place distillation. Each
+scores the same widths, drawn uniformly from the table without repetition, on images held out of the training images: by
+accuracy and by negative loss, by LEFT, and where it trains RIGHT too, by that and by the mean of both. They are held
+against the mean accuracy of the table's three runs:
 
 - Kendall's tau, Spearman's rho, and Kendall's tau after regressing log MACs out of both;
 - regret: the best accuracy of the table among the scored widths within 25, 50 and 75 % of the MACs, minus that of the
@@ -214,6 +215,9 @@ def pairs() -> list[tuple[Contender, Contender]]:
         ("complementary", "bilateral"),
         ("bilateral", "unilateral"),
         ("unilateral", "unilateral-complementary"),
+        ("sandwich", "unilateral"),
+        ("bilateral-sandwich", "bilateral"),
+        ("bilateral-sandwich", "sandwich"),
     )
     found = [(own(a, metric), own(b, metric)) for metric in METRICS for a, b in between]
     found += [(own(supernet, metric), MACS) for metric in METRICS for supernet in SUPERNETS]

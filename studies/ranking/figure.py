@@ -11,6 +11,8 @@ NAMES = {
     "bilateral": "BC",
     "unilateral": "UA",
     "unilateral-complementary": "UA + complement",
+    "sandwich": "UA, sandwich",
+    "bilateral-sandwich": "BC, sandwich",
 }
 _COLOURS = {"accuracy": "tab:blue", "loss": "tab:orange"}
 _PANELS = {"tau": "Kendall's tau", "tau_given_macs": "Kendall's tau, log MACs regressed out"}

@@ -58,31 +58,31 @@ def _model(table: Table, scores: Path, out: Path) -> None:
         cells: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
         for row in csv.DictReader(file):
             cells[tuple(row[name] for name in CELL)].append(row)
-    judged = [tuple(map(int, row["architecture"].split())) for row in next(iter(cells.values()))]
+    judged = judged_widths(scores)
     truth = table.accuracies[[table.rows[w] for w in judged]]
     for (supernet, seed, epochs, size), rows in cells.items():
         for metric in ("accuracy", "loss"):
-            widths = [tuple(map(int, row["architecture"].split())) for row in rows]
+            widths = [_widths(row) for row in rows]
             found = _scores(rows, metric)
             order = [widths.index(w) for w in judged]
             for kind, guess in _by_scores(table, widths, found):
                 key = {"scores": f"{supernet}, {epochs} epochs at {size}x{size}, {metric}", "seed": seed, "kind": kind}
-                _judge(table, judged, truth.mean(axis=1), [guess[order]], key, out)
+                judge(table, judged, truth.mean(axis=1), [guess[order]], key, out)
     nothing = {"scores": "none", "seed": "0"}
     macs = np.asarray(table.space.cost(np.array(judged)).macs, dtype=np.float64)
-    _judge(table, judged, truth.mean(axis=1), [macs], {**nothing, "kind": "macs"}, out)
+    judge(table, judged, truth.mean(axis=1), [macs], {**nothing, "kind": "macs"}, out)
     logs = np.log(np.array(judged, dtype=np.float64))
     for exponent in EXPONENTS:
         guess = logs @ closed_slopes(table.space, exponent)
-        _judge(table, judged, truth.mean(axis=1), [guess], {**nothing, "kind": f"closed form, p = {exponent:g}"}, out)
+        judge(table, judged, truth.mean(axis=1), [guess], {**nothing, "kind": f"closed form, p = {exponent:g}"}, out)
     for count in TRAINED:
         key = {"scores": f"first training of {count} networks", "seed": "0", "kind": "model"}
-        _judge(table, judged, truth[:, 1:].mean(axis=1), _of_trainings(table, judged, count), key, out)
+        judge(table, judged, truth[:, 1:].mean(axis=1), _of_trainings(table, judged, count), key, out)
 
 
 def _scores(rows: list[dict[str, str]], metric: str) -> Array:
     """The mean over the sides that the supernet was trained by."""
-    sides = ("left",) if rows[0]["supernet"].startswith("unilateral") else ("left", "right")
+    sides = [side for side in ("left", "right") if rows[0][f"{side}_{metric}"]]
     sign = -1.0 if metric == "loss" else 1.0
     return sign * np.mean([[float(row[f"{side}_{metric}"]) for row in rows] for side in sides], axis=0)
 
@@ -107,9 +107,21 @@ def _of_trainings(table: Table, judged: list[Widths], count: int) -> list[Array]
     return guesses
 
 
-def _judge(
+def judged_widths(scores: Path) -> list[Widths]:
+    """The networks that the first cell of a file of scores has, which are those of all cells."""
+    with scores.open() as file:
+        rows = list(csv.DictReader(file))
+    return [_widths(row) for row in rows if all(row[name] == rows[0][name] for name in CELL)]
+
+
+def _widths(row: dict[str, str]) -> Widths:
+    return tuple(map(int, row["architecture"].split()))
+
+
+def judge(
     table: Table, judged: list[Widths], truth: Array, guesses: list[Array], key: dict[str, str], out: Path
 ) -> None:
+    """Add the row of `key`, unless it is there: how well guesses, the mean over all, rank `judged` by their `truth`."""
     if finished(out, key):
         return
     counts = resamples(len(judged))

@@ -1,9 +1,11 @@
 """Supernets of Channel-Bench-Macro's MobileNet, trained at equal cost, and their scores of single paths.
 
 Equal cost is an equal number of paths: every step of every supernet trains four paths on one batch, over the same
-batches. UA draws four widths, UA with complement and BC without complement draw two, BC with complement draws one. The
-step follows the mean of the four losses: `lr` and `weight_decay` are those of that mean, and are divided and multiplied
-by the number of terms that the strategy adds up.
+batches. UA draws four widths, UA with complement and BC without complement draw two, BC with complement draws one. By
+the sandwich rule the full width and the narrowest are two of the four, and all but the full width learn its outputs:
+AutoSlim's supernet with two random widths, and BC with one, from both sides. The step follows the mean of its terms:
+`lr` and `weight_decay` are those of that mean, and are divided and multiplied by the number of terms that the strategy
+adds up.
 
 A cell keeps everything in a folder of its own and is never trained or scored twice:
 
@@ -39,20 +41,51 @@ from bcnet.train import (
     Cosine,
     Progress,
     Recipe,
+    Sandwich,
     Strategy,
+    Term,
     Unilateral,
     UnilateralComplementary,
     derived_seed,
+)
+from bcnet.train import (
+    Path as TrainedPath,
 )
 from studies.ranking.channel_bench_macro import MOBILENET, network_called
 from studies.shared.training import TrainingFolder
 
 PATHS_PER_STEP = 4
+
+
+class BilateralSandwich(Sandwich):
+    """BC by AutoSlim's rule: the full width, the narrowest from a random side, and random widths from both sides.
+
+    By the labels only the full width is trained; its outputs are what the others learn.
+    """
+
+    sides = (Side.LEFT, Side.RIGHT)
+
+    def __init__(self) -> None:
+        super().__init__(draws=1)
+
+    def plan(self, space: WidthSpace, generator: torch.Generator) -> tuple[Term, ...]:
+        """The full width, which the others learn from, then the narrowest and the random widths."""
+        side = self.sides[int(torch.randint(len(self.sides), (), generator=generator))]
+        widths = space.sample(generator)
+        return (
+            Term(space.full, (TrainedPath(space.full, Side.LEFT),)),
+            Term(space.narrowest, (TrainedPath(space.narrowest, side),)),
+            Term(widths, tuple(TrainedPath(widths, side) for side in self.sides)),
+        )
+
+
 SUPERNETS: dict[str, Callable[[], Strategy]] = {
     "complementary": Complementary,
     "unilateral": lambda: Unilateral(draws=4),
     "bilateral": lambda: Bilateral(draws=2),
     "unilateral-complementary": lambda: UnilateralComplementary(draws=2),
+    "sandwich": Sandwich,
+    "bilateral-sandwich": BilateralSandwich,
 }
 _SAVE_EVERY = 10  # paths scored
 
@@ -221,12 +254,17 @@ class Cell:
         }
 
 
-@torch.inference_mode()
 def score(supernet: Supernet, batches: list[Batch], widths: Widths, side: Side) -> Score:
     """Accuracy and loss of one path over all images of `batches`."""
+    return score_of(lambda images: supernet(images, widths, side), batches)
+
+
+@torch.inference_mode()
+def score_of(network: Callable[[torch.Tensor], torch.Tensor], batches: list[Batch]) -> Score:
+    """Accuracy and loss of what gives logits `(batch, classes)` of images over all of `batches`."""
     hits = loss = count = 0.0
     for images, labels in batches:
-        logits = supernet(images, widths, side).float()  # (batch, classes)
+        logits = network(images).float()
         hits += float((logits.argmax(dim=1) == labels).sum())
         loss += float(functional.cross_entropy(logits, labels, reduction="sum"))
         count += len(labels)

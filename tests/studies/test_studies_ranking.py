@@ -11,12 +11,12 @@ from scipy import stats
 from bcnet.space import Side, WidthSpace
 from bcnet.train import LossRecords
 from studies.ranking import __main__ as ranking
-from studies.ranking import channel_bench_macro, differences, score_model
+from studies.ranking import channel_bench_macro, differences, score_model, trainings
 from studies.ranking import figure as ranking_figure
 from studies.ranking import supernets as ranking_supernets
 from studies.ranking.scores import MACS, Contender, ScoreFile
 from studies.ranking.statistics import Estimate, kendall, kendall_given, mean_kendall, regret, resamples, spearman
-from studies.ranking.supernets import PATHS_PER_STEP, SUPERNETS, Cell, Scoring, Training, Workload
+from studies.ranking.supernets import PATHS_PER_STEP, SUPERNETS, BilateralSandwich, Cell, Scoring, Training, Workload
 from studies.shared.provenance import rows
 
 rng = np.random.default_rng(0)
@@ -109,6 +109,21 @@ def test_every_supernet_takes_equal_steps_along_the_mean_of_its_paths() -> None:
         assert recipe.lr * recipe.weight_decay == pytest.approx(0.2 * 1e-4)
 
 
+def test_bc_by_the_sandwich_rule_learns_from_the_full_width_on_both_sides() -> None:
+    space = Workload.open("digits", *ranking.QUICK, "cpu").space
+    strategy = BilateralSandwich()
+    generator = torch.Generator().manual_seed(0)
+    narrowest = []
+    for _ in range(20):
+        full, narrow, drawn = strategy.plan(space, generator)
+        assert full.paths == (strategy.teacher(space),)
+        assert [path.widths for path in narrow.paths] == [space.narrowest]
+        narrowest.append(narrow.paths[0].side)
+        assert {path.side for path in drawn.paths} == {Side.LEFT, Side.RIGHT}
+        assert len({path.widths for path in drawn.paths}) == 1
+    assert 4 < narrowest.count(Side.LEFT) < 16
+
+
 class Killed(Exception):  # noqa: N818 - no error
     pass
 
@@ -156,12 +171,47 @@ def test_the_study_in_its_quick_form(tmp_path: Path) -> None:
     out, runs = tmp_path / "ranking.csv", tmp_path / "runs"
     ranking.main(quick=True, out=out, runs=runs, threads=1)
     text = (tmp_path / "quick_ranking.csv").read_text()
-    assert len(text.splitlines()) == 1 + (3 + 3 + 1 + 1) * 2 + 1
+    assert len(text.splitlines()) == 1 + (3 + 3 + 1 + 1 + 1 + 3) * 2 + 1
     assert (tmp_path / "quick_ranking.svg").stat().st_size > 1000
     assert len((tmp_path / "quick_ranking_differences.csv").read_text().splitlines()) == 1 + len(ranking.pairs())
     ranking.main(quick=True, out=out, runs=tmp_path / "no runs", threads=1)
     assert (tmp_path / "quick_ranking.csv").read_text() == text
     assert not (tmp_path / "quick_no runs").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not channel_bench_macro.DATA.is_file(), reason="needs Channel-Bench-Macro's table in ../shared/data"
+)
+def test_trainings_from_the_original_go_on_where_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = channel_bench_macro.Table.read(channel_bench_macro.DATA)
+    judged = score_model.judged_widths(score_model.SCORES)
+    candidates = trainings.drawn(table, judged, 0, 36)
+    assert trainings.drawn(table, judged, 0, 12) == candidates[:12]
+    assert not set(candidates) & set(judged)
+    places = {"runs": tmp_path / "runs", "out": tmp_path / "out.csv", "model_out": tmp_path / "model.csv"}
+    trained = []
+    built = trainings.Ranked.built
+
+    def killed_at_the_third(ranked: trainings.Ranked, widths: tuple[int, ...]) -> torch.nn.Module:
+        trained.append(widths)
+        if len(trained) == 3:
+            raise Killed
+        return built(ranked, widths)
+
+    monkeypatch.setattr(trainings.Ranked, "built", killed_at_the_third)
+    with pytest.raises(Killed):
+        trainings.main(quick=True, **places)
+    original = next((tmp_path / "runs").glob("*.safetensors"))
+    weights = original.stat().st_mtime_ns
+    assert [file.name for file in (tmp_path / "runs").iterdir()] == [original.name]
+    trainings.main(quick=True, **places)
+    assert trained == [*candidates[:3], *candidates[2:4]]
+    assert original.stat().st_mtime_ns == weights
+    assert [row["kind"] for row in rows(tmp_path / "model.csv")] == ["model", "model and closed form"]
+    trainings.main(quick=True, **places)
+    assert len(trained) == 5
+    assert len(rows(tmp_path / "model.csv")) == 2
 
 
 def made_up_table(path: Path) -> WidthSpace:
