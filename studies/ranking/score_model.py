@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import csv
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -54,16 +55,13 @@ def main(
 
 
 def _model(table: Table, scores: Path, out: Path) -> None:
-    with scores.open() as file:
-        cells: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
-        for row in csv.DictReader(file):
-            cells[tuple(row[name] for name in CELL)].append(row)
-    judged = judged_widths(scores)
+    cells = cells_of(scores)
+    judged = widths_of(next(iter(cells.values())))
     truth = table.accuracies[[table.rows[w] for w in judged]]
     for (supernet, seed, epochs, size), rows in cells.items():
         for metric in ("accuracy", "loss"):
-            widths = [_widths(row) for row in rows]
-            found = _scores(rows, metric)
+            widths = widths_of(rows)
+            found = scores_of(rows, metric)
             order = [widths.index(w) for w in judged]
             for kind, guess in _by_scores(table, widths, found):
                 key = {"scores": f"{supernet}, {epochs} epochs at {size}x{size}, {metric}", "seed": seed, "kind": kind}
@@ -80,7 +78,7 @@ def _model(table: Table, scores: Path, out: Path) -> None:
         judge(table, judged, truth[:, 1:].mean(axis=1), _of_trainings(table, judged, count), key, out)
 
 
-def _scores(rows: list[dict[str, str]], metric: str) -> Array:
+def scores_of(rows: list[dict[str, str]], metric: str) -> Array:
     """The mean over the sides that the supernet was trained by."""
     sides = [side for side in ("left", "right") if rows[0][f"{side}_{metric}"]]
     sign = -1.0 if metric == "loss" else 1.0
@@ -107,15 +105,18 @@ def _of_trainings(table: Table, judged: list[Widths], count: int) -> list[Array]
     return guesses
 
 
-def judged_widths(scores: Path) -> list[Widths]:
-    """The networks that the first cell of a file of scores has, which are those of all cells."""
+def cells_of(scores: Path) -> dict[tuple[str, ...], list[dict[str, str]]]:
+    """The rows of a file of scores by supernet, seed, epochs and pixels; all have the same networks."""
+    cells: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
     with scores.open() as file:
-        rows = list(csv.DictReader(file))
-    return [_widths(row) for row in rows if all(row[name] == rows[0][name] for name in CELL)]
+        for row in csv.DictReader(file):
+            cells[tuple(row[name] for name in CELL)].append(row)
+    return cells
 
 
-def _widths(row: dict[str, str]) -> Widths:
-    return tuple(map(int, row["architecture"].split()))
+def widths_of(rows: Iterable[dict[str, str]]) -> list[Widths]:
+    """The networks of rows."""
+    return [tuple(map(int, row["architecture"].split())) for row in rows]
 
 
 def judge(

@@ -37,7 +37,7 @@ from studies.ranking.__main__ import DATA, QUICK
 from studies.ranking.channel_bench_macro import DATA as TABLE
 from studies.ranking.channel_bench_macro import MOBILENET, Table
 from studies.ranking.score_model import OUT as MODEL_OUT
-from studies.ranking.score_model import SCORES, judge, judged_widths
+from studies.ranking.score_model import SCORES, cells_of, judge, widths_of
 from studies.ranking.supernets import Scoring, Training, Workload, score_of
 from studies.shared.provenance import ROOT, append_row, provenance, rows_of
 
@@ -177,7 +177,7 @@ def main(
         counts = (4,)
     truths = Table.read(table)
     workload = Workload.open(data, training, scoring, "cpu", MOBILENET)
-    judged = judged_widths(scores)
+    judged = widths_of(next(iter(cells_of(scores).values())))
     trainings = Trainings(workload, training, seed, runs, out)
     truth = dict(zip(truths.rows, truths.score("exact"), strict=True))
     for count in counts:

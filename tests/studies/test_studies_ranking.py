@@ -9,9 +9,10 @@ import torch
 from scipy import stats
 
 from bcnet.space import Side, WidthSpace
+from bcnet.testing.searchers import toy_space
 from bcnet.train import LossRecords
 from studies.ranking import __main__ as ranking
-from studies.ranking import channel_bench_macro, differences, score_model, trainings
+from studies.ranking import channel_bench_macro, differences, score_model, shapes, trainings
 from studies.ranking import figure as ranking_figure
 from studies.ranking import supernets as ranking_supernets
 from studies.ranking.scores import MACS, Contender, ScoreFile
@@ -124,6 +125,23 @@ def test_bc_by_the_sandwich_rule_learns_from_the_full_width_on_both_sides() -> N
     assert 4 < narrowest.count(Side.LEFT) < 16
 
 
+@pytest.mark.parametrize(("right", "wrong"), [("curvature", "pairs"), ("pairs", "curvature")])
+def test_a_shape_explains_the_scores_that_have_it(right: str, wrong: str) -> None:
+    space = toy_space(4)
+    draw = np.random.default_rng(0)
+    some = [tuple(int(draw.choice(group.choices)) for group in space.groups) for _ in range(200)]
+    logs = np.log(np.array(some, dtype=np.float64))
+    centred = logs - logs[:100].mean(axis=0)
+    bent = {"curvature": -(centred**2).sum(axis=1), "pairs": centred[:, 0] * centred[:, 1]}[right]
+    truth = centred.sum(axis=1) + bent
+    found = {shape: shapes.expected(space, some[:100], truth[:100], some[100:], shape) for shape in shapes.SHAPES}
+    assert found[right][1] > 0.95
+    assert stats.pearsonr(found[right][0], truth[100:]).statistic > 0.97
+    assert found[wrong][1] < 0.9
+    assert found["linear"][1] < 0.9
+    assert found["curvature and pairs"][1] > 0.95
+
+
 class Killed(Exception):  # noqa: N818 - no error
     pass
 
@@ -185,7 +203,7 @@ def test_the_study_in_its_quick_form(tmp_path: Path) -> None:
 )
 def test_trainings_from_the_original_go_on_where_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = channel_bench_macro.Table.read(channel_bench_macro.DATA)
-    judged = score_model.judged_widths(score_model.SCORES)
+    judged = score_model.widths_of(next(iter(score_model.cells_of(score_model.SCORES).values())))
     candidates = trainings.drawn(table, judged, 0, 36)
     assert trainings.drawn(table, judged, 0, 12) == candidates[:12]
     assert not set(candidates) & set(judged)
