@@ -4,7 +4,7 @@ import json
 import pytest
 from rich.console import Console
 
-from bcnet.cli.reporters import make_reporter
+from bcnet.cli.carry_out import make_reporter
 from bcnet.errors import BCNetError
 from bcnet.progress import terminal as reporters
 from bcnet.progress.forecast import Forecast, Planned

@@ -31,7 +31,7 @@ def searched(trained):
     options = ["--population", "2", "--generations", "2", "--budget", "0.4", "--seed", "3"]
     outcome = run("evolve", trained, *options, "--out", folder)
     assert outcome.exit_code == 0, outcome.output
-    assert f"taken over from {trained}: supernet" in outcome.output
+    assert f"reused from {trained}: supernet" in outcome.output
     assert "supernet: " not in outcome.output.replace("runs: supernet", "")
     assert f"Go on: bcnet retrain {folder}" in outcome.output
     return folder
@@ -119,7 +119,7 @@ def test_a_baseline_by_one_command_and_from_another_run(trained, tmp_path):
     sharing = ["--take-from", tmp_path / "uniform", "--take-from", trained, "--out", tmp_path / "random"]
     second = run("baseline", "random", *options, *networks, *sharing)
     assert second.exit_code == 0, second.output
-    assert f"taken over from {tmp_path / 'uniform'}: original, Uniform" in second.output
+    assert f"reused from {tmp_path / 'uniform'}: original, Uniform" in second.output
     assert "finished since" in run("status", tmp_path / "random").output
     wrong = run("baseline", "Uniform", *options, "--out", tmp_path / "new")
     assert (wrong.exit_code, (tmp_path / "new").exists()) == (2, False)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from rich.console import Console
 
 from bcnet.cli.endings import stoppable
 from bcnet.errors import BCNetError
 
+if TYPE_CHECKING:
+    from bcnet.progress.base import Reporter
+
+LOGS = ("auto", "bars", "lines", "json", "quiet")
 _T = TypeVar("_T")
 
 
@@ -35,7 +39,6 @@ def carry_out(
     tensorboard: bool,
 ) -> None:
     """Run `action(reporter)` and show its outcome, for machines as `document` of it."""
-    from bcnet.cli.reporters import make_reporter
     from bcnet.progress.base import Together
     from bcnet.progress.json_lines import JsonReporter
     from bcnet.progress.tensorboard import TensorBoard
@@ -56,15 +59,36 @@ def carry_out(
         show(console, outcome)
 
 
-def carry_to_the_end(course: Callable[[Any], _Outcome], *, out: Path, log: str, tensorboard: bool) -> None:
-    """Run `course(reporter)`, which ends with trained networks, and show how they compare."""
+def carry_to_the_end(action: Callable[[Any], _Outcome], *, out: Path, log: str, tensorboard: bool) -> None:
+    """Run `action(reporter)`, which ends with trained networks, and show how they compare."""
     from bcnet.cli.show import show_result
 
     carry_out(
-        course,
+        action,
         lambda console, outcome: show_result(console, outcome.result, str(out)),
         lambda outcome: dict(outcome.result),
         out=out,
         log=log,
         tensorboard=tensorboard,
     )
+
+
+def make_reporter(console: Console, log: str = "auto") -> Reporter:
+    """The reporter called `log`; "auto" gives bars where the console is a terminal, lines where it is not.
+
+    Raises:
+        BCNetError: no such reporter.
+    """
+    from bcnet.progress.base import Reporter
+    from bcnet.progress.json_lines import JsonReporter
+    from bcnet.progress.terminal import BarReporter, LineReporter, console_reporter
+
+    if log not in LOGS:
+        raise BCNetError(f"--log is one of {', '.join(LOGS)}; got {log!r}")
+    if log == "json":
+        return JsonReporter(console.file)
+    if log == "auto":
+        return console_reporter(console)
+    if log == "quiet":
+        return Reporter()
+    return {"bars": BarReporter, "lines": LineReporter}[log](console)

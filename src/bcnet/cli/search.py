@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from bcnet.cli.carry_out import carry_to_the_end
 from bcnet.cli.common import prepare_process
@@ -36,7 +38,9 @@ from bcnet.cli.options import (
     given,
     with_settings,
 )
-from bcnet.cli.preview import DryRun, show_preview
+
+if TYPE_CHECKING:
+    from bcnet.api import Preview
 
 HELP = """
 Search the widths of MODEL under a budget, train the found network, and compare it.
@@ -101,7 +105,12 @@ def search(
     tensorboard: WithTensorBoard = False,
     allocator: Allocator = "keep",
     primitives: Primitives = None,
-    dry_run: DryRun = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Show settings, space, and an estimate of time, memory and disk; write nothing."
+        ),
+    ] = False,
     print_settings: Annotated[
         bool, typer.Option("--print-settings", help="Write the run as a YAML file to standard output, and do nothing.")
     ] = False,
@@ -139,7 +148,7 @@ def search(
         if print_settings:
             typer.echo(run_file(found.settings, arguments["run_dir"], arguments.get("task")), nl=False)
         else:
-            show_preview(Console(), found)
+            _show_preview(Console(), found)
         return
     arguments["take_from"] = tuple(take_from or ())
     carry_to_the_end(
@@ -153,3 +162,26 @@ def search(
 def _for_both(changes: dict[str, Any], from_file: dict[str, Any]) -> dict[str, Any]:
     """Changes to both recipes, which come before what a file says of the final one alone."""
     return changes | {f"final.{key}": value for key, value in changes.items() if f"final.{key}" in from_file}
+
+
+def _show_preview(console: Console, found: Preview) -> None:
+    """Every setting, the space in a line, room on the disk, and the estimate."""
+    from bcnet.display import size
+
+    table = Table(title="Settings")
+    table.add_column("setting")
+    table.add_column("value")
+    for key, value in found.settings.flat().items():
+        table.add_row(escape(key), escape(str(value)))
+    console.print(table)
+    space = found.space
+    lines = [
+        f"Space: {len(space.groups)} width groups, {space.reference.macs:,} MACs at full width, "
+        f"{space.cost(space.narrowest).macs:,} at the narrowest; {len(space.fixed)} dimensions pinned "
+        "(bcnet profile says why).",
+        f"Disk: about {size(found.disk)} at most, {size(found.disk_free)} free.",
+        *(found.estimate.lines() if found.estimate is not None else ["Every stage of this run is finished."]),
+        "Nothing was written.",
+    ]
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -62,7 +62,8 @@ def _lines(found: Status) -> Iterator[str]:
 def _headline(found: Status) -> str:
     if found.state == "empty":
         return f"{found.folder}: nothing has been started here"
-    who = f" (process {found.pid}{f' on {found.host}' if found.host else ''})" if found.pid else ""
+    place = f" on {found.host}" if found.host else ""
+    who = f" (process {found.pid}{place})" if found.pid else ""
     since = "" if found.since is None else f" since {datetime.fromtimestamp(found.since):%Y-%m-%d %H:%M:%S}"
     going_on = ": the same command goes on with it" if found.state in ("stopped", "failed") else ""
     return f"{found.folder}: {found.state}{who}{since}{going_on}"

@@ -11,8 +11,8 @@ from torch import distributed
 from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 from torch.distributed.rendezvous import rendezvous
 
-from bcnet.distributed.meeting import meet
 from bcnet.distributed.process_group import ProcessGroup
+from bcnet.distributed.rendezvous import own_rendezvous
 from bcnet.distributed.torch_group import PATIENCE, TorchProcessGroup
 from bcnet.errors import ProcessError
 
@@ -72,7 +72,7 @@ def _found() -> None:
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and distributed.is_nccl_available() else "gloo"
     try:
         store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
-        start = meet(store, rank, size, PATIENCE.total_seconds())
+        start = own_rendezvous(store, rank, size, PATIENCE.total_seconds())
         own = PrefixStore(f"start {start}", store)
         distributed.init_process_group(backend, store=own, rank=rank, world_size=size, timeout=PATIENCE)
     except (RuntimeError, ValueError, OSError) as error:

@@ -29,7 +29,10 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 PATIENCE = timedelta(minutes=30)  # for what rank 0 does alone: solving for the prior, testing, loading
 _FAILED = "failed"
-_SHORTEST_PAUSE, _SHARE, _LONGEST_PAUSE = 0.0005, 0.05, 0.05  # seconds between looks, and their share of the wait
+# Between two looks: this share of the wait so far, and seconds at least and at most.
+_SHARE = 0.05
+_SHORTEST_PAUSE = 0.0005
+_LONGEST_PAUSE = 0.05
 
 
 class TorchProcessGroup(ProcessGroup):
@@ -110,7 +113,8 @@ class TorchProcessGroup(ProcessGroup):
             try:
                 outcome: dict[str, Any] = {"value": function(jobs[mine])}
             except Exception as error:
-                failures[mine], outcome = error, _failure(error)
+                failures[mine] = error
+                outcome = _failure(error)
             self._put(f"{key}/{mine}", outcome)
             while given < len(jobs) and self._is_there(f"{key}/{given}"):
                 yield self._result(f"{key}/{given}", failures.get(given))

@@ -149,7 +149,8 @@ def _networks(finished: FinishedRun) -> tuple[dict[str, nn.Module], dict[str, Wi
     space = finished.space()
     even = rounded(space, widths["searched"], MULTIPLE, _countable(finished, space.cost(widths["searched"])))
     if even != widths["searched"]:
-        networks[_ROUNDED], widths[_ROUNDED] = build(finished.factory(), space, even).eval(), even
+        networks[_ROUNDED] = build(finished.factory(), space, even).eval()
+        widths[_ROUNDED] = even
     return networks, widths
 
 

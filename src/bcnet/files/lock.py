@@ -14,7 +14,9 @@ from pathlib import Path
 from bcnet.errors import RunError
 
 LOCK = "lock"
-_ATTEMPTS, _PAUSE = 5, 0.05  # another process may hold the lock for an instant, only to see whether anybody does
+# Another process may hold the lock for an instant, only to see whether anybody does.
+_ATTEMPTS = 5
+_PAUSE = 0.05  # seconds
 
 _held: set[int] = set()
 

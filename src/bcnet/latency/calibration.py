@@ -26,7 +26,10 @@ from bcnet.nests import Nest, arguments, joined, mapped
 from bcnet.space import Widths, WidthSpace
 from bcnet.supernet import build
 
-FIRST, MORE, MOST = 24, 12, 60  # networks
+# Networks that are timed: at first, as many more where the fit is not good yet, and in all.
+FIRST = 24
+MORE = 12
+MOST = 60
 GOOD = 0.02  # a median error that needs no more networks
 _IN_VAIN = 200  # draws without a network that is new
 
@@ -141,7 +144,8 @@ def draws(space: WidthSpace, seed: int) -> Iterator[Widths]:
         widths = space.floored(noisy * np.array(space.full))
         in_vain += 1
         if widths not in met:
-            met[widths], in_vain = None, 0
+            met[widths] = None
+            in_vain = 0
             yield widths
 
 

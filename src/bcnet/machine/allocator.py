@@ -11,7 +11,9 @@ from __future__ import annotations
 import ctypes
 import os
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
+# Of malloc.h.
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
 _THRESHOLDS = (1 << 30, 32 << 20)  # older versions refuse more than 32 MiB for the second
 _CHOSEN_BY_THE_USER = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES", "LD_PRELOAD")
 

@@ -121,9 +121,9 @@ def set_primitive_cache_capacity(capacity: int | None = None) -> int:
     if capacity is not None:
         os.environ[_PRIMITIVES_VARIABLE] = str(capacity)
     os.environ.setdefault(_PRIMITIVES_VARIABLE, str(PRIMITIVES))
-    return kept_primitives()
+    return primitive_cache_size()
 
 
-def kept_primitives() -> int:
+def primitive_cache_size() -> int:
     """How many compiled operators oneDNN keeps."""
     return int(os.environ.get(_PRIMITIVES_VARIABLE, PRIMITIVES))

@@ -121,5 +121,7 @@ class Forecast:
     def _rate(self) -> float | None:
         if not self._marks:
             return None
-        (then, before), (now, done) = self._marks[0], self._now
-        return (done - before) / (now - then) if now - then >= _EVIDENCE and done > before else None
+        then, before = self._marks[0]
+        now, done = self._now
+        enough = now - then >= _EVIDENCE and done > before
+        return (done - before) / (now - then) if enough else None

@@ -46,11 +46,10 @@ class RunRecord(Reporter):
     ) -> None:
         failed = error is not None and isinstance(error, Exception)
         told = str(error) if isinstance(error, BCNetError) else f"{type(error).__name__}: {error}"
-        self._write(
-            state="failed" if failed else "stopped" if error is not None else "finished",
-            message=told if failed else "",
-            stage=None,
-        )
+        state = "finished"
+        if error is not None:
+            state = "failed" if failed else "stopped"
+        self._write(state=state, message=told if failed else "", stage=None)
 
     def plan(self, stages: Sequence[Planned]) -> None:
         """Note all stages, the finished ones as done."""

@@ -80,7 +80,9 @@ def _pruned(
 
     config = {"score_func": score, "forward_loop": calibrate, "verbose": False}
     args, kwargs = arguments(example)
-    dummy = (*args, kwargs) if kwargs else args[0] if len(args) == 1 else args  # as Model Optimizer takes it
+    dummy: Any = args[0] if len(args) == 1 else args  # as Model Optimizer takes it
+    if kwargs:
+        dummy = (*args, kwargs)
     said = io.StringIO()
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):

@@ -13,14 +13,13 @@ from bcnet.report import (
     losses,
     provenance,
     ratios,
-    stages,
     worth,
 )
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import heading, paragraph
 from bcnet.report.page import page
 from bcnet.report.profile import profile_data
-from bcnet.report.summary import facts, headline, results, tiles
+from bcnet.report.summary import facts, headline, results, tiles, unfinished
 
 
 def report_page(evidence: Evidence) -> str:
@@ -41,7 +40,7 @@ def report_page(evidence: Evidence) -> str:
         sections.append(fairness.section(evidence))
     sections += [provenance.time_section(evidence), provenance.configuration_section(evidence)]
     top = heading(evidence.name) + paragraph(headline(evidence), "headline")
-    top += stages.unfinished(evidence) + tiles(evidence) + facts(evidence)
+    top += unfinished(evidence) + tiles(evidence) + facts(evidence)
     return page(evidence.name, top, sections, _footer(evidence), profile_data(evidence))
 
 

@@ -1,4 +1,4 @@
-"""The top of the page: what was searched and gained, in one sentence, in figures, and in a table."""
+"""The top of the page: what was searched and gained, in one sentence, in figures, and in a table; or how far it is."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from bcnet.run.early_stop import candidates_text
 from bcnet.run.finished import NETWORKS
 from bcnet.run.run import Network
 from bcnet.run.score import fresh_score_text, heuristics_text, measured_text, score_text, search_cost_text
+from bcnet.run.status import StageStatus, read_status
 from bcnet.space import WidthSpace
 
 
@@ -208,3 +209,31 @@ def _change(value: int, before: int) -> str:
 
 def _from_to(before: Network, after: Network, cost: str) -> str:
     return f"{count(getattr(before.cost, cost))} → {count(getattr(after.cost, cost))}"
+
+
+def unfinished(evidence: Evidence) -> Markup:
+    """The stages with their state; nothing where the run is finished."""
+    if evidence.result is not None:
+        return Markup("")
+    status = read_status(evidence.path)
+    going = "It is running." if status.state == "running" else "Repeat its command to go on with it."
+    return piece(
+        "stages",
+        f"This run is not finished; the report shows what there is so far. {going} {status.message}",
+        [(_state_of(stage), stage.record.name, _progress_of(stage)) for stage in status.stages],
+    )
+
+
+def _state_of(stage: StageStatus) -> str:
+    if stage.state == "finished":
+        return "done"
+    return "begun" if stage.state == "at hand" or stage.record.done else "ahead"
+
+
+def _progress_of(stage: StageStatus) -> str:
+    record = stage.record
+    if stage.state == "finished":
+        return "finished"
+    if not record.done:
+        return "not begun" if stage.state == "ahead" else "begun"
+    return f"{record.done:,} of {record.total:,} {record.unit}, {record.detail}".rstrip(", ")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import torch
 
@@ -15,13 +15,19 @@ from bcnet.run.directory import read_settings
 from bcnet.run.workload import ModelLike
 from bcnet.train.randomness import own_global_randomness
 
+if TYPE_CHECKING:
+    from bcnet.report.evidence import Evidence
+
 
 class _HasRun(Protocol):
     @property
     def run_dir(self) -> Path: ...
 
 
-_ROUNDS, _WARMUP = 20, 5  # of the timing at the end of a run
+# Of the timing at the end of a run.
+_ROUNDS = 20
+_WARMUP = 5
+_WIDTH = 640  # pixels of a picture
 _Outcome = TypeVar("_Outcome", bound=_HasRun)
 
 
@@ -32,13 +38,12 @@ def write_report(run: str | Path) -> Path:
         RunError: it is no run directory, a file in it is damaged, or cannot be written.
     """
     from bcnet.report.evidence import read_evidence
-    from bcnet.report.pictures import write_pictures
     from bcnet.report.single import report_page
 
     evidence = read_evidence(run)
     path = evidence.path / "report.html"
     write_atomic(path, report_page(evidence).encode())
-    write_pictures(evidence)
+    _write_pictures(evidence)
     return path
 
 
@@ -84,3 +89,19 @@ def reported(outcome: _Outcome) -> _Outcome:
     if is_rank_zero():
         write_report(outcome.run_dir)
     return outcome
+
+
+def _write_pictures(evidence: Evidence) -> None:
+    """Draw the kept ratios as `ratios.svg` and `ratios.png` beside the report, where there are widths to show."""
+    if evidence.space is None or evidence.best is None or evidence.uniform is None:
+        return
+    import vl_convert
+
+    from bcnet.report.look import in_light
+    from bcnet.report.ratios import chart, layer_rows
+
+    drawing = in_light(chart(layer_rows(evidence.space, evidence.best, evidence.uniform), evidence.space))
+    drawing |= {"width": _WIDTH, "autosize": "pad", "background": "white", "title": evidence.name}
+    drawing["config"]["font"] = "Liberation Sans, Arial, sans-serif"
+    write_atomic(evidence.path / "ratios.svg", vl_convert.vegalite_to_svg(drawing).encode())
+    write_atomic(evidence.path / "ratios.png", vl_convert.vegalite_to_png(drawing, scale=2))

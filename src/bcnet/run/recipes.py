@@ -12,7 +12,9 @@ from bcnet.run.settings import make_settings
 from bcnet.run.workload import Source
 from bcnet.train import Cosine, Recipe, load_recipe, recipe_names
 
-_FEWEST_STEPS, _SMALLEST_BATCH = 4, 8  # of a recipe that the user has not chosen
+# Of a recipe that the user has not chosen.
+_FEWEST_STEPS = 4
+_SMALLEST_BATCH = 8
 _SOME = Recipe(lr=0.1, batch_size=1, epochs=1)
 
 

@@ -137,7 +137,10 @@ class _Reader:
         for stage in record.stages:
             done = (self.path / stage.file).exists() if stage.file else stage.done >= stage.total
             here = running and stage.name == record.stage
-            stages.append(StageStatus(stage, "at hand" if here else "finished" if done else "ahead"))
+            if here:
+                stages.append(StageStatus(stage, "at hand"))
+            else:
+                stages.append(StageStatus(stage, "finished" if done else "ahead"))
         return tuple(stages)
 
     def _limits(self) -> dict[str, float]:

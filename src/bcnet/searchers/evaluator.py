@@ -16,7 +16,7 @@ from bcnet.errors import SearchError
 from bcnet.nests import Nest, count
 from bcnet.searchers.racing import mean
 from bcnet.searchers.result import Candidate
-from bcnet.searchers.scoring import Mapper
+from bcnet.searchers.search import Mapper
 from bcnet.space import Side, Widths
 from bcnet.tasks.base import Z95, share_interval
 

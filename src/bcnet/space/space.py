@@ -241,7 +241,8 @@ class WidthSpace:
         pairs = zip(self.groups, self.original_widths, strict=True)
         # Between two of these ratios no group's width changes, so that no ratio in between has to be tried.
         ratios = sorted({width / own for g, own in pairs for width in range(g.unit, g.max_width + 1, g.unit)})
-        low, high = 0, len(ratios)  # ratios[:low] are affordable: cost grows with the ratio
+        low = 0  # ratios[:low] are affordable: cost grows with the ratio
+        high = len(ratios)
         while low < high:
             middle = (low + high) // 2
             if limits.admits(space.cost(self.scaled(ratios[middle]))):

@@ -42,7 +42,8 @@ CANDIDATES = 32
 _FEWEST = 3
 _SURE = 3.18  # Student's t of four parts, 97.5 %
 _MORE = 2  # candidates for each group, and as many again, that a fit is asked of
-NOTHING, LITTLE = 0.3, 0.6  # reliabilities below which scores say nothing, or little
+NOTHING = 0.3  # reliability below which scores say nothing
+LITTLE = 0.6  # below which they say little
 
 
 @dataclass(frozen=True)

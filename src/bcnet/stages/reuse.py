@@ -70,7 +70,7 @@ def reuse(source: Path, context: Context) -> tuple[str, ...]:
             ours.write("seconds.json", ours.seconds() | took)
             taken.append(stage.name)
     if taken:
-        context.reporter.note(f"taken over from {source}: {', '.join(taken)}")
+        context.reporter.note(f"reused from {source}: {', '.join(taken)}")
     return tuple(taken)
 
 
@@ -82,6 +82,6 @@ def _check_subject(theirs: RunDirectory, context: Context) -> None:
     for key, what in (("fingerprint", "model"), ("images", "data")):
         if summary.get(key) != here[key]:
             raise RunError(
-                f"stages are taken over from a run of the same model and data; the {what} of run {theirs.path} has "
+                f"stages are reused from a run of the same model and data; the {what} of run {theirs.path} has "
                 f"changed since ({key} {summary.get(key)}, now {here[key]}): put it back, or start a new search"
             )

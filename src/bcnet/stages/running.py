@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from bcnet.distributed import ProcessGroup
 from bcnet.errors import RecipeError
 from bcnet.machine.allocator import keeps_memory
-from bcnet.machine.defaults import kept_primitives, threads
+from bcnet.machine.defaults import primitive_cache_size, threads
 from bcnet.machine.devices import check_device
 from bcnet.progress.base import Reporter, Together
 from bcnet.progress.forecast import Planned
@@ -151,6 +151,6 @@ def _machine(settings: Settings) -> str:
         f"supernet weights {settings.layout.replace('_', '-')}",
         f"scores in batches of {settings.score_batch_size:,}",
         "freed memory kept" if keeps_memory() else "the system's allocator",
-        f"{kept_primitives():,} operators cached",
+        f"{primitive_cache_size():,} operators cached",
     ]
     return f"Machine: {', '.join(parts)}."

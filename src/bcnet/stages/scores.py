@@ -14,7 +14,7 @@ from torch import nn
 from bcnet.data import Batch
 from bcnet.machine.precision import Precision, autocast
 from bcnet.searchers import ImageScores, Metric, PerImage, SupernetEvaluator
-from bcnet.searchers.scoring import Score
+from bcnet.searchers.search import Score
 from bcnet.space import Side, Widths
 from bcnet.stages.base import Context
 from bcnet.supernet import Supernet

@@ -34,7 +34,7 @@ from bcnet.searchers import (
     heuristic_widths,
     search_widths,
 )
-from bcnet.searchers.scoring import Evaluator
+from bcnet.searchers.search import Evaluator
 from bcnet.space.problem import Problem
 from bcnet.stages.acceptance import ROUNDS, rounds_of
 from bcnet.stages.base import TRAINING_PASS, Context, Stage

@@ -35,7 +35,9 @@ from bcnet.space.layout import Layout, ParameterLayout, Segment
 from bcnet.space.narrowing import Narrowing, tensors_of
 
 _NARROW = 64  # channels
-_NEW_SHAPES, _COPY = 2_000_000_000, 1_500  # multiply-adds that take as long: for a layer, for a parameter
+# Multiply-adds that take as long.
+_NEW_SHAPES = 2_000_000_000  # as a layer of shapes not met before
+_COPY = 1_500  # as the copy of a parameter's element
 
 
 class UnpairableError(Exception):

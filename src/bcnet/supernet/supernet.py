@@ -11,14 +11,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from bcnet.errors import WidthError
 from bcnet.nests import called
 from bcnet.space import Side, WidthSpace
-from bcnet.space.narrowing import Narrowing, tensors_of
-from bcnet.supernet.paths import path_slice
+from bcnet.space.narrowing import Narrowing, take, tensors_of
+
+_Runs = list[list[tuple[int, int]]]  # kept (start, length) runs of every dimension
 
 
 class Supernet(nn.Module):
@@ -71,8 +73,52 @@ class Supernet(nn.Module):
         self.space.check(widths)
         if not isinstance(side, Side):
             raise WidthError(f"a side is Side.LEFT or Side.RIGHT; got {side!r}")
-        with self._narrowing.applied(widths, side, path_slice):
+        with self._narrowing.applied(widths, side, _path_slice):
             yield self.network
+
+
+class _PathSlice(torch.autograd.Function):
+    """`take(parameter, runs)`, with the gradient accumulated in place into `parameter.grad`.
+
+    The slice is a view where the kept channels are neighbours (always, but for concatenated inputs). Autograd would
+    answer it with a zero-padded gradient of the full size for each path. Adding the slice's gradient to the parameter's
+    own makes paths cost what they compute, and overlapping paths accumulate.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, parameter: torch.Tensor, runs: _Runs) -> torch.Tensor:
+        """The path's part of the parameter; a view where every dimension has one run."""
+        ctx.parameter = parameter
+        ctx.runs = runs
+        return take(parameter, runs)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, None]:
+        """Add the slice's gradient to the parameter's own."""
+        parameter = ctx.parameter
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        _add(parameter.grad, ctx.runs, gradient)
+        return None, None
+
+
+def _path_slice(name: str, tensor: torch.Tensor, runs: _Runs) -> torch.Tensor:
+    """A path's part of one parameter or buffer."""
+    if tensor.requires_grad and torch.is_grad_enabled():
+        sliced: torch.Tensor = _PathSlice.apply(tensor, runs)  # type: ignore[no-untyped-call]
+        return sliced
+    return take(tensor, runs)
+
+
+def _add(full: torch.Tensor, runs: _Runs, part: torch.Tensor) -> None:
+    """`full[runs] += part`, run by run."""
+    for d, dim_runs in enumerate(runs):
+        if len(dim_runs) > 1:
+            pieces = torch.split(part, [size for _, size in dim_runs], dim=d)
+            for run, piece in zip(dim_runs, pieces, strict=True):
+                _add(full, [*runs[:d], [run], *runs[d + 1 :]], piece)
+            return
+    take(full, runs).add_(part)
 
 
 def without_running_statistics(model: nn.Module) -> nn.Module:

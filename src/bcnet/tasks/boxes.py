@@ -176,7 +176,8 @@ def padded_boxes(most: int) -> Callable[[Sequence[tuple[Any, Mapping[str, Any]]]
                     f"an image has at most {most} boxes and a label for each; got {len(given)} boxes and labels "
                     f"{tuple(kinds.shape)} in number {number} of a batch: give padded_boxes a larger number"
                 )
-            boxes[number, : len(given)], labels[number, : len(given)] = given, kinds
+            boxes[number, : len(given)] = given
+            labels[number, : len(given)] = kinds
         return default_collate([image for image, _ in items]), {"boxes": boxes, "labels": labels}
 
     return collate

@@ -78,7 +78,8 @@ class Matches:
 
     def average_precision(self, images: Sequence[int] | None = None) -> AP:
         """AP over some of the images, by number, or all; not a number where there is no object."""
-        by_label = [found for parts in self.by_label.values() if (found := _of_label(parts, images)) is not None]
+        found = [_of_label(parts, images) for parts in self.by_label.values()]
+        by_label = [area for area in found if area is not None]
         if not by_label:
             return AP(float("nan"), float("nan"))
         percents = 100 * np.array(by_label)  # (labels, thresholds)
@@ -119,7 +120,8 @@ def _matched(overlaps: FloatArray, crowd: BoolArray, threshold: float) -> tuple[
         if len(row) and objects.max() >= 0:
             # Of equal overlaps pycocotools takes the last object.
             best = len(row) - 1 - int(objects[::-1].argmax())
-            hit[place], free[best] = True, False
+            hit[place] = True
+            free[best] = False
         else:
             ignored[place] = bool((crowd & (row >= threshold)).any())
     return hit, ignored

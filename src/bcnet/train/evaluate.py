@@ -38,7 +38,8 @@ def accuracy(
     network.eval()
     device = next(network.parameters()).device
     resolved = resolve_precision(precision, device)
-    sums, count = torch.zeros(3, dtype=torch.int64, device=device), 0  # asked for at the end: a GPU works ahead
+    sums = torch.zeros(3, dtype=torch.int64, device=device)  # asked for at the end: a GPU works ahead
+    count = 0
     for x, y in batches:
         with autocast(resolved, device):
             logits = called(network, moved(x, device))  # (batch, classes)

@@ -100,7 +100,8 @@ class FailedStep:
             for t in self.terms
         ]
         # JSON has no NaN and no infinity
-        state["losses"], state["norm"] = [repr(loss) for loss in self.losses], repr(self.norm)
+        state["losses"] = [repr(loss) for loss in self.losses]
+        state["norm"] = repr(self.norm)
         state["recipe"] = self.recipe.model_dump(mode="json")
         del state["tensors"]
         return state
@@ -115,9 +116,11 @@ def load_failed_step(path: Path, identity: Mapping[str, Any]) -> FailedStep:
     tensors, state = read_tensors(path, identity)
     try:
         state["terms"] = tuple(_term(term) for term in state["terms"])
-        state["losses"], state["norm"] = tuple(map(float, state["losses"])), float(state["norm"])
+        state["losses"] = tuple(map(float, state["losses"]))
+        state["norm"] = float(state["norm"])
         state["recipe"] = parse_recipe(state["recipe"])
-        state["step"], state["noise_seed"] = int(state["step"]), int(state["noise_seed"])
+        state["step"] = int(state["step"])
+        state["noise_seed"] = int(state["noise_seed"])
         failed_step = FailedStep(**state, tensors=tensors)
         if not isinstance(state["about"], Mapping) or not all(tensors_of(failed_step.batch(part)) for part in _PARTS):
             raise ValueError("the batch or what the module was is missing")

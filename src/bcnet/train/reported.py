@@ -71,7 +71,8 @@ def measured(folder: Path) -> tuple[Measured, ...]:
         with path.open(newline="", encoding="utf-8") as file:
             rows = csv.DictReader(file)
             if set(rows.fieldnames or ()) >= _NEEDED:
-                runs += [run for row in rows if (run := _run(row, path)) is not None]
+                found = [_run(row, path) for row in rows]
+                runs += [run for run in found if run is not None]
     return tuple(runs)
 
 

@@ -78,7 +78,9 @@ def _single(objectives: FloatArray, slacks: FloatArray) -> tuple[float, FloatArr
     broken = np.flatnonzero(slacks > _HELD)
     weights = np.zeros(len(objectives))
     cheapest = held[np.argmin(objectives[held])]
-    value, multiplier, weights[cheapest] = float(objectives[cheapest]), 0.0, 1.0
+    value = float(objectives[cheapest])
+    multiplier = 0.0
+    weights[cheapest] = 1.0
     if len(broken) == 0:
         return value, np.zeros(1), weights
     under = np.minimum(slacks[held], 0.0)[:, None]
@@ -90,7 +92,8 @@ def _single(objectives: FloatArray, slacks: FloatArray) -> tuple[float, FloatArr
         first = held[i]
         second = broken[j]
         weights[:] = 0.0
-        weights[first], weights[second] = 1 - share[i, j], share[i, j]
+        weights[first] = 1 - share[i, j]
+        weights[second] = share[i, j]
         multiplier = (objectives[first] - objectives[second]) / (slacks[second] - min(slacks[first], 0.0))
         value = float(mixed[i, j])
     return value, np.array([multiplier]), weights

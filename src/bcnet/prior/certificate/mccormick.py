@@ -45,7 +45,8 @@ class Estimates:
     def __init__(self, cost: ExpectedCost, choices: Sequence[FloatArray]) -> None:
         self._cost = cost
         self._choices = choices
-        self._coefficients = {f.groups: k for f in cost.factors if (k := _coefficient(f, choices)) is not None}
+        products = {factor.groups: _coefficient(factor, choices) for factor in cost.factors}
+        self._coefficients = {groups: found for groups, found in products.items() if found is not None}
 
     def largest(self, mixture: Mixture, intervals: Sequence[Interval]) -> tuple[ExpectedCost, FloatArray]:
         """The largest estimate at `mixture`, and how much more independent rows of the same means would cost.

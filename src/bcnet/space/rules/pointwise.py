@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bcnet.space.labels import Labels, Propagation
-from bcnet.space.rules.table import out_shape, rule
+from bcnet.space.rules.table import axes_of, out_shape, rule
 from bcnet.space.symbols import Dim
 
 
@@ -139,8 +139,7 @@ def _reduce(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) ->
         named = options.get("dim", rest[1] if len(rest) > 1 else None)
     if str(node.target) == "aten.max.other" or any(isinstance(r, Labels) for r in rest):
         return broadcast(p, node, x, *rest)
-    axes = range(len(x.shape)) if named is None else [named] if isinstance(named, int) else named
-    reduced = {axis % len(x.shape) for axis in axes}
+    reduced = {axis % len(x.shape) for axis in axes_of(x, named)}
     first = value[0] if isinstance(value, (tuple, list)) else value
     keep = len(first.shape) == len(x.shape)
     dims = tuple(None if d in reduced else dim for d, dim in enumerate(x.dims) if keep or d not in reduced)

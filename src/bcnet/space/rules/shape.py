@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bcnet.space.labels import Labels, Propagation
-from bcnet.space.rules.table import out_shape, rule
+from bcnet.space.rules.table import axes_of, out_shape, rule
 from bcnet.space.symbols import Dim, Piece
 
 MAX_PIECES = 4096  # a flatten with the channels last repeats its pieces for every position
@@ -135,8 +135,7 @@ def _unsqueeze(p: Propagation, node: Any, x: Labels, dim: int) -> Labels:
 
 @rule("squeeze", "squeeze_")
 def _squeeze(p: Propagation, node: Any, x: Labels, dim: int | Sequence[int] | None = None) -> Labels:
-    axes = range(len(x.shape)) if dim is None else [dim] if isinstance(dim, int) else dim
-    gone = {d % len(x.shape) for d in axes if x.shape[d] == 1}
+    gone = {d % len(x.shape) for d in axes_of(x, dim) if x.shape[d] == 1}
     return Labels(out_shape(node), tuple(label for d, label in enumerate(x.dims) if d not in gone))
 
 

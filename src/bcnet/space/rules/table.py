@@ -33,6 +33,13 @@ def out_shape(node: Any) -> tuple[int, ...]:
     return tuple(node.meta["val"].shape)
 
 
+def axes_of(x: Labels, named: int | Sequence[int] | None) -> Sequence[int]:
+    """The dimensions that an argument names: one, several, or all of `x` where it names none."""
+    if named is None:
+        return range(len(x.shape))
+    return [named] if isinstance(named, int) else named
+
+
 def operator_of(node: Any) -> str:
     """Name of the node's operator without its overload; with its namespace where that is not torch's own."""
     schema = getattr(node.target, "_schema", None)

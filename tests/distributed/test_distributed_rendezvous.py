@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from torch.distributed import HashStore
 
-from bcnet.distributed.meeting import meet
+from bcnet.distributed.rendezvous import own_rendezvous
 from bcnet.errors import ProcessError
 
 
@@ -13,7 +13,7 @@ def start(store, size, ranks=None):
     """What the processes of one start, here threads, agree on."""
     with ThreadPoolExecutor(size) as pool:
         ranks = range(size) if ranks is None else ranks
-        return [call.result() for call in [pool.submit(meet, store, rank, size, 20.0) for rank in ranks]]
+        return [call.result() for call in [pool.submit(own_rendezvous, store, rank, size, 20.0) for rank in ranks]]
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
@@ -37,4 +37,4 @@ def test_the_dead_take_part_in_nothing():
 @pytest.mark.parametrize(("rank", "message"), [(0, "processes 1 of 2 did not come"), (1, "process 0 did not come")])
 def test_who_waits_in_vain_says_for_whom(rank, message):
     with pytest.raises(ProcessError, match=message):
-        meet(HashStore(), rank, 2, 0.05)
+        own_rendezvous(HashStore(), rank, 2, 0.05)

@@ -18,7 +18,7 @@ from bcnet.errors import ProcessError
 _PAUSE = 0.01  # seconds between two looks
 
 
-def meet(store: Store, rank: int, size: int, patience: float) -> str:
+def own_rendezvous(store: Store, rank: int, size: int, patience: float) -> str:
     """The name of this start of `size` processes, the same for all of them and for nobody before.
 
     Raises:
