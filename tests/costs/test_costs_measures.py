@@ -107,6 +107,7 @@ def test_the_priors_expectation_and_every_candidate_satisfy_the_limit(budget):
     rng = np.random.default_rng(0)
     errors = [rng.random(len(group.choices)) for group in space.groups]
     counted = space.measuring(budget)
+    assert counted == space  # what is told beside is no part of the space
     limits = counted.feasible(budget)
     prior = prior_of_errors(errors, space, budget)
     for measure, limit in limits.limits.items():

@@ -131,6 +131,30 @@ def test_the_peak_of_branches_views_and_late_readers_is_that_of_a_real_run():
     check_peak(Branches(), torch.rand(2, 3, 8, 8), vary_outputs=True)
 
 
+class Idle(nn.Module):
+    """Conversions to what a tensor is already, which copy nothing, and one that does."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = functional.relu(self.first(x).to(torch.float32).contiguous())
+        x = x.type_as(x)
+        doubled = x.to(torch.float64)
+        return self.head((x + doubled.to(torch.float32)).mean((2, 3)))
+
+
+def test_conversions_that_copy_nothing_take_no_memory():
+    example = torch.rand(2, 3, 8, 8)
+    network = Idle()
+    space = WidthSpace.trace(network, example)
+    elements = 8 * 8 * 8
+    # The largest moment has x, its copy of other numbers, and the copy back, of as many elements each.
+    assert MEMORY.values(space, np.array([space.full]))[0] == 4 * 3 * elements
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",

@@ -152,6 +152,11 @@ def test_hypervolume_is_the_area_of_the_steps():
     assert hypervolume((), score=1.0, macs=10) == 0.0
 
 
+def test_of_candidates_of_one_cost_the_front_has_the_best():
+    worse, better = (Candidate((width,), score, Cost(4, 0)) for width, score in ((1, 1.0), (2, 2.0)))
+    assert pareto_front((worse, better)) == pareto_front((better, worse)) == (better,)
+
+
 def test_callbacks_follow_every_evaluation():
     seen = []
     search_widths(

@@ -1,6 +1,7 @@
 """What people's modules are made of beside layers: plain tensors, shared modules, computed weights, checkpoints."""
 
 import copy
+import re
 
 import pytest
 import torch
@@ -226,6 +227,28 @@ def test_a_reason_says_what_the_models_own_code_wants() -> None:
     (held,) = (f for f in space.fixed if f.name == "first.0.weight" and f.dim == 0)
     assert held.reason.endswith("breaks at other widths: AssertionError in `raise AssertionError`")
     assert f"{__file__}, line " in held.where
+
+
+class LookingUp(Around):
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        return x * {8: 1.0}[x.shape[1]]
+
+
+class Refusing(Around):
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[1] != 8:
+            raise ValueError("eight channels, please")
+        return x
+
+
+def test_a_reason_names_the_kind_of_error_where_its_words_say_little() -> None:
+    for network, said in (
+        (LookingUp(), r"KeyError: \d+ in `return x \* \{8: 1.0\}\[x.shape\[1\]\]`"),
+        (Refusing(), "eight channels, please"),
+    ):
+        space = WidthSpace.trace(network, torch.randn(2, 3, 8, 8))
+        (held,) = (f for f in space.fixed if f.name == "first.0.weight" and f.dim == 0)
+        assert re.search(f"breaks at other widths: {said}$", held.reason), held.reason
 
 
 class Needy(nn.Module):

@@ -10,6 +10,18 @@ from torch.nn import functional as F
 
 from bcnet.space import WidthSpace
 
+
+class AlongChannels(nn.Module):
+    """A convolution along the channels, as in an ECA gate, that adds `more` of them at either end."""
+
+    def __init__(self, more: int) -> None:
+        super().__init__()
+        self.along = nn.Conv1d(1, 1, 3, padding=1 + more)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.along(x.mean((2, 3))[:, None])[:, 0, :, None, None]
+
+
 # Name -> what happens between two convolutions of 8 channels and 6.
 OPERATORS = {
     "nothing": lambda x: x,
@@ -71,6 +83,10 @@ OPERATORS = {
     "masked in place": lambda x: x.clone().masked_fill_(x > 1, 0) + x.clone().index_put_((x > 1,), x.new_zeros(())),
     "padded rows": lambda x: F.pad(x, (0, 0, 1, 2)),
     "padded channels": lambda x: F.pad(x, (0, 0, 0, 0, 1, 1)),
+    "channels moved by padding": lambda x: F.pad(x, (0, 0, 0, 0, 1, -1)),
+    "expanded": lambda x: x.mean((2, 3), keepdim=True).expand(-1, -1, 4, 4) * 2,
+    "converted": lambda x: x.to(torch.float32).double().float().type_as(x),
+    "broadcast": lambda x: torch.broadcast_to(x.mean((2, 3), keepdim=True), (len(x), x.shape[1], 4, 4)) * 2,
     "put where another mask is": lambda x: x.clone().index_put_((x.sum((1, 2, 3)) > 0,), x.new_zeros(())),
     "put by numbers": lambda x: x.clone().index_put_((torch.tensor([0, 1]), torch.tensor([1, 3])), x.new_zeros(())),
     "log of the sum": lambda x: x - x.logsumexp(1, keepdim=True),
@@ -97,6 +113,9 @@ LAYERS = {
     "grouped transposed": lambda: nn.ConvTranspose2d(8, 4, 2, 2, groups=2),
     "wider grouped transposed": lambda: nn.ConvTranspose2d(8, 16, 2, 2, groups=4),
     "depthwise transposed": lambda: nn.ConvTranspose2d(8, 8, 2, 2, groups=8),
+    "along channels": lambda: AlongChannels(0),
+    "more along channels": lambda: AlongChannels(1),
+    "fewer along channels": lambda: AlongChannels(-1),
 }
 
 
@@ -140,6 +159,11 @@ EXPECTED = {
     "grouped transposed": (4, 2),  # pairs of groups: four channels in, two out
     "wider grouped transposed": (8, 2),
     "depthwise transposed": (8, 1),
+    "along channels": (8, 1),
+    "channels moved by padding": "channels of zeros added by padding",
+    **dict.fromkeys(
+        ("more along channels", "fewer along channels"), "a convolution along channels changes their number"
+    ),
 }
 
 

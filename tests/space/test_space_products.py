@@ -67,6 +67,28 @@ def test_attention_is_searched_and_counted_at_all_widths(network) -> None:
     assert sum(int(layer.macs(torch.tensor([space.full]).numpy())[0]) for layer in space.layers) == products + layers
 
 
+class Heads(nn.Module):
+    """Attention by as many heads as the channels allow, each of four features that stay together."""
+
+    def __init__(self, masked: bool) -> None:
+        super().__init__()
+        self.masked = masked
+        self.stem = nn.Conv2d(3, 16, 1)
+        self.head = nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.stem(x)).flatten(2).unflatten(1, (-1, 4)).transpose(2, 3)  # (batch, heads, positions, 4)
+        mask = torch.ones(x.shape[2], x.shape[2], dtype=torch.bool).tril() if self.masked else None
+        seen = F.scaled_dot_product_attention(x, x, x, attn_mask=mask)
+        return self.head(seen.transpose(2, 3).flatten(1, 2).mean(2))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_heads_are_searched(masked: bool) -> None:
+    space = check_network(Heads(masked).double(), torch.randn(2, 3, 4, 4, dtype=torch.float64))
+    assert [(group.name, group.max_width, group.unit) for group in space.groups] == [("stem", 4, 1)]
+
+
 class Recurrent(nn.Module):
     """Columns of features read one after the other."""
 

@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bcnet.errors import RunError, TrainingError
 from bcnet.files.tensors import read_tensors
+from bcnet.space import Side
 from bcnet.train import (
     ChannelCounts,
     Checkpoints,
@@ -23,6 +24,8 @@ from bcnet.train import (
     train,
 )
 from bcnet.train.health import PATIENCE, WINDOW, Health, Verdict
+from bcnet.train.replay import PathReplay
+from bcnet.train.step import Path
 from bcnet.train.update import Seen, Updates
 
 RECIPE = Recipe(lr=0.05, batch_size=8, epochs=3, weight_decay=1e-3)
@@ -300,6 +303,12 @@ def test_a_bad_step_is_saved_and_replayed_to_the_bit(tmp_path, monkeypatch, kind
     assert found.weights == ()
     if kind == "network":
         assert (found.paths[0].broken, found.paths[0].given) == ("0", math.inf)
+
+
+def test_a_module_without_inputs_was_given_nothing():
+    watched = PathReplay(Path((), Side.LEFT))
+    watched.note("constant", (), torch.tensor([math.inf, 1.0]))
+    assert (watched.broken, watched.share, watched.given) == ("constant", 0.5, 0.0)
 
 
 def test_a_finite_step_replays_to_the_bit_too(tmp_path):

@@ -28,6 +28,11 @@ def _same(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> L
     return x
 
 
+@rule("_assert_tensor_metadata")
+def _asserted(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> None:
+    """What torch.export checks beside every conversion of types: it reads no channels, and gives nothing."""
+
+
 @rule(
     "add", "add_", "sub", "sub_", "rsub", "mul", "mul_", "div", "div_", "true_divide", "maximum", "minimum", "pow",
     "pow_", "where", "lerp", "addcmul", "addcdiv", "eq", "ne", "gt", "ge", "lt", "le", "logical_and", "logical_or",
