@@ -97,6 +97,7 @@ OPERATORS = {
     ),
     "matrix product": lambda x: (x.flatten(2).transpose(1, 2) @ x.flatten(2) @ x.flatten(2).mT).mT[..., None],
     "products of all channels": lambda x: torch.bmm(x.flatten(2), x.flatten(2).mT).mean(1)[:, :, None, None] * x,
+    "bilinear pooling": lambda x: torch.bmm(x.flatten(2), x.flatten(2).mT).flatten(1)[:, :, None, None],
     "einsum": lambda x: torch.einsum("bchw, bdhw -> bcd", x, x).softmax(-1).mean(2)[:, :, None, None] + x,
     "einsum of three": lambda x: torch.einsum("...hw,...iw,...ik->...hk", x, x, x),
     "einsum without a result": lambda x: torch.einsum("acbd", torch.einsum("acbd", x)),
@@ -113,6 +114,8 @@ LAYERS = {
     "grouped transposed": lambda: nn.ConvTranspose2d(8, 4, 2, 2, groups=2),
     "wider grouped transposed": lambda: nn.ConvTranspose2d(8, 16, 2, 2, groups=4),
     "depthwise transposed": lambda: nn.ConvTranspose2d(8, 8, 2, 2, groups=8),
+    "group norm": lambda: nn.GroupNorm(2, 8),
+    "group norm without parameters": lambda: nn.GroupNorm(2, 8, affine=False),
     "along channels": lambda: AlongChannels(0),
     "more along channels": lambda: AlongChannels(1),
     "fewer along channels": lambda: AlongChannels(-1),
@@ -159,6 +162,9 @@ EXPECTED = {
     "grouped transposed": (4, 2),  # pairs of groups: four channels in, two out
     "wider grouped transposed": (8, 2),
     "depthwise transposed": (8, 1),
+    "group norm": (8, 4),
+    "group norm without parameters": "a group norm without parameters does not adapt to narrower inputs",
+    "bilinear pooling": "dimensions merged in a way that leaves no runs of channels",
     "along channels": (8, 1),
     "channels moved by padding": "channels of zeros added by padding",
     **dict.fromkeys(

@@ -3,7 +3,7 @@ from pydantic import ValidationError
 
 from bcnet.errors import RecipeError
 from bcnet.train import Cosine, Exponential, Recipe, Steps, learning_rate, load_recipe, parse_recipe, recipe_names
-from bcnet.train.recipe import Crop
+from bcnet.train.recipe import AreaCrop, Crop
 
 BASE = {"lr": 0.1, "batch_size": 8, "epochs": 10}
 
@@ -27,6 +27,15 @@ BASE = {"lr": 0.1, "batch_size": 8, "epochs": 10}
 def test_a_wrong_setting_is_named(changes, message):
     with pytest.raises(RecipeError, match=message):
         Recipe(**BASE).changed(changes)
+
+
+def test_what_a_recipe_leaves_out_is_what_the_paper_trains_with():
+    recipe = Recipe(**BASE)
+    assert recipe.decay_norm_and_bias  # no parameter is spared
+    assert (recipe.optimizer, recipe.momentum, recipe.label_smoothing) == ("sgd-nesterov", 0.9, 0.0)
+    assert (recipe.distillation, recipe.augmentation) == (None, None)
+    assert Crop().flip
+    assert AreaCrop().flip
 
 
 @pytest.mark.parametrize(
