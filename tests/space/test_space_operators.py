@@ -22,6 +22,25 @@ class AlongChannels(nn.Module):
         return self.along(x.mean((2, 3))[:, None])[:, 0, :, None, None]
 
 
+class Blurred(nn.Module):
+    """Anti-aliasing by one filter that the forward expands to as many as there are channels (Zhang, 2019)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("filter", torch.tensor([1.0, 2.0, 1.0]).outer(torch.tensor([1.0, 2.0, 1.0])) / 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        filters = self.filter.expand(x.shape[1], 1, 3, 3)
+        return F.conv2d(x, filters, stride=2, padding=1, groups=x.shape[1])
+
+
+class BlurredByNumber(Blurred):
+    """The same by a number of filters that stands in the code."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(x, self.filter.expand(8, 1, 3, 3), stride=2, padding=1, groups=8)
+
+
 # Name -> what happens between two convolutions of 8 channels and 6.
 OPERATORS = {
     "nothing": lambda x: x,
@@ -34,6 +53,11 @@ OPERATORS = {
     "middle": lambda x: x[:, 2:6],
     "some": lambda x: x[:, :3],
     "chunk": lambda x: torch.cat(x.chunk(2, 1)[::-1], 1),
+    "tensor split": lambda x: torch.cat(x.tensor_split(2, 1)[::-1], 1),
+    "tensor split at a number": lambda x: torch.cat(x.tensor_split((3,), 1)[::-1], 1),
+    "swapped dimensions": lambda x: x.swapdims(1, 3).swapdims(3, 1),
+    "joined horizontally": lambda x: torch.hstack((x, -x)),
+    "fake quantised": lambda x: torch.fake_quantize_per_tensor_affine(x, 0.125, 0, -128, 127),
     "uneven split": lambda x: torch.cat(x.split([3, 5], 1)[::-1], 1),
     "unbind channels": lambda x: torch.stack(x.unbind(1), 1),
     "unbind rows": lambda x: torch.stack(x.unbind(2), 2),
@@ -114,6 +138,8 @@ LAYERS = {
     "grouped transposed": lambda: nn.ConvTranspose2d(8, 4, 2, 2, groups=2),
     "wider grouped transposed": lambda: nn.ConvTranspose2d(8, 16, 2, 2, groups=4),
     "depthwise transposed": lambda: nn.ConvTranspose2d(8, 8, 2, 2, groups=8),
+    "blurred": Blurred,
+    "blurred by a number": BlurredByNumber,
     "group norm": lambda: nn.GroupNorm(2, 8),
     "group norm without parameters": lambda: nn.GroupNorm(2, 8, affine=False),
     "along channels": lambda: AlongChannels(0),
@@ -144,6 +170,10 @@ class Around(nn.Module):
 # Width and unit of the group that the first convolution makes, or why its channels cannot be searched.
 EXPECTED = {
     **dict.fromkeys(OPERATORS, (8, 1)),
+    "tensor split": (4, 1),
+    "blurred": (8, 1),
+    "blurred by a number": "the model's own code breaks at other widths",
+    "tensor split at a number": "channels split at numbers that the model's code holds",
     **dict.fromkeys(("glu", "chunk"), (4, 1)),  # both halves keep the same channels
     "pixel shuffle": (2, 1),  # four channels make one
     **dict.fromkeys(("first half", "last half"), "the model's own code breaks at other widths"),

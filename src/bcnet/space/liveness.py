@@ -23,8 +23,8 @@ LiveSet = tuple[Labels, ...]  # the tensors of one moment
 
 _VIEWS = frozenset(
     {
-        "view", "view_as", "permute", "transpose", "swapaxes", "t", "unsqueeze", "squeeze", "expand", "expand_as",
-        "broadcast_to", "select", "slice", "narrow", "split", "split_with_sizes", "chunk", "tensor_split", "unbind",
+        "view", "view_as", "permute", "transpose", "swapaxes", "swapdims", "t", "unsqueeze", "squeeze", "expand",
+        "expand_as", "broadcast_to", "select", "slice", "narrow", "split", "split_with_sizes", "chunk", "tensor_split", "unbind",
         "unflatten", "getitem", "detach", "alias", "movedim",
     }
 )  # fmt: skip

@@ -16,6 +16,9 @@ def _conv(
     stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1,
 ) -> Labels:  # fmt: skip
     channel = len(x.shape) - len(weight.shape) + 1
+    if weight.dims[0] is None and groups == weight.shape[0] == x.shape[channel]:
+        # One filter, expanded to as many as there are channels (anti-aliasing): as many as it is asked for.
+        weight = Labels(weight.shape, (x.dims[channel], *weight.dims[1:]))
     out = _grouped(p, x, channel, weight, 0, 1, groups) if groups > 1 else dense(p, x, channel, weight, 0, 1)
     p.count_macs(_along_channels(p, node, x, channel), weight, out)
     return _finish_conv(p, node, x, channel, out, weight, bias)

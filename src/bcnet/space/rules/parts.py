@@ -34,6 +34,12 @@ def _cat(p: Propagation, node: Any, tensors: Sequence[Labels], dim: int = 0) -> 
     return Labels(shape, tuple(dims))
 
 
+@rule("hstack")
+def _hstack(p: Propagation, node: Any, tensors: Sequence[Labels]) -> Labels:
+    joined: Labels = _cat(p, node, tensors, 0 if len(tensors[0].shape) == 1 else 1)
+    return joined
+
+
 @rule("stack")
 def _stack(p: Propagation, node: Any, tensors: Sequence[Labels], dim: int = 0) -> Labels:
     shape = out_shape(node)
@@ -88,8 +94,8 @@ def _split(p: Propagation, node: Any, x: Labels, sizes: Any, dim: int = 0) -> tu
     return _picked(p, x, found, axis, "channels split at numbers that the model's code holds")
 
 
-@rule("chunk")
-def _chunk(p: Propagation, node: Any, x: Labels, chunks: int, dim: int = 0) -> tuple[Labels, ...]:
+@rule("chunk", "tensor_split")
+def _chunk(p: Propagation, node: Any, x: Labels, chunks: Any, dim: int = 0) -> tuple[Labels, ...]:
     parts: tuple[Labels, ...] = _split(p, node, x, None, dim)
     return parts
 

@@ -22,7 +22,7 @@ from bcnet.space.symbols import Dim
     "threshold", "threshold_", "hardshrink", "softshrink", "log1p", "expm1", "sin", "cos", "normal_",
     "uniform_", "exponential_", "tan", "atan", "isnan", "isfinite", "trunc", "frac", "log2", "exp2", "logit", "sgn",
     "tril", "triu", "rrelu", "rrelu_with_noise", "conj", "resolve_conj",
-    "resolve_neg", "positive",
+    "resolve_neg", "positive", "fake_quantize_per_tensor_affine",
 )  # fmt: skip
 def _same(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> Labels:
     return x

@@ -113,7 +113,7 @@ def _movedim(p: Propagation, node: Any, x: Labels, source: Any, target: Any) -> 
     return Labels(out_shape(node), tuple(x.dims[moved[d] if d in moved else next(others)] for d in range(rank)))
 
 
-@rule("transpose", "swapaxes", "transpose_")
+@rule("transpose", "swapaxes", "swapdims", "transpose_", "swapaxes_", "swapdims_")
 def _transpose(p: Propagation, node: Any, x: Labels, a: int, b: int) -> Labels:
     dims = list(x.dims)
     dims[a], dims[b] = dims[b], dims[a]
