@@ -24,8 +24,8 @@ LiveSet = tuple[Labels, ...]  # the tensors of one moment
 _VIEWS = frozenset(
     {
         "view", "view_as", "permute", "transpose", "swapaxes", "swapdims", "t", "unsqueeze", "squeeze", "expand",
-        "expand_as", "broadcast_to", "select", "slice", "narrow", "split", "split_with_sizes", "chunk", "tensor_split", "unbind",
-        "unflatten", "getitem", "detach", "alias", "movedim",
+        "expand_as", "broadcast_to", "select", "slice", "narrow", "split", "split_with_sizes", "chunk", "tensor_split",
+        "unbind", "unflatten", "getitem", "detach", "alias", "movedim",
     }
 )  # fmt: skip
 _VIEWS_OF_WHOLE_MEMORY = frozenset({"reshape", "reshape_as", "flatten", "contiguous", "_unsafe_view"})
