@@ -5,8 +5,9 @@
 
 The mutants are cosmic-ray's: another operator, a number one larger or smaller, a condition negated, a loop that does
 not run. A place in the code is drawn first and then what happens to it, so that an operator with many replacements does
-not fill the sample. Annotations and what is imported for them are no code, `strict=` of `zip` asserts what the code has
-seen to, and which fields a value shows is for people: they stay.
+not fill the sample. Annotations and what is imported for them are no code, nor is the star of a signature, which
+cosmic-ray takes for a product; `strict=` of `zip` asserts what the code has seen to, and which fields a value shows is
+for people: they stay.
 
 The tests run once as they are, with coverage's record of which test executes which line. A mutant then meets the tests
 that execute its line, and those of its room that start processes of their own, which coverage does not see. Its room's
@@ -162,9 +163,15 @@ def places(files: Sequence[Path]) -> list[Place]:
 
 
 def _left_out(code: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """Where annotations stand, which nothing executes, `strict=` of `zip`, and `repr=` of fields."""
+    """Where annotations stand, which nothing executes, stars of signatures, `strict=` of `zip`, `repr=` of fields."""
     nodes: list[ast.expr | None] = []
+    stars: list[tuple[tuple[int, int], tuple[int, int]]] = []
     for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.args.kwonlyargs:
+            before = [*node.args.posonlyargs, *node.args.args, *node.args.defaults]
+            ends = [(part.end_lineno or 0, part.end_col_offset or 0) for part in before]
+            first = node.args.kwonlyargs[0]
+            stars.append((max(ends, default=(node.lineno, node.col_offset)), (first.lineno, first.col_offset)))
         if isinstance(node, ast.AnnAssign | ast.arg):
             nodes.append(node.annotation)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -173,7 +180,7 @@ def _left_out(code: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
             nodes.append(node.value)
         elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             nodes.append(node.test)
-    return [
+    return stars + [
         ((node.lineno, node.col_offset), (node.end_lineno or node.lineno, node.end_col_offset or 0))
         for node in nodes
         if node is not None

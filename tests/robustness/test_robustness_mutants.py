@@ -14,7 +14,7 @@ def larger(a: int | None, b: int) -> int:
     return a + 1 if a > b else b
 
 
-def unseen(a):
+def unseen(a, *, b):
     return a * 2
 """
 TESTS = """from toy.room.toy import larger
@@ -35,7 +35,7 @@ def tree(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_annotations_are_no_places(tree):
+def test_annotations_and_stars_of_signatures_are_no_places(tree):
     found = places([tree / "src/toy/room/toy.py"])
     assert {place.line for place in found} == {5, 9}
     for place in found:

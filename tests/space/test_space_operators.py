@@ -83,6 +83,7 @@ OPERATORS = {
     "sorted along rows": lambda x: x.sort(2).values,
     "sorted channels": lambda x: x.sort(1, descending=True)[0],
     "largest three of a row": lambda x: x.topk(3, 2).values,
+    "largest three of the last": lambda x: x.permute(0, 2, 3, 1).topk(3).values.permute(0, 3, 1, 2),
     "largest three channels": lambda x: x.topk(3, dim=1).values,
     "third of a row": lambda x: x - x.kthvalue(3, 3, keepdim=True).values,
     "median": lambda x: x - x.median(),
@@ -108,6 +109,7 @@ OPERATORS = {
     "padded rows": lambda x: F.pad(x, (0, 0, 1, 2)),
     "padded channels": lambda x: F.pad(x, (0, 0, 0, 0, 1, 1)),
     "channels moved by padding": lambda x: F.pad(x, (0, 0, 0, 0, 1, -1)),
+    "expanded by a dimension": lambda x: x.expand(2, *x.shape).sum(0),
     "expanded": lambda x: x.mean((2, 3), keepdim=True).expand(-1, -1, 4, 4) * 2,
     "converted": lambda x: x.to(torch.float32).double().float().type_as(x),
     "broadcast": lambda x: torch.broadcast_to(x.mean((2, 3), keepdim=True), (len(x), x.shape[1], 4, 4)) * 2,
@@ -180,7 +182,9 @@ EXPECTED = {
     **dict.fromkeys(("middle", "some"), "channels picked by number"),
     "uneven split": "channels split at numbers that the model's code holds",
     **dict.fromkeys(("unbind channels", "one channel"), "single channels are picked by their number"),
-    **dict.fromkeys(("channels by number", "largest three channels"), "channels picked by number"),
+    **dict.fromkeys(
+        ("channels by number", "largest three channels", "largest three of the last"), "channels picked by number"
+    ),
     **dict.fromkeys(("channels and rows by number", "distances", "third of a row"), "no rule for operator aten"),
     **dict.fromkeys(("put where another mask is", "put by numbers"), "no rule for operator aten.index_put"),
     **dict.fromkeys(("each element twice", "rows as often as said"), "no rule for operator aten.repeat_interleave"),

@@ -185,6 +185,28 @@ def test_laws_without_a_fan_and_constants_stay() -> None:
     assert float((network.head.weight.std() / model.head.weight.std()).detach()) == pytest.approx(2, rel=0.25)
 
 
+class OneMap(nn.Module):
+    """A map of positions by a convolution to a single channel, whose bias is a single number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3)
+        self.map = nn.Conv2d(8, 1, 1)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.stem(x)
+        return self.head((x * torch.sigmoid(self.map(x))).mean((2, 3)))
+
+
+def test_a_single_number_has_no_law_and_stays() -> None:
+    model = OneMap()
+    space = WidthSpace.trace(model, torch.zeros(2, 3, 8, 8))
+    network = build(model, space, space.narrowest, factory=lambda: model)  # a warning would be an error
+    assert torch.equal(network.map.bias, model.map.bias)
+    assert network.map.weight.shape == (1, 1, 1, 1)
+
+
 def test_fresh_weights_are_new_draws_and_a_function_of_the_generator() -> None:
     model, space, _ = paper_network("resnet20")
 
