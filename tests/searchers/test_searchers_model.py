@@ -57,6 +57,17 @@ def test_r2_is_the_share_of_the_variance_that_the_truth_has(space, noise):
     assert np.mean(found) == pytest.approx(1 / (1 + noise**2), abs=0.08)
 
 
+@pytest.mark.parametrize("ratio", [0.2, 0.5, 0.9, 0.99])
+def test_no_group_of_an_optimum_could_be_wider(space, ratio):
+    problem = Problem.of(space, Budget(macs=ratio))
+    for seed in range(5):
+        slopes = np.random.default_rng(seed).uniform(0.2, 1.8, len(space.groups))
+        (found,) = problem.indices([best_widths(problem, slopes)])
+        wider = found + np.eye(len(found), dtype=np.int64)
+        wider = wider[(wider < problem.sizes).all(axis=1)]
+        assert not problem.feasible(wider).any()
+
+
 def test_of_noise_alone_r2_is_nothing(space):
     rng = np.random.default_rng(0)
     widths = Problem.of(space, Budget(macs=0.5)).fill(60, (), rng)
