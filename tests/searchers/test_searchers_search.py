@@ -304,6 +304,15 @@ def test_a_tournament_by_rank_and_crowding_is_another_search():
     assert again == found[1]
 
 
+def test_without_a_share_to_stay_near_the_second_objective_are_multiply_adds():
+    problem = Problem.of(toy_space(8, channels=64, choices=20), Budget(macs=0.5, params=0.4))
+    some = problem.fill(20, (), np.random.default_rng(0))
+    macs = problem.space.cost(np.array(some)).macs
+    assert (Evolution(macs_from=0.0)._costs(problem, some) == macs).all()
+    shares = Evolution(macs_from=0.9)._costs(problem, some)
+    assert (shares == np.maximum(problem.load(problem.indices(some)), 0.9)).all()
+
+
 def test_a_search_under_other_limits_stays_near_them_as_well():
     space, budget = toy_space(8, channels=64, choices=20), Budget(params=0.3)
     results = [

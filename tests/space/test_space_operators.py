@@ -22,6 +22,17 @@ class AlongChannels(nn.Module):
         return self.along(x.mean((2, 3))[:, None])[:, 0, :, None, None]
 
 
+class Similar(nn.Module):
+    """What is made of the input, as far as it is like it, channel by channel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = nn.Conv2d(8, 8, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * F.cosine_similarity(x, self.other(x), dim=1)[:, None]
+
+
 class Blurred(nn.Module):
     """Anti-aliasing by one filter that the forward expands to as many as there are channels (Zhang, 2019)."""
 
@@ -53,6 +64,8 @@ OPERATORS = {
     "middle": lambda x: x[:, 2:6],
     "some": lambda x: x[:, :3],
     "chunk": lambda x: torch.cat(x.chunk(2, 1)[::-1], 1),
+    "chunks of the batch": lambda x: torch.cat(x.chunk(2)[::-1]),
+    "unbound batch": lambda x: torch.stack(x.unbind()),
     "tensor split": lambda x: torch.cat(x.tensor_split(2, 1)[::-1], 1),
     "tensor split at a number": lambda x: torch.cat(x.tensor_split((3,), 1)[::-1], 1),
     "swapped dimensions": lambda x: x.swapdims(1, 3).swapdims(3, 1),
@@ -126,6 +139,7 @@ OPERATORS = {
     "bilinear pooling": lambda x: torch.bmm(x.flatten(2), x.flatten(2).mT).flatten(1)[:, :, None, None],
     "einsum": lambda x: torch.einsum("bchw, bdhw -> bcd", x, x).softmax(-1).mean(2)[:, :, None, None] + x,
     "einsum of three": lambda x: torch.einsum("...hw,...iw,...ik->...hk", x, x, x),
+    "einsum of dots without a result": lambda x: torch.einsum("...dc", x).mT,
     "einsum without a result": lambda x: torch.einsum("acbd", torch.einsum("acbd", x)),
     "attention of positions": lambda x: F.scaled_dot_product_attention(*[x.flatten(2).mT[:, None]] * 3)[:, 0].mT[
         ..., None
@@ -140,6 +154,7 @@ LAYERS = {
     "grouped transposed": lambda: nn.ConvTranspose2d(8, 4, 2, 2, groups=2),
     "wider grouped transposed": lambda: nn.ConvTranspose2d(8, 16, 2, 2, groups=4),
     "depthwise transposed": lambda: nn.ConvTranspose2d(8, 8, 2, 2, groups=8),
+    "similar to another": Similar,
     "blurred": Blurred,
     "blurred by a number": BlurredByNumber,
     "group norm": lambda: nn.GroupNorm(2, 8),
@@ -173,6 +188,7 @@ class Around(nn.Module):
 EXPECTED = {
     **dict.fromkeys(OPERATORS, (8, 1)),
     "tensor split": (4, 1),
+    "similar to another": (8, 1),
     "blurred": (8, 1),
     "blurred by a number": "the model's own code breaks at other widths",
     "tensor split at a number": "channels split at numbers that the model's code holds",
