@@ -140,10 +140,10 @@ class Idle(nn.Module):
         self.head = nn.Linear(8, 5)
 
     def forward(self, x):
-        x = functional.relu(self.first(x).to(torch.float32).contiguous())
-        x = x.type_as(x)
+        x = functional.relu(self.first(x))
+        same = x.to(torch.float32).contiguous().type_as(x)
         doubled = x.to(torch.float64)
-        return self.head((x + doubled.to(torch.float32)).mean((2, 3)))
+        return self.head((x * same + doubled.to(torch.float32)).mean((2, 3)))
 
 
 def test_conversions_that_copy_nothing_take_no_memory():
@@ -151,7 +151,7 @@ def test_conversions_that_copy_nothing_take_no_memory():
     network = Idle()
     space = WidthSpace.trace(network, example)
     elements = 8 * 8 * 8
-    # The largest moment has x, its copy of other numbers, and the copy back, of as many elements each.
+    # The largest moment has the product, the copy in other numbers, and the copy back, of as many elements each.
     assert MEMORY.values(space, np.array([space.full]))[0] == 4 * 3 * elements
 
 
