@@ -6,46 +6,41 @@ that is another run, in a directory of its own, which takes over the finished st
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
-from bcnet.distributed import ProcessGroup, joined
-from bcnet.errors import BCNetError, RecipeError, RunError
-from bcnet.latency import multiples
-from bcnet.machine.defaults import threads
-from bcnet.machine.disk import free_bytes
+from bcnet.api.resolution import (
+    changed,
+    check_final_from,
+    check_target,
+    check_task,
+    fresh_source,
+    request_of,
+    resolve,
+    usual_start,
+    with_final,
+    with_widths,
+)
+from bcnet.distributed import joined
+from bcnet.errors import RecipeError, RunError
 from bcnet.progress import Reporter, Together, console_reporter
 from bcnet.progress.callbacks import Callbacks
 from bcnet.report import finish, reported
 from bcnet.run.baselines import BASELINES
-from bcnet.run.callables import OfWidths, user_callables, user_searcher
-from bcnet.run.directory import check_usable, read_settings
-from bcnet.run.effort import USUAL, EffortName, check_effort, says_how, settings_of
+from bcnet.run.callables import OfWidths, user_searcher
+from bcnet.run.directory import read_settings
+from bcnet.run.effort import EffortName
 from bcnet.run.options import Arguments, BaselineArguments, EvolveOptions, Options, RunOptions
-from bcnet.run.presets import PresetName, with_preset
+from bcnet.run.presets import PresetName
 from bcnet.run.pretrained import Weights
-from bcnet.run.recipes import check_request, recipes_for
-from bcnet.run.settings import FROM_PRIOR, FinalFrom, Settings, limits_of, make_settings
-from bcnet.run.widths import WidthsLike, resolve_widths
-from bcnet.run.workload import (
-    DataLike,
-    ModelLike,
-    Source,
-    Workload,
-    open_source,
-    prepare,
-    source_of_run,
-    task_of,
-    trace,
-)
+from bcnet.run.recipes import check_request
+from bcnet.run.settings import limits_of
+from bcnet.run.widths import WidthsLike
+from bcnet.run.workload import DataLike, ModelLike, prepare, source_of_run
 from bcnet.searchers import Metric, PerImage
-from bcnet.space import Budget, Widths, WidthSpace
+from bcnet.space import Budget
 from bcnet.stages.base import Stage
-from bcnet.stages.calibration import check_model, latency_of
-from bcnet.stages.estimate import Estimate, estimate
 from bcnet.stages.final import TrainedNetwork
 from bcnet.stages.plan import (
     ONE_NETWORK,
@@ -54,7 +49,6 @@ from bcnet.stages.plan import (
     FoundWidths,
     SearchOutcome,
     TrainedSupernet,
-    stages_of,
     to_one_network,
     to_the_end,
     to_the_prior,
@@ -62,13 +56,9 @@ from bcnet.stages.plan import (
     with_original,
 )
 from bcnet.stages.reuse import others
-from bcnet.stages.room import search_bytes, training_bytes
-from bcnet.stages.running import check_seconds, planned, resolved_settings, run_stages
-from bcnet.tasks import Classification, Loss, Task
+from bcnet.stages.running import check_seconds, resolved_settings, run_stages
+from bcnet.tasks import Loss, Task
 from bcnet.train import CHECKPOINT_SECONDS, Recipe
-
-_HOW_FOUND = ("baseline", "tune_steps", "finalist_steps", "tune_lr_share", "finalist_epochs")
-"""Settings that given widths make no use of."""
 
 
 def search(
@@ -327,8 +317,8 @@ def evolve(
     if changes.get("early_stop", stored.early_stop) != stored.early_stop:
         changes.setdefault("score_batch_size", None)  # chosen anew: races want smaller batches
     with joined(stored.device) as world:
-        request = _changed(stored, changes)
-        _check_target(origin, target, stored, request)
+        request = changed(stored, changes)
+        check_target(origin, target, stored, request)
         if not stored.has_supernet:
             raise RunError(
                 f"evolve searches on a trained supernet, of which run {origin} has none: for another budget call bcnet "
@@ -400,8 +390,8 @@ def retrain(
         if run is None:
             started = {**settings, "seed": seed or 0, "processes": world.size}
             asked = check_request(recipe, changes or {}, started)
-            source = _fresh_source(model, data, widths, run_dir, image_size, seed, task)
-            request = _request(source, asked, changes or {}, image_size, started)
+            source = fresh_source(model, data, widths, run_dir, image_size, seed, task)
+            request = request_of(source, asked, changes or {}, image_size, started)
         else:
             if settings or image_size is not None:
                 given = ", ".join((*settings, *(("image_size",) if image_size is not None else ())))
@@ -409,16 +399,16 @@ def retrain(
             assert stored is not None
             asked = check_request(recipe or stored.final, changes or {}, {"processes": stored.processes})
             source = source_of_run(Path(run), stored, model, data, task=task)
-            request = _with_final(stored, source, asked if recipe else None, changes or {}, seed)
+            request = with_final(stored, source, asked if recipe else None, changes or {}, seed)
         if final_from is not None:
-            request = _changed(request, {"final_from": final_from})
+            request = changed(request, {"final_from": final_from})
         if widths is not None:
-            request = _with_widths(request, source, widths)
-        _check_task(source, request)
-        _check_final_from(request)
+            request = with_widths(request, source, widths)
+        check_task(source, request)
+        check_final_from(request)
         target = Path(run_dir or run or "")
         if stored is not None and run is not None:
-            _check_target(Path(run), target, stored, request)
+            check_target(Path(run), target, stored, request)
         resolved = resolved_settings(request, source, target, world)
         outcome = run_stages(
             to_the_end,
@@ -471,9 +461,9 @@ def train_widths(
     with joined(settings.get("device")) as world:
         started = {**settings, "seed": seed, "processes": world.size}
         asked = check_request(recipe, changes or {}, started)
-        source = _fresh_source(model, data, widths, run_dir, image_size, seed, task)
-        request = _with_widths(_request(source, asked, changes or {}, image_size, started), source, widths)
-        _check_task(source, request)
+        source = fresh_source(model, data, widths, run_dir, image_size, seed, task)
+        request = with_widths(request_of(source, asked, changes or {}, image_size, started), source, widths)
+        check_task(source, request)
         target = Path(run_dir)
         resolved = resolved_settings(request, source, target, world)
         return run_stages(
@@ -532,299 +522,5 @@ def baseline(
     clash = sorted(set(fixed) & set(options))
     if clash:
         raise RecipeError(f"the baseline {name!r} decides {', '.join(clash)}: leave it out, or call bcnet.search")
-    options.setdefault("final_from", _usual_start(options.get("supernet_width", 1.0), options.get("pretrained")))
+    options.setdefault("final_from", usual_start(options.get("supernet_width", 1.0), options.get("pretrained")))
     return search(model, data, budget=budget, run_dir=run_dir, **fixed, **options)
-
-
-@dataclass(frozen=True)
-class Preview:
-    """Settings as they would be stored, the width space, and what the run would take.
-
-    `estimate` is None where the run is finished. `disk` is what the run holds on disk at most, `disk_free` what there
-    is, in bytes.
-    """
-
-    settings: Settings
-    space: WidthSpace
-    estimate: Estimate | None
-    disk: int
-    disk_free: int
-
-
-def preview(model: Any, data: Any, *, run_dir: str | Path, **arguments: Any) -> Preview:
-    """What `search` would do with the same arguments. Nothing is written.
-
-    Raises:
-        BCNetError: something that `search` would refuse.
-    """
-    path = Path(run_dir)
-    with joined(arguments.get("device")) as world:
-        workload, settings = resolve(model, data, run_dir=path, world=world, **arguments)
-    if not all(measure.countable for measure in workload.budget.limits):
-        # What widths a latency admits is known once networks are timed: what the widest need is the most.
-        workload = dataclasses.replace(workload, budget=Budget(macs=1.0))
-    there = {file.name for file in path.iterdir()} if path.exists() else set()
-    with threads(settings.threads):
-        expected = estimate(settings, workload, planned(stages_of(settings), settings, workload, there))
-    return Preview(settings, workload.space, expected, _disk(settings, workload), free_bytes(path))
-
-
-def _disk(settings: Settings, workload: Workload) -> int:
-    groups = len(workload.space.groups)
-    steps = len(workload.training) * settings.supernet.epochs
-    trainings = (
-        training_bytes(workload.model, settings.supernet, 2 * steps, groups),
-        training_bytes(workload.model, settings.final),
-    )
-    return sum(trainings) + search_bytes(settings.population * settings.generations, groups)
-
-
-def resolve(
-    model: ModelLike,
-    data: DataLike,
-    *,
-    budget: Budget,
-    run_dir: str | Path,
-    recipe: Recipe | str | None = None,
-    supernet_epochs: int | None = None,
-    changes: Mapping[str, Any] | None = None,
-    image_size: int | None = None,
-    world: ProcessGroup | None = None,
-    pretrained: Weights | None = None,
-    loss: Loss | None = None,
-    effort: EffortName | None = None,
-    preset: PresetName | None = None,
-    score: Metric | PerImage | None = None,
-    score_of_widths: OfWidths | None = None,
-    tags: Mapping[str, str] | None = None,
-    task: Task | str | None = None,
-    stages: Sequence[Stage] = (),
-    **settings: Unpack[Options],
-) -> tuple[Workload, Settings]:
-    """What a run with these arguments of `search` works on, and all its settings; nothing is written.
-
-    `world` are the processes that will share the run, by default this one alone.
-
-    Raises:
-        BCNetError: something that `search` would refuse.
-    """
-    limits = limits_of(budget)
-    path = Path(run_dir)
-    world = world or ProcessGroup()
-    world.on_rank_zero(lambda: check_usable(path))
-    wanted = dict(changes or {}) | ({} if supernet_epochs is None else {"supernet.epochs": supernet_epochs})
-    if effort is None:
-        told = says_how({**settings, "preset": preset, "score_of_widths": score_of_widths}, wanted)
-        effort = None if told or _has_supernet(path) else USUAL
-    usual: Metric = "accuracy" if effort is None or score_of_widths is not None else "loss"
-    chosen: dict[str, Any] = {**settings} if preset is None else with_preset(preset, settings)
-    own, named_score = user_callables(loss, usual if score is None else score, score_of_widths, tags or {})
-    searcher, searcher_name = user_searcher(settings.get("searcher", "evolution"))
-    own = dataclasses.replace(own, searcher=searcher)
-    if effort is not None:
-        check_effort(effort, {**settings, "supernet_epochs": supernet_epochs, "preset": preset}, wanted)
-    named: dict[str, Any] = {"score": named_score, "processes": world.size, **chosen}
-    if task is not None and loss is not None:
-        raise RecipeError("a task has its own loss; got loss= beside it: leave one of them out")
-    aim = Classification(own.loss) if task is None else task_of(task)
-    named["task"] = aim.description
-    named |= {"searcher": searcher_name, "own_stages": tuple(stage.name for stage in stages)}
-    recipe = check_request(recipe, wanted, named)
-    seed = settings.get("seed", 0)
-    source = open_source(model, data, image_size=image_size, seed=seed, pretrained=pretrained, own=own, task=aim)
-    supernet, final = recipes_for(source, recipe, wanted)
-    request = make_settings(
-        model=source.model_name,
-        data=source.data_name,
-        image_size=image_size,
-        limits=limits,
-        supernet=supernet,
-        final=final,
-        own_score=own.score_name,
-        loss=own.loss_name,
-        pretrained=source.pretrained,
-        **named,
-    )
-    if request.multiple_of == "auto":
-        request = _with_multiples(request, source, budget, path)
-    if effort is not None:
-        space = trace(source.model, source.example(), request)
-        seen = 1 - request.validation_fraction - request.fresh_fraction
-        if "final_from" not in settings:
-            request = _changed(request, {"final_from": _usual_start(request.supernet_width, request.pretrained)})
-        from_scratch = request.final_from == "scratch"
-        decided = settings_of(effort, space, budget, final, seen, from_scratch=from_scratch)
-        if own.of_widths is not None:  # nothing is trained, for longer neither
-            decided["finalist_epochs"] = None
-        request = _changed(request, decided)
-    _check_start(source, request)
-    resolved = resolved_settings(request, source, path, world, largest_activation=source.largest_activation())
-    return prepare(source, resolved, budget), resolved
-
-
-def _has_supernet(path: Path) -> bool:
-    """Whether there is a run in `path` that searches on a supernet."""
-    return (path / "settings.json").exists() and read_settings(path).has_supernet
-
-
-def _usual_start(supernet_width: float, pretrained: object | None) -> FinalFrom:
-    """What networks of an effort or a baseline start from: trained weights, unless they may be wider than these."""
-    if supernet_width > 1:
-        return "scratch"
-    return "original" if pretrained is None else "pretrained"
-
-
-def _check_task(source: Source, settings: Settings) -> None:
-    """Raise RecipeError where a recipe does not suit the task."""
-    if source.task.soft_labels:
-        return
-    if settings.strategy == "sandwich" and settings.has_supernet:
-        raise RecipeError(
-            f"the strategy sandwich distils from the full width, which is for classification; got the task "
-            f"{source.task.name!r}: take strategy unilateral"
-        )
-    for recipe in (settings.supernet, settings.final):
-        if recipe.label_smoothing or recipe.distillation is not None:
-            raise RecipeError(
-                f"label smoothing and distillation are for classification; got the task {source.task.name!r}: "
-                "leave them out of the recipe (--set label_smoothing=0 --set distillation=null)"
-            )
-
-
-def _check_start(source: Source, settings: Settings) -> None:
-    """Raise RecipeError where a recipe does not suit the task, or networks are to start from weights there are not."""
-    _check_task(source, settings)
-    if settings.supernet_width > 1 and (settings.pretrained or settings.final_from in ("pretrained", "original")):
-        raise RecipeError(
-            f"networks that may be wider than the original start from fresh weights; got supernet_width "
-            f"{settings.supernet_width:g} with trained ones: leave one of them out"
-        )
-    if settings.has_trials and settings.baseline is None and settings.searcher in FROM_PRIOR:
-        raise RecipeError(
-            f"the searcher {settings.searcher} starts from a prior that a supernet leaves, of which the scorer "
-            "trainings has none: take searcher model, greedy or random"
-        )
-    what = "a score of widths alone" if source.own.of_widths is not None else _way_of(settings)
-    tuned = [name for name in ("tune_steps", "finalist_steps") if getattr(settings, name)]
-    if tuned and (source.own.of_widths is not None or not settings.has_supernet):
-        raise RecipeError(
-            f"{tuned[0]} fine-tunes candidates from the supernet's weights before they are scored, of which {what} "
-            f"makes no use; got {getattr(settings, tuned[0])}: leave it out"
-        )
-    if settings.finalist_epochs is not None and (source.own.of_widths is not None or not settings.has_trials):
-        raise RecipeError(
-            f"finalist_epochs trains the best of candidates for longer that are trained by themselves, of which {what} "
-            f"makes no use; got {settings.finalist_epochs}: leave it out, or give scorer trainings"
-        )
-    if settings.tune_lr_share < 1 and not tuned:
-        raise RecipeError(
-            f"tune_lr_share is of candidates that are fine-tuned; got {settings.tune_lr_share:g} and none that are: "
-            "give tune_steps or finalist_steps as well, or leave it out"
-        )
-    _check_final_from(settings)
-    if settings.final_from == "pretrained" and source.pretrained is None and source.factory is not None:
-        raise RecipeError(
-            'final_from="pretrained" needs weights to start from; there are none: give pretrained= (--pretrained), or '
-            "the model as a module with its weights"
-        )
-
-
-def _way_of(settings: Settings) -> str:
-    """How a run finds its widths, for people."""
-    if settings.widths is not None:
-        return "a run of given widths"
-    if settings.baseline:
-        return f"the baseline {settings.baseline!r}"
-    return "a search on a supernet" if settings.has_supernet else "the scorer 'trainings'"
-
-
-def _check_final_from(settings: Settings) -> None:
-    if settings.final_from == "supernet" and not settings.has_supernet:
-        raise RecipeError(
-            f'final_from="supernet" needs a supernet, which {_way_of(settings)} has none of: take "scratch"'
-        )
-
-
-def _with_multiples(request: Settings, source: Source, budget: Budget, path: Path) -> Settings:
-    """The settings with the multiples that pay by the latency model of the budget, or those of the run in `path`."""
-    stored = read_settings(path).multiple_of if (path / "settings.json").exists() else None
-    if isinstance(stored, dict):
-        return _changed(request, {"multiple_of": stored})
-    asked = latency_of(budget)
-    if asked is None or asked.model is None:
-        return request  # which no space can be traced with, as the message says
-    space = trace(source.model, source.example(), _changed(request, {"multiple_of": 1}))
-    check_model(asked.model, space)
-    return _changed(request, {"multiple_of": multiples(space, asked.model)})
-
-
-def _changed(stored: Settings, changes: Mapping[str, Any]) -> Settings:
-    values = {name: getattr(stored, name) for name in Settings.model_fields}
-    return make_settings(**(values | dict(changes)))
-
-
-def _check_target(origin: Path, target: Path, stored: Settings, request: Settings) -> None:
-    """Other settings need another directory, and one that can take a run."""
-    if target.resolve() != origin.resolve():
-        check_usable(target)
-        return
-    difference = request.first_difference(stored)
-    if difference is not None:
-        key, here, there = difference
-        raise RunError(
-            f"run {origin} is one of {key} {there!r} and stays so; {here!r} makes another run: give it a directory of "
-            "its own (--out), which takes over what both share"
-        )
-
-
-def _fresh_source(
-    model: ModelLike | None,
-    data: DataLike | None,
-    widths: WidthsLike | None,
-    run_dir: str | Path | None,
-    image_size: int | None,
-    seed: int | None,
-    task: Task | str | None,
-) -> Source:
-    wanted = {"model": model, "data": data, "widths": widths, "out": run_dir}
-    missing = [f"--{name}" for name, value in wanted.items() if value is None]
-    if model is None or data is None or run_dir is None or missing:
-        raise BCNetError(
-            f"retraining without a run needs --model, --data, --widths and --out; missing: {', '.join(missing)}"
-        )
-    check_usable(Path(run_dir))
-    return open_source(model, data, image_size=image_size, seed=seed or 0, task=task_of(task))
-
-
-def _request(
-    source: Source,
-    recipe: Recipe | None,
-    changes: Mapping[str, Any],
-    image_size: int | None,
-    settings: Mapping[str, Any],
-) -> Settings:
-    supernet, final = recipes_for(source, recipe, changes)
-    fixed = {"model": source.model_name, "data": source.data_name, "image_size": image_size, "limits": {"macs": 1.0}}
-    return make_settings(**fixed, task=source.task.description, supernet=supernet, final=final, **settings)
-
-
-def _with_final(
-    stored: Settings, source: Source, recipe: Recipe | None, changes: Mapping[str, Any], seed: int | None
-) -> Settings:
-    base = stored.final if recipe is None else recipes_for(source, recipe, {})[1]
-    values: dict[str, Any] = {"final": base.changed(changes) if changes else base}
-    if seed is not None:
-        values["final_seed"] = seed
-    return _changed(stored, values)
-
-
-def _with_widths(request: Settings, source: Source, widths: WidthsLike) -> Settings:
-    """The settings for given widths; their own cost is the budget that the Uniform network keeps to.
-
-    A budget admits the narrowest choices of a space: widths that are narrower still are compared with that.
-    """
-    space = trace(source.model, source.example(), request)
-    found: Widths = resolve_widths(widths, space, source.model, request.model)
-    how_found = {name: Settings.model_fields[name].default for name in _HOW_FOUND}
-    limit = {"limits": {"macs": max(space.cost(w).macs for w in (found, space.narrowest))}}
-    return _changed(request, {"widths": found, **limit, **how_found})

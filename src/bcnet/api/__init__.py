@@ -1,0 +1,18 @@
+"""The calls that people make; the command line makes the same."""
+
+from bcnet.api.calls import baseline, evolve, find_widths, retrain, search, train_supernet, train_widths
+from bcnet.api.dry_run import Preview, preview
+from bcnet.api.resolution import resolve
+
+__all__ = [
+    "Preview",
+    "baseline",
+    "evolve",
+    "find_widths",
+    "preview",
+    "resolve",
+    "retrain",
+    "search",
+    "train_supernet",
+    "train_widths",
+]
