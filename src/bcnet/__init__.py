@@ -18,6 +18,7 @@ from bcnet.errors import BCNetError
 if TYPE_CHECKING:
     from bcnet import data, distributed, models
     from bcnet.api import baseline, evolve, find_widths, retrain, search, train_supernet, train_widths
+    from bcnet.api.outcomes import FoundWidths, SearchOutcome, TrainedSupernet
     from bcnet.costs import Budget, Cost, Measure, Memory, Size
     from bcnet.data import DataSet, Loaders
     from bcnet.export import Export, Latency, export_run, measure_latency, push_run
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from bcnet.space import Side, WidthGroup, WidthSpace
     from bcnet.stages.base import Stage
     from bcnet.stages.final import TrainedNetwork
-    from bcnet.stages.plan import FoundWidths, SearchOutcome, TrainedSupernet
     from bcnet.stages.replay import replay
     from bcnet.supernet import Supernet, build, describe, rebuild, recalibrate
     from bcnet.tasks import Metric, Task
@@ -55,7 +55,7 @@ _HOMES = {
     "bcnet.run.finished": ["FinishedRun", "load"],
     "bcnet.stages.base": ["Stage"],
     "bcnet.stages.final": ["TrainedNetwork"],
-    "bcnet.stages.plan": ["FoundWidths", "SearchOutcome", "TrainedSupernet"],
+    "bcnet.api.outcomes": ["FoundWidths", "SearchOutcome", "TrainedSupernet"],
     "bcnet.stages.replay": ["replay"],
     "bcnet.progress.base": ["Reporter", "Together"],
     "bcnet.progress.callbacks": ["Callbacks"],

@@ -10,6 +10,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
+from bcnet.api.outcomes import (
+    ONE_NETWORK,
+    TO_THE_PRIOR,
+    TO_THE_WIDTHS,
+    FoundWidths,
+    SearchOutcome,
+    TrainedSupernet,
+    to_one_network,
+    to_the_end,
+    to_the_prior,
+    to_the_widths,
+    with_original,
+)
 from bcnet.api.resolution import (
     changed,
     check_final_from,
@@ -42,19 +55,6 @@ from bcnet.searchers import Metric, PerImage
 from bcnet.space import Budget
 from bcnet.stages.base import Stage
 from bcnet.stages.final import TrainedNetwork
-from bcnet.stages.plan import (
-    ONE_NETWORK,
-    TO_THE_PRIOR,
-    TO_THE_WIDTHS,
-    FoundWidths,
-    SearchOutcome,
-    TrainedSupernet,
-    to_one_network,
-    to_the_end,
-    to_the_prior,
-    to_the_widths,
-    with_original,
-)
 from bcnet.stages.reuse import others
 from bcnet.stages.running import check_seconds, resolved_settings, run_stages
 from bcnet.tasks import Loss, Task

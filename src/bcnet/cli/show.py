@@ -14,9 +14,9 @@ from bcnet.cli.endings import printable
 from bcnet.display import size
 
 if TYPE_CHECKING:
+    from bcnet.api.outcomes import FoundWidths, TrainedSupernet
     from bcnet.costs import Latency
     from bcnet.space import Widths, WidthSpace
-    from bcnet.stages.plan import FoundWidths, TrainedSupernet
 
 _BAR = 20
 

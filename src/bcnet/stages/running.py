@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bcnet.distributed import ProcessGroup
-from bcnet.errors import RecipeError
+from bcnet.errors import RecipeError, RunError
 from bcnet.machine.allocator import keeps_memory
 from bcnet.machine.defaults import primitive_cache_size, threads
 from bcnet.machine.devices import check_device
@@ -22,8 +22,8 @@ from bcnet.run.workload import Source, Workload
 from bcnet.stages.base import Context, Stage
 from bcnet.stages.calibration import CalibrationStage, calibrated
 from bcnet.stages.estimate import estimate
-from bcnet.stages.plan import begin, stages_of
-from bcnet.stages.result import versions
+from bcnet.stages.plan import stages_of
+from bcnet.stages.result import task_document, versions
 from bcnet.stages.reuse import reuse
 from bcnet.train import Recipe
 
@@ -59,12 +59,12 @@ def run_stages(
             world.on_rank_zero(lambda: _reused(take_from, alone))
         if not world.is_rank_zero:
             silent = calibrated(silent)
-            begin(silent)
+            _begin(silent)
             return outcome(silent)
         with RunRecord(path) as record:
             context = calibrated(dataclasses.replace(silent, reporter=Together(reporter or Reporter(), record)))
             _tell_plan(context)
-            begin(context)
+            _begin(context)
             return outcome(context)
 
 
@@ -154,3 +154,60 @@ def _machine(settings: Settings) -> str:
         f"{primitive_cache_size():,} operators cached",
     ]
     return f"Machine: {', '.join(parts)}."
+
+
+def _begin(context: Context) -> None:
+    """Tell what a person should know of model and data, and write down what the run works on."""
+    left_out = context.workload.space.uncounted_note
+    for note in (*context.workload.data.notes, *context.workload.source.notes, *([left_out] if left_out else ())):
+        context.reporter.note(note)
+    _record_workload(context)
+
+
+def _record_workload(context: Context) -> None:
+    """Write what the run works on; where it is written, model and data must still be the same behind their names.
+
+    Raises:
+        RunError: one of them has changed since the run started.
+    """
+    directory = context.directory
+    now = _space_summary(context)
+    before = directory.read("space.json") if directory.has("space.json") else {}
+    for key, what, name in (
+        ("fingerprint", "model", context.settings.model),
+        ("images", "data", context.settings.data),
+    ):
+        if before.get(key, now[key]) != now[key]:
+            raise RunError(
+                f"run directory {directory.path} was started with another {what} of the name {name!r}: it has "
+                f"changed since ({key} {before[key]}, now {now[key]}); put it back to go on, or give another --out"
+            )
+    directory.write("space.json", now)
+
+
+def _space_summary(context: Context) -> dict[str, Any]:
+    space = context.workload.space
+    return {
+        "fingerprint": space.fingerprint(),
+        "images": context.workload.source.data_digest,
+        "input": context.workload.source.input.to_dict(),
+        "task": task_document(context.workload.source.task),
+        "macs": space.reference.macs,
+        "params": space.reference.params,
+        **({"others": dict(space.reference.others)} if space.reference.others else {}),
+        "original_widths": list(space.original_widths),
+        "groups": [
+            {
+                "name": g.name,
+                "max_width": g.max_width,
+                "unit": g.unit,
+                "choices": list(g.choices),
+                "members": list(g.members),
+            }
+            for g in space.groups
+        ],
+        "fixed": [dataclasses.asdict(f) for f in space.fixed],
+        "layers": [layer.to_dict() for layer in space.layers],
+        "uncounted": list(space.uncounted),
+        "live": [terms.to_list() for terms in space.live_terms],
+    }
