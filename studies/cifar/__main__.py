@@ -31,7 +31,8 @@ the smallest width; all others of evolution are of the one before, which started
 scores by the mean loss, which depend less on the images they are taken on (`studies.scores.noise`).
 
 One training says little: `--again 1` trains original, Uniform and the found networks of `AGAIN` from scratch a second
-time, by other seeds, as cells of their own, `--again 2` a third time.
+time, by other seeds, as cells of their own, `--again 2` a third time. From the original it trains those of
+`AGAIN_FROM_ORIGINAL`, each from the original of that other seed; pruners leave no widths alone to train again.
 
 All trains in float32, on any machine, unless `--precision bf16` says otherwise, which a CPU with AMX takes by itself:
 `results/cifar_table_bf16.csv`.
@@ -144,6 +145,7 @@ AGAIN = (
     *SLIMMED,
     *(method for method, variant in VARIANTS.items() if "--tune-steps" in variant.options),
 )
+AGAIN_FROM_ORIGINAL = tuple(method for method in FROM_ORIGINAL if method not in NEEDS)
 _AGAIN = "again"
 _OTHER_SEED = 100
 OTHERS = tuple(method for method in VARIANTS if method not in METHODS)
@@ -183,7 +185,7 @@ QUICK = Effort("resnet_digits", 8, 0.0, 1, 1, 4, 2, 1)
 class Run:
     """A `bcnet` run: a method at a budget for one seed, its networks trained from `start`: scratch, supernet, original.
 
-    "again" is from scratch by another seed, "again 2" by a third one.
+    "again" is from scratch by another seed, "again 2" by a third one, and so is "original, again" from the original.
     """
 
     seed: int
@@ -195,20 +197,28 @@ class Run:
     def name(self) -> str:
         """Of its directory."""
         other = "" if self.start == "scratch" else f"-{self.start}"
-        return f"seed{self.seed}-{self.method.replace(',', '')}-{self.budget}{other}".replace(" ", "-")
+        return f"seed{self.seed}-{self.method}-{self.budget}{other}".replace(",", "").replace(" ", "-")
 
     @property
     def origin(self) -> Run | None:
         """The run that this one trains networks of in another way; for other seeds any of this budget does."""
         if self.start in ("scratch", "original"):
             return None
-        return Run(self.seed, self.budget, "uniform" if self.times_before else self.method)
+        if self.times_before:
+            return Run(self.seed, self.budget, "uniform", self.first_start)
+        return Run(self.seed, self.budget, self.method)
+
+    @property
+    def first_start(self) -> str:
+        """What such networks were started from the first time."""
+        before, _, _ = self.start.partition(_AGAIN)
+        return (before.removesuffix(", ") or "scratch") if self.times_before else self.start
 
     @property
     def times_before(self) -> int:
-        """How often such networks were trained from scratch before, by other seeds."""
-        word, _, number = self.start.partition(" ")
-        return int(number or 1) if word == _AGAIN else 0
+        """How often such networks were trained before, by other seeds."""
+        _, word, number = self.start.partition(_AGAIN)
+        return int(number or 1) if word else 0
 
     @property
     def donors(self) -> list[Run]:
@@ -217,7 +227,7 @@ class Run:
             "scratch": ("uniform", self.method, *_sharing(self.method), *METHODS),
             "supernet": (self.method,),
             "original": ("uniform", self.method, *_sharing(self.method)),
-        }.get(self.start, ("uniform", *AGAIN))
+        }.get(self.start, ("uniform", *dict.fromkeys((*AGAIN, *AGAIN_FROM_ORIGINAL))))
         budgets = (self.budget, *BUDGETS)
         others = [Run(self.seed, budget, method, self.start) for method in methods for budget in budgets]
         if self.start == "original":
@@ -246,7 +256,11 @@ class Table:
         for cells in (self._from_scratch, self._from_supernets, self._from_the_original):
             yield from (cell for cell in cells() if cell.key["start"] in self.starts)
         for times in range(1, self.again + 1):
-            yield from self._trained_again(_AGAIN if times == 1 else f"{_AGAIN} {times}")
+            word = _AGAIN if times == 1 else f"{_AGAIN} {times}"
+            if "scratch" in self.starts:
+                yield from self._trained_again(word)
+            if "original" in self.starts:
+                yield from self._from_the_original_again(f"original, {word}")
 
     def _from_scratch(self) -> Iterator[Cell]:
         for seed in self.seeds:
@@ -275,6 +289,11 @@ class Table:
                 yield self._cell("original", "1", first, "original")
                 for method in ("uniform", *(m for m in self.methods if m in AGAIN)):
                     yield self._cell(method, budget, Run(seed, budget, method, start))
+
+    def _from_the_original_again(self, start: str) -> Iterator[Cell]:
+        for seed in self.seeds:
+            for method in (m for m in AGAIN_FROM_ORIGINAL if m in self.methods):
+                yield from (self._cell(method, b, Run(seed, b, method, start)) for b in self.budgets)
 
     def _cell(self, method: str, budget: str, run: Run, network: str = "searched") -> Cell:
         key = {
@@ -365,7 +384,7 @@ class Table:
         seed = ["--seed", str(run.seed + _OTHER_SEED * run.times_before)]
         if run.method == "uniform":
             return seed
-        first = self._cell(run.method, run.budget, Run(run.seed, run.budget, run.method)).text_key
+        first = self._cell(run.method, run.budget, Run(run.seed, run.budget, run.method, run.first_start)).text_key
         found = rows_of(self.out, first)
         if not found:
             raise RuntimeError(f"{run.name} needs widths that are not there yet: {first} is no row of {self.out}")
@@ -417,7 +436,7 @@ def main(
     skip: Annotated[list[str] | None, typer.Option(help="A method to leave out; repeatable.")] = None,
     also: Annotated[list[str] | None, typer.Option(help=f"Of {'; '.join(OTHERS)}: one to add; repeatable.")] = None,
     start: Annotated[list[str] | None, typer.Option(help=f"Only from, of {', '.join(STARTS)}; repeatable.")] = None,
-    again: Annotated[int, typer.Option(help=f"How often to train those of {'; '.join(AGAIN)} again.", min=0)] = 0,
+    again: Annotated[int, typer.Option(help="How often to train what was found again, by other seeds.", min=0)] = 0,
     model: Annotated[str, typer.Option(help="The network.")] = Effort.model,
     supernet_epochs: Annotated[int, typer.Option(help="Of our supernet.")] = Effort.supernet_epochs,
     epochs: Annotated[int, typer.Option(help="Of every final network.")] = Effort.epochs,

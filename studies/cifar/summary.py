@@ -37,10 +37,12 @@ ORDER = (
     *("ours, tuned at the full rate", "ours, 4x epochs, tuned", "ours, 4x epochs, tuned for an epoch"),
     *("ours, small effort", "ours, short trainings anywhere", "ours, medium effort anywhere", "ours, medium effort"),
 )
-ALL = "scratch, all trainings"
+_ALL = "all trainings"
+ALL = f"scratch, {_ALL}"
+ALL_FROM_ORIGINAL = f"original, {_ALL}"
 _COLOURS = {"1": "tab:grey", "0.5": "tab:blue", "0.25": "tab:orange"}
-_MARKERS = {"scratch": "o", "supernet": "s", "original": "D", ALL: "^"}
-_SHIFTS = {"scratch": 0.12, "supernet": -0.24, "original": 0.3, ALL: -0.06}
+_MARKERS = {"scratch": "o", "supernet": "s", "original": "D", ALL: "^", ALL_FROM_ORIGINAL: "v"}
+_SHIFTS = {"scratch": 0.12, "supernet": -0.24, "original": 0.3, ALL: -0.06, ALL_FROM_ORIGINAL: 0.21}
 Row = dict[str, str]
 Key = tuple[str, str, str]  # budget, start, method
 
@@ -64,13 +66,14 @@ def summarise(table: Path, configuration: str) -> list[Row]:
 
 
 def _all_trainings(groups: Mapping[Key, Sequence[Row]]) -> dict[Key, list[Row]]:
-    """Of networks that were trained from scratch several times a row for each seed, with the mean of its top-1."""
+    """Of networks that were trained several times a row for each seed, with the mean of its top-1."""
     found: dict[Key, dict[str, list[Row]]] = {}
     for (budget, start, method), cells in groups.items():
-        if start == "scratch" or start.startswith("again"):
-            seeds = found.setdefault((budget, ALL, method), {})
-            for cell in cells:
-                seeds.setdefault(cell["seed"], []).append(cell)
+        first, _, _ = start.partition("again")
+        first = first.removesuffix(", ") or "scratch"
+        seeds = found.setdefault((budget, f"{first}, {_ALL}", method), {})
+        for cell in cells:
+            seeds.setdefault(cell["seed"], []).append(cell)
     return {
         key: [
             {**first, "top1": str(statistics.mean(float(c["top1"]) for c in (first, *others)))}
@@ -135,6 +138,7 @@ def draw(summary: Sequence[Row], path: Path) -> None:
     axis.plot([], [], "s", color="white", markeredgecolor="black", label="fine-tuned from a supernet")
     axis.plot([], [], "D", color="white", markeredgecolor="black", label="fine-tuned from the original")
     axis.plot([], [], "^", color="white", markeredgecolor="black", label="all trainings from scratch, where several")
+    axis.plot([], [], "v", color="white", markeredgecolor="black", label="all trainings from originals, where several")
     axis.set(title="Mean over the seeds, with its standard error", xlabel="test top-1 (%)")
     axis.set_yticks(range(len(methods)), methods)
     axis.grid(axis="x", alpha=0.3)
