@@ -216,6 +216,7 @@ def pairs() -> list[tuple[Contender, Contender]]:
         ("bilateral", "unilateral"),
         ("unilateral", "unilateral-complementary"),
         ("sandwich", "unilateral"),
+        ("bilateral-sandwich", "complementary"),
         ("bilateral-sandwich", "bilateral"),
         ("bilateral-sandwich", "sandwich"),
     )
