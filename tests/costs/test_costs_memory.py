@@ -131,8 +131,8 @@ def test_the_peak_of_branches_views_and_late_readers_is_that_of_a_real_run():
     check_peak(Branches(), torch.rand(2, 3, 8, 8), vary_outputs=True)
 
 
-class Idle(nn.Module):
-    """Conversions to what a tensor is already, which copy nothing, and one that does."""
+class Converting(nn.Module):
+    """Conversions to what a tensor is already, which torch.export leaves out of the way, and one to other numbers."""
 
     def __init__(self):
         super().__init__()
@@ -146,9 +146,9 @@ class Idle(nn.Module):
         return self.head((x * same + doubled.to(torch.float32)).mean((2, 3)))
 
 
-def test_conversions_that_copy_nothing_take_no_memory():
+def test_a_conversion_to_other_numbers_takes_memory_of_its_own():
     example = torch.rand(2, 3, 8, 8)
-    network = Idle()
+    network = Converting()
     space = WidthSpace.trace(network, example)
     elements = 8 * 8 * 8
     # The largest moment has the product, the copy in other numbers, and the copy back, of as many elements each.
