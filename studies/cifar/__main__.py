@@ -201,12 +201,10 @@ class Run:
 
     @property
     def origin(self) -> Run | None:
-        """The run that this one trains networks of in another way; for other seeds any of this budget does."""
-        if self.start in ("scratch", "original"):
-            return None
+        """The run that this one goes on from: from a supernet, its search; again, that of the other seed's original."""
         if self.times_before:
-            return Run(self.seed, self.budget, "uniform", self.first_start)
-        return Run(self.seed, self.budget, self.method)
+            return None if self.method == "uniform" else Run(self.seed, self.budget, "uniform", self.start)
+        return Run(self.seed, self.budget, self.method) if self.start == "supernet" else None
 
     @property
     def first_start(self) -> str:
@@ -366,29 +364,27 @@ class Table:
             RuntimeError: it trains widths a second time that the table does not have.
         """
         if run.origin is not None:
-            other = self._another_seed(run) if run.times_before else ["--final-from", run.start]
-            return ["retrain", str(self.folder(run.origin)), *other, "--out", str(self.folder(run)), *self._from(run)]
+            how = ["--widths", self._first_widths(run)] if run.times_before else ["--final-from", run.start]
+            return ["retrain", str(self.folder(run.origin)), *how, "--out", str(self.folder(run)), *self._from(run)]
         effort = self.effort
         return [
             *self._method(run.method, run.budget),
             *("--model", effort.model, "--data", self.data, "--image-size", str(effort.image_size)),
-            *("--budget", run.budget, "--seed", str(run.seed), "--recipe", "resnet-cifar10"),
+            *("--budget", run.budget, "--seed", str(run.seed + _OTHER_SEED * run.times_before)),
+            *("--recipe", "resnet-cifar10", "--final-from", run.first_start),
             *("--min-ratio", str(effort.min_ratio)),
             *("--epochs", str(effort.epochs), *self._supernet_epochs(run.method)),
             *("--threads", str(self.threads), "--device", self.device, "--precision", effort.precision),
-            *("--final-from", run.start, "--out", str(self.folder(run))),
+            *("--out", str(self.folder(run))),
             *self._from(run),
         ]
 
-    def _another_seed(self, run: Run) -> list[str]:
-        seed = ["--seed", str(run.seed + _OTHER_SEED * run.times_before)]
-        if run.method == "uniform":
-            return seed
+    def _first_widths(self, run: Run) -> str:
         first = self._cell(run.method, run.budget, Run(run.seed, run.budget, run.method, run.first_start)).text_key
         found = rows_of(self.out, first)
         if not found:
             raise RuntimeError(f"{run.name} needs widths that are not there yet: {first} is no row of {self.out}")
-        return [*seed, "--widths", found[0]["widths"].replace(" ", ",")]
+        return found[0]["widths"].replace(" ", ",")
 
     def _supernet_epochs(self, method: str) -> list[str]:
         variant = VARIANTS.get(method, Variant())
