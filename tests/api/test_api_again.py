@@ -1,4 +1,4 @@
-"""Single stages of a run, again with other settings: what is shared is taken over, and never done again."""
+"""Single stages of a run, again with other settings: what is shared is reused, and never done again."""
 
 import json
 

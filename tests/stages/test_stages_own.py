@@ -1,4 +1,4 @@
-"""A stage and a searcher from outside the package: run, stored, resumed, refused where they changed, taken over."""
+"""A stage and a searcher from outside the package: run, stored, resumed, refused where they changed, reused."""
 
 import dataclasses
 from dataclasses import dataclass

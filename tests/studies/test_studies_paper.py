@@ -141,7 +141,7 @@ def test_a_distilled_network_learns_from_a_teacher(tmp_path):
     (other,) = (file.parent for file in tmp_path.glob("*/original.safetensors") if file.parent != folder)
     assert again.widths != taught.widths
     seconds = [json.loads((run / "seconds.json").read_text())["original"] for run in (folder, other)]
-    assert seconds[0] == seconds[1]  # taken over, with the time it took
+    assert seconds[0] == seconds[1]  # reused, with the time it took
     assert (folder / "seconds.json").stat().st_mtime == began
 
 

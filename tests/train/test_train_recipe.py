@@ -12,6 +12,7 @@ BASE = {"lr": 0.1, "batch_size": 8, "epochs": 10}
     ("changes", "message"),
     [
         ({"learning_rate": 1}, r"unknown key 'learning_rate': the keys are optimizer, lr"),
+        ({"epoch": 1}, r"unknown key 'epoch': did you mean 'epochs'\? The keys are optimizer, lr"),
         ({"lr": "fast"}, r"'lr' must be a valid number.*; got 'fast'"),
         ({"lr": -1.0}, r"'lr' must be greater than 0; got -1.0"),
         ({"lr": float("nan")}, r"'lr' must be a finite number; got nan"),

@@ -1,7 +1,7 @@
 """The calls that people make: `search` and `baseline`, and their parts.
 
 A run directory stays what its settings say. `evolve` and `retrain` do one stage of a run again; with other settings
-that is another run, in a directory of its own, which takes over the finished stages that both share.
+that is another run, in a directory of its own, which reuses the finished stages that both share.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def search(
         reporter: hears about progress.
         checkpoint_seconds: the most training that is lost when the run is killed; longer where saving takes so long
             that it would cost more than 2 % of the time.
-        take_from: other runs of the model on the data; what they have finished and share with this one is taken over,
+        take_from: other runs of the model on the data; what they have finished and share with this one is reused,
             never done again. All runs of one seed and recipe share the original, those of one budget Uniform as well.
         task: what the network is trained for, where that is not classification: a `bcnet.Task`, or its name with its
             settings ("segmentation:classes=21").
@@ -374,7 +374,7 @@ def retrain(
         changes: other values in the recipe, for instance `{"epochs": 20}`.
         model, data, task, image_size: as in `search`; for a run only where it was given objects and not names.
         final_from: what all final networks start from, where not as the run's: "scratch", "supernet" or "original".
-        take_from, reporter, checkpoint_seconds: as in `search`; from `run` is taken over in any case.
+        take_from, reporter, checkpoint_seconds: as in `search`; `run` is reused in any case.
         **settings: without a run, other fields of `Settings`.
 
     Raises:
@@ -441,7 +441,7 @@ def train_widths(
 ) -> TrainedNetwork:
     """Train one network of the given widths from scratch, and test it, with no other network beside it.
 
-    Where the recipe distils, the original is trained first, or taken over from a run in `take_from`. `retrain` compares
+    Where the recipe distils, the original is trained first, or reused from a run in `take_from`. `retrain` compares
     with the original and the Uniform network as well.
 
     Args:

@@ -236,7 +236,7 @@ def check_target(origin: Path, target: Path, stored: Settings, request: Settings
         key, here, there = difference
         raise RunError(
             f"run {origin} is one of {key} {there!r} and stays so; {here!r} makes another run: give it a directory of "
-            "its own (--out), which takes over what both share"
+            "its own (--out), which reuses what both share"
         )
 
 

@@ -42,7 +42,7 @@ EVOLVE_HELP = """
 Search widths on the trained supernet of RUN, and say which are best. `bcnet retrain` then trains them.
 
 With the settings of RUN the search is done in RUN itself. Other settings make another run, in a directory of its own
-(--out), which takes over the supernet: what both share is never done again, and RUN stays as it is.
+(--out), which reuses the supernet: what both share is never done again, and RUN stays as it is.
 
 Examples:
 
@@ -56,7 +56,7 @@ RETRAIN_HELP = """
 Train networks from scratch: those that RUN found, again with other settings, or of widths that you give.
 
 With the settings of RUN its own networks are trained, to its end. Other settings make another run, in a directory of
-its own (--out), which takes over what both share. The original and the Uniform network of the same cost are trained
+its own (--out), which reuses what both share. The original and the Uniform network of the same cost are trained
 alike, to compare with.
 
 WIDTHS are numbers with commas, one per group; a .json file of them (a list, a table by group, a result.json or an

@@ -8,7 +8,6 @@ line leave the section out; files have it.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 from collections.abc import Mapping
@@ -490,10 +489,7 @@ def make_settings(**values: Any) -> Settings:
     try:
         settings = Settings(**values)
     except ValidationError as error:
-        unknown = next((str(f["loc"][0]) for f in error.errors() if f["type"] == "extra_forbidden"), None)
-        near = difflib.get_close_matches(unknown, SECTION_OF, n=1) if unknown is not None else []
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise RecipeError(f"settings: {describe(error, tuple(SECTION_OF))}{hint}") from None
+        raise RecipeError(f"settings: {describe(error, tuple(SECTION_OF))}") from None
     for recipe in (settings.supernet, settings.final):
         if recipe.batch_size < settings.processes:
             raise RecipeError(

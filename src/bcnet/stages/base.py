@@ -173,7 +173,7 @@ class Stage(ABC):
         return (self.name,)
 
     def is_in(self, directory: RunDirectory) -> bool:
-        """Whether there is anything of it in a directory to take over, or taken over already."""
+        """Whether there is anything of it in a directory to reuse, or reused already."""
         return directory.file(self.file).exists()
 
     def reuse(self, theirs: RunDirectory, context: Context) -> None:

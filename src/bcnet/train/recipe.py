@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -225,8 +226,11 @@ def _describe_fault(fault: Any, known: tuple[str, ...]) -> str:
     parts = [str(part) for place, part in enumerate(fault["loc"]) if not (place == 1 and fault["loc"][0] in _KINDS)]
     key = ".".join(parts) or "settings"
     if fault["type"] == "extra_forbidden":
-        hint = f": the keys are {', '.join(known)}" if known and len(fault["loc"]) == 1 else ""
-        return f"unknown key {key!r}{hint}"
+        if not known or len(fault["loc"]) > 1:
+            return f"unknown key {key!r}"
+        near = difflib.get_close_matches(key, known, n=1)
+        hint = f"did you mean {near[0]!r}? The" if near else "the"
+        return f"unknown key {key!r}: {hint} keys are {', '.join(known)}"
     if fault["type"] == "missing":
         return f"key {key!r} is required, and missing"
     expected = fault["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
