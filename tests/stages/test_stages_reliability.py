@@ -1,14 +1,18 @@
 """How far scores can be believed: of known truth, of a search at chance, and of one that learns."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from tiny_job import RECIPE, Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
 
 import bcnet
+from bcnet.costs import Cost
 from bcnet.data import Augmentation, DataSet
 from bcnet.run.result_file import read_result
-from bcnet.stages.reliability import Reliability, chance_of, reliability_in_parts, reliability_of
+from bcnet.searchers import Candidate
+from bcnet.stages.reliability import Reliability, chance_of, reliability_in_parts, reliability_of, with_ties
 
 
 def scores(signal, noise, candidates=400, images=200, seed=0):
@@ -88,6 +92,35 @@ def test_a_model_that_explains_nothing_takes_the_word_from_networks_that_only_re
     assert "over 64 candidates and 800 held-out images" in str(lawful)
 
 
+def candidates(scores, params):
+    return [Candidate((8, n), s, Cost(100, p)) for n, (s, p) in enumerate(zip(scores, params, strict=True))]
+
+
+def test_candidates_that_a_fit_cannot_tell_from_the_best_are_tied_with_it():
+    found = reliability_in_parts(np.random.default_rng(0).normal(0, 1, (5, 8)), 800, r2=0.75)
+    scores = [1.0, 0.4, -0.6, -1.0, 0.9]  # half of their standard deviation is 0.4
+    assert np.std(scores) / 2 == pytest.approx(0.4, abs=0.01)
+    tied = with_ties(replace(found, reliability=0.9), candidates(scores, [100, 10, 10, 10, 70]), 0.75)
+    assert (tied.tied, tied.smallest, tied.smallest_params) == (2, (8, 4), 0.7)
+    assert "2 candidates are level with the best as far as this can tell; the smallest of them has 30% fewer" in str(
+        tied
+    )
+    assert "(bcnet retrain RUN --widths 8,4 --out NEW)" in str(tied)
+    worse = with_ties(found, candidates(scores, [100, 10, 10, 10, 70]), 0.0)
+    assert (worse.tied, worse.smallest) == (3, (8, 1))
+    largest = with_ties(found, candidates(scores, [60, 10, 10, 10, 70]), 0.75)
+    assert (largest.tied, largest.smallest, largest.smallest_params) == (2, (8, 0), 1.0)
+    assert "level with the best" not in str(largest)
+
+
+def test_where_scores_say_nothing_no_other_widths_are_proposed():
+    found = reliability_in_parts(np.random.default_rng(0).normal(0, 1, (5, 8)), 800, r2=0.1)
+    tied = with_ties(found, candidates([1.0, 0.9, 0.8, 0.7, 0.6], [100, 90, 80, 70, 60]), 0.1)
+    assert tied.verdict == "nothing"
+    assert tied.tied == 2
+    assert "level with the best" not in str(tied)
+
+
 def test_chance_is_what_the_frequencies_of_the_classes_score():
     labels = np.array([0, 0, 1, 2])
     assert chance_of(labels, "accuracy") == 50.0
@@ -121,6 +154,7 @@ def test_a_search_by_trainings_that_learns_nothing_says_so_first(tmp_path):
     assert (found["verdict"], found["beats_chance"]) == ("nothing", False)
     assert found["chance"] == pytest.approx(-np.log(3), abs=0.01)
     assert 0 <= found["r2"] <= 1
+    assert 1 <= found["tied"] <= found["candidates"]
     page = (tmp_path / "report.html").read_text()
     assert "no candidate is surely better than knowing how frequent each class is" in page
     assert page.index("The scores say nothing about widths here") < page.index("Score against multiply-adds")

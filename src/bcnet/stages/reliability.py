@@ -12,7 +12,9 @@ who always names the most frequent class, a search has chosen by luck.
 
 Candidates that are trained by themselves were scored by one network each, with the luck of its training: halves share
 it, and so agree more than widths do. The score model's R² on candidates left out of its fit (leave-one-out) is free of
-it. The smaller of the two counts.
+it. The smaller of the two counts. Candidates whose scores differ from the best one's by less than what such a fit
+leaves, the square root of (1 - R²) times the variance, are tied with it: a search cannot say which of them is better,
+and a user may take the smallest.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.searchers import Candidate, SupernetEvaluator, accuracy_interval
 from bcnet.searchers.score_model import ScoreModel
+from bcnet.space import Widths
 from bcnet.stages.base import Context, Stage
 from bcnet.stages.scores import NetworkScores
 from bcnet.stages.search import EvolutionStage, Searched, scoring_passes, search_of, usual_macs
@@ -56,7 +59,9 @@ class Reliability:
     that of knowing how frequent each is, and `beats_chance` whether a candidate surely is better, by the spread over
     its images; both are None for scores of another kind. `r2` is the leave-one-out R² of the score model, at least 0,
     None where paths of a supernet are scored, or too few networks for a fit. `metric` is the score's, and `of_networks`
-    says that candidates are networks of their own, scored on held-out images, not paths on fresh ones.
+    says that candidates are networks of their own, scored on held-out images, not paths on fresh ones. `tied` counts
+    the candidates that the scores cannot tell from the best one, itself among them, and `smallest` is that of fewest
+    parameters, which has `smallest_params` of the best one's; None without `r2`.
     """
 
     candidates: int
@@ -70,6 +75,9 @@ class Reliability:
     r2: float | None = None
     metric: str = "accuracy"
     of_networks: bool = False
+    tied: int | None = None
+    smallest: Widths | None = None
+    smallest_params: float | None = None
 
     @property
     def verdict(self) -> str:
@@ -98,9 +106,20 @@ class Reliability:
         free = "take widths that need no search (bcnet baseline balanced)"
         return {
             "nothing": f"The scores say nothing about widths here: {facts}. Either {longer}, or {free}.",
-            "little": f"The scores say little about widths here: {facts}. It may help to {longer}.",
-            "much": f"The scores can be believed: {facts}.",
+            "little": f"The scores say little about widths here: {facts}. It may help to {longer}.{self._tied_text}",
+            "much": f"The scores can be believed: {facts}.{self._tied_text}",
         }[self.verdict]
+
+    @property
+    def _tied_text(self) -> str:
+        """What a user may take as well."""
+        if self.smallest is None or self.smallest_params is None or self.smallest_params >= 1:
+            return ""
+        widths = ",".join(map(str, self.smallest))
+        return (
+            f" {self.tied} candidates are level with the best as far as this can tell; the smallest of them has "
+            f"{1 - self.smallest_params:.0%} fewer parameters (bcnet retrain RUN --widths {widths} --out NEW)."
+        )
 
     @property
     def _chance_text(self) -> str:
@@ -238,7 +257,10 @@ class ReliabilityStage(Stage):
     def load(self, context: Context) -> Reliability | None:
         """What was found."""
         values: dict[str, Any] | None = context.directory.read(self.file)["reliability"]
-        return None if values is None else Reliability(**values)
+        if values is None:
+            return None
+        smallest = values.get("smallest")
+        return Reliability(**{**values, "smallest": None if smallest is None else tuple(smallest)})
 
 
 def _of_networks(context: Context, searched: Searched) -> Reliability | None:
@@ -252,13 +274,24 @@ def _of_networks(context: Context, searched: Searched) -> Reliability | None:
     if len(scored) >= _MORE * (len(space.groups) + 1):
         r2 = ScoreModel.fit(space, [c.widths for c in scored], [c.score for c in scored], trust=1.0).r2
     labels = _labels(context.workload.validation)
-    return reliability_in_parts(
+    found = reliability_in_parts(
         np.array([c.batches for c in scored]),
         len(labels),
         metric=metric,
         labels=None if metric == "own" else labels,
         r2=r2,
     )
+    return found if r2 is None else with_ties(found, scored, r2)
+
+
+def with_ties(found: Reliability, scored: Sequence[Candidate], r2: float) -> Reliability:
+    """The same with the candidates that a fit of this R² cannot tell from the best one."""
+    best = max(scored, key=lambda c: c.score)
+    left = np.sqrt(1 - r2) * np.std([c.score for c in scored])
+    tied = [c for c in scored if c.score >= best.score - left]
+    smallest = min(tied, key=lambda c: (c.cost.params, -c.score))
+    share = smallest.cost.params / best.cost.params
+    return replace(found, tied=len(tied), smallest=smallest.widths, smallest_params=share)
 
 
 def _labels(batches: Sequence[Batch]) -> npt.NDArray[np.int64]:
