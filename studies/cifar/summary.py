@@ -98,6 +98,7 @@ def _mean(key: Key, groups: Mapping[Key, Sequence[Row]], configuration: str) -> 
         "top1_standard_error": "" if error is None else f"{error:.3f}",
         **_ahead_of("uniform", key, groups),
         **_ahead_of("balanced", key, groups),
+        **_ahead_of("autoslim", key, groups),
         "macs_ratio_mean": f"{statistics.mean(float(cell['macs_ratio']) for cell in cells):.4f}",
         "params_mean": f"{statistics.mean(float(cell['params']) for cell in cells):.0f}",
         "configuration": configuration,

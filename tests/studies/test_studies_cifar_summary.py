@@ -20,6 +20,7 @@ def test_differences_are_between_networks_of_the_same_seeds(tmp_path):
     top1 = {
         "uniform": {0: 60.0, 1: 64.0, 2: 62.0},
         "balanced": {0: 61.0},
+        "autoslim": {1: 65.5},
         "ours": {0: 63.0, 1: 66.0},
     }
     with table.open("w", newline="") as file:
@@ -34,6 +35,7 @@ def test_differences_are_between_networks_of_the_same_seeds(tmp_path):
     assert float(ours["ahead_of_uniform"]) == pytest.approx((3 + 2) / 2)
     assert float(ours["ahead_of_uniform_standard_error"]) == pytest.approx(0.5)
     assert (ours["ahead_of_balanced"], ours["ahead_of_balanced_standard_error"]) == ("2.000", "")
+    assert (ours["ahead_of_autoslim"], ours["ahead_of_autoslim_standard_error"]) == ("0.500", "")
     assert rows["uniform"]["ahead_of_uniform"] == ""
     assert rows["balanced"]["ahead_of_uniform"] == "1.000"
 
