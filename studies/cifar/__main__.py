@@ -17,10 +17,11 @@ the mean loss, and slims greedily before it evolves; with "tuned finalists" the 
 (`--finalist-steps`), and the best of them is trained. Both fine-tune gently, at a fifth of the supernet's learning
 rate; "tuned at the full rate" does as the latter at the whole of it, and "ours, 4x epochs, tuned" the same on the
 supernet of as many epochs as the unilateral one's. "Tuned for an epoch" takes four times as many steps for every
-candidate, whose scores depend less on the order of the images (`tuning_noise.py`). "Ours, small effort" and "medium
-effort" have no supernet: `--effort` spends about one and three trainings of the original on short ones that a model of
-their scores proposes, of the medium effort a part on whole trainings of the best three. "Anywhere" are rows of before
-the model kept to the neighbourhood of the best (`--reach 0`); "short trainings" spent all three on short ones.
+candidate, whose scores depend less on the order of the images (`tuning_noise.py`). "Ours, small effort", "medium" and
+"large effort" have no supernet: `--effort` spends about one, three and ten trainings of the original on short ones that
+a model of their scores proposes; of the latter two, from scratch, a part on whole trainings of the best. "Anywhere" are
+rows of before the model kept to the neighbourhood of the best (`--reach 0`); "short trainings" spent all three on short
+ones.
 
 "Ours, medium effort" is the default. "Ours, on a supernet" is `--scorer supernet`, whose training is fair with a
 smallest width too, and whose evolution starts from balanced and Uniform widths and stays within a tenth of the budget;
@@ -123,6 +124,7 @@ VARIANTS = {
     "ours, short trainings anywhere": Variant(options=(*_SHORT, *_ANYWHERE)),
     "ours, small effort": Variant(options=("--effort", "small")),
     "ours, medium effort": Variant(options=("--effort", "medium")),
+    "ours, large effort": Variant(options=("--effort", "large")),
     "ours, medium effort anywhere": Variant(options=("--effort", "medium", *_ANYWHERE)),
     "autoslim": Variant(1.0, strategy="sandwich"),
     "unilateral": Variant(4.0, strategy="unilateral"),
@@ -139,7 +141,7 @@ SLIMMED = ("autoslim", "unilateral")  # baselines that search a supernet of thei
 STARTS = ("scratch", "supernet", "original")
 FROM_ORIGINAL = (
     *("uniform", "balanced", "ours, medium effort", "magnitude", "taylor"),
-    *("autoslim", "ours, on a supernet", "ours, paper"),
+    *("autoslim", "ours, on a supernet", "ours, paper", "ours, small effort", "ours, large effort"),
 )
 AGAIN = (
     *SLIMMED,

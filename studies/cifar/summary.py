@@ -36,6 +36,7 @@ ORDER = (
     *("ours, 4x epochs", "ours, 4x epochs, by loss", "ours, tuned scores", "ours, tuned finalists"),
     *("ours, tuned at the full rate", "ours, 4x epochs, tuned", "ours, 4x epochs, tuned for an epoch"),
     *("ours, small effort", "ours, short trainings anywhere", "ours, medium effort anywhere", "ours, medium effort"),
+    "ours, large effort",
 )
 _ALL = "all trainings"
 ALL = f"scratch, {_ALL}"
