@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 from tiny_job import RECIPE, SMALL, Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
 
 import bcnet
@@ -123,6 +124,34 @@ def test_given_widths_of_a_run_take_its_original_over(finished, tmp_path):
     assert recorder.stages == ["Uniform", "searched"]
 
 
+def test_uniform_widths_that_another_budget_gives_too_are_not_trained_again(finished, tmp_path):
+    theirs = bcnet.Run.open(finished).networks["uniform"]
+    recorder = Recorder()
+    budget = Budget(macs=theirs.cost.macs)
+    again = bcnet.baseline(
+        "uniform", **OBJECTS, budget=budget, run_dir=tmp_path / "same", take_from=[finished], reporter=recorder,
+        recipe=RECIPE, threads=1, num_choices=4, final_from="scratch",
+    )  # fmt: skip
+    assert recorder.stages == []
+    assert again.widths == theirs.widths
+    tiny_search(tmp_path / "alone", budget=budget)
+    mine, alone = (
+        bcnet.Run.open(tmp_path / name).network("uniform", TinyNetwork).state_dict() for name in ("same", "alone")
+    )
+    assert all(torch.equal(mine[key], alone[key]) for key in alone)
+
+
+def test_uniform_widths_of_a_budget_with_other_measures_are_trained_again(finished, tmp_path):
+    theirs = bcnet.Run.open(finished).networks["uniform"]
+    recorder = Recorder()
+    budget = Budget(macs=theirs.cost.macs, memory=1.0)
+    bcnet.baseline(
+        "uniform", **OBJECTS, budget=budget, run_dir=tmp_path / "same", take_from=[finished], reporter=recorder,
+        recipe=RECIPE, threads=1, num_choices=4, final_from="scratch",
+    )  # fmt: skip
+    assert recorder.stages == ["Uniform"]
+
+
 FOUND_OTHERWISE = {
     "uniform": {"baseline": "uniform"},
     "random": {"baseline": "random", "random_networks": 2, "random_epochs": 1},
@@ -223,7 +252,7 @@ def test_stages_of_tuned_runs_are_shared_as_far_as_they_tune_alike():
     ("changes", "shared"),
     [
         ({}, "supernet prior evolution reliability finalists original Uniform searched examples"),
-        ({"limits": {"macs": 0.3}}, "supernet original"),
+        ({"limits": {"macs": 0.3}}, "supernet original Uniform"),  # as far as settings tell
         ({"generations": 3}, "supernet prior original Uniform"),
         ({"search_seed": 3}, "supernet prior original Uniform"),
         ({"rescored": 4}, "supernet prior evolution reliability original Uniform"),

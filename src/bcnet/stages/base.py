@@ -176,6 +176,10 @@ class Stage(ABC):
         """Whether there is anything of it in a directory to reuse, or reused already."""
         return directory.file(self.file).exists()
 
+    def agrees(self, theirs: RunDirectory, context: Context) -> bool:
+        """Whether the stage of another run, which agrees in all settings that it `reads`, is this one's in all else."""
+        return True
+
     def reuse(self, theirs: RunDirectory, context: Context) -> None:
         """Copy the stage's files from another run, written anew with the marks of this one."""
         context.directory.write(self.file, theirs.read(self.file))

@@ -116,10 +116,7 @@ class FinalStage(Stage):
                 workload.source.task.test(network, workload.parts.test(), precision=settings.final.precision)
             )
         )
-        outcome = {"widths": list(widths), "skipped": len(records.skipped), **test}
-        others = workload.space.cost(widths).others
-        if others:
-            outcome["others"] = dict(others)
+        outcome = {**_about(context, widths), "skipped": len(records.skipped), **test}
         directory.write_tensors(self.file, self.name, network.state_dict(), outcome)
 
     def load(self, context: Context) -> TrainedNetwork:
@@ -187,9 +184,12 @@ class UniformStage(FinalStage):
         """One ratio for all groups."""
         return context.workload.space.uniform(context.workload.budget)
 
-    def reads(self, settings: Settings) -> frozenset[str]:
-        """The budget as well."""
-        return super().reads(settings) | frozenset({"limits"})
+    def agrees(self, theirs: RunDirectory, context: Context) -> bool:
+        """Budgets may differ where the same widths come of both, and the same measures are told."""
+        _, state = theirs.read_tensors(self.file, self.name)
+        return _about(context, self.widths(context)) == {
+            key: state[key] for key in ("widths", "others") if key in state
+        }
 
 
 class SearchedStage(FinalStage):
@@ -305,6 +305,12 @@ def calibrated(network: nn.Module, batches: EpochBatches, seed: int) -> nn.Modul
 
 def _placed(network: nn.Module, settings: Settings) -> nn.Module:
     return network.to(settings.device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+
+def _about(context: Context, widths: Widths) -> dict[str, Any]:
+    """What is kept beside a network of these widths before it is tested."""
+    others = context.workload.space.cost(widths).others
+    return {"widths": list(widths), **({"others": dict(others)} if others else {})}
 
 
 def _outcome(file: Path, state: Mapping[str, Any]) -> tuple[Measurement, int]:

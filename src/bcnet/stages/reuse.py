@@ -63,7 +63,7 @@ def reuse(source: Path, context: Context) -> tuple[str, ...]:
     taken = []
     for stage in context.stages:
         here = stage.applies(theirs.settings) and is_shared(stage, theirs.settings, context.settings)
-        if here and stage.is_in(theirs) and not stage.is_in(ours):
+        if here and stage.is_in(theirs) and not stage.is_in(ours) and stage.agrees(theirs, context):
             stage.reuse(theirs, context)
             # What a stage took is part of what the result took, wherever it was done.
             took = {name: seconds for name, seconds in theirs.seconds().items() if name in stage.timed_as}
