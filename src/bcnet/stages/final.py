@@ -187,9 +187,8 @@ class UniformStage(FinalStage):
     def agrees(self, theirs: RunDirectory, context: Context) -> bool:
         """Budgets may differ where the same widths come of both, and the same measures are told."""
         _, state = theirs.read_tensors(self.file, self.name)
-        return _about(context, self.widths(context)) == {
-            key: state[key] for key in ("widths", "others") if key in state
-        }
+        told = {key: state[key] for key in ("widths", "others") if key in state}
+        return told == _about(context, self.widths(context))
 
 
 class SearchedStage(FinalStage):
