@@ -158,8 +158,9 @@ class Stage(ABC):
     def reads(self, settings: Settings) -> frozenset[str]:
         """The settings that the outcome depends on, by name, beside those that all stages depend on.
 
-        A stage of another run that agrees in these is this run's, bit for bit (`bcnet.stages.reuse`): model, data,
-        seed, space and machine it has to agree in as well. By default they are all settings.
+        A stage of another run that agrees in these, and by `agrees`, is this run's, bit for bit
+        (`bcnet.stages.reuse`): model, data, seed, space and machine it has to agree in as well. By default they are
+        all settings.
         """
         return frozenset(SECTION_OF)
 

@@ -1,4 +1,4 @@
-"""Taking finished stages over from another run.
+"""Reusing finished stages of another run.
 
 A stage depends on some of the settings only. Where two runs agree on these, the stage of one is that of the other, bit
 for bit: its files are checked against the run they come from and written anew with the marks of the run they go to. So
