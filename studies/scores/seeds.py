@@ -24,9 +24,7 @@ import typer
 
 import bcnet
 from bcnet.space import Widths
-from bcnet.stages import Context
-from bcnet.stages.plan import stages_of
-from bcnet.stages.trials import trial_scorer
+from bcnet.stages import Context, stages_of, trial_scorer
 from studies.ranking.statistics import Array
 from studies.scores.tuning import noise, signal
 from studies.shared.provenance import ROOT, append_row, finished, provenance

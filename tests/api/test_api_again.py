@@ -115,13 +115,16 @@ def test_given_widths_are_trained_without_supernet_or_search(tmp_path):
     assert [stage.record.name for stage in bcnet.read_status(tmp_path).stages] == ["original", "Uniform", "searched"]
 
 
-def test_given_widths_of_a_run_take_its_original_over(finished, tmp_path):
+@pytest.mark.parametrize(("given", "trained"), [((6, 6), ["searched"]), ((3, 4), ["Uniform", "searched"])])
+def test_given_widths_of_a_run_take_its_original_over_and_its_uniform_network_of_the_same_widths(
+    given, trained, finished, tmp_path
+):
     recorder = Recorder()
     names = [group["name"] for group in json.loads((finished / "result.json").read_text())["groups"]]
-    widths = dict(zip(names, (6, 6), strict=True))
+    widths = dict(zip(names, given, strict=True))
     outcome = bcnet.retrain(finished, widths=widths, run_dir=tmp_path / "given", reporter=recorder, **OBJECTS)
-    assert outcome.widths == (6, 6)
-    assert recorder.stages == ["Uniform", "searched"]
+    assert outcome.widths == given
+    assert recorder.stages == trained
 
 
 def test_uniform_widths_that_another_budget_gives_too_are_not_trained_again(finished, tmp_path):

@@ -4,7 +4,9 @@ To add one, write a `Stage` in a file of its own.
 """
 
 from bcnet.stages.base import Context, Stage
+from bcnet.stages.plan import stages_of
 from bcnet.stages.scores import Scorer, supernet_evaluator
+from bcnet.stages.trials import trial_scorer
 from bcnet.stages.tuning import scorer_of
 
-__all__ = ["Context", "Scorer", "Stage", "scorer_of", "supernet_evaluator"]
+__all__ = ["Context", "Scorer", "Stage", "scorer_of", "stages_of", "supernet_evaluator", "trial_scorer"]
