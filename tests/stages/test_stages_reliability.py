@@ -111,6 +111,9 @@ def test_candidates_that_a_fit_cannot_tell_from_the_best_are_tied_with_it():
     largest = with_ties(found, candidates(scores, [60, 10, 10, 10, 70]), 0.75)
     assert (largest.tied, largest.smallest, largest.smallest_params) == (2, (8, 0), 1.0)
     assert "level with the best" not in str(largest)
+    hardly = with_ties(found, candidates(scores, [1000, 10, 10, 10, 995]), 0.75)
+    assert hardly.smallest == (8, 4)
+    assert "level with the best" not in str(hardly)
 
 
 def test_where_scores_say_nothing_no_other_widths_are_proposed():

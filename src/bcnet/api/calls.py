@@ -126,7 +126,8 @@ def search(
         checkpoint_seconds: the most training that is lost when the run is killed; longer where saving takes so long
             that it would cost more than 2 % of the time.
         take_from: other runs of the model on the data; what they have finished and share with this one is reused,
-            never done again. All runs of one seed and recipe share the original, those of one budget Uniform as well.
+            never done again. All runs of one seed and recipe share the original, those whose budgets give the same
+            Uniform widths that network as well.
         task: what the network is trained for, where that is not classification: a `bcnet.Task`, or its name with its
             settings ("segmentation:classes=21").
         stages: stages of your own (`bcnet.Stage`), which come where they need others, else at the end.

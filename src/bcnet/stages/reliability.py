@@ -45,6 +45,7 @@ CANDIDATES = 32
 _FEWEST = 3
 _SURE = 3.18  # Student's t of four parts, 97.5 %
 _MORE = 2  # candidates for each group, and as many again, that a fit is asked of
+_HARDLY_SMALLER = 0.99  # of the best one's parameters, which nobody trains other widths for
 NOTHING = 0.3  # reliability below which scores say nothing
 LITTLE = 0.6  # below which they say little
 
@@ -113,7 +114,7 @@ class Reliability:
     @property
     def _tied_text(self) -> str:
         """What a user may take as well."""
-        if self.smallest is None or self.smallest_params is None or self.smallest_params >= 1:
+        if self.smallest is None or self.smallest_params is None or self.smallest_params > _HARDLY_SMALLER:
             return ""
         widths = ",".join(map(str, self.smallest))
         return (
