@@ -13,7 +13,6 @@ writes `results/score_seeds.csv`, a row for every network, and prints noise and 
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 from pathlib import Path
 from typing import Annotated
@@ -27,7 +26,7 @@ from bcnet.space import Widths
 from bcnet.stages import Context, stages_of, trial_scorer
 from studies.ranking.statistics import Array
 from studies.scores.tuning import noise, signal
-from studies.shared.provenance import ROOT, append_row, finished, provenance
+from studies.shared.provenance import ROOT, append_row, finished, provenance, rows_of
 
 OUT = ROOT / "results" / "score_seeds.csv"
 BEST = "best"
@@ -76,9 +75,8 @@ def main(
 
 def table(file: Path, key: dict[str, str]) -> Array:
     """The scores of the best of a run, shape `(networks, seeds)`."""
-    with file.open(newline="") as opened:
-        rows = [row for row in csv.DictReader(opened) if row.items() >= key.items()]
-    return np.array([[float(s) for s in row["scores"].split()] for row in rows if row["network"].startswith(BEST)])
+    rows = [row for row in rows_of(file, key) if row["network"].startswith(f"{BEST} ")]
+    return np.array([[float(score) for score in row["scores"].split()] for row in rows])
 
 
 def _score(context: Context, widths: Widths, seed: int) -> float:

@@ -116,7 +116,7 @@ def test_given_widths_are_trained_without_supernet_or_search(tmp_path):
 
 
 @pytest.mark.parametrize(("given", "trained"), [((6, 6), ["searched"]), ((3, 4), ["Uniform", "searched"])])
-def test_given_widths_of_a_run_take_its_original_over_and_its_uniform_network_of_the_same_widths(
+def test_given_widths_of_a_run_reuse_its_original_and_its_uniform_network_of_the_same_widths(
     given, trained, finished, tmp_path
 ):
     recorder = Recorder()

@@ -1,7 +1,5 @@
 """How far scores can be believed: of known truth, of a search at chance, and of one that learns."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -97,31 +95,31 @@ def candidates(scores, params):
 
 
 def test_candidates_that_a_fit_cannot_tell_from_the_best_are_tied_with_it():
-    found = reliability_in_parts(np.random.default_rng(0).normal(0, 1, (5, 8)), 800, r2=0.75)
+    believed = Reliability(5, 800, 0.9, None, 1.0, 1.0, r2=0.75, of_networks=True)
     scores = [1.0, 0.4, -0.6, -1.0, 0.9]  # half of their standard deviation is 0.4
     assert np.std(scores) / 2 == pytest.approx(0.4, abs=0.01)
-    tied = with_ties(replace(found, reliability=0.9), candidates(scores, [100, 10, 10, 10, 70]), 0.75)
+    tied = with_ties(believed, candidates(scores, [100, 10, 10, 10, 70]), 0.75)
     assert (tied.tied, tied.smallest, tied.smallest_params) == (2, (8, 4), 0.7)
-    assert "2 candidates are level with the best as far as this can tell; the smallest of them has 30% fewer" in str(
-        tied
-    )
+    words = "2 candidates are tied with the best as far as this can tell; the smallest of them has 30% fewer parameters"
+    assert words in str(tied)
     assert "(bcnet retrain RUN --widths 8,4 --out NEW)" in str(tied)
-    worse = with_ties(found, candidates(scores, [100, 10, 10, 10, 70]), 0.0)
+    worse = with_ties(believed, candidates(scores, [100, 10, 10, 10, 70]), 0.0)
     assert (worse.tied, worse.smallest) == (3, (8, 1))
-    largest = with_ties(found, candidates(scores, [60, 10, 10, 10, 70]), 0.75)
+    largest = with_ties(believed, candidates(scores, [60, 10, 10, 10, 70]), 0.75)
     assert (largest.tied, largest.smallest, largest.smallest_params) == (2, (8, 0), 1.0)
-    assert "level with the best" not in str(largest)
-    hardly = with_ties(found, candidates(scores, [1000, 10, 10, 10, 995]), 0.75)
+    hardly = with_ties(believed, candidates(scores, [1000, 10, 10, 10, 995]), 0.75)
     assert hardly.smallest == (8, 4)
-    assert "level with the best" not in str(hardly)
+    for found in (largest, hardly):
+        assert found.verdict == "much"
+        assert "tied with the best" not in str(found)
 
 
 def test_where_scores_say_nothing_no_other_widths_are_proposed():
-    found = reliability_in_parts(np.random.default_rng(0).normal(0, 1, (5, 8)), 800, r2=0.1)
-    tied = with_ties(found, candidates([1.0, 0.9, 0.8, 0.7, 0.6], [100, 90, 80, 70, 60]), 0.1)
+    unsure = Reliability(5, 800, 0.9, None, 1.0, 1.0, r2=0.1, of_networks=True)
+    tied = with_ties(unsure, candidates([1.0, 0.9, 0.8, 0.7, 0.6], [100, 90, 80, 70, 60]), 0.1)
     assert tied.verdict == "nothing"
     assert tied.tied == 2
-    assert "level with the best" not in str(tied)
+    assert "tied with the best" not in str(tied)
 
 
 def test_chance_is_what_the_frequencies_of_the_classes_score():

@@ -118,7 +118,7 @@ class Reliability:
             return ""
         widths = ",".join(map(str, self.smallest))
         return (
-            f" {self.tied} candidates are level with the best as far as this can tell; the smallest of them has "
+            f" {self.tied} candidates are tied with the best as far as this can tell; the smallest of them has "
             f"{1 - self.smallest_params:.0%} fewer parameters (bcnet retrain RUN --widths {widths} --out NEW)."
         )
 
