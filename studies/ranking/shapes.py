@@ -54,9 +54,17 @@ SHAPES: dict[str, tuple[Callable[[Array], Array], ...]] = {
 
 
 def expected(
-    space: WidthSpace, scored: Sequence[Widths], scores: Array, judged: Sequence[Widths], shape: str
+    space: WidthSpace,
+    scored: Sequence[Widths],
+    scores: Array,
+    judged: Sequence[Widths],
+    shape: str = "linear",
+    cheaper: Sequence[Array] = (),
 ) -> tuple[Array, float]:
-    """What a model of this shape, fitted to scores, expects of `judged`, and its R² on candidates left out."""
+    """What a model of this shape, fitted to scores, expects of `judged`, and its R² on candidates left out.
+
+    Slopes `(groups,)` of models of `cheaper` scores count beforehand as much as the closed form does.
+    """
     from sklearn.linear_model import BayesianRidge
 
     logs = np.log(np.array(scored, dtype=np.float64))
@@ -68,7 +76,7 @@ def expected(
         slopes = closed_slopes(space, exponent)
         known = []
         wanted = []
-        for features, weight in _features(slopes, shape):
+        for features, weight in _features([slopes, *cheaper], shape):
             here = features(logs - centre)
             spread = here.std(axis=0)
             scale = weight / np.where(spread > 0, spread, 1.0)
@@ -82,11 +90,11 @@ def expected(
     return best[1], 1 - best[0]
 
 
-def _features(slopes: Array, shape: str) -> list[tuple[Callable[[Array], Array], float]]:
-    """Features of log widths with the standard deviation that each has beforehand."""
-    groups = len(slopes)
+def _features(sums: Sequence[Array], shape: str) -> list[tuple[Callable[[Array], Array], float]]:
+    """Features of log widths with the standard deviation that each has beforehand; `sums` are slopes of known sums."""
+    groups = len(sums[0])
     found: list[tuple[Callable[[Array], Array], float]] = [
-        (lambda u: (u @ slopes)[:, None], np.sqrt(groups)),
+        (lambda u: u @ np.transpose(sums), np.sqrt(groups)),
         (lambda u: u, 1.0),
     ]
     for more in SHAPES[shape]:

@@ -17,7 +17,7 @@ from studies.digits import __main__ as demo_seeds
 from studies.latency import __main__ as latency
 from studies.prior import __main__ as prior
 from studies.prior import records
-from studies.ranking import channel_bench_macro, score_model
+from studies.ranking import channel_bench_macro, lengths, score_model
 from studies.scores import noise as score_noise
 from studies.scores import tuned as tuned_scores
 from studies.scores import tuning as tuning_noise
@@ -77,6 +77,20 @@ def test_a_model_of_scores_against_the_table(tmp_path: Path, monkeypatch: pytest
     assert abs(float(rows["none", "macs"]["tau_within_5%_of_macs"])) < 0.1
     score_model.main(tmp_path / "scores.csv", out=tmp_path / "model.csv")
     assert (tmp_path / "model.csv").read_text() == written
+
+
+@needs_table
+def test_whole_trainings_with_cheap_scores_and_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lengths, "DRAWS", 2)
+    monkeypatch.setattr(lengths, "WHOLE", (8,))
+    lengths.main(out=tmp_path / "lengths.csv")
+    written = (tmp_path / "lengths.csv").read_text()
+    rows = {row["kind"]: float(row["tau"]) for row in csv.DictReader(written.splitlines())}
+    supernets = len(score_model.cells_of(lengths.SCORES))
+    assert len(rows) == 1 + 2 * supernets + len(lengths.CANDIDATES)
+    assert len(set(rows.values())) > supernets, "what joins a model changes it"
+    lengths.main(out=tmp_path / "lengths.csv")
+    assert (tmp_path / "lengths.csv").read_text() == written
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from bcnet.space import Side, WidthSpace
 from bcnet.testing.searchers import toy_space
 from bcnet.train import LossRecords
 from studies.ranking import __main__ as ranking
-from studies.ranking import channel_bench_macro, differences, score_model, shapes, trainings
+from studies.ranking import channel_bench_macro, differences, lengths, score_model, shapes, trainings
 from studies.ranking import figure as ranking_figure
 from studies.ranking import supernets as ranking_supernets
 from studies.ranking.scores import MACS, Contender, ScoreFile
@@ -140,6 +140,21 @@ def test_a_shape_explains_the_scores_that_have_it(right: str, wrong: str) -> Non
     assert found[wrong][1] < 0.9
     assert found["linear"][1] < 0.9
     assert found["curvature and pairs"][1] > 0.95
+
+
+def test_a_cheaper_score_that_says_something_helps_a_model_of_few_scores_by_any_scale() -> None:
+    space = toy_space(8)
+    draw = np.random.default_rng(0)
+    slopes = np.array([3.0, 0.1, 2.0, 0.1, 1.0, 0.1, 4.0, 0.1])
+    some = [tuple(int(draw.choice(group.choices)) for group in space.groups) for _ in range(206)]
+    truth = np.log(np.array(some, dtype=np.float64)) @ slopes + 0.5 * draw.normal(size=206)
+
+    def correlation(known: list[np.ndarray]) -> float:
+        guess, _ = shapes.expected(space, some[:6], truth[:6], some[6:], cheaper=known)
+        return stats.pearsonr(guess, truth[6:]).statistic
+
+    assert correlation([slopes]) > correlation([]) + 0.1
+    assert correlation([7 * slopes]) == pytest.approx(correlation([slopes]))
 
 
 class Killed(Exception):  # noqa: N818 - no error
