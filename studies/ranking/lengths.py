@@ -12,10 +12,7 @@ approximations are available", Biometrika 2000, linear in log widths. `r` is a w
 200 networks that `ranking_scores.csv` judges supernets by are held against the table's other two trainings. None of
 them is among the whole trainings.
 
-Said before it was run: it joins the searchers where it adds 0.03 to tau with 8 whole trainings, about what a search can
-pay for, in the mean over all cheap scores.
-
-    python -m studies.ranking.lengths    # two minutes, into results/ranking_lengths.csv
+    python -m studies.ranking.lengths    # a minute, into results/ranking_lengths.csv
 """
 
 from __future__ import annotations
