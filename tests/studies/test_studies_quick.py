@@ -17,7 +17,7 @@ from studies.digits import __main__ as demo_seeds
 from studies.latency import __main__ as latency
 from studies.prior import __main__ as prior
 from studies.prior import records
-from studies.ranking import channel_bench_macro, lengths, score_model
+from studies.ranking import channel_bench_macro, halves, lengths, score_model
 from studies.scores import noise as score_noise
 from studies.scores import tuned as tuned_scores
 from studies.scores import tuning as tuning_noise
@@ -91,6 +91,25 @@ def test_whole_trainings_with_cheap_scores_and_alone(tmp_path: Path, monkeypatch
     assert len(set(rows.values())) > supernets, "what joins a model changes it"
     lengths.main(out=tmp_path / "lengths.csv")
     assert (tmp_path / "lengths.csv").read_text() == written
+
+
+@needs_table
+def test_a_constant_chosen_on_half_of_the_table_is_held_against_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(halves, "SPLITS", 2)
+    kept = (score_model.ROOT / "results" / "ranking_scores.csv").read_text().splitlines()
+    (tmp_path / "scores.csv").write_text("\n".join(kept[:201]))
+    halves.main(tmp_path / "scores.csv", out=tmp_path / "halves.csv")
+    written = (tmp_path / "halves.csv").read_text()
+    rows = list(csv.DictReader(written.splitlines()))
+    assert len(rows) == 2
+    for row in rows:
+        assert float(row["tau_on_the_other_half"]) <= float(row["best_tau_there"])
+        assert 0.3 < float(row["tau"]) < 0.8
+    assert len({row["tau"] for row in rows}) == 2, "each split has halves of its own"
+    halves.main(tmp_path / "scores.csv", out=tmp_path / "halves.csv")
+    assert (tmp_path / "halves.csv").read_text() == written
 
 
 @pytest.mark.slow
