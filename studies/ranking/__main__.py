@@ -10,13 +10,15 @@ against the mean accuracy of the table's three runs:
 - regret: the best accuracy of the table among the scored widths within 25, 50 and 75 % of the MACs, minus that of the
   widths which the score would choose there.
 
-The row "macs" needs no supernet: more MACs, better score. Differences in tau are taken on the same resampled widths.
+The row "macs" needs no supernet: more MACs, better score. Differences in tau are taken on the same resampled widths:
+between supernets, and where they are trained otherwise than usual (`--epochs`, `--image-size`), to the usual ones too.
 Finished cells are rows of the CSV files and are never computed again; a cell that was stopped goes on where it was.
 
     python -m studies.ranking [--quick] [--seeds 1] [--epochs 4] [--device cuda] [--threads 2] [--runs runs/ranking]
         [--table FILE --network NAME]    # another table of the benchmark; its rows are files of their own
 
-writes `results/ranking.csv` with a picture beside it, `ranking_scores.csv` and `ranking_differences.csv`.
+writes `results/ranking.csv` with a picture of the usual training beside it, `ranking_scores.csv` and
+`ranking_differences.csv`.
 """
 
 from __future__ import annotations
@@ -231,27 +233,32 @@ def pairs() -> list[tuple[Contender, Contender]]:
 
 
 def finish_differences(study: Study, seeds: int) -> None:
-    """Add the missing differences in tau between finished cells, the mean over all seeds."""
-    cells = {
-        (name, seed): scored
-        for name in SUPERNETS
-        for seed in range(seeds)
-        if (scored := study.stored(name, seed)) is not None
-    }
-    for first, second in pairs():
-        key = {"first": str(first), "second": str(second), "seeds": str(seeds), **study.text_settings}
-        wanted = [
-            [(c.supernet if c != MACS else first.supernet, seed) for seed in range(seeds)] for c in (first, second)
-        ]
-        if finished(study.differences, key) or not all(cell in cells for part in wanted for cell in part):
+    """Add the missing differences in tau between finished cells, the mean over all seeds.
+
+    Between those of `pairs`, and between each supernet and itself as it is usually trained, where that is not so here.
+    """
+    usual = dataclasses.replace(study, training=Training(), scoring=Scoring(study.scoring.widths))
+    found = [(first, study, second, study, str(second)) for first, second in pairs()]
+    if usual.training != study.training:
+        how = f"{usual.training.epochs} epochs at {usual.training.image_size}x{usual.training.image_size}"
+        own = [Contender(supernet, OWN_SIDE[supernet], metric) for metric in METRICS for supernet in SUPERNETS]
+        found += [(contender, study, contender, usual, f"{contender}, {how}") for contender in own]
+    for first, here, second, there, name in found:
+        key = {"first": str(first), "second": name, "seeds": str(seeds), **study.text_settings}
+        if finished(study.differences, key):
             continue
         a, b = (
-            [cells[cell].score(contender) for cell in part]
-            for contender, part in zip((first, second), wanted, strict=True)
+            [origin.stored(c.supernet if c != MACS else first.supernet, seed) for seed in range(seeds)]
+            for c, origin in ((first, here), (second, there))
         )
-        truth = cells[wanted[0][0]].accuracy
+        scored = [(x, y) for x, y in zip(a, b, strict=True) if x is not None and y is not None]
+        if len(scored) < seeds:
+            continue
+        truth = scored[0][0].accuracy
+        mine = [x.score(first) for x, _ in scored]
+        other = [y.score(second) for _, y in scored]
         difference = Estimate.of(
-            lambda w, a=a, b=b, y=truth: mean_kendall(a, y, w) - mean_kendall(b, y, w), resamples(len(truth))
+            lambda w, a=mine, b=other, y=truth: mean_kendall(a, y, w) - mean_kendall(b, y, w), resamples(len(truth))
         )
         append_row(study.differences, {**key, **estimate_columns("tau_difference", difference), **provenance()})
 
@@ -291,7 +298,8 @@ def main(
             finish_cell(study, supernet, seed)
         finish_differences(study, seed + 1)
     finish_reference(study)
-    draw(study.out, study.text_settings)
+    if quick or training == Training():
+        draw(study.out, study.text_settings)
 
 
 if __name__ == "__main__":

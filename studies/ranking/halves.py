@@ -3,7 +3,8 @@
 On a supernet the score model counts its scores by `trust` beside the closed form (`bcnet.searchers.TRUST_IN_PATHS`).
 The 200 networks of `ranking_scores.csv` are halved at random. On the first half the trust is chosen by the mean of
 Kendall's tau over all supernets, by accuracy and by loss; on the second half that trust, the usual one and the best one
-there are compared. A model is fitted to scores alone, those of all networks, so that only the choice has seen the table.
+there are compared. A model is fitted to the scores of all networks and to nothing else: only the choice has seen the
+table.
 
     python -m studies.ranking.halves    # a minute, into results/ranking_halves.csv
 """

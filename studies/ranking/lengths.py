@@ -53,7 +53,8 @@ def cheap_models(table: Table, scores: Path, trainings: Path) -> Iterator[tuple[
     short = rows_of(trainings, {"seed": "0"})
     for count in CANDIDATES:
         rows = short[:count]
-        yield f"{count} trainings of an epoch from the original", model(widths_of(rows), [-float(r["loss"]) for r in rows])
+        losses = [-float(row["loss"]) for row in rows]
+        yield f"{count} trainings of an epoch from the original", model(widths_of(rows), losses)
 
 
 def guesses(table: Table, judged: list[Widths], count: int, cheaper: list[Array]) -> list[Array]:

@@ -12,7 +12,7 @@ from bcnet.space import Side, WidthSpace
 from bcnet.testing.searchers import toy_space
 from bcnet.train import LossRecords
 from studies.ranking import __main__ as ranking
-from studies.ranking import channel_bench_macro, differences, lengths, score_model, shapes, trainings
+from studies.ranking import channel_bench_macro, differences, score_model, shapes, trainings
 from studies.ranking import figure as ranking_figure
 from studies.ranking import supernets as ranking_supernets
 from studies.ranking.scores import MACS, Contender, ScoreFile
@@ -155,6 +155,37 @@ def test_a_cheaper_score_that_says_something_helps_a_model_of_few_scores_by_any_
 
     assert correlation([slopes]) > correlation([]) + 0.1
     assert correlation([7 * slopes]) == pytest.approx(correlation([slopes]))
+
+
+def test_a_supernet_trained_otherwise_is_held_against_the_usual_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranking, "pairs", list)
+    draw = np.random.default_rng(0)
+    truth = np.linspace(89, 91, 40)
+
+    def study(epochs: int) -> ranking.Study:
+        training = Training(epochs=epochs)
+        return ranking.Study(None, training, Scoring(), "digits", tmp_path, tmp_path / "r.csv", "cpu", 1)
+
+    def write(epochs: int, noise: float) -> None:
+        table = [
+            {"macs": 1, "table_accuracy": exact, "left_accuracy": score, "left_loss": -score}
+            for exact, score in zip(truth, truth + noise * draw.normal(size=40), strict=True)
+        ]
+        study(epochs).scores.write(study(epochs).key("unilateral", 0), table)
+
+    write(10, noise=0.1)
+    ranking.finish_differences(study(10), 1)
+    assert not (tmp_path / "r_differences.csv").exists(), "there is no usual one yet"
+    write(4, noise=10)
+    ranking.finish_differences(study(4), 1)
+    assert not (tmp_path / "r_differences.csv").exists(), "the usual one is not held against itself"
+    for _ in range(2):
+        ranking.finish_differences(study(10), 1)
+    found = rows(tmp_path / "r_differences.csv")
+    assert [row["second"] for row in found] == [f"unilateral left {m}, 4 epochs at 16x16" for m in ("accuracy", "loss")]
+    assert all(float(row["tau_difference_low"]) > 0.3 and row["epochs"] == "10" for row in found)
 
 
 class Killed(Exception):  # noqa: N818 - no error
