@@ -14,7 +14,8 @@ The row "macs" needs no supernet: more MACs, better score. Differences in tau ar
 between supernets, and where they are trained otherwise than usual (`--epochs`, `--image-size`), to the usual ones too.
 Finished cells are rows of the CSV files and are never computed again; a cell that was stopped goes on where it was.
 
-    python -m studies.ranking [--quick] [--seeds 1] [--epochs 4] [--device cuda] [--threads 2] [--runs runs/ranking]
+    python -m studies.ranking [--quick] [--seeds 1] [--epochs 4] [--image-size 16] [--images 2048] [--device cuda]
+        [--threads 2] [--runs runs/ranking]
         [--table FILE --network NAME]    # another table of the benchmark; its rows are files of their own
 
 writes `results/ranking.csv` with a picture of the usual training beside it, `ranking_scores.csv` and

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from bcnet.errors import BudgetError, ModelError
+from bcnet.machine.strides import UnitStrides
 from bcnet.nests import Nest
 from bcnet.pruners.extras import check_installed
 from bcnet.pruners.reading import narrowest_ratio, read_widths
@@ -67,12 +68,14 @@ def depgraph_pruned(
     check_installed("magnitude")
     limits = budget.resolve(space.reference)
     network = copy.deepcopy(model)
+    strides = UnitStrides(network)
     pruner = _attempted(lambda: _pruner(network, space, example, by_taylor=loss is not None), network)
 
     def step() -> None:
         if loss is not None:
             network.zero_grad()
-            torch.autograd.backward(loss(network))
+            with strides.applied():
+                torch.autograd.backward(loss(network))
         pruner.step()
 
     widths = space.full

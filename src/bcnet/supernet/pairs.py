@@ -29,6 +29,7 @@ from torch import nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.utils._pytree import tree_map
 
+from bcnet.machine.strides import UnitStrides
 from bcnet.nests import Nest, as_float, called, check_close, mapped
 from bcnet.space import Side, Widths, WidthSpace
 from bcnet.space.layout import Layout, ParameterLayout, Segment
@@ -66,6 +67,7 @@ class Pairs:
             self._check(name, layout)
         self._narrowing = Narrowing(network, self._layouts)
         self._cast = _cast_by_autocast(network)
+        self._strides = UnitStrides(network)
 
     @classmethod
     def verified(cls, network: nn.Module, space: WidthSpace, x: Nest) -> Pairs:
@@ -122,7 +124,8 @@ class Pairs:
                 tensor = tensor.to(torch.get_autocast_dtype(kind))  # before the copy is made, not of the copy
             return tensor if mask is None else tensor * mask
 
-        with self._narrowing.applied([c + d for c, d in widths], Side.LEFT, slicing):
+        full = [c + d for c, d in widths]
+        with self._narrowing.applied(full, Side.LEFT, slicing), self._strides.applied():
             output = called(self._network, x)
         return _half(output, 0), _half(output, 1)
 

@@ -16,6 +16,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from bcnet.errors import WidthError
+from bcnet.machine.strides import UnitStrides
 from bcnet.nests import called
 from bcnet.space import Side, WidthSpace
 from bcnet.space.narrowing import Narrowing, take, tensors_of
@@ -45,6 +46,7 @@ class Supernet(nn.Module):
         self.space = space
         self.network = without_running_statistics(copy.deepcopy(model))
         self._narrowing = Narrowing(self.network, space.layouts)
+        self._strides = UnitStrides(self.network)
 
     def forward(self, x: Any, widths: Sequence[int], side: Side) -> Any:
         """The model's output at `widths` on `side`, for its own input `x`, usually `(batch, channels, height, width)`.
@@ -73,7 +75,7 @@ class Supernet(nn.Module):
         self.space.check(widths)
         if not isinstance(side, Side):
             raise WidthError(f"a side is Side.LEFT or Side.RIGHT; got {side!r}")
-        with self._narrowing.applied(widths, side, _path_slice):
+        with self._narrowing.applied(widths, side, _path_slice), self._strides.applied():
             yield self.network
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from bcnet.machine.strides import UnitStrides
 from bcnet.nests import Nest, called
 from bcnet.space import Side
 from bcnet.tasks import Classification, Task
@@ -122,6 +123,7 @@ class NetworkLearner(Learner):
         self.module = network
         self.task = task or Classification()
         self.num_groups = 0
+        self._strides = UnitStrides(network)
 
     def plan(self, generator: torch.Generator) -> tuple[Term, ...]:
         """The network itself."""
@@ -129,4 +131,5 @@ class NetworkLearner(Learner):
 
     def forward(self, x: Nest, paths: Pass) -> tuple[torch.Tensor, ...]:
         """The network's own forward."""
-        return (called(self.module, x),)
+        with self._strides.applied():
+            return (called(self.module, x),)
