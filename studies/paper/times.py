@@ -90,7 +90,7 @@ def speed_of(network: Network, device: str, table: Path = THROUGHPUT) -> Speed |
         row
         for row in rows(table)
         if (row["section"], row["network"]) == ("gpu training", network.model)
-        and (row["cpu"] == here if device == "cpu" else row["cpu"].endswith(f", {here}"))
+        and (row["cpu"].startswith(here) if device == "cpu" else row["cpu"].endswith(f", {here}"))
     ]
     if not found:
         return None

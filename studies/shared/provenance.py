@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from bcnet.machine import device_name
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,9 +22,13 @@ _ROWS = ("results", "benchmarks/results")  # what studies write themselves
 
 
 def provenance(result: Mapping[str, Any] | None = None) -> dict[str, str]:
-    """Commit and hardware, as columns of every row; the commit is that of the run whose `result.json` it is."""
+    """Commit and hardware, as columns of every row; the commit is that of the run whose `result.json` it is.
+
+    The processor comes with the vector instructions that torch uses, by which figures and faults differ.
+    """
     commit = _commit() if result is None else result["versions"]["commit"]
-    return {"commit": commit, "cpu": device_name("cpu"), "cores": str(os.cpu_count())}
+    cpu = f"{device_name('cpu')} ({torch.backends.cpu.get_cpu_capability()})"
+    return {"commit": commit, "cpu": cpu, "cores": str(os.cpu_count())}
 
 
 @functools.cache

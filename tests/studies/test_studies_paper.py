@@ -8,7 +8,6 @@ import pytest
 import torch
 import typer
 
-from bcnet.machine import device_name
 from bcnet.searchers import Candidate, Random, search_widths
 from bcnet.tasks import Measurement
 from studies.paper import __main__ as paper
@@ -29,7 +28,7 @@ from studies.paper.tables import STUDIES, cells_of, jobs_at
 from studies.paper.times import Speed, pieces, speed_of
 from studies.paper.workshop import Workshop
 from studies.shared.deadline import Deadline, TimeIsOver
-from studies.shared.provenance import ROOT, append_row, rows
+from studies.shared.provenance import ROOT, append_row, provenance, rows
 
 WIDE = (WIDE_EFFICIENTNET, WIDE_MOBILENETV2, WIDE_PROXYLESSNAS, WIDE_RESNET20, WIDE_DIGITS)
 
@@ -176,7 +175,7 @@ def speed_table(path, network, device):
 
 
 def test_pieces_are_estimated_by_multiply_adds_and_throughput(tmp_path):
-    table = speed_table(tmp_path / "speed.csv", "vgg19", device_name("cpu"))
+    table = speed_table(tmp_path / "speed.csv", "vgg19", provenance()["cpu"])
     workshop = Workshop(SCALES["paper"], tmp_path, {"cifar10": "none"})
     speed = speed_of(VGG19, "cpu", table)
     assert speed == Speed(2e3, 4e3, 8e3)

@@ -36,6 +36,11 @@ def test_a_row_half_written_is_written_again(tmp_path, length):
     assert path.read_bytes() == content
 
 
+def test_a_row_says_by_which_instructions_it_was_computed(monkeypatch):
+    monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: "AVX2")
+    assert provenance.provenance()["cpu"].endswith(" (AVX2)")
+
+
 WRITER = """
 import sys
 from pathlib import Path
