@@ -21,14 +21,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 
 from bcnet.searchers import ScoreModel
 from bcnet.space import Widths
 from studies.ranking.channel_bench_macro import DATA as TABLE
 from studies.ranking.channel_bench_macro import Table
-from studies.ranking.score_model import DRAWS, SCORES, cells_of, judge, scores_of, widths_of
+from studies.ranking.score_model import SCORES, cells_of, first_trainings, judge, scores_of, widths_of
 from studies.ranking.shapes import expected
 from studies.ranking.statistics import Array
 from studies.ranking.trainings import CANDIDATES
@@ -59,14 +58,8 @@ def cheap_models(table: Table, scores: Path, trainings: Path) -> Iterator[tuple[
 
 def guesses(table: Table, judged: list[Widths], count: int, cheaper: list[Array]) -> list[Array]:
     """What models of `count` whole trainings, none of them of `judged`, expect of these."""
-    apart = set(judged)
-    others = [widths for widths in table.rows if widths not in apart]
-    found = []
-    for draw in range(DRAWS):
-        chosen = [others[i] for i in np.random.default_rng(draw).choice(len(others), count, replace=False)]
-        first = table.accuracies[[table.rows[w] for w in chosen], 0]
-        found.append(expected(table.space, chosen, first, judged, cheaper=cheaper)[0])
-    return found
+    draws = first_trainings(table, judged, count)
+    return [expected(table.space, chosen, first, judged, cheaper=cheaper)[0] for chosen, first in draws]
 
 
 def main(

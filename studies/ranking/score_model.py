@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import csv
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -95,14 +95,17 @@ def _by_scores(table: Table, widths: list[Widths], scores: Array) -> list[tuple[
 
 def _of_trainings(table: Table, judged: list[Widths], count: int) -> list[Array]:
     """What models of networks that are not judged expect of those that are."""
-    others = [w for w in table.rows if w not in set(judged)]
-    guesses = []
+    draws = first_trainings(table, judged, count)
+    return [ScoreModel.fit(table.space, widths, found.tolist(), 1.0).predicted(judged) for widths, found in draws]
+
+
+def first_trainings(table: Table, judged: list[Widths], count: int) -> Iterator[tuple[list[Widths], Array]]:
+    """Draws of `count` networks, none of them of `judged`, each with the accuracies of their first training."""
+    apart = set(judged)
+    others = [widths for widths in table.rows if widths not in apart]
     for draw in range(DRAWS):
-        rows = np.random.default_rng(draw).choice(len(others), count, replace=False)
-        widths = [others[row] for row in rows]
-        scores = [float(table.accuracies[table.rows[w], 0]) for w in widths]
-        guesses.append(ScoreModel.fit(table.space, widths, scores, 1.0).predicted(judged))
-    return guesses
+        chosen = [others[row] for row in np.random.default_rng(draw).choice(len(others), count, replace=False)]
+        yield chosen, table.accuracies[[table.rows[widths] for widths in chosen], 0]
 
 
 def cells_of(scores: Path) -> dict[tuple[str, ...], list[dict[str, str]]]:

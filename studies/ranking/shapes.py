@@ -28,7 +28,7 @@ from bcnet.searchers import EXPONENTS, closed_slopes
 from bcnet.space import Widths, WidthSpace
 from studies.ranking.channel_bench_macro import DATA as TABLE
 from studies.ranking.channel_bench_macro import Table
-from studies.ranking.score_model import DRAWS, SCORES, cells_of, judge, scores_of, widths_of
+from studies.ranking.score_model import SCORES, cells_of, first_trainings, judge, scores_of, widths_of
 from studies.ranking.statistics import Array
 from studies.shared.provenance import ROOT
 
@@ -123,14 +123,10 @@ def main(
             name = f"{supernet}, {epochs} epochs at {size}x{size}, {metric}"
             key = {"scores": name, "seed": seed, "kind": shape, "r2": f"{r2:.3f}"}
             judge(truths, judged, accuracies.mean(axis=1), [guess], key, out)
-    apart = set(judged)
-    others = [w for w in truths.rows if w not in apart]
     for count, shape in itertools.product(TRAINED, SHAPES):
         guesses = []
         shares = []
-        for draw in range(DRAWS):
-            chosen = [others[i] for i in np.random.default_rng(draw).choice(len(others), count, replace=False)]
-            first = truths.accuracies[[truths.rows[w] for w in chosen], 0]
+        for chosen, first in first_trainings(truths, judged, count):
             guess, r2 = expected(truths.space, chosen, first, judged, shape)
             guesses.append(guess)
             shares.append(r2)

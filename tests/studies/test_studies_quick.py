@@ -81,7 +81,7 @@ def test_a_model_of_scores_against_the_table(tmp_path: Path, monkeypatch: pytest
 
 @needs_table
 def test_whole_trainings_with_cheap_scores_and_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lengths, "DRAWS", 2)
+    monkeypatch.setattr(score_model, "DRAWS", 2)
     monkeypatch.setattr(lengths, "WHOLE", (4,))
     lengths.main(out=tmp_path / "lengths.csv")
     written = (tmp_path / "lengths.csv").read_text()
