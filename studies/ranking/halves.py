@@ -20,7 +20,7 @@ import typer
 from bcnet.searchers import TRUST_IN_PATHS, ScoreModel
 from studies.ranking.channel_bench_macro import DATA as TABLE
 from studies.ranking.channel_bench_macro import Table
-from studies.ranking.score_model import SCORES, cells_of, scores_of, widths_of
+from studies.ranking.score_model import SCORES, kinds_of_scores
 from studies.ranking.statistics import Array, kendall
 from studies.shared.provenance import ROOT, append_row, finished, provenance
 
@@ -31,18 +31,15 @@ SPLITS = 20
 
 def expected_by_trust(table: Table, scores: Path) -> tuple[Array, Array]:
     """What models expect, `(trusts, kinds of scores, networks)`, and the networks' accuracies, `(networks,)`."""
-    cells = cells_of(scores)
-    judged = widths_of(next(iter(cells.values())))
-    found = []
-    for trust in TRUSTS:
-        kinds = []
-        for rows in cells.values():
-            widths = widths_of(rows)
-            for metric in ("accuracy", "loss"):
-                model = ScoreModel.fit(table.space, widths, scores_of(rows, metric).tolist(), trust)
-                kinds.append(model.predicted(judged))
-        found.append(kinds)
-    return np.array(found), table.score("exact")[[table.rows[widths] for widths in judged]]
+    kinds = list(kinds_of_scores(scores))
+    judged = kinds[0][2]
+
+    def expected(trust: float) -> list[Array]:
+        models = (ScoreModel.fit(table.space, widths, found.tolist(), trust) for _, _, widths, found in kinds)
+        return [model.predicted(judged) for model in models]
+
+    truth = table.score("exact")[[table.rows[widths] for widths in judged]]
+    return np.array([expected(trust) for trust in TRUSTS]), truth
 
 
 def mean_tau(expected: Array, truth: Array, chosen: Array) -> Array:

@@ -27,7 +27,7 @@ from bcnet.searchers import ScoreModel
 from bcnet.space import Widths
 from studies.ranking.channel_bench_macro import DATA as TABLE
 from studies.ranking.channel_bench_macro import Table
-from studies.ranking.score_model import SCORES, cells_of, first_trainings, judge, scores_of, widths_of
+from studies.ranking.score_model import SCORES, cells_of, first_trainings, judge, kinds_of_scores, widths_of
 from studies.ranking.shapes import expected
 from studies.ranking.statistics import Array
 from studies.ranking.trainings import CANDIDATES
@@ -45,10 +45,8 @@ def cheap_models(table: Table, scores: Path, trainings: Path) -> Iterator[tuple[
     def model(widths: list[Widths], found: list[float]) -> ScoreModel:
         return ScoreModel.fit(table.space, widths, found, 1.0)
 
-    for (supernet, _seed, epochs, size), rows in cells_of(scores).items():
-        for metric in ("accuracy", "loss"):
-            name = f"{supernet}, {epochs} epochs at {size}x{size}, {metric}"
-            yield name, model(widths_of(rows), scores_of(rows, metric).tolist())
+    for name, _seed, widths, found in kinds_of_scores(scores):
+        yield name, model(widths, found.tolist())
     short = rows_of(trainings, {"seed": "0"})
     for count in CANDIDATES:
         rows = short[:count]

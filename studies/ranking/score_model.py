@@ -55,17 +55,13 @@ def main(
 
 
 def _model(table: Table, scores: Path, out: Path) -> None:
-    cells = cells_of(scores)
-    judged = widths_of(next(iter(cells.values())))
+    judged = widths_of(next(iter(cells_of(scores).values())))
     truth = table.accuracies[[table.rows[w] for w in judged]]
-    for (supernet, seed, epochs, size), rows in cells.items():
-        for metric in ("accuracy", "loss"):
-            widths = widths_of(rows)
-            found = scores_of(rows, metric)
-            order = [widths.index(w) for w in judged]
-            for kind, guess in _by_scores(table, widths, found):
-                key = {"scores": f"{supernet}, {epochs} epochs at {size}x{size}, {metric}", "seed": seed, "kind": kind}
-                judge(table, judged, truth.mean(axis=1), [guess[order]], key, out)
+    for name, seed, widths, found in kinds_of_scores(scores):
+        order = [widths.index(w) for w in judged]
+        for kind, guess in _by_scores(table, widths, found):
+            key = {"scores": name, "seed": seed, "kind": kind}
+            judge(table, judged, truth.mean(axis=1), [guess[order]], key, out)
     nothing = {"scores": "none", "seed": "0"}
     macs = np.asarray(table.space.cost(np.array(judged)).macs, dtype=np.float64)
     judge(table, judged, truth.mean(axis=1), [macs], {**nothing, "kind": "macs"}, out)
@@ -115,6 +111,14 @@ def cells_of(scores: Path) -> dict[tuple[str, ...], list[dict[str, str]]]:
         for row in csv.DictReader(file):
             cells[tuple(row[name] for name in CELL)].append(row)
     return cells
+
+
+def kinds_of_scores(scores: Path) -> Iterator[tuple[str, str, list[Widths], Array]]:
+    """Of each cell by accuracy and by loss: a name, the seed, the networks, and what the supernet scored them."""
+    for (supernet, seed, epochs, size), rows in cells_of(scores).items():
+        for metric in ("accuracy", "loss"):
+            name = f"{supernet}, {epochs} epochs at {size}x{size}, {metric}"
+            yield name, seed, widths_of(rows), scores_of(rows, metric)
 
 
 def widths_of(rows: Iterable[dict[str, str]]) -> list[Widths]:

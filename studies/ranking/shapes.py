@@ -28,7 +28,7 @@ from bcnet.searchers import EXPONENTS, closed_slopes
 from bcnet.space import Widths, WidthSpace
 from studies.ranking.channel_bench_macro import DATA as TABLE
 from studies.ranking.channel_bench_macro import Table
-from studies.ranking.score_model import SCORES, cells_of, first_trainings, judge, scores_of, widths_of
+from studies.ranking.score_model import SCORES, cells_of, first_trainings, judge, kinds_of_scores, widths_of
 from studies.ranking.statistics import Array
 from studies.shared.provenance import ROOT
 
@@ -113,16 +113,12 @@ def main(
         if not needed.is_file():
             raise SystemExit(f"{needed} is not there: the table is Channel-Bench-Macro's, the scores studies.ranking's")
     truths = Table.read(table)
-    cells = cells_of(scores)
-    judged = widths_of(next(iter(cells.values())))
+    judged = widths_of(next(iter(cells_of(scores).values())))
     accuracies = truths.accuracies[[truths.rows[w] for w in judged]]
-    for (supernet, seed, epochs, size), rows in cells.items():
-        for metric, shape in itertools.product(("accuracy", "loss"), SHAPES):
-            scored = widths_of(rows)
-            guess, r2 = expected(truths.space, scored, scores_of(rows, metric), judged, shape)
-            name = f"{supernet}, {epochs} epochs at {size}x{size}, {metric}"
-            key = {"scores": name, "seed": seed, "kind": shape, "r2": f"{r2:.3f}"}
-            judge(truths, judged, accuracies.mean(axis=1), [guess], key, out)
+    for (name, seed, scored, found), shape in itertools.product(kinds_of_scores(scores), SHAPES):
+        guess, r2 = expected(truths.space, scored, found, judged, shape)
+        key = {"scores": name, "seed": seed, "kind": shape, "r2": f"{r2:.3f}"}
+        judge(truths, judged, accuracies.mean(axis=1), [guess], key, out)
     for count, shape in itertools.product(TRAINED, SHAPES):
         guesses = []
         shares = []
