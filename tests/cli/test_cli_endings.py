@@ -11,7 +11,7 @@ import torch
 import typer
 
 from bcnet.cli import main
-from bcnet.cli.endings import Terminated, guarded, only_the_first_speaks, printable, stoppable
+from bcnet.cli.endings import Terminated, guarded, kept_in_run, only_the_first_speaks, printable, stoppable
 from bcnet.errors import RunError
 from bcnet.progress.record import Record, StageRecord, write_record
 
@@ -95,7 +95,7 @@ def test_other_errors_that_python_drops_are_shown():
 
 def test_a_stop_says_what_is_kept(tmp_path, capsys):
     def command():
-        with stoppable(tmp_path):
+        with stoppable(lambda: kept_in_run(tmp_path)):
             raise Terminated
 
     assert ending(command, capsys) == (143, "Stopped before anything was written.\n")

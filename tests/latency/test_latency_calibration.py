@@ -135,6 +135,54 @@ def test_calibration_ends_when_the_error_is_small(monkeypatch, space):
     assert len({m.widths for m in found}) == len(found)
 
 
+def stopped_after(batches):
+    """Told of so many batches, ends the calibration as Ctrl-C does."""
+    left = iter(range(batches - 1))
+
+    def on_measured(found):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+
+    return on_measured
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+def test_a_calibration_that_is_stopped_goes_on_with_the_times_it_has(monkeypatch, space, tmp_path, batches):
+    monkeypatch.setattr(calibration, "GOOD", -1.0)
+    clock = Clock(monkeypatch, space)
+    call = (space, lambda widths: nn.Identity(), torch.zeros(1), Latency())
+    whole = measure_and_fit(*call)
+    taken = list(clock.batches)
+    clock.batches.clear()
+    file = tmp_path / "times"
+    with pytest.raises(KeyboardInterrupt):
+        measure_and_fit(*call, times_file=file, on_measured=stopped_after(batches))
+    resumed = measure_and_fit(*call, times_file=file)
+    assert resumed == whole
+    assert clock.batches == taken
+
+
+@pytest.mark.parametrize("other", ["threads", "machine", "network", "damaged"])
+def test_times_of_something_else_are_taken_again(monkeypatch, space, tmp_path, other):
+    clock = Clock(monkeypatch, space)
+    file = tmp_path / "times"
+    call = (space, lambda widths: nn.Identity(), torch.zeros(1))
+    measure_and_fit(*call, Latency(), times_file=file)
+    before = file.read_bytes()
+    asked = Latency()
+    if other == "threads":
+        asked = Latency(threads=2)
+    elif other == "machine":
+        monkeypatch.setattr(calibration, "machine", lambda latency: "elsewhere")
+    elif other == "network":
+        monkeypatch.setattr(calibration, "fingerprint", lambda space: "another")
+    else:
+        file.write_bytes(before.replace(b"networks", b"netwerks"))
+    measure_and_fit(*call, asked, times_file=file)
+    assert len(clock.batches) == 2
+    assert file.read_bytes() != before or other == "damaged"
+
+
 def test_a_machine_that_gets_slower_meanwhile_is_taken_as_it_was(monkeypatch, space):
     speeds = iter([1.0, 1.5, 2.0, 2.5, 3.0])
     clock = Clock(monkeypatch, space, speed=lambda: next(speeds))
@@ -252,13 +300,14 @@ def test_a_graph_with_widths_in_its_shapes_is_exported_for_each_network():
 def test_a_calibration_of_a_real_engine_is_kept_and_read_again(tmp_path, monkeypatch, engine):
     monkeypatch.setattr(measurement, "BUSY", np.inf)  # of a test's machine nothing is known
     monkeypatch.setattr(measurement, "ROUNDS", 4)
-    asked, told = Latency(engine, threads=1, batch=2), []
+    asked, told = Latency(engine, threads=1, batch=64), []  # of so many the widths are what takes time
     model, image = create("resnet_digits").build(), torch.rand(1, 1, 8, 8)
     latency = bcnet.calibrate(model, image, latency=asked, path=tmp_path / "device.json", on_measured=told.append)
     assert latency == asked
     assert latency.model.count == len(told[-1]) >= calibration.FIRST
     assert engine in latency.model.machine
     assert read_latency(tmp_path / "device.json").model == latency.model
+    assert [file.name for file in tmp_path.iterdir()] == ["device.json"]
     space = WidthSpace.trace(model, image)
     assert latency.model.space == fingerprint(space)
     narrow, full = latency.values(space, np.array([space.narrowest, space.full]))

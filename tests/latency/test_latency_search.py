@@ -15,7 +15,8 @@ import bcnet
 from bcnet.cli.app import app
 from bcnet.costs import Latency, LatencyModel, Term, TimedNetwork
 from bcnet.errors import BudgetError, RunError
-from bcnet.latency import draws, measurement
+from bcnet.latency import calibration as latency_calibration
+from bcnet.latency import draws, measure_and_fit, measurement
 from bcnet.latency.fit import fingerprint
 from bcnet.searchers import Candidate
 from bcnet.space import Budget, WidthSpace
@@ -43,7 +44,7 @@ def machine(monkeypatch):
     """A machine by the truth; what is in `slower` takes longer than a model says."""
     calls = {"calibrated": 0, "timed": [], "slower": 1.0, "drift": 1.0}
 
-    def measure_and_fit(space, network, images, asked, *, on_measured):
+    def measure_and_fit(space, network, images, asked, *, times_file, on_measured):
         calls["calibrated"] += 1
         model = model_of(space, calls["slower"])
         on_measured(model.measured)
@@ -231,6 +232,23 @@ def test_a_killed_search_goes_on_without_calibrating_again(tmp_path, machine):
     assert machine["calibrated"] == 2
 
 
+def test_a_search_stopped_while_it_calibrates_goes_on_with_what_was_timed(tmp_path, machine, monkeypatch):
+    monkeypatch.setattr(calibration, "measure_and_fit", measure_and_fit)
+    monkeypatch.setattr(latency_calibration, "FIRST", 6)
+    monkeypatch.setattr(latency_calibration, "MORE", 3)
+    monkeypatch.setattr(latency_calibration, "GOOD", -1.0)
+    whole = tiny_search(tmp_path / "whole", budget=Budget(latency=0.6))
+    calibrated = [list(batch) for batch in machine["timed"]]
+    with pytest.raises(StoppedError):
+        tiny_search(tmp_path / "stopped", budget=Budget(latency=0.6), reporter=Recorder(("calibration", 9)))
+    assert (tmp_path / "stopped" / calibration.TIMES).exists()
+    machine["timed"].clear()
+    resumed = tiny_search(tmp_path / "stopped", budget=Budget(latency=0.6))
+    assert machine["timed"] == calibrated[2:]
+    assert not (tmp_path / "stopped" / calibration.TIMES).exists()
+    assert resumed.result["networks"] == whole.result["networks"]
+
+
 def test_a_model_that_was_given_is_used_and_kept(tmp_path, machine):
     space = machine["space"]
     theirs = dataclasses.replace(model_of(space), machine="a phone", original=0.0)
@@ -285,6 +303,20 @@ def test_the_command_takes_a_model_and_refuses_what_does_not_fit(tmp_path):
     assert "give a MODEL, for instance" in run("calibrate").stderr
     assert "give the file to write" in run("calibrate", "resnet20").stderr
     assert "an engine is one of" in run("calibrate", "resnet20", "--engine", "x", "--out", tmp_path / "e.json").stderr
+
+
+def test_a_stopped_calibration_says_where_its_times_are(tmp_path, monkeypatch):
+    def stopped(times, batch, threads):
+        if (tmp_path / "device.json.unfinished").exists():
+            raise KeyboardInterrupt
+        return [TimedNetwork(widths, 1e6 + sum(widths)) for widths in batch]
+
+    monkeypatch.setattr(latency_calibration, "GOOD", -1.0)
+    monkeypatch.setattr("bcnet.latency.measurement.measured", stopped)
+    found = CliRunner().invoke(app, ["calibrate", "resnet_digits", "--out", str(tmp_path / "device.json")])
+    assert found.exit_code == 130
+    assert "device.json.unfinished. Run the same command to go on." in found.stderr.replace("\n", "")
+    assert not (tmp_path / "device.json").exists()
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bcnet.cli.endings import guarded, refuse
+from bcnet.cli.endings import guarded, refuse, stoppable
 from bcnet.cli.options import InputShape, given, with_settings
 
 HELP = """
@@ -76,12 +76,25 @@ def calibrate(
     if times is not None:
         found = latency_from(times, space, asked if any(said.values()) else None, path=out)
     else:
-        found = bcnet.calibrate(network, images, path=out, latency=asked, space=space, seed=seed, on_measured=_timed)
+        assert out is not None, "checked above"
+        with stoppable(lambda: _kept(out)):
+            found = bcnet.calibrate(
+                network, images, path=out, latency=asked, space=space, seed=seed, on_measured=_timed
+            )
     _tell(found, space, out)
 
 
 def _timed(found: Any) -> None:
     typer.echo(f"{len(found)} networks timed")
+
+
+def _kept(out: Path) -> str:
+    from bcnet.latency import unfinished
+
+    times = unfinished(out)
+    if not times.exists():
+        return "Stopped before the first networks were timed."
+    return f"Stopped. What was timed is kept in {times}. Run the same command to go on."
 
 
 def _tell(measure: Any, space: Any, out: Path | None) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from rich.console import Console
 
-from bcnet.cli.endings import stoppable
+from bcnet.cli.endings import kept_in_run, stoppable
 from bcnet.errors import BCNetError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def carry_out(
     shown = make_reporter(console, log)
     reporter = Together(shown, TensorBoard(out / "tensorboard")) if tensorboard else shown
     try:
-        with stoppable(out):
+        with stoppable(lambda: kept_in_run(out)):
             outcome = action(reporter)
     except BCNetError as error:
         if isinstance(shown, JsonReporter):

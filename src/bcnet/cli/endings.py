@@ -64,12 +64,12 @@ def refuse(message: str, cause: Exception | None = None) -> NoReturn:
 
 
 @contextmanager
-def stoppable(run: Path) -> Iterator[None]:
-    """Say, where work in a run directory is stopped, what is kept and how to go on."""
+def stoppable(kept: Callable[[], str]) -> Iterator[None]:
+    """Say, where work is stopped, what is `kept` and how to go on."""
     try:
         yield
     except KeyboardInterrupt as stop:
-        _end_stopped(_kept(run), stop)
+        _end_stopped(kept(), stop)
 
 
 def take_every_stop() -> None:
@@ -126,7 +126,8 @@ def _end_stopped(text: str, stop: KeyboardInterrupt) -> NoReturn:
     raise typer.Exit(exit_code(stop)) from None
 
 
-def _kept(run: Path) -> str:
+def kept_in_run(run: Path) -> str:
+    """What is kept of a run that is stopped."""
     if not (run / "settings.json").exists():
         return "Stopped before anything was written."
     record = read_record(run)

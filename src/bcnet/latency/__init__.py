@@ -2,7 +2,7 @@
 
 from bcnet.costs import TimedNetwork
 from bcnet.latency.bundle import latency_from, write_bundle
-from bcnet.latency.calibration import calibrate, draws, measure_and_fit
+from bcnet.latency.calibration import calibrate, draws, measure_and_fit, unfinished
 from bcnet.latency.engines import ENGINES, Engine, engine_of
 from bcnet.latency.fit import fitted, multiples
 from bcnet.latency.measurement import engine_times, measured, paced
@@ -21,5 +21,6 @@ __all__ = [
     "measured",
     "multiples",
     "paced",
+    "unfinished",
     "write_bundle",
 ]

@@ -1,6 +1,7 @@
 """Calibration: a latency model from the times of some tens of whole networks of random widths.
 
-Networks are added until the error on those that the fit has not seen no longer falls, or is small.
+Networks are added until the error on those that the fit has not seen no longer falls, or is small. A calibration that
+is stopped, or ends because the machine is too busy, goes on with the times that it has taken before.
 """
 
 from __future__ import annotations
@@ -10,17 +11,20 @@ import dataclasses
 import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from bcnet.costs import Latency, LatencyModel, TimedNetwork
-from bcnet.files.documents import write_plain
+from bcnet.errors import RunError
+from bcnet.files.documents import read_document, write_document, write_plain
 from bcnet.latency.engines import engine_of
-from bcnet.latency.fit import fitted
+from bcnet.latency.fit import fingerprint, fitted
 from bcnet.latency.measurement import engine_times, paced
 from bcnet.nests import Nest, arguments, joined, mapped
 from bcnet.space import Widths, WidthSpace
@@ -52,7 +56,8 @@ def calibrate(
         latency: engine, threads and batch, `bcnet.costs.Latency("onnxruntime", threads=2)`; PyTorch on one thread
             where nothing is said.
         space: the model's width space, where it is not that of `WidthSpace.trace(model, example_input)`.
-        path: a file to keep it in, which `bcnet.costs.read_latency` and `--latency-model` read.
+        path: a file to keep it in, which `bcnet.costs.read_latency` and `--latency-model` read. Until it is there, a
+            file beside it, `unfinished(path)`, keeps the times that are taken, and the same call goes on with them.
         seed: of the widths.
         on_measured: is told of all networks that are timed so far.
 
@@ -74,7 +79,19 @@ def calibrate(
     def network(widths: Widths) -> nn.Module:
         return build(whole, traced, widths)
 
-    return kept(asked, measure_and_fit(traced, network, images, asked, seed=seed, on_measured=on_measured), path)
+    times = None if path is None else unfinished(Path(path))
+    model_of_times = measure_and_fit(
+        traced, network, images, asked, seed=seed, times_file=times, on_measured=on_measured
+    )
+    measure = kept(asked, model_of_times, path)
+    if times is not None:
+        times.unlink(missing_ok=True)
+    return measure
+
+
+def unfinished(path: Path) -> Path:
+    """Where the times of a calibration are kept until its model is written to `path`."""
+    return path.with_name(f"{path.name}.unfinished")
 
 
 def subject(model: nn.Module, example_input: Nest, latency: Latency) -> tuple[nn.Module, Nest]:
@@ -98,6 +115,7 @@ def measure_and_fit(
     latency: Latency,
     *,
     seed: int = 0,
+    times_file: Path | None = None,
     on_measured: Callable[[Sequence[TimedNetwork]], None] = lambda _: None,
 ) -> LatencyModel:
     """Measure networks of `space` and fit a model to their times.
@@ -105,11 +123,16 @@ def measure_and_fit(
     `network` makes the plain network of given widths, `images` is a batch as the engine gets it. `latency` says which
     engine; its own model is not looked at. `on_measured` is told of all that is measured so far.
 
+    Times that `times_file` has of the same networks on the same machine are not taken again, and all that are taken
+    are written there, batch by batch; whoever keeps the model removes it.
+
     Raises:
         ExportError: the engine is not installed, or refuses a network.
         BudgetError: the machine is too busy for times to say anything.
     """
     engine = engine_of(latency.engine)
+    before = _TimesFile.of(times_file, space, latency)
+    known = before.read()
     found: list[TimedNetwork] = []
     model: LatencyModel | None = None
     waiting = draws(space, seed)
@@ -119,7 +142,11 @@ def measure_and_fit(
         batch = list(islice(waiting, MORE if found else FIRST))
         if not batch:
             break
-        found += paced(times, batch, latency.threads, model.references if model else ())
+        if all(widths in known for widths in batch):
+            found += [known[widths] for widths in batch]
+        else:
+            found += paced(times, batch, latency.threads, model.references if model else ())
+            before.write(found)
         on_measured(found)
         model = fitted(space, found, machine(latency))
         if model.error <= GOOD or model.error > 0.9 * best:
@@ -127,6 +154,33 @@ def measure_and_fit(
         best = model.error
     assert model is not None, "a space has widths"
     return model
+
+
+@dataclass(frozen=True)
+class _TimesFile:
+    """Times of networks in a file, if there is one, and what they are times of: those of anything else are not read."""
+
+    path: Path | None
+    about: dict[str, Any]
+
+    @classmethod
+    def of(cls, path: Path | None, space: WidthSpace, latency: Latency) -> _TimesFile:
+        facts = {"engine": latency.engine, "threads": latency.threads, "batch": latency.batch}
+        return cls(path, {"space": fingerprint(space), "machine": machine(latency), **facts})
+
+    def read(self) -> dict[Widths, TimedNetwork]:
+        if self.path is None or not self.path.exists():
+            return {}
+        try:
+            document = read_document(self.path)
+            networks = [TimedNetwork.from_list(row) for row in document.pop("networks")]
+        except (RunError, KeyError, TypeError, ValueError):
+            return {}  # what is damaged is measured again
+        return {network.widths: network for network in networks} if document == self.about else {}
+
+    def write(self, networks: Sequence[TimedNetwork]) -> None:
+        if self.path is not None:
+            write_document(self.path, {**self.about, "networks": [network.to_list() for network in networks]})
 
 
 def draws(space: WidthSpace, seed: int) -> Iterator[Widths]:

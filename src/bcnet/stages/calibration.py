@@ -25,6 +25,8 @@ from bcnet.space import Widths, WidthSpace
 from bcnet.stages.base import Context, Stage
 from bcnet.supernet import build
 
+TIMES = "calibration_times.json"  # there until the model is
+
 
 class CalibrationStage(Stage):
     """Comes to the latency model of the run's budget."""
@@ -54,11 +56,16 @@ class CalibrationStage(Stage):
                 advance(len(so_far), f"the quickest {asked.text(min(m.nanoseconds for m in so_far))}")
 
             def document() -> dict[str, Any]:
-                model = measure_and_fit(context.workload.space, *_subject(context, asked), asked, on_measured=tell)
+                times_file = context.directory.file(TIMES)
+                network, images = _subject(context, asked)
+                model = measure_and_fit(
+                    context.workload.space, network, images, asked, times_file=times_file, on_measured=tell
+                )
                 return {"model": model.to_dict()}
 
             # One process measures, and the others wait for what it finds.
             context.directory.write(self.file, context.world.on_rank_zero(document))
+            context.directory.drop(TIMES)
 
     def load(self, context: Context) -> LatencyModel:
         """The model."""
