@@ -112,14 +112,14 @@ def measure_latency(
     _check(backend, device, threads=threads, batch=batch, rounds=rounds)
     place = check_device(device)
     finished = FinishedRun.read(run, factory)
-    networks, widths = _networks(finished)
+    space = finished.space()
+    networks, widths = _networks(finished, space)
     images = finished.input.drawn(batch, derived_generator(finished.settings.seed, "latency"))
     engine = engine_of(backend)
     placed = moved(images, place)
     calls = {name: engine.prepared(network.to(place), placed, threads) for name, network in networks.items()}
     with torch_threads(threads):
         times = alternating(calls, rounds=rounds, warmup=warmup, device=device)
-    space = finished.space()
     latency = Latency(
         backend,
         device_name(place),
@@ -143,10 +143,9 @@ def read_latencies(run: str | Path) -> list[dict[str, Any]]:
     return list(read_document(file)["measurements"]) if file.exists() else []
 
 
-def _networks(finished: FinishedRun) -> tuple[dict[str, nn.Module], dict[str, Widths]]:
+def _networks(finished: FinishedRun, space: WidthSpace) -> tuple[dict[str, nn.Module], dict[str, Widths]]:
     networks: dict[str, nn.Module] = {which: finished.network(which) for which in _NETWORKS}
     widths: dict[str, Widths] = {which: finished.widths(which) for which in _NETWORKS}
-    space = finished.space()
     even = rounded(space, widths["searched"], MULTIPLE, _countable(finished, space.cost(widths["searched"])))
     if even != widths["searched"]:
         networks[_ROUNDED] = build(finished.factory(), space, even).eval()
