@@ -38,7 +38,7 @@ def test_a_disk_that_fills_up_again_and_again(whole, small_disk, monkeypatch):
     folder, remount = small_disk
     monkeypatch.setattr("bcnet.machine.disk.free_bytes", lambda path: 1 << 40)  # the look ahead would stop it before
     messages = []
-    for kilobytes in range(32, 4096, 48):
+    for kilobytes in (round(32 * 1.25**number) for number in range(24)):
         assert remount(f"size={kilobytes}k")
         try:
             tiny_search(folder / "run")
