@@ -79,13 +79,13 @@ def calibrate(
     def network(widths: Widths) -> nn.Module:
         return build(whole, traced, widths)
 
-    times = None if path is None else unfinished(Path(path))
+    times_file = None if path is None else unfinished(Path(path))
     model_of_times = measure_and_fit(
-        traced, network, images, asked, seed=seed, times_file=times, on_measured=on_measured
+        traced, network, images, asked, seed=seed, times_file=times_file, on_measured=on_measured
     )
     measure = kept(asked, model_of_times, path)
-    if times is not None:
-        times.unlink(missing_ok=True)
+    if times_file is not None:
+        times_file.unlink(missing_ok=True)
     return measure
 
 
@@ -103,9 +103,12 @@ def subject(model: nn.Module, example_input: Nest, latency: Latency) -> tuple[nn
 def kept(asked: Latency, model: LatencyModel, path: str | Path | None) -> Latency:
     """The measure with its model; written to `path`, if there is one, for `bcnet.costs.read_latency`."""
     if path is not None:
-        facts = {"engine": asked.engine, "threads": asked.threads, "batch": asked.batch}
-        write_plain(Path(path), {**facts, "model": model.to_dict()})
+        write_plain(Path(path), {**_facts(asked), "model": model.to_dict()})
     return dataclasses.replace(asked, model=model)
+
+
+def _facts(latency: Latency) -> dict[str, Any]:
+    return {"engine": latency.engine, "threads": latency.threads, "batch": latency.batch}
 
 
 def measure_and_fit(
@@ -131,8 +134,8 @@ def measure_and_fit(
         BudgetError: the machine is too busy for times to say anything.
     """
     engine = engine_of(latency.engine)
-    before = _TimesFile.of(times_file, space, latency)
-    known = before.read()
+    file = _TimesFile.of(times_file, space, latency)
+    known = file.read()
     found: list[TimedNetwork] = []
     model: LatencyModel | None = None
     waiting = draws(space, seed)
@@ -142,11 +145,12 @@ def measure_and_fit(
         batch = list(islice(waiting, MORE if found else FIRST))
         if not batch:
             break
+        # Networks of a batch are timed in turns, so that it is taken again as a whole or not at all.
         if all(widths in known for widths in batch):
             found += [known[widths] for widths in batch]
         else:
             found += paced(times, batch, latency.threads, model.references if model else ())
-            before.write(found)
+            file.write(found)
         on_measured(found)
         model = fitted(space, found, machine(latency))
         if model.error <= GOOD or model.error > 0.9 * best:
@@ -165,8 +169,7 @@ class _TimesFile:
 
     @classmethod
     def of(cls, path: Path | None, space: WidthSpace, latency: Latency) -> _TimesFile:
-        facts = {"engine": latency.engine, "threads": latency.threads, "batch": latency.batch}
-        return cls(path, {"space": fingerprint(space), "machine": machine(latency), **facts})
+        return cls(path, {"space": fingerprint(space), "machine": machine(latency), **_facts(latency)})
 
     def read(self) -> dict[Widths, TimedNetwork]:
         if self.path is None or not self.path.exists():
