@@ -30,6 +30,7 @@ from torch import nn
 from torch.nn import functional
 
 import bcnet
+from bcnet.machine.strides import UnitStrides
 from bcnet.searchers import Evolution
 from bcnet.space import Widths, WidthSpace
 from bcnet.stages import Context
@@ -127,11 +128,14 @@ class Blocks:
             parameter.requires_grad_(any(s.group == group for s in segments))
         learnt = [p for p in network.parameters() if p.requires_grad]
         optimizer = torch.optim.SGD(learnt, lr=_LR, momentum=0.9)
+        strides = UnitStrides(network)
         for x, _ in _first(self._workload.training.epoch(derived_generator(1, "blocks")), self._steps):
             with torch.no_grad():
                 wanted = self._network(x)
             optimizer.zero_grad()
-            functional.mse_loss(network(x), wanted).backward()
+            with strides.applied():
+                loss = functional.mse_loss(network(x), wanted)
+            loss.backward()
             optimizer.step()
         return network.eval()
 
