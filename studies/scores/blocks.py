@@ -30,7 +30,7 @@ from torch import nn
 from torch.nn import functional
 
 import bcnet
-from bcnet.machine.strides import UnitStrides
+from bcnet.machine import UnitStrides
 from bcnet.searchers import Evolution
 from bcnet.space import Widths, WidthSpace
 from bcnet.stages import Context

@@ -4,14 +4,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bcnet.machine.devices import device_name
+    from bcnet.machine.strides import UnitStrides
 
-__all__ = ["device_name"]
+__all__ = ["UnitStrides", "device_name"]
 
 
 def __getattr__(name: str) -> Any:
-    # torch is imported by those who ask for its devices: `bcnet status` asks for memory and disk alone.
+    # torch is imported by those who ask for these: `bcnet status` asks for memory and disk alone.
     if name in __all__:
-        from bcnet.machine import devices
+        from bcnet.machine import devices, strides
 
-        return getattr(devices, name)
+        return {"UnitStrides": strides.UnitStrides, "device_name": devices.device_name}[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
