@@ -14,7 +14,7 @@ from processes import Processes
 
 torch.set_num_threads(1)  # there is a process for every core already
 torchvision_stand_ins.install()
-# Every chart is validated as a whole; its parts one by one, for better messages, take a tenth of a tiny search.
+# Charts are validated as a whole by their own tests; their parts one by one take a tenth of a tiny search.
 schemapi.disable_debug_mode()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts so what runs in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -5,6 +5,7 @@ import json
 import re
 
 import pytest
+from charts import data_of
 from tiny_job import Recorder, StoppedError, tiny_search
 
 from bcnet import write_comparison, write_report
@@ -25,10 +26,6 @@ def own(page: str) -> str:
     """The page without the plotting library."""
     assert page.count(plotting_library()) == 1
     return page.replace(plotting_library(), "")
-
-
-def data_of(page: str) -> dict:
-    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)[1])
 
 
 def renamed(evidence, name):

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from charts import data_of
 from tiny_job import tiny_search
 
 from bcnet.report import layers, look
@@ -95,6 +96,7 @@ def test_a_search_by_a_model_progresses_in_its_batches(by_a_law):
     page = (by_a_law.path / "report.html").read_text()
     assert "candidates in batches of 8. The first, with the balanced and the Uniform widths in it, had" in page
     assert "What width is worth" in page
+    assert "worth" in data_of(page)["charts"]
     assert "Hypervolume of the front" not in page
 
 

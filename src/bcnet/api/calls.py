@@ -178,7 +178,7 @@ def search(
             take_from=others(take_from, Path(run_dir)),
             own=stages,
         )
-    return finish(outcome, model)
+    return finish(outcome, model, workload.space)
 
 
 def train_supernet(
@@ -411,9 +411,10 @@ def retrain(
         if stored is not None and run is not None:
             check_target(Path(run), target, stored, request)
         resolved = resolved_settings(request, source, target, world)
+        workload = prepare(source, resolved)
         outcome = run_stages(
             to_the_end,
-            prepare(source, resolved),
+            workload,
             resolved,
             target,
             world,
@@ -421,7 +422,7 @@ def retrain(
             checkpoint_seconds=checkpoint_seconds,
             take_from=others((*(() if run is None else (run,)), *take_from), target),
         )
-    return finish(outcome, source.model_name if model is None else model)
+    return finish(outcome, source.model_name if model is None else model, workload.space)
 
 
 def train_widths(

@@ -110,8 +110,17 @@ def measure_latency(
     Example: `bcnet.measure_latency("runs/half", threads=4).milliseconds["searched"].median`
     """
     _check(backend, device, threads=threads, batch=batch, rounds=rounds)
-    place = check_device(device)
     finished = FinishedRun.read(run, factory)
+    return time_networks(
+        finished, backend=backend, threads=threads, batch=batch, rounds=rounds, warmup=warmup, device=device
+    )
+
+
+def time_networks(
+    finished: FinishedRun, *, backend: Backend, threads: int, batch: int, rounds: int, warmup: int, device: str
+) -> Latency:
+    """`measure_latency` of a run that is open."""
+    place = check_device(device)
     space = finished.space()
     networks, widths = _networks(finished, space)
     images = finished.input.drawn(batch, derived_generator(finished.settings.seed, "latency"))

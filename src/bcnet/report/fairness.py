@@ -73,7 +73,7 @@ def chart(names: list[str], counts: tuple[IntArray, ...]) -> Chart:
     place = alt.X("place:Q", title="place of the channel in its group", axis=ends, scale=alt.Scale(domain=[0, 1]))
     times = alt.Y("count:Q", title="times trained", scale=alt.Scale(zero=True))
     lines = alt.Chart().mark_line(interpolate="step-after", color=colour(SEARCHED), opacity=0.75)
-    lines = lines.encode(x=place, y=times, detail="group:N")
+    lines = lines.encode(x=place, y=times, detail=alt.Detail("group:N"))
     points = alt.Chart().mark_point(filled=True, size=40, color=colour(SEARCHED), opacity=0.75)
     tooltip = [tip("group"), tip("channel"), tip("count", "times trained", ",")]
     points = points.encode(x=place, y=times, tooltip=tooltip)

@@ -130,9 +130,9 @@ def scores_chart(rows: list[dict[str, Any]], metric: str, word: str) -> Chart:
     ]
     x = _generation(word)
     whole = alt.Chart().mark_area(color=colour(SEARCHED), opacity=0.12)
-    whole = whole.encode(x=x, y=alt.Y("low:Q", **score), y2="high")
+    whole = whole.encode(x=x, y=alt.Y("low:Q", **score), y2=alt.Y2("high"))
     middle = alt.Chart().mark_area(color=colour(SEARCHED), opacity=0.25)
-    middle = middle.encode(x=x, y=alt.Y("lower:Q", **score), y2="upper")
+    middle = middle.encode(x=x, y=alt.Y("lower:Q", **score), y2=alt.Y2("upper"))
     best = alt.Chart().mark_line(interpolate="step-after", color=colour("ink"), strokeWidth=1.5)
     best = best.encode(x=x, y=alt.Y("best:Q", **score))
     dots = alt.OverlayMarkDef(size=30, fill=colour(SEARCHED))

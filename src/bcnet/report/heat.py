@@ -85,7 +85,7 @@ def chart(prior: Prior, rows: list[dict[str, Any]], trained: Widths | None) -> C
     cell = alt.Chart().mark_rect(fill=colour(SEARCHED), stroke=colour("grid"), strokeWidth=0.5)
     cell = cell.encode(
         x=alt.X("start:Q", **ratio),
-        x2="end",
+        x2=alt.X2("end"),
         y=group,
         fillOpacity=alt.FillOpacity("chance:Q", scale=strength, legend=None),
         tooltip=[tip("group"), tip("width"), tip("chance", "probability", ".2%"), tip("error", "potential error")],

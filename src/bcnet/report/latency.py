@@ -76,5 +76,5 @@ def chart(measured: Mapping[str, Any]) -> Chart:
     ]
     bars = alt.Chart().mark_bar(height={"band": 0.6})
     bars = bars.encode(x=alt.X("median:Q", **time), y=network, color=shade, tooltip=tooltip)
-    quartiles = alt.Chart().mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", **time), x2="high", y=network)
+    quartiles = alt.Chart().mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", **time), x2=alt.X2("high"), y=network)
     return spec(layered(rows, bars, quartiles), "Milliseconds per batch of each network", rows=len(rows))

@@ -55,7 +55,7 @@ def chart(rows: dict[str, list[dict[str, Any]]], name: str = "") -> Chart:
         tip("low", "smallest", ".4f"),
         tip("high", "largest", ".4f"),
     ]
-    band = alt.Chart().mark_area(opacity=0.15).encode(x=epoch, y=alt.Y("low:Q", **loss), y2="high", color=shade)
+    band = alt.Chart().mark_area(opacity=0.15).encode(x=epoch, y=alt.Y("low:Q", **loss), y2=alt.Y2("high"), color=shade)
     line = alt.Chart().mark_line(strokeWidth=2)
     line = line.encode(
         x=epoch,

@@ -49,7 +49,7 @@ def profile_chart(evidence: Evidence) -> Chart:
     ticks = alt.Chart().mark_tick(thickness=2.5, color=colour(UNIFORM), height={"band": 0.9})
     ticks = ticks.encode(x=alt.X("uniform:Q", **ratio), y=group)
     numbers = alt.Chart(name="widths").transform_calculate(text="datum.width + ' of ' + datum.full")
-    numbers = numbers.mark_text(align="left", dx=6).encode(x=alt.value("width"), y=group, text="text:N")
+    numbers = numbers.mark_text(align="left", dx=6).encode(x=alt.value("width"), y=group, text=alt.Text("text:N"))
     whole = layered(rows, full, kept, ticks, numbers, name="profile")
     return spec(whole, "Kept ratio of every group of the candidate", rows=len(rows))
 

@@ -72,5 +72,5 @@ def chart(rows: list[dict[str, Any]], space: WidthSpace) -> Chart:
     ticks = alt.Chart().mark_tick(thickness=2.5, color=colour(UNIFORM), height={"band": 0.95})
     ticks = ticks.encode(x=alt.X("uniform:Q", **ratio), y=layer)
     numbers = alt.Chart().transform_calculate(text="datum.width + ' of ' + datum.full").mark_text(align="left", dx=6)
-    numbers = numbers.encode(x=alt.value("width"), y=layer, text="text:N")
+    numbers = numbers.encode(x=alt.value("width"), y=layer, text=alt.Text("text:N"))
     return spec(layered(rows, bands, full, kept, ticks, numbers), "Kept ratio of every layer", rows=len(rows))

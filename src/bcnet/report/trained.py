@@ -67,7 +67,7 @@ def networks_chart(evidence: Evidence) -> Chart:
     )
     intervals = alt.Chart().mark_rule(strokeWidth=2, opacity=0.7)
     intervals = intervals.encode(
-        x=macs, y=alt.Y("low:Q", **test), y2="high", color=alt.Color("network:N", scale=colours)
+        x=macs, y=alt.Y("low:Q", **test), y2=alt.Y2("high"), color=alt.Color("network:N", scale=colours)
     )
     whole = layered(rows, *budget_layers(evidence, macs), intervals, points)
     return spec(whole, f"{capitalised(metric.name)} against multiply-adds", height=190)
@@ -80,5 +80,5 @@ def budget_layers(evidence: Evidence, macs: alt.X) -> list[alt.Chart]:
         return []
     place = alt.Chart(inline([{"macs": limit, "text": "budget"}]))
     line = place.mark_rule(strokeDash=[5, 4], strokeWidth=1.5).encode(x=macs)
-    name = place.mark_text(baseline="bottom", dy=-3, y=0, color=colour("muted")).encode(x=macs, text="text:N")
+    name = place.mark_text(baseline="bottom", dy=-3, y=0, color=colour("muted")).encode(x=macs, text=alt.Text("text:N"))
     return [line, name]

@@ -59,5 +59,5 @@ def chart(rows: list[dict[str, Any]], metric: str) -> Chart:
     gain = alt.X("gain:Q", title=f"gain by twice the width: {axis_title(metric)}")
     tooltip = [tip("group"), tip("gain", "gain", ".4g"), tip("low", "less", ".4g"), tip("high", "more", ".4g")]
     bar = alt.Chart().mark_bar(color=colour(SEARCHED), opacity=0.5).encode(x=gain, y=group, tooltip=tooltip)
-    line = alt.Chart().mark_rule(color=colour("ink")).encode(x=alt.X("low:Q"), x2="high", y=group)
+    line = alt.Chart().mark_rule(color=colour("ink")).encode(x=alt.X("low:Q"), x2=alt.X2("high"), y=group)
     return spec(layered(rows, bar, line), "Gain of the score by width", rows=len(rows))

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import torch
 
 from bcnet.distributed import is_rank_zero
-from bcnet.export import measure_latency, read_latencies
+from bcnet.export import read_latencies
+from bcnet.export.latency import time_networks
 from bcnet.files.atomic import write_atomic
 from bcnet.run.directory import read_settings
+from bcnet.run.finished import FinishedRun
 from bcnet.run.workload import ModelLike
+from bcnet.space import WidthSpace
 from bcnet.train.randomness import own_global_randomness
 
 if TYPE_CHECKING:
@@ -61,10 +64,11 @@ def write_comparison(runs: Sequence[str | Path], path: str | Path) -> Path:
     return target
 
 
-def finish(outcome: _Outcome, model: ModelLike) -> _Outcome:
+def finish(outcome: _Outcome, model: ModelLike, space: WidthSpace) -> _Outcome:
     """Time the networks of a finished run against each other, where that was not done yet, and write its report.
 
-    `model` is what the run was given: a name, a module, or what makes one. Of several processes the first one does it.
+    `model` is what the run was given: a name, a module, or what makes one; `space` its width space. Of several
+    processes the first one does it.
 
     Raises:
         BCNetError: see `write_report` and `bcnet.export.measure_latency`.
@@ -75,7 +79,10 @@ def finish(outcome: _Outcome, model: ModelLike) -> _Outcome:
             device = settings.device or "cpu"
             threads = settings.threads or 1
             with own_global_randomness(torch.device(device)):  # the user's own, which making a network draws from
-                measure_latency(outcome.run_dir, model, threads=threads, device=device, rounds=_ROUNDS, warmup=_WARMUP)
+                finished = FinishedRun.read(outcome.run_dir, model, traced=space)
+                time_networks(
+                    finished, backend="torch", threads=threads, batch=1, rounds=_ROUNDS, warmup=_WARMUP, device=device
+                )
         write_report(outcome.run_dir)
     return outcome
 
@@ -103,5 +110,6 @@ def _write_pictures(evidence: Evidence) -> None:
     drawing = in_light(chart(layer_rows(evidence.space, evidence.best, evidence.uniform), evidence.space))
     drawing |= {"width": _WIDTH, "autosize": "pad", "background": "white", "title": evidence.name}
     drawing["config"]["font"] = "Liberation Sans, Arial, sans-serif"
-    write_atomic(evidence.path / "ratios.svg", vl_convert.vegalite_to_svg(drawing).encode())
-    write_atomic(evidence.path / "ratios.png", vl_convert.vegalite_to_png(drawing, scale=2))
+    picture = vl_convert.vegalite_to_svg(drawing)
+    write_atomic(evidence.path / "ratios.svg", picture.encode())
+    write_atomic(evidence.path / "ratios.png", vl_convert.svg_to_png(picture, scale=2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -68,10 +69,13 @@ class FinishedRun:
     result: Mapping[str, Any]
     input: InputFacts
     factory: Callable[[], nn.Module]
+    traced: WidthSpace | None = None
 
     @classmethod
-    def read(cls, run: str | Path, factory: ModelLike | None = None) -> FinishedRun:
-        """Open a run directory; `factory` as in `load`.
+    def read(
+        cls, run: str | Path, factory: ModelLike | None = None, *, traced: WidthSpace | None = None
+    ) -> FinishedRun:
+        """Open a run directory; `factory` as in `load`, `traced` the network's space where the caller has it.
 
         Raises:
             RunError: no run, one that is not finished, or damaged files.
@@ -81,7 +85,7 @@ class FinishedRun:
         settings = read_settings(path)
         result = read_result(path)
         facts = input_facts(path, settings)
-        return cls(path, settings, result, facts, factory_of(path, settings.model, facts, factory))
+        return cls(path, settings, result, facts, factory_of(path, settings.model, facts, factory), traced)
 
     def widths(self, which: Which = "searched") -> Widths:
         """The widths of one of the networks."""
@@ -116,19 +120,21 @@ class FinishedRun:
         return network.eval()
 
     def space(self) -> WidthSpace:
-        """The width space of the run, traced again.
+        """The width space of the run, traced again where it was not given. Its costs have no measures beyond counts.
 
         Raises:
             ModelError: the factory makes a network of another space.
         """
-        space = trace(self.factory(), self.input.zeros(2), self.settings)
+        space = self.traced
+        if space is None:
+            space = trace(self.factory(), self.input.zeros(2), self.settings)
         searched = RunDirectory(self.path, self.settings).read("space.json").get("fingerprint")
         if space.fingerprint() != searched:
             raise ModelError(
                 f"the network must be the one that run {self.path} searched, of the space {searched}; got the space "
                 f"{space.fingerprint()}: put the code of {self.settings.model!r} back as it was"
             )
-        return space
+        return dataclasses.replace(space, measures=())
 
 
 def _load_file(path: Path, factory: ModelLike | None) -> tuple[nn.Module, InputFacts]:
