@@ -121,7 +121,7 @@ def check_peak(model, example, **options):
         assert folded <= apart
 
 
-@pytest.mark.parametrize("name", ["resnet_digits", "resnet20", "mobilenetv2"])
+@pytest.mark.parametrize("name", ["resnet_digits", "resnet20", pytest.param("mobilenetv2", marks=pytest.mark.slow)])
 def test_the_peak_is_that_of_a_real_run(name):
     spec = create(name, 10)
     check_peak(spec.build(), torch.rand(2, *spec.input_size), num_choices=5)

@@ -258,7 +258,7 @@ def test_a_busy_machine_is_told_of_instead_of_a_number(monkeypatch, space):
     assert measure_and_fit(space, lambda widths: nn.Identity(), torch.zeros(1), Latency()).count > 0
 
 
-@pytest.mark.parametrize("name", ["resnet20", "mobilenetv2", "resnet_digits"])
+@pytest.mark.parametrize("name", ["resnet20", pytest.param("mobilenetv2", marks=pytest.mark.slow), "resnet_digits"])
 def test_a_rewritten_onnx_file_is_that_of_the_network(name):
     spec = create(name, 10)
     model, image = spec.build(), torch.rand(1, *spec.input_size)

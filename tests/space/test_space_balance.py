@@ -72,7 +72,7 @@ def objective(space, widths, exponent):
     return sum(weight * log_macs(np.log(widths))[0] for weight, log_macs in weighted_layers(space, exponent))
 
 
-@pytest.mark.parametrize("name", ["vgg19_quarter", "resnet20", "mobilenetv2"])
+@pytest.mark.parametrize("name", ["vgg19_quarter", "resnet20", pytest.param("mobilenetv2", marks=pytest.mark.slow)])
 @given(st.floats(0.05, 0.95), st.floats(0, 2), st.integers(0, 10_000))
 @settings(max_examples=10, deadline=None)
 def test_no_other_widths_within_the_budget_do_better(spaces, name, ratio, exponent, seed):

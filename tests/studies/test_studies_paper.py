@@ -194,6 +194,7 @@ def test_pieces_are_estimated_by_multiply_adds_and_throughput(tmp_path):
     assert uniform.run == workshop.network_run(VGG19, workshop.space(VGG19).uniform(macs=0.5), 0)
 
 
+@pytest.mark.slow
 def test_a_study_in_pieces_ends_as_if_it_had_run_at_once(tmp_path, capsys, monkeypatch):
     done = []
 
