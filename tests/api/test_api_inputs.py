@@ -67,7 +67,7 @@ def inputs_of(by_name, count=4):
     return batch if by_name else tuple(batch)
 
 
-@pytest.mark.parametrize("by_name", [False, True])
+@pytest.mark.parametrize("by_name", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_run_goes_from_data_to_files_and_a_killed_one_ends_alike(tmp_path, by_name):
     pytest.importorskip("onnxruntime")
     whole = tiny_search(tmp_path / "whole", model=Pair, data=loaders(by_name))

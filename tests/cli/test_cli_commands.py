@@ -172,7 +172,9 @@ def test_changes_have_yaml_types():
     }
 
 
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("sent", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
 def test_a_stop_says_what_is_kept_and_the_run_goes_on(tmp_path, sent, code):
     command = [sys.executable, "-W", "error", "-m", "bcnet", *SEARCH, "--population", "2", "--generations", "1"]
     command += ["--supernet-epochs", "2", "--epochs", "1", "--out", str(tmp_path / "run")]

@@ -1,6 +1,7 @@
 """Balanced widths: their balance, that nothing random does better, and that they satisfy any budget."""
 
 import dataclasses
+from functools import cache
 
 import numpy as np
 import pytest
@@ -15,22 +16,20 @@ from bcnet.models import create
 from bcnet.space import WidthSpace
 from bcnet.space.balance import optimum, weighted_layers
 
+NETWORKS = ["vgg19_quarter", "resnet20", pytest.param("mobilenetv2", marks=pytest.mark.slow)]
 
+
+@cache
 def traced(name):
     spec = create(name)
     return WidthSpace.trace(spec.build(), torch.zeros(2, *spec.input_size))
 
 
-@pytest.fixture(scope="module")
-def spaces():
-    return {name: traced(name) for name in ("vgg19_quarter", "resnet20", "mobilenetv2")}
-
-
 @pytest.mark.parametrize("name", ["vgg19_quarter", "resnet20"])
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0])
-def test_shares_of_the_multiply_adds_are_balanced_where_no_width_is_at_its_end(spaces, name, exponent):
+def test_shares_of_the_multiply_adds_are_balanced_where_no_width_is_at_its_end(name, exponent):
     """The optimality condition: around every such group the layers' shares add up to their powers of the positions."""
-    space = spaces[name]
+    space = traced(name)
     limit = round(0.1 * space.reference.macs)
     layers = weighted_layers(space, exponent)
     real = optimum(space, layers, Budget(macs=limit), 1.0)
@@ -72,11 +71,11 @@ def objective(space, widths, exponent):
     return sum(weight * log_macs(np.log(widths))[0] for weight, log_macs in weighted_layers(space, exponent))
 
 
-@pytest.mark.parametrize("name", ["vgg19_quarter", "resnet20", pytest.param("mobilenetv2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", NETWORKS)
 @given(st.floats(0.05, 0.95), st.floats(0, 2), st.integers(0, 10_000))
 @settings(max_examples=10, deadline=None)
-def test_no_other_widths_within_the_budget_do_better(spaces, name, ratio, exponent, seed):
-    space = spaces[name]
+def test_no_other_widths_within_the_budget_do_better(name, ratio, exponent, seed):
+    space = traced(name)
     limits = Budget(macs=ratio).resolve(space.reference)
     if not limits.admits(space.cost(tuple(g.unit for g in space.groups))):
         return
@@ -99,9 +98,9 @@ def test_no_other_widths_within_the_budget_do_better(spaces, name, ratio, expone
     assert all(objective(space, other, exponent) <= best + 0.02 for other in others)  # rounding to whole channels
 
 
-@pytest.mark.parametrize("name", ["vgg19_quarter", "resnet20", "mobilenetv2"])
-def test_the_budget_is_used_up_to_the_last_channel(spaces, name):
-    space = spaces[name]
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_budget_is_used_up_to_the_last_channel(name):
+    space = traced(name)
     for budget in (Budget(macs=0.5), Budget(params=0.3), Budget(macs=0.5, params=0.2)):
         widths = space.balanced(budget)
         limits = budget.resolve(space.reference)
@@ -125,8 +124,8 @@ class Widest(Measure):
         raise NotImplementedError
 
 
-def test_any_measure_can_be_the_limit(spaces):
-    space = spaces["vgg19_quarter"]
+def test_any_measure_can_be_the_limit():
+    space = traced("vgg19_quarter")
     widths = space.balanced(Budget({Widest(): 60}, macs=0.9), exponent=1.0)
     assert max(widths) <= 60
     assert space.cost(widths).macs <= 0.9 * space.reference.macs
@@ -136,17 +135,17 @@ def test_any_measure_can_be_the_limit(spaces):
     assert all(objective(space, other, 1.0) <= objective(space, widths, 1.0) + 0.02 for other in admitted)
 
 
-def test_a_full_budget_gives_the_original(spaces):
-    for space in spaces.values():
-        assert space.balanced(macs=1.0) == space.original_widths
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_full_budget_gives_the_original(name):
+    assert traced(name).balanced(macs=1.0) == traced(name).original_widths
 
 
 @pytest.mark.parametrize("exponent", [-0.1, 2.5, "half", True, float("nan")])
-def test_a_wrong_exponent_is_named(spaces, exponent):
+def test_a_wrong_exponent_is_named(exponent):
     with pytest.raises(WidthError, match=r"exponent of balanced widths is a number from 0 to 2; got"):
-        spaces["resnet20"].balanced(macs=0.5, exponent=exponent)
+        traced("resnet20").balanced(macs=0.5, exponent=exponent)
 
 
-def test_a_budget_below_the_narrowest_network_is_named(spaces):
+def test_a_budget_below_the_narrowest_network_is_named():
     with pytest.raises(BudgetError, match="a budget must admit the narrowest network"):
-        spaces["resnet20"].balanced(macs=1)
+        traced("resnet20").balanced(macs=1)

@@ -69,7 +69,7 @@ def test_a_bounded_complement_stays_above_the_smallest_ratio(channels: list[int]
     assert all(c >= s for c, s in zip(complement, smallest, strict=True))
 
 
-@pytest.mark.parametrize("name", ["resnet20", "efficientnet_b0"])
+@pytest.mark.parametrize("name", ["resnet20", pytest.param("efficientnet_b0", marks=pytest.mark.slow)])
 def test_many_costs_at_once_equal_one_at_a_time(name: str) -> None:
     _, space, _ = paper_network(name)
     generator = torch.Generator().manual_seed(0)

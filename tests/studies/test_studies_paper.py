@@ -121,6 +121,7 @@ def test_the_best_of_the_first_candidates_is_taken(tmp_path, monkeypatch):
     assert chosen.widths == found.evaluations[7].widths
 
 
+@pytest.mark.slow
 def test_a_distilled_network_learns_from_a_teacher(tmp_path):
     workshop = Workshop(SCALES["quick"], tmp_path, {"digits": "digits"}, threads=1)
     network = SCALES["quick"].network(RESNET50)

@@ -93,6 +93,7 @@ def test_the_measured_precision_is_cocos_whatever_the_batches(seed):
     assert all(0 <= float(error) < 100 for error in errors.values())
 
 
+@pytest.mark.slow
 def test_the_error_is_that_of_other_images():
     values, errors = [], []
     for seed in range(60):
