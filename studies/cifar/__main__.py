@@ -436,6 +436,7 @@ def main(
     start: Annotated[list[str] | None, typer.Option(help=f"Only from, of {', '.join(STARTS)}; repeatable.")] = None,
     again: Annotated[int, typer.Option(help="How often to train what was found again, by other seeds.", min=0)] = 0,
     model: Annotated[str, typer.Option(help="The network.")] = Effort.model,
+    min_ratio: Annotated[float, typer.Option(help="Of every space; a configuration of its own.")] = Effort.min_ratio,
     supernet_epochs: Annotated[int, typer.Option(help="Of our supernet.")] = Effort.supernet_epochs,
     epochs: Annotated[int, typer.Option(help="Of every final network.")] = Effort.epochs,
     precision: Annotated[str, typer.Option(help="fp32 or bf16; a configuration of its own.")] = Effort.precision,
@@ -446,7 +447,7 @@ def main(
     out: Annotated[Path, typer.Option(help="The CSV.")] = OUT,
 ) -> None:
     """Compute all cells that are not finished, and sum up."""
-    effort = Effort(model, supernet_epochs=supernet_epochs, epochs=epochs, precision=precision)
+    effort = Effort(model, min_ratio=min_ratio, supernet_epochs=supernet_epochs, epochs=epochs, precision=precision)
     budgets = BUDGETS
     check_known("--also", also or (), OTHERS)
     check_known("--skip", skip or (), METHODS)
