@@ -11,6 +11,7 @@ from tiny_job import NETWORKS, WEIGHTS, Recorder, StoppedError, TinyNetwork, tin
 from bcnet import Budget, Side, Supernet, rebuild
 from bcnet.errors import BudgetError, DataError, ModelError, RecipeError, RunError, TraceError, TrainingError
 from bcnet.run.directory import RunDirectory, read_settings
+from bcnet.space.tracing import trace
 from bcnet.supernet.pairs import Pairs
 from bcnet.train import ChannelCounts, LossRecords
 
@@ -37,6 +38,16 @@ def test_a_run_gives_a_plain_narrow_trained_network(finished):
     assert len(finished.found.evaluations) == document["search"]["evaluations"]
     low, high = document["search"]["fresh_interval"]
     assert low <= document["search"]["fresh_score"] <= high
+
+
+def test_the_network_is_traced_once(tmp_path, monkeypatch):
+    traced = []
+    monkeypatch.setattr(
+        "bcnet.space.tracing.trace", lambda model, *rest: (traced.append(model), trace(model, *rest))[1]
+    )
+    tiny_search(tmp_path)
+    assert len(traced) == 1
+    assert json.loads((tmp_path / "latency.json").read_text())["measurements"]
 
 
 def test_a_notebook_shows_what_was_found(finished):
