@@ -55,7 +55,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -232,6 +232,8 @@ class Run:
         others = [Run(self.seed, budget, method, self.start) for method in methods for budget in budgets]
         if self.start == "original":
             others += [Run(self.seed, budget, "uniform") for budget in budgets]  # the original is the same
+        if self.start == "scratch" and _on_supernet(self.method):
+            others += [replace(run, start="original") for run in others if _on_supernet(run.method)]  # so is the search
         return [run for run in dict.fromkeys(others) if run != self]
 
 
@@ -270,7 +272,7 @@ class Table:
 
     def _from_supernets(self) -> Iterator[Cell]:
         for seed in self.seeds:
-            for method in (m for m in self.methods if m in VARIANTS and VARIANTS[m].has_supernet):
+            for method in filter(_on_supernet, self.methods):
                 tuned = [Run(seed, budget, method, "supernet") for budget in self.budgets]
                 yield from (self._cell(method, run.budget, run) for run in tuned)
                 if method == "ours":
@@ -412,6 +414,11 @@ class Table:
     def _from(self, run: Run) -> list[str]:
         there = [self.folder(donor) for donor in run.donors if (self.folder(donor) / "settings.json").exists()]
         return [word for folder in there for word in ("--take-from", str(folder))]
+
+
+def _on_supernet(method: str) -> bool:
+    """Whether the scores of `method` come from a supernet."""
+    return method in VARIANTS and VARIANTS[method].has_supernet
 
 
 def _sharing(method: str) -> list[str]:

@@ -1,0 +1,36 @@
+"""What the runs of the CIFAR study take from each other."""
+
+from pathlib import Path
+
+import pytest
+
+from studies.cifar.__main__ import QUICK, VARIANTS, Run, Table
+
+_TABLE = Table(QUICK, range(1), ("0.5",), (), "digits", Path("runs"), Path("table.csv"), 1, "cpu")
+
+
+def _taken(run, folder):
+    """The runs that the command of `run` names, where all of them are there."""
+    table = Table(**{**vars(_TABLE), "runs": folder})
+    for donor in run.donors:
+        table.folder(donor).mkdir()
+        (table.folder(donor) / "settings.json").touch()
+    words = table.command(run)
+    return {Path(after).name for word, after in zip(words, words[1:], strict=False) if word == "--take-from"}
+
+
+@pytest.mark.parametrize("method", [m for m, variant in VARIANTS.items() if variant.has_supernet])
+def test_from_scratch_a_search_on_a_supernet_is_that_from_the_original(method, tmp_path):
+    taken = _taken(Run(0, "0.5", method), tmp_path)
+    assert Run(0, "0.5", method, "original").name in taken
+    assert Run(0, "0.5", "uniform").name in taken  # whose network from scratch it needs
+
+
+@pytest.mark.parametrize("method", ["uniform", "balanced", "ours, small effort"])
+def test_what_starts_from_the_original_is_no_network_from_scratch(method, tmp_path):
+    assert not any("original" in name for name in _taken(Run(0, "0.5", method), tmp_path))
+
+
+def test_no_run_takes_from_itself(tmp_path):
+    run = Run(0, "0.5", "ours, paper", "original")
+    assert run.name not in _taken(run, tmp_path)
