@@ -1,5 +1,6 @@
 """What the runs of the CIFAR study take from each other."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ def _taken(run, folder):
         table.folder(donor).mkdir()
         (table.folder(donor) / "settings.json").touch()
     words = table.command(run)
-    return {Path(after).name for word, after in zip(words, words[1:], strict=False) if word == "--take-from"}
+    return {Path(after).name for word, after in itertools.pairwise(words) if word == "--take-from"}
 
 
 @pytest.mark.parametrize("method", [m for m, variant in VARIANTS.items() if variant.has_supernet])
