@@ -2,6 +2,7 @@
 
 import itertools
 
+import altair as alt
 import numpy as np
 import pytest
 from charts import data_of
@@ -196,6 +197,23 @@ def test_text_and_marks_stand_out_from_the_paper(theme):
 def test_every_series_has_a_colour_of_its_own():
     for theme in (look.LIGHT, look.DARK):
         assert len({theme[name] for name in look.SERIES}) == len(look.SERIES) == len(look.SHAPES)
+
+
+@pytest.fixture
+def loud_theme():
+    """One that the user of a notebook may have chosen for all charts."""
+    alt.theme.register("loud", enable=False)(lambda: {"background": "red", "padding": 90, "config": {"font": "Loud"}})
+    with alt.theme.enable("loud"):
+        yield
+    alt.theme.unregister("loud")
+
+
+def test_a_theme_of_the_users_stays_out_of_a_report(request):
+    points = alt.Chart(look.inline([{"x": 1, "y": 2}])).mark_point().encode(x="x:Q", y="y:Q")
+    usual = look.spec(points, "two numbers")
+    request.getfixturevalue("loud_theme")
+    assert points.to_dict()["background"] == "red"
+    assert look.spec(points, "two numbers") == usual
 
 
 @pytest.mark.parametrize(
