@@ -8,7 +8,8 @@ correlation over the candidates. What both halves share is the widths, what they
 the share of the scores' variance that widths explain. The same of the means of LEFT and RIGHT is what widths explain
 whichever channels are kept: in a supernet that has learnt little, scores repeat themselves on other images and yet say
 more of single channels than of widths. Where the smaller of both is near zero, or where no candidate does better than
-who always names the most frequent class, a search has chosen by luck.
+who always names the most frequent class, a search has chosen by luck. Elsewhere scores repeat themselves, which does
+not make them right: shared weights and short trainings may rank widths otherwise than whole trainings do.
 
 Candidates that are trained by themselves were scored by one network each, with the luck of its training: halves share
 it, and so agree more than widths do. The score model's R² on candidates left out of its fit (leave-one-out) is free of
@@ -104,11 +105,13 @@ class Reliability:
         longer = "train the supernet for longer"
         if self.of_networks:
             longer = "train candidates for longer (a larger --epochs or --effort)"
-        free = "take widths that need no search (bcnet baseline balanced)"
+        free = "widths that need no search (bcnet baseline balanced)"
+        source = "short trainings" if self.of_networks else "shared weights"
+        unsaid = f"Whether {source} rank widths as whole trainings do, that cannot tell: compare with {free}."
         return {
-            "nothing": f"The scores say nothing about widths here: {facts}. Either {longer}, or {free}.",
+            "nothing": f"The scores say nothing about widths here: {facts}. Either {longer}, or take {free}.",
             "little": f"The scores say little about widths here: {facts}. It may help to {longer}.{self._tied_text}",
-            "much": f"The scores can be believed: {facts}.{self._tied_text}",
+            "much": f"The scores repeat themselves: {facts}. {unsaid}{self._tied_text}",
         }[self.verdict]
 
     @property
