@@ -8,9 +8,10 @@ Uniform, balanced and searched widths, with the channels of the largest norm. Wi
 the training images; those of "ours" from the original by candidates that start from it too, which has seen them.
 
 What can be shared fairly is: per seed the original, per budget the Uniform network, and one supernet for both budgets
-of ours, with and without the prior. AutoSlim's supernet trains four paths a step, as ours does. "Unilateral" is its
-greedy slimming on a supernet of one random path a step, without sandwich rule and distillation, which gets four times
-the epochs for as many paths. "Ours, 4x epochs" gets as many, as in the paper, where all supernets train alike.
+and both starts of ours, with and without the prior. AutoSlim's supernet trains four paths a step, as ours does.
+"Unilateral" is its greedy slimming on a supernet of one random path a step, without sandwich rule and distillation,
+which gets four times the epochs for as many paths. "Ours, 4x epochs" gets as many, as in the paper, where all supernets
+train alike.
 
 "Ours, tuned scores" fine-tunes every candidate for a quarter of an epoch before its score (`--tune-steps`), which is
 the mean loss, and slims greedily before it evolves; with "tuned finalists" the ten best then get two epochs

@@ -1,6 +1,7 @@
 """What the runs of the CIFAR study take from each other."""
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ _TABLE = Table(QUICK, range(1), ("0.5",), (), "digits", Path("runs"), Path("tabl
 
 def _taken(run, folder):
     """The runs that the command of `run` names, where all of them are there."""
-    table = Table(**{**vars(_TABLE), "runs": folder})
+    table = replace(_TABLE, runs=folder)
     for donor in run.donors:
         table.folder(donor).mkdir()
         (table.folder(donor) / "settings.json").touch()
