@@ -34,6 +34,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "--lazy", tmp_path], check=True)
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_again_and_again(whole, small_disk, monkeypatch):
     folder, remount = small_disk
     monkeypatch.setattr("bcnet.machine.disk.free_bytes", lambda path: 1 << 40)  # the look ahead would stop it before

@@ -35,7 +35,8 @@ def undisturbed(tmp_path_factory):
     return process
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(12, marks=pytest.mark.slow)])  # the one: SIGKILL in the supernet
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [1, 12])  # the one: SIGKILL in the supernet
 def test_a_run_killed_again_and_again_ends_like_one_that_nobody_disturbed(undisturbed, tmp_path, kills):
     expected = chaos.traces(undisturbed.folder)
     rows = chaos.one_run(tmp_path / "run", undisturbed, expected, kills, random.Random(kills))

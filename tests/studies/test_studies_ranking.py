@@ -192,6 +192,7 @@ class Killed(Exception):  # noqa: N818 - no error
     pass
 
 
+@pytest.mark.slow
 def test_a_cell_goes_on_where_it_was_and_is_never_scored_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     training, scoring = (
         Training(image_size=8, epochs=1, batch_size=360),

@@ -249,6 +249,7 @@ def loaders():
     return bcnet.Loaders(*parts, name="squares")
 
 
+@pytest.mark.slow
 def test_a_killed_run_ends_like_a_whole_one_and_says_what_it_measured(tmp_path):
     whole = tiny_search(tmp_path / "whole", model=Detector, data=loaders(), task=TASK)
     with pytest.raises(StoppedError):

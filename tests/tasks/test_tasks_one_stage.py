@@ -186,6 +186,7 @@ def loaders():
     )
 
 
+@pytest.mark.slow
 def test_a_search_narrows_a_detector_and_goes_on_where_it_was_killed(tmp_path):
     detector = detector_of("retinanet")
     job = {"model": one_stage(detector), "data": loaders(), "task": task_of(detector)}
