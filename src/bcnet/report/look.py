@@ -6,6 +6,7 @@ what they are, so that one chart serves light, dark and print. A picture outside
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -52,37 +53,13 @@ def spec(chart: AnyChart, description: str, *, rows: int = 0, height: int = 0) -
 
     It is as high as its `rows` of groups or layers where it has any, else of a `height` in pixels.
     """
-    text: dict[str, Any] = {
-        "labelColor": colour("muted"),
-        "titleColor": colour("ink"),
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-    }
-    config = alt.Config(
-        font=FONT,
-        background="transparent",  # the page shows through
-        view=alt.ViewConfig(stroke=None),
-        axis=alt.AxisConfig(
-            **text,
-            titleFontWeight="normal",
-            gridColor=colour("grid"),
-            domainColor=colour("line"),
-            tickColor=colour("line"),
-            labelLimit=260,
-        ),
-        legend=alt.LegendConfig(
-            **text, titleFontWeight="normal", orient="top", symbolStrokeWidth=2, title=None, labelLimit=320
-        ),
-        text=alt.MarkConfig(fill=colour("ink"), fontSize=12),
-        rule=alt.MarkConfig(stroke=colour("line")),
-    )
     around = {
         "description": description,
         "width": "container",
         "height": _ROW * rows or height,
         "autosize": {"type": "fit-x" if rows else "fit", "contains": "padding"},
         "padding": {"left": 2, "right": 6, "top": 4, "bottom": 4},
-        "config": config.to_dict(),
+        "config": _config(),
     }
     # Rows stay with their chart, where the page's script finds them. It is for tests to validate: a third of the time.
     with alt.data_transformers.enable(consolidate_datasets=False), alt.theme.enable("none"):
@@ -181,3 +158,33 @@ def in_light(chart: Chart) -> Chart:
 def variables(colours: Mapping[str, str]) -> str:
     """The colours as CSS variables."""
     return " ".join(f"--{name}: {value};" for name, value in colours.items())
+
+
+@functools.cache  # half of what a small chart takes
+def _config() -> dict[str, Any]:
+    """Colours, fonts and lines, the same in all charts."""
+    text: dict[str, Any] = {
+        "labelColor": colour("muted"),
+        "titleColor": colour("ink"),
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+    }
+    config = alt.Config(
+        font=FONT,
+        background="transparent",  # the page shows through
+        view=alt.ViewConfig(stroke=None),
+        axis=alt.AxisConfig(
+            **text,
+            titleFontWeight="normal",
+            gridColor=colour("grid"),
+            domainColor=colour("line"),
+            tickColor=colour("line"),
+            labelLimit=260,
+        ),
+        legend=alt.LegendConfig(
+            **text, titleFontWeight="normal", orient="top", symbolStrokeWidth=2, title=None, labelLimit=320
+        ),
+        text=alt.MarkConfig(fill=colour("ink"), fontSize=12),
+        rule=alt.MarkConfig(stroke=colour("line")),
+    )
+    return config.to_dict()
