@@ -44,6 +44,7 @@ def test_an_imagenet_recipe_runs_on_a_folder_of_images(data, tmp_path, recipe):
     assert outcome.result["networks"]["searched"]["macs_ratio"] <= 0.6
 
 
+@pytest.mark.slow
 def test_a_run_on_files_goes_on_as_if_it_had_never_stopped(data, tmp_path):
     whole = search(data, tmp_path / "whole", "mobilenet_v2-imagenet")
     for stop in (("supernet", 6), ("searched", 3)):

@@ -95,6 +95,7 @@ def test_the_files_of_a_bundle_are_the_networks(subject, tmp_path):
         assert np.allclose(logits, expected.numpy(), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_commands_write_a_bundle_and_read_times(tmp_path):
     space = WidthSpace.trace(create("resnet_digits").build(), torch.zeros(2, 1, 8, 8))
     written = command("calibrate", "resnet_digits", "--engine", "onnxruntime", "--bundle", tmp_path / "b")

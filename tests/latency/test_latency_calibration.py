@@ -296,7 +296,7 @@ def test_a_graph_with_widths_in_its_shapes_is_exported_for_each_network():
             assert np.allclose(logits, network(image).numpy(), atol=1e-5)
 
 
-@pytest.mark.parametrize("engine", ["torch", "onnxruntime"])
+@pytest.mark.parametrize("engine", ["torch", pytest.param("onnxruntime", marks=pytest.mark.slow)])
 def test_a_calibration_of_a_real_engine_is_kept_and_read_again(tmp_path, monkeypatch, engine):
     monkeypatch.setattr(measurement, "BUSY", np.inf)  # of a test's machine nothing is known
     monkeypatch.setattr(measurement, "ROUNDS", 4)

@@ -16,13 +16,15 @@ COSTS = {  # name: MACs, parameters (both in millions), width groups
     "proxylessnas_mobile": (320.4, 4.08, 28),
 }
 
+LARGE = ("proxylessnas_mobile", "mobilenetv2", "resnet56")
+
 
 def test_every_network_of_ours_has_its_cost_checked():
     assert set(COSTS) == set(models.NAMES)
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] if n == "proxylessnas_mobile" else []) for n in models.NAMES]
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in LARGE else []) for n in models.NAMES]
 )
 def test_costs_and_groups(traced_ours, name):
     space, model, input_size = traced_ours(name)

@@ -44,6 +44,7 @@ def test_a_run_killed_again_and_again_ends_like_one_that_nobody_disturbed(undist
     assert {row["outcome"] for row in rows} == {"identical"}
 
 
+@pytest.mark.slow
 def test_two_processes_on_one_run(tmp_path):
     options = {"--model": "resnet_digits", "--data": "digits", "--budget": "0.5", "--epochs": "99", "--threads": "1"}
     arguments = ["search", *(text for pair in options.items() for text in pair), "--out", str(tmp_path / "run")]

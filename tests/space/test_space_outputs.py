@@ -128,7 +128,7 @@ REAL: dict[str, tuple[Callable[[], nn.Module], list[int], int, int]] = {
     "lraspp_mobilenet": (segmentation("lraspp_mobilenet_v3_large"), [5], 30, 31),
 }
 
-QUICK = ("IntermediateLayerGetter", "timm resnet18")
+QUICK = ("IntermediateLayerGetter",)
 
 
 @pytest.mark.parametrize(

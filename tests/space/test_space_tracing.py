@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from networks import PAPER, PAPER_CASES, TRICKY, paper_network, tricky_network
+from networks import PAPER, TRICKY, paper_network, tricky_network
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -13,6 +13,7 @@ from bcnet.space import Side, WidthSpace
 from bcnet.supernet import Supernet, build
 
 LARGE = ("resnet50", "mobilenet_v2", "efficientnet_b0")  # at 224 pixels
+QUICK = ("vgg19_quarter", "resnet20", "resnet18", "efficientnet_b0")  # one of each kind, built in three widths
 
 
 @pytest.mark.parametrize(
@@ -29,7 +30,7 @@ def test_paper_networks_have_the_groups_and_costs_of_the_paper(name: str) -> Non
     assert {f.reason for f in space.fixed} == {"the network's input", "the network's output"}
 
 
-@pytest.mark.parametrize("name", ["resnet50", "efficientnet_b0"])
+@pytest.mark.parametrize("name", ["resnet50", pytest.param("efficientnet_b0", marks=pytest.mark.slow)])
 def test_the_groups_do_not_depend_on_the_size_of_the_images(name: str) -> None:
     _, space, _ = paper_network(name)  # at 64 pixels
     assert len(space.groups) == PAPER[name].groups
@@ -50,7 +51,9 @@ def _independent_cost(network: nn.Module, x: torch.Tensor) -> tuple[int, int]:
     return counter.get_total_flops() // 2, sum(p.numel() for p in network.parameters())
 
 
-@pytest.mark.parametrize("name", [*TRICKY, *PAPER_CASES])
+@pytest.mark.parametrize(
+    "name", [*TRICKY, *(pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in PAPER)]
+)
 def test_cost_equals_an_independent_counter(name: str) -> None:
     model, space, x = (paper_network if name in PAPER else tricky_network)(name)
     generator = torch.Generator().manual_seed(1)
