@@ -364,7 +364,6 @@ def test_weights_of_another_network_are_refused(change, message):
         open_source(TinyNetwork, tiny_data(), image_size=None, seed=0, pretrained=change(TinyNetwork().state_dict()))
 
 
-@pytest.mark.slow
 def test_a_pruned_network_starts_from_the_channels_that_the_pruner_kept(tmp_path, monkeypatch):
     pytest.importorskip("torch_pruning", reason="the extra 'magnitude' is not installed")
     here = context_of(tmp_path, TinyNetwork, baseline="magnitude", final_from="original")

@@ -11,7 +11,7 @@ from bcnet.supernet import build
 from studies.coverage.zoo import CNNS, QUICK, TRANSFORMERS, Entry
 
 LARGE = 60_000_000
-FAST = tuple(entry for entry in QUICK if entry.name == "torchvision:squeezenet1_1")
+FAST = [entry for entry in QUICK if entry.name == "torchvision:squeezenet1_1"]
 
 
 def _small(entry: Entry) -> nn.Module:
