@@ -8,8 +8,16 @@ from tiny_job import RECIPE, SMALL, Recorder, StoppedError, TinyNetwork, tiny_da
 
 import bcnet
 from bcnet import Budget
+from bcnet.distributed import ProcessGroup
 from bcnet.errors import BudgetError, RecipeError, RunError
 from bcnet.files.documents import read_document
+from bcnet.files.tensors import read_tensors
+from bcnet.run.directory import RunDirectory
+from bcnet.run.workload import open_source, prepare
+from bcnet.stages.base import Context
+from bcnet.stages.scores import network_score
+from bcnet.stages.starting import starting_network
+from bcnet.train import Begun, Checkpoints, NetworkLearner, train
 
 HALF = Budget(macs=0.5)
 SLOW = pytest.mark.slow
@@ -109,7 +117,66 @@ def test_random_takes_the_best_of_short_trainings(searched, tmp_path):
     assert "scored by a short training of its own" in page
     assert "in the search, not asked again on fresh images." in page
     card = bcnet.export_run(tmp_path, TinyNetwork, format="safetensors").path.parent.parent / "model_card.md"
-    assert "Best of 3 random networks after 1 epochs each;" in card.read_text()
+    assert "Best of 3 random networks after 1 epoch each;" in card.read_text()
+
+
+CONTINUED = {"random_continued": True, "recipe": RECIPE.changed({"epochs": 3})}
+
+
+@pytest.fixture(scope="module")
+def continued(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "continued"
+    return folder, run("random", folder, **CONTINUED)
+
+
+def test_the_training_of_the_best_random_network_goes_on(continued, tmp_path):
+    folder, outcome = continued
+    settings = bcnet.Run.open(folder).settings
+    workload = prepare(open_source(TinyNetwork, tiny_data(), image_size=None, seed=0), settings)
+    here = Context(settings, workload, RunDirectory(folder, settings), bcnet.Reporter(), ProcessGroup())
+    learner = NetworkLearner(starting_network(here, outcome.widths))
+    first = Checkpoints(tmp_path / "first.safetensors", {})
+    of_final = {"recipe": settings.final, "seed": settings.seed, "stage": "final"}
+    train(learner, workload.training, **of_final, checkpoints=first, until=1)
+    scores = [c.score for c in outcome.found.evaluations if c.widths == outcome.widths]
+    assert scores == [network_score(here, learner.module.eval())]
+    train(learner, workload.all_training, **of_final, begun=Begun(1, read_tensors(first.path, {})))
+    for name, tensor in learner.module.state_dict().items():
+        assert torch.equal(outcome.network.state_dict()[name], tensor), name
+    anew = run("random", tmp_path / "anew", **CONTINUED | {"random_continued": False}, take_from=[folder])
+    same = [torch.equal(t, outcome.network.state_dict()[name]) for name, t in anew.network.state_dict().items()]
+    assert not all(same)
+    assert not [*folder.rglob("trial-*")]
+    assert "own training then went on to its end, on all training images." in (folder / "report.html").read_text()
+    card = bcnet.export_run(folder, TinyNetwork, format="safetensors").path.parent.parent / "model_card.md"
+    assert "Best of 3 random networks after 1 epoch each, whose own training went on; each" in card.read_text()
+
+
+@pytest.mark.parametrize("stop", [("trials", 2), ("searched", 14)])
+@pytest.mark.parametrize("lost", [False, True])
+def test_its_training_goes_on_after_a_kill_and_where_the_short_ones_are_lost(continued, tmp_path, stop, lost):
+    with pytest.raises(StoppedError):
+        run("random", tmp_path, **CONTINUED, reporter=Recorder(stop))
+    kept = [*tmp_path.rglob("trial-*.safetensors")]
+    assert kept
+    for file in kept if lost else ():
+        file.unlink()
+    run("random", tmp_path, **CONTINUED)
+    assert figures(tmp_path) == figures(continued[0])
+    for file in ("final", "final_losses"):
+        assert (tmp_path / f"{file}.safetensors").read_bytes() == (continued[0] / f"{file}.safetensors").read_bytes()
+    assert not [*tmp_path.rglob("trial-*")]
+
+
+def test_the_papers_random_networks_go_on_and_given_widths_do_not(continued, tmp_path):
+    folder, outcome = continued
+    paper = run("random", tmp_path / "paper", preset="paper", recipe=CONTINUED["recipe"])
+    assert paper.widths == outcome.widths
+    assert figures(tmp_path / "paper")["networks"] == figures(folder)["networks"]
+    options = {"model": TinyNetwork, "data": tiny_data()}
+    given = bcnet.retrain(folder, run_dir=tmp_path / "given", widths=outcome.widths, **options)
+    assert not bcnet.Run.open(tmp_path / "given").settings.random_continued
+    assert given.widths == outcome.widths
 
 
 @pytest.mark.parametrize(("name", "stage"), [("random", "trials"), pytest.param("autoslim", "evolution", marks=SLOW)])
@@ -193,6 +260,10 @@ def test_mistakes(tmp_path, searched, monkeypatch):
         run("autoslim", tmp_path / "new", strategy="bilateral")
     with pytest.raises(RecipeError, match=r'final_from="supernet" needs a supernet'):
         run("random", tmp_path / "new", final_from="supernet")
+    with pytest.raises(RecipeError, match=r"random_continued goes on .*; got baseline 'balanced' and"):
+        run("balanced", tmp_path / "new", random_continued=True)
+    with pytest.raises(RecipeError, match=r"random_continued goes on .* 'random' and finalist_epochs 2: leave it out"):
+        run("random", tmp_path / "new", random_continued=True, finalist_epochs=2)
     with pytest.raises(BudgetError, match="a budget must admit"):
         run("uniform", tmp_path / "new", budget=Budget(macs=10))
     with pytest.raises(RunError, match="is no run directory"):

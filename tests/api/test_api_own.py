@@ -18,9 +18,9 @@ from bcnet.run.directory import RunDirectory, read_settings
 from bcnet.run.settings import make_settings
 from bcnet.run.workload import open_source, prepare
 from bcnet.stages.base import Context
-from bcnet.stages.final import starting_network
 from bcnet.stages.plan import stages_of
 from bcnet.stages.pruning import PruningStage
+from bcnet.stages.starting import starting_network
 from bcnet.supernet import by_importance
 from bcnet.train import derived_generator
 

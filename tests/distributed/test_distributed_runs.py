@@ -74,6 +74,21 @@ def test_candidates_are_tuned_by_any_number_of_processes_to_the_same_scores(proc
     assert processes.run(2, tuned, tmp_path / "origin", tmp_path / "two") == [alone] * 2
 
 
+def of_random(world, folder):
+    outcome = tiny_search(folder, baseline="random", random_networks=3, random_epochs=1, random_continued=True)
+    return outcome.network.state_dict(), outcome.result["networks"]
+
+
+def test_the_training_of_a_random_network_goes_on_together(processes, tmp_path):
+    alone = of_random(None, tmp_path / "alone")
+    first, second = processes.run(2, of_random, tmp_path / "two")
+    assert first[1] == second[1]
+    for name, tensor in first[0].items():
+        assert torch.equal(second[0][name], tensor)
+        torch.testing.assert_close(tensor, alone[0][name], rtol=0.05, atol=0.05)  # batch norm sees fewer images
+    assert not [*(tmp_path / "two").rglob("trial-*")]
+
+
 class WithoutBatchNorm(TinyNetwork):
     def __init__(self):
         super().__init__()

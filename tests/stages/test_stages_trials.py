@@ -16,8 +16,8 @@ from bcnet.searchers import ModelBased, Random, heuristic_widths
 from bcnet.space import Budget
 from bcnet.space.problem import Problem
 from bcnet.stages.base import Context
-from bcnet.stages.final import starting_network
 from bcnet.stages.scores import NetworkScores
+from bcnet.stages.starting import starting_network
 from bcnet.train import NetworkLearner, train
 
 TRAINED = {"scorer": "trainings", "searcher": "model", "random_networks": 10, "random_epochs": 1}
@@ -165,7 +165,7 @@ def test_a_finalist_that_was_trained_and_not_yet_scored_is_not_trained_again(lon
     whole = NetworkScores.per_image
 
     def stopped(scores, widths):
-        if scores.recipe.epochs == 1:
+        if scores.epochs == 1:
             return whole(scores, widths)
         with scores.network(widths):
             raise StoppedError

@@ -19,9 +19,9 @@ from bcnet.run.status import read_status
 from bcnet.run.workload import open_source, prepare
 from bcnet.stages import tuning
 from bcnet.stages.base import Context
-from bcnet.stages.final import calibrated, first_channels
 from bcnet.stages.plan import stages_of
 from bcnet.stages.running import planned
+from bcnet.stages.starting import calibrated, first_channels
 from bcnet.stages.tuning import _Steps, scorer_of
 from bcnet.supernet import Supernet
 

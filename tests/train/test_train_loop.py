@@ -1,4 +1,4 @@
-from itertools import pairwise
+from itertools import islice, pairwise
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -11,6 +11,7 @@ from bcnet.files.tensors import read_tensors
 from bcnet.machine.precision import resolve_precision
 from bcnet.tasks import Metric, Task, distillation_loss
 from bcnet.train import (
+    Begun,
     Checkpoints,
     Complementary,
     Distillation,
@@ -86,6 +87,51 @@ def test_resuming_at_any_step_gives_the_same_bytes(tiny_supernet, tiny_batches, 
     assert resumed == whole
     assert again.losses.tolist() == records.losses.tolist()
     assert len(records) == 15 * (2 if kind == "supernet" else 1)
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 3])
+def test_a_training_in_two_parts_is_the_whole(tiny_batches, tmp_path, epochs):
+    recipe = RECIPE.changed({"schedule.kind": "cosine"})
+    whole, first, second = (plain_network() for _ in range(3))
+    for network in (first, second):
+        network.load_state_dict(whole.state_dict())
+    train(NetworkLearner(whole), tiny_batches, recipe, seed=5)
+    checkpoints = Checkpoints(tmp_path / "part.safetensors", IDENTITY)
+    train(NetworkLearner(first), tiny_batches, recipe, seed=5, checkpoints=checkpoints, until=epochs)
+    begun = Begun(epochs, read_tensors(checkpoints.path, IDENTITY))
+    steps = []
+    records = train(NetworkLearner(second), tiny_batches, recipe, seed=5, begun=begun, on_step=steps.append)
+    for name, tensor in whole.state_dict().items():
+        assert torch.equal(second.state_dict()[name], tensor), name
+    rest = range(epochs * len(tiny_batches) + 1, recipe.epochs * len(tiny_batches) + 1)
+    assert [progress.step for progress in steps] == [*rest]
+    assert len(records) == len(rest)
+
+
+def test_a_training_gone_on_with_other_data_keeps_its_place_in_the_schedule(tiny_batches, tmp_path):
+    checkpoints = Checkpoints(tmp_path / "part.safetensors", IDENTITY)
+    learner = NetworkLearner(plain_network())
+    train(learner, FewerBatches(tiny_batches), RECIPE, seed=5, checkpoints=checkpoints, until=2)
+    begun = Begun(2, read_tensors(checkpoints.path, IDENTITY))
+    steps = []
+    train(learner, tiny_batches, RECIPE, seed=5, begun=begun, on_step=steps.append)
+    length = len(tiny_batches)
+    assert [(p.step, p.lr) for p in steps] == [
+        (step + 1, learning_rate(RECIPE, step, length)) for step in range(2 * length, 3 * length)
+    ]
+
+
+class FewerBatches:
+    """All but the first batch of an epoch."""
+
+    def __init__(self, batches):
+        self.batches = batches
+
+    def __len__(self):
+        return len(self.batches) - 1
+
+    def epoch(self, generator):
+        return islice(self.batches.epoch(generator), 1, None)
 
 
 def test_training_leaves_the_callers_randomness_alone(tiny_supernet, tiny_batches):

@@ -114,7 +114,7 @@ def search(
             is no supernet. They and the final networks start from the trained original, or from `pretrained`, unless
             `final_from` says otherwise. It is "medium" where nothing else says how to search (`SAYS_HOW`); with
             `scorer="supernet"` the search is on a supernet.
-        preset: "paper" for the search as the paper has it (docs/differences.md).
+        preset: "paper" for the search, or the baseline random, as the paper has it (docs/differences.md).
         score: how widths are judged, higher being better: "accuracy", "loss", or a function of logits and labels that
             gives a value for each image `(batch,)`, averaged over validation images and both sides. By default the
             accuracy, and with an effort the loss, which few trainings are told apart by better.
@@ -499,7 +499,8 @@ def baseline(
     - "uniform": one ratio for all layers, as large as the budget allows.
     - "balanced": a formula that looks at neither data nor weights (`WidthSpace.balanced`, `balance_exponent`).
     - "random": `random_networks` (20) widths near the budget, each trained for `random_epochs` on what a supernet
-      learns from, the best on the validation images then trained by the full schedule on all training images.
+      learns from, the best on the validation images then trained by the full schedule on all training images; with
+      `random_continued`, or preset "paper", its own training goes on to the end of that schedule.
     - "autoslim": greedy slimming on a supernet of the sandwich rule with in-place distillation (Yu and Huang, 2019).
     - "unilateral": greedy slimming on a supernet of random left paths, which learn the labels.
     - "magnitude": what global magnitude pruning of the trained original leaves; `pip install 'bcnet[magnitude]'`.

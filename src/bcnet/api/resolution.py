@@ -29,7 +29,7 @@ from bcnet.train import Recipe
 
 _NO_SETTINGS = Arguments.__annotations__.keys() - Options.__annotations__.keys()
 """Arguments of `search` that are no settings by themselves."""
-_HOW_FOUND = ("baseline", "tune_steps", "finalist_steps", "tune_lr_share", "finalist_epochs")
+_HOW_FOUND = ("baseline", "random_continued", "tune_steps", "finalist_steps", "tune_lr_share", "finalist_epochs")
 """Settings that given widths make no use of."""
 
 

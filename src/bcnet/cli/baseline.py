@@ -57,6 +57,7 @@ Examples:
     "balance_exponent",
     "random_networks",
     "random_epochs",
+    "random_continued",
     "threads",
     "device",
     sections=("space",),

@@ -9,6 +9,7 @@ from bcnet.run.early_stop import candidates_text
 from bcnet.run.finished import FinishedRun
 from bcnet.run.inputs import Input, InputFacts
 from bcnet.run.score import headline_of, headline_value
+from bcnet.run.settings import Settings
 from bcnet.stages.result import origin_note
 
 _SHOWN = 20  # class names
@@ -157,12 +158,19 @@ def _training(finished: FinishedRun) -> str:
     elif finished.settings.has_supernet:
         search = f"Supernet {document['epochs']['supernet']} epochs, {candidates_text(found)}; "
     else:
-        search = f"Best of {found['evaluations']} random networks after {finished.settings.trial.epochs} epochs each; "
+        search = _best_of_trials(finished.settings, found["evaluations"])
     return (
         f"## Training\n\n{search}each network {document['epochs']['final']} epochs of {recipe.optimizer}, batch "
         f"{recipe.batch_size}, learning rate {recipe.lr:g}, weight decay {recipe.weight_decay:g}. Seed "
         f"{document['seed']}; {document['device']['name']}; {versions}."
     )
+
+
+def _best_of_trials(settings: Settings, count: int) -> str:
+    epochs = settings.trial.epochs
+    networks = "random networks" if settings.baseline == "random" else "networks"
+    went_on = ", whose own training went on" if settings.random_continued else ""
+    return f"Best of {count} {networks} after {epochs} epoch{'' if epochs == 1 else 's'} each{went_on}; "
 
 
 def _limits(document: Mapping[str, Any]) -> str:

@@ -44,6 +44,8 @@ def section(evidence: Evidence) -> Section:
         text += f" Pale dots were stopped early and are estimates ({candidates_text(evidence.evaluated)})."
     if evidence.settings.has_trials and evidence.settings.finalist_epochs:
         text += f" The best of them were then trained for {evidence.settings.finalist_epochs} epochs, which decided."
+    if evidence.settings.random_continued:
+        text += " The best one's own training then went on to its end, on all training images."
     label = f"Scores of {len(evidence.evaluations)} candidates against their multiply-adds, with the front"
     caption = (
         "The line joins the front, candidates that no other beats in score at no more MACs; the ring is the network "

@@ -70,6 +70,7 @@ class RunOptions(SearchOptions, total=False):
     scorer: ScorerName
     random_networks: int
     random_epochs: int | None
+    random_continued: bool
     finalist_epochs: int | None
     final_seed: int | None
     threads: int | None

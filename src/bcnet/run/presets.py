@@ -2,7 +2,8 @@
 
 What each difference is, why, and what it does to a search, docs/differences.md says. What no setting can say is there
 too: the prior of the paper has nearly all of its probability on one width of each group and is softened here, and the
-best of the last generation is the best of all that were evaluated, since rank and crowding never give it up.
+best of the last generation is the best of all that were evaluated, since rank and crowding never give it up. Of the
+baseline random it is the best network's own training that goes on.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ def with_preset(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     if name not in PRESETS:
         raise RecipeError(f"a preset is one of {', '.join(PRESETS)}; got {name!r}")
     preset = PRESETS[name]
+    if settings.get("baseline") == "random":
+        preset = {**preset, "random_continued": True}
     clash = [key for key, value in preset.items() if settings.get(key) is not None and settings[key] != value]
     if clash:
         raise RecipeError(

@@ -239,6 +239,8 @@ class BaselineSettings(Section):
     """Networks that are trained to be scored, by the baseline random and the scorer trainings."""
     random_epochs: Count | None = None
     """Epochs of each of them (50, but no more than the final networks')."""
+    random_continued: bool = False
+    """Go on with the own training of the best random network (on in the paper), not train its widths from the start."""
 
 
 class FinalSettings(Section):
@@ -500,6 +502,12 @@ def make_settings(**values: Any) -> Settings:
         raise RecipeError(
             f"finalist_steps is more than tune_steps, {settings.tune_steps}, or 0 to tune the best as all others; got "
             f"{settings.finalist_steps}"
+        )
+    if settings.random_continued and (settings.baseline != "random" or settings.finalist_epochs is not None):
+        raise RecipeError(
+            "random_continued goes on with the training of the best network of the baseline random, of those that were "
+            f"trained alike; got baseline {settings.baseline!r} and finalist_epochs {settings.finalist_epochs}: leave "
+            "it out"
         )
     if settings.has_trials and settings.finalist_epochs is not None:
         first = settings.trial.epochs

@@ -1,8 +1,4 @@
-"""The stages of the final networks: original, Uniform and searched, trained alike and tested once (spec, section 6).
-
-A network starts from fresh weights, from the supernet's, from those that the model was given, or from those of the
-trained original.
-"""
+"""The stages of the final networks: original, Uniform and searched, trained alike and tested once (spec, section 6)."""
 
 from __future__ import annotations
 
@@ -10,16 +6,13 @@ import dataclasses
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
 from torch import nn
 
 from bcnet.costs import Cost
-from bcnet.data.transfer import moved
-from bcnet.errors import RecipeError, RunError
+from bcnet.errors import RunError
 from bcnet.files.tensors import load_module
 from bcnet.progress.forecast import Planned
 from bcnet.pruners import Pruned
@@ -27,16 +20,15 @@ from bcnet.run.directory import RunDirectory
 from bcnet.run.score import measurement_of
 from bcnet.run.settings import Settings, in_sections
 from bcnet.run.workload import Workload
-from bcnet.space import Side, Widths
+from bcnet.space import Widths
 from bcnet.stages.base import TRAINING_PASS, Context, Stage, copy_tensors
 from bcnet.stages.room import training_bytes
-from bcnet.supernet import Supernet, build, by_importance, recalibrate, reordered
+from bcnet.stages.starting import begun, drop_trials, from_scratch, starting_network
 from bcnet.tasks import Measurement
-from bcnet.train import EpochBatches, NetworkLearner, derived_generator, train
+from bcnet.train import Begun, NetworkLearner, train
 
 TRAINING = frozenset({"final", "final_from", "final_seed"})
 """Settings that every network trained by itself depends on."""
-_CALIBRATION = 20  # batches for the statistics of batch norm
 
 
 @dataclass(frozen=True)
@@ -78,6 +70,10 @@ class FinalStage(Stage):
         teacher: nn.Module = context.output("original").network
         return teacher
 
+    def begun(self, context: Context, widths: Widths) -> Begun | None:
+        """A training of these widths that is gone on with; None where it is trained from the start."""
+        return None
+
     def plan(self, settings: Settings, workload: Workload) -> Planned:
         """All steps of the training."""
         recipe = settings.final
@@ -95,6 +91,7 @@ class FinalStage(Stage):
         widths = self.widths(context)
         teacher = self.teacher(context)
         network = self._start(context, widths)
+        earlier = self.begun(context, widths)
         context.check_processes(self.name)
         total = len(workload.all_training) * settings.final.epochs
         directory.check_room(self.name, training_bytes(network, settings.final, total))
@@ -109,6 +106,7 @@ class FinalStage(Stage):
                 teacher=teacher,
                 on_step=context.step_reporter(self.name, advance),
                 world=context.world,
+                begun=earlier,
             )
         directory.write_tensors(f"{self._stem}_losses.safetensors", f"{self.name} losses", records.tensors())
         test = context.world.on_rank_zero(
@@ -223,10 +221,23 @@ class SearchedStage(FinalStage):
         """Nothing where it is the Uniform network once more."""
         return 0 if settings.baseline == "uniform" else super().macs(settings, workload)
 
+    def begun(self, context: Context, widths: Widths) -> Begun | None:
+        """The trial of a random network whose own training goes on."""
+        return begun(context, widths) if context.settings.random_continued else None
+
     def plan(self, settings: Settings, workload: Workload) -> Planned:
-        """No work where it is the Uniform network once more."""
+        """No work where it is the Uniform network once more, less where a trial is gone on with."""
         planned = super().plan(settings, workload)
-        return dataclasses.replace(planned, work=0.0) if settings.baseline == "uniform" else planned
+        if settings.baseline == "uniform":
+            return dataclasses.replace(planned, work=0.0)
+        done = settings.trial.epochs / settings.final.epochs if settings.random_continued else 0.0
+        return dataclasses.replace(planned, work=(1 - done) * planned.work)
+
+    def load(self, context: Context) -> TrainedNetwork:
+        """With it the trials have no more use."""
+        trained = super().load(context)
+        drop_trials(context)
+        return trained
 
     def run(self, context: Context) -> None:
         """Train it; training the Uniform network again would repeat that training, byte by byte."""
@@ -237,73 +248,6 @@ class SearchedStage(FinalStage):
         for end, mark in (("_losses", " losses"), ("", "")):
             tensors, state = directory.read_tensors(f"uniform{end}.safetensors", f"Uniform{mark}")
             directory.write_tensors(f"{self._stem}{end}.safetensors", f"{self.name}{mark}", tensors, state)
-
-
-def starting_network(context: Context, widths: Widths) -> nn.Module:
-    """The network of the given widths before its training, on the run's device.
-
-    From "scratch" it is freshly initialised as the original would be. From "supernet" it holds the first channels of
-    every group, from "pretrained" or "original" the most important ones of the model as it was given or as it was
-    trained, or what a pruner left of it; with batch-norm statistics of some training batches. Training then is
-    fine-tuning.
-
-    Raises:
-        RecipeError: it is to start from a supernet, and the run has none.
-    """
-    settings = context.settings
-    workload = context.workload
-    if settings.final_from == "scratch":
-        return from_scratch(context, widths)
-    if settings.final_from == "supernet":
-        if "supernet" not in context.names:
-            raise RecipeError('final_from="supernet" needs a supernet, which this run has none of: take "scratch"')
-        owner = context.output("supernet")[0]
-    else:
-        owner = Supernet(_sorted(context), workload.space)
-    network = first_channels(settings, workload, owner, widths)
-    return calibrated(network, workload.all_training, settings.seed_of_networks)
-
-
-def from_scratch(context: Context, widths: Widths) -> nn.Module:
-    """The network of the given widths, freshly initialised as the original would be, on the run's device."""
-    settings = context.settings
-    workload = context.workload
-    generator = derived_generator(settings.seed_of_networks, "initial weights")
-    network = build(workload.original, workload.space, widths, factory=workload.source.factory, generator=generator)
-    return _placed(network, settings)
-
-
-def _sorted(context: Context) -> nn.Module:
-    """The model as it was given or as it was trained, with the channels first that a narrow network keeps."""
-    settings = context.settings
-    workload = context.workload
-    if settings.final_from == "pretrained":
-        model = workload.model
-        kept = ()
-    else:
-        model = context.output("original").network
-        kept = context.output("pruning").kept if "pruning" in context.names else ()
-    orders = by_importance(model, workload.space)
-    if kept:  # the pruner's own choice; what it has cut comes after it
-        orders = tuple((*k, *(c for c in order if c not in {*k})) for k, order in zip(kept, orders, strict=True))
-    device = next(model.parameters()).device
-    return reordered(model, workload.space, orders, moved(workload.source.example(), device))
-
-
-def first_channels(settings: Settings, workload: Workload, owner: Supernet, widths: Widths) -> nn.Module:
-    """A network of the given widths with the first channels of every group, on the run's device."""
-    return _placed(build(workload.model, workload.space, widths, weights=(owner, Side.LEFT)), settings)
-
-
-def calibrated(network: nn.Module, batches: EpochBatches, seed: int) -> nn.Module:
-    """`network` with the batch-norm statistics of some training `batches`, drawn by `seed`."""
-    device = next(network.parameters()).device
-    order = derived_generator(seed, "calibration")
-    return recalibrate(network, (moved(x, device) for x, _ in islice(batches.epoch(order), _CALIBRATION)))
-
-
-def _placed(network: nn.Module, settings: Settings) -> nn.Module:
-    return network.to(settings.device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
 def _about(context: Context, widths: Widths) -> dict[str, Any]:

@@ -1,15 +1,13 @@
 """The stage of candidates that are networks, each scored after a short training of its own.
 
-A trial is trained as a final network would be, by the same recipe and seed, but for fewer epochs and without the images
-that score it. It is trained by one process, so that candidates can be shared out among several. The test images take no
-part. The best can be trained again for longer (`Settings.finalist_epochs`), and are then told apart by that alone: many
-short trainings and a few long ones, as successive halving has it.
+A trial (`bcnet.stages.starting`) is trained by one process, so that candidates can be shared out among several. The
+test images take no part. The best can be trained again for longer (`Settings.finalist_epochs`), and are then told apart
+by that alone: many short trainings and a few long ones, as successive halving has it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +22,7 @@ from bcnet.run.workload import Workload
 from bcnet.searchers import Random
 from bcnet.space import Widths
 from bcnet.stages.base import TRAINING_PASS, Context
-from bcnet.stages.final import TRAINING, starting_network
+from bcnet.stages.final import TRAINING
 from bcnet.stages.room import training_bytes
 from bcnet.stages.scores import NetworkScores, Scorer
 from bcnet.stages.search import (
@@ -36,7 +34,7 @@ from bcnet.stages.search import (
     searcher_of,
     usual_macs,
 )
-from bcnet.train import NetworkLearner, Recipe, train
+from bcnet.stages.starting import drop_trials, trained_trial
 
 
 class TrialsStage(EvolutionStage):
@@ -80,19 +78,20 @@ def trial_scorer(context: Context) -> Scorer:
         context.output("original")  # by all processes together, before they share out the candidates
     longest = settings.trial_of(max(settings.trial.epochs, settings.finalist_epochs or 0))
     context.directory.checkpoint("trial")  # makes the folder, which all processes do together
-    context.directory.check_room("trials", training_bytes(workload.model, longest))
-    scorer = Scorer(_Trials(context, workload.validation, settings.trial))
+    kept = settings.candidates if settings.random_continued else 1  # trials at once, at most
+    context.directory.check_room("trials", kept * training_bytes(workload.model, longest))
+    scorer = Scorer(_Trials(context, workload.validation, settings.trial.epochs))
     if settings.finalist_epochs is None:
         return scorer
-    again = _Trials(context, workload.fresh, settings.trial_of(settings.finalist_epochs))
+    again = _Trials(context, workload.fresh, settings.finalist_epochs)
     return dataclasses.replace(scorer, again=again, longer=True)
 
 
 @dataclass(frozen=True)
 class _Trials(NetworkScores):
-    """Scores of widths on `batches`, after a training from the start by `recipe`."""
+    """Scores of widths on `batches`, after a trial of `epochs`."""
 
-    recipe: Recipe
+    epochs: int
 
     @property
     def precision(self) -> Precision:
@@ -101,21 +100,7 @@ class _Trials(NetworkScores):
 
     @contextmanager
     def network(self, widths: Widths) -> Iterator[nn.Module]:
-        """A network as the final ones, trained for less; its checkpoint is there until it is scored."""
-        settings = self.context.settings
-        workload = self.context.workload
-        network = starting_network(self.context, widths)
-        about = {"classes": workload.source.input.num_classes, "widths": list(widths)}
-        name = "trial-" + hashlib.sha256(repr((tuple(widths), self.recipe.epochs)).encode()).hexdigest()[:12]
-        directory = self.context.directory.alone()  # of whichever process trains it
-        checkpoints = directory.checkpoints(name, about)
-        train(
-            NetworkLearner(network, workload.source.task),
-            workload.training,
-            self.recipe,
-            seed=settings.seed_of_networks,
-            stage="final",
-            checkpoints=dataclasses.replace(checkpoints, every_seconds=self.context.checkpoint_seconds),
-        )
-        yield network.eval()
-        directory.drop_checkpoints(name)
+        """After its trial; the checkpoints are there until it is scored, or gone on with."""
+        yield trained_trial(self.context, widths, self.epochs).eval()
+        if not self.context.settings.random_continued:
+            drop_trials(self.context, widths, self.epochs)

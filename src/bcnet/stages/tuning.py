@@ -29,8 +29,8 @@ from bcnet.machine.precision import Precision
 from bcnet.run.settings import Settings
 from bcnet.space import Widths
 from bcnet.stages.base import Context
-from bcnet.stages.final import calibrated, first_channels
 from bcnet.stages.scores import NetworkScores, Scorer, supernet_scorer
+from bcnet.stages.starting import calibrated, first_channels
 from bcnet.supernet import Supernet
 from bcnet.train import EpochBatches, NetworkLearner, Recipe, train
 from bcnet.train.recipe import Cosine

@@ -5,7 +5,7 @@ from bcnet.train.counts import ChannelCounts
 from bcnet.train.evaluate import Accuracy, accuracy
 from bcnet.train.failed_step import FailedStep, load_failed_step
 from bcnet.train.learner import Learner, NetworkLearner, SupernetLearner
-from bcnet.train.loop import Progress, train
+from bcnet.train.loop import Begun, Progress, train
 from bcnet.train.own_loop import SupernetSteps
 from bcnet.train.randomness import derived_generator, derived_seed
 from bcnet.train.recipe import Cosine, Distillation, Exponential, Recipe, Steps, load_recipe, parse_recipe, recipe_names
@@ -32,6 +32,7 @@ __all__ = [
     "CHECKPOINT_SECONDS",
     "STRATEGIES",
     "Accuracy",
+    "Begun",
     "Bilateral",
     "BoundedComplementary",
     "ChannelCounts",

@@ -55,6 +55,14 @@ class Progress:
     skipped: int = 0
 
 
+@dataclass(frozen=True)
+class Begun:
+    """A training that was stopped after some of its recipe's epochs: `state` is its last checkpoint's."""
+
+    epochs: int
+    state: Loaded
+
+
 Callback = Callable[[Progress], object]
 
 
@@ -70,8 +78,12 @@ def train(
     on_step: Callback | None = None,
     on_epoch: Callback | None = None,
     world: ProcessGroup | None = None,
+    until: int | None = None,
+    begun: Begun | None = None,
 ) -> LossRecords:
     """Train to the recipe's end, from the newest checkpoint where there is one.
+
+    In two calls it is the same training where both have the same data: `until=k`, then `begun` with what that left.
 
     Args:
         learner: what to train, in place.
@@ -85,6 +97,8 @@ def train(
         on_epoch: called after every epoch.
         world: the processes that share the batches; by default this one alone. `batches` and `recipe.batch_size` are
             those of all together.
+        until: stop after so many of the recipe's epochs, at the learning rates of the whole.
+        begun: go on with this training, on data that may be others: weights, optimiser and place in the schedule.
 
     Returns:
         The widths and mean losses of all steps that were not left out, also those before a resume.
@@ -95,7 +109,7 @@ def train(
         RunError: a checkpoint that is damaged, belongs to something else, or cannot be written.
         ProcessError: another process has gone.
     """
-    run = _Run(learner, batches, recipe, seed, stage, checkpoints, teacher, world or ProcessGroup())
+    run = _Run(learner, batches, recipe, seed, stage, checkpoints, teacher, world or ProcessGroup(), until, begun)
     run.restore()
     learner.module.train()
     with own_global_randomness(run.device):
@@ -118,6 +132,8 @@ class _Run:
         checkpoints: Checkpoints | None,
         teacher: nn.Module | None,
         world: ProcessGroup,
+        until: int | None,
+        begun: Begun | None,
     ) -> None:
         if len(batches) < 1:
             raise TrainingError(f"stage {stage}: an epoch needs at least one batch; got none: lower batch_size")
@@ -136,14 +152,16 @@ class _Run:
         self.reduction = Reduction(learner.module.parameters(), world)
         self.records = LossRecords(learner.num_groups)
         self.loss = math.nan  # of the last good step looked at
+        self.begun = begun
+        self.epochs = recipe.epochs if until is None else until
         self.step = 0
-        self.total = len(batches) * recipe.epochs
+        self.total = len(batches) * self.epochs
         self.saver = Saver(checkpoints, self.total, world)
 
     def go(self, on_step: Callback | None, on_epoch: Callback | None) -> None:
         """Train from `self.step` to the end; an epoch that was begun draws its order again and skips what is done."""
         length = len(self.batches)
-        for epoch in range(self.step // length, self.recipe.epochs):
+        for epoch in range(self.step // length, self.epochs):
             # Every draw is a function of seed, stage and position: no generator's state has to survive a kill.
             order = derived_generator(self.seed, self.stage, "data", epoch)
             for position, (x, y) in enumerate(self.batches.epoch(order)):
@@ -179,7 +197,7 @@ class _Run:
         if due:
             self.saver.save(*self.state())
         skipped = len(self.updates.health.skipped)
-        return Progress(self.step, self.total, epoch + 1, self.recipe.epochs, self.loss, lr, skipped)
+        return Progress(self.step, self.total, epoch + 1, self.epochs, self.loss, lr, skipped)
 
     def gradients(self, terms: tuple[Term, ...], x: Nest, y: Nest) -> tuple[torch.Tensor, int]:
         """Leave the whole batch's gradients in the parameters; its losses `(terms,)`, and the number of classes."""
@@ -266,10 +284,21 @@ class _Run:
     def restore(self) -> None:
         """Go on from the newest checkpoint; where there is none all processes start from rank 0's weights."""
         found = self.saver.newest()
-        if found is None:
-            self.take_state_of_rank_zero()
-        else:
+        if found is not None:
             self.adopt(*found, source=self.saver.name)
+            return
+        if self.begun is not None:
+            self.go_on_with(self.begun)
+        self.take_state_of_rank_zero()
+
+    def go_on_with(self, begun: Begun) -> None:
+        """Take up weights, optimiser and scaler, at the step where its epochs end on the data of now."""
+        tensors, state = begun.state
+        module = self.learner.module
+        load_module(module, _section(tensors, "module"), "the training begun")
+        restore_optimizer(module, self.updates.optimizer, _section(tensors, "optimizer"))
+        self.updates.scaler.load_state_dict(state["scaler"])
+        self.step = begun.epochs * len(self.batches)
 
     def take_state_of_rank_zero(self) -> None:
         """Have rank 0's weights and buffers on every process: batch norm's statistics are those of its images."""

@@ -1,0 +1,144 @@
+"""What the training of a network starts from, and the short training that scores one.
+
+A network starts from fresh weights, from the supernet's, from those that the model was given, or from those of the
+trained original. A trial is trained as a final network would be, from the same start, by the same recipe and seed, but
+for fewer epochs and without the images that score it, by one process. Where the best one's own training is gone on
+with, as the paper has it of random networks (`Settings.random_continued`), trials are the first epochs of the whole
+recipe, at its learning rates, and not a recipe that is shorter.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from itertools import islice
+
+import torch
+from torch import nn
+
+from bcnet.data.transfer import moved
+from bcnet.distributed import Loaded
+from bcnet.errors import RecipeError
+from bcnet.files.tensors import read_tensors
+from bcnet.run.settings import Settings
+from bcnet.run.workload import Workload
+from bcnet.space import Side, Widths
+from bcnet.stages.base import Context
+from bcnet.supernet import Supernet, build, by_importance, recalibrate, reordered
+from bcnet.train import Begun, EpochBatches, NetworkLearner, derived_generator, train
+
+_CALIBRATION = 20  # batches for the statistics of batch norm
+
+
+def starting_network(context: Context, widths: Widths) -> nn.Module:
+    """The network of the given widths before its training, on the run's device.
+
+    From "scratch" it is freshly initialised as the original would be. From "supernet" it holds the first channels of
+    every group, from "pretrained" or "original" the most important ones of the model as it was given or as it was
+    trained, or what a pruner left of it; with batch-norm statistics of some training batches. Training then is
+    fine-tuning.
+
+    Raises:
+        RecipeError: it is to start from a supernet, and the run has none.
+    """
+    settings = context.settings
+    workload = context.workload
+    if settings.final_from == "scratch":
+        return from_scratch(context, widths)
+    if settings.final_from == "supernet":
+        if "supernet" not in context.names:
+            raise RecipeError('final_from="supernet" needs a supernet, which this run has none of: take "scratch"')
+        owner = context.output("supernet")[0]
+    else:
+        owner = Supernet(_sorted(context), workload.space)
+    network = first_channels(settings, workload, owner, widths)
+    return calibrated(network, workload.all_training, settings.seed_of_networks)
+
+
+def from_scratch(context: Context, widths: Widths) -> nn.Module:
+    """The network of the given widths, freshly initialised as the original would be, on the run's device."""
+    settings = context.settings
+    workload = context.workload
+    generator = derived_generator(settings.seed_of_networks, "initial weights")
+    network = build(workload.original, workload.space, widths, factory=workload.source.factory, generator=generator)
+    return _placed(network, settings)
+
+
+def _sorted(context: Context) -> nn.Module:
+    """The model as it was given or as it was trained, with the channels first that a narrow network keeps."""
+    settings = context.settings
+    workload = context.workload
+    if settings.final_from == "pretrained":
+        model = workload.model
+        kept = ()
+    else:
+        model = context.output("original").network
+        kept = context.output("pruning").kept if "pruning" in context.names else ()
+    orders = by_importance(model, workload.space)
+    if kept:  # the pruner's own choice; what it has cut comes after it
+        orders = tuple((*k, *(c for c in order if c not in {*k})) for k, order in zip(kept, orders, strict=True))
+    device = next(model.parameters()).device
+    return reordered(model, workload.space, orders, moved(workload.source.example(), device))
+
+
+def first_channels(settings: Settings, workload: Workload, owner: Supernet, widths: Widths) -> nn.Module:
+    """A network of the given widths with the first channels of every group, on the run's device."""
+    return _placed(build(workload.model, workload.space, widths, weights=(owner, Side.LEFT)), settings)
+
+
+def calibrated(network: nn.Module, batches: EpochBatches, seed: int) -> nn.Module:
+    """`network` with the batch-norm statistics of some training `batches`, drawn by `seed`."""
+    device = next(network.parameters()).device
+    order = derived_generator(seed, "calibration")
+    return recalibrate(network, (moved(x, device) for x, _ in islice(batches.epoch(order), _CALIBRATION)))
+
+
+def _placed(network: nn.Module, settings: Settings) -> nn.Module:
+    return network.to(settings.device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+
+def trained_trial(context: Context, widths: Widths, epochs: int) -> nn.Module:
+    """The network of these widths after a trial, which goes on where this process stopped it.
+
+    Its checkpoints stay until `drop_trials`.
+    """
+    settings = context.settings
+    workload = context.workload
+    recipe = settings.trial_of(settings.final.epochs if settings.random_continued else epochs)
+    network = starting_network(context, widths)
+    about = {"classes": workload.source.input.num_classes, "widths": list(widths)}
+    checkpoints = context.directory.alone().checkpoints(_name(widths, epochs), about)
+    train(
+        NetworkLearner(network, workload.source.task),
+        workload.training,
+        recipe,
+        seed=settings.seed_of_networks,
+        stage="final",
+        checkpoints=dataclasses.replace(checkpoints, every_seconds=context.checkpoint_seconds),
+        until=epochs,
+    )
+    return network
+
+
+def begun(context: Context, widths: Widths) -> Begun:
+    """The trial of these widths, to be gone on with; it is trained again where its checkpoints are lost."""
+    epochs = context.settings.trial.epochs
+    name = _name(widths, epochs)
+    directory = context.directory.alone()
+
+    def state() -> Loaded:
+        trained_trial(context, widths, epochs)  # no work where its last checkpoint is there
+        return read_tensors(directory.checkpoint(name), directory.identity(name))
+
+    found = context.world.tensors_from_rank_zero(state)
+    assert found is not None
+    return Begun(epochs, found)
+
+
+def drop_trials(context: Context, widths: Widths | None = None, epochs: int = 0) -> None:
+    """Remove the checkpoints of a trial, or of all."""
+    context.directory.alone().drop_checkpoints("trial-*" if widths is None else _name(widths, epochs))
+
+
+def _name(widths: Widths, epochs: int) -> str:
+    return "trial-" + hashlib.sha256(repr((tuple(widths), epochs)).encode()).hexdigest()[:12]
