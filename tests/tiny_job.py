@@ -16,9 +16,6 @@ SMALL = {"population": 4, "generations": 2, "parents": 2, "num_choices": 4, "thr
 NETWORKS = ("original", "uniform", "final")
 WEIGHTS = ("supernet", "records", "counts", *NETWORKS, *(f"{name}_losses" for name in NETWORKS))
 
-NETWORKS = ("original", "uniform", "final")
-WEIGHTS = ("supernet", "records", "counts", *NETWORKS, *(f"{name}_losses" for name in NETWORKS))
-
 
 class TinyNetwork(nn.Module):
     def __init__(self, channels: int = 8) -> None:
