@@ -29,6 +29,8 @@ smallest width too, and whose evolution starts from balanced and Uniform widths 
 "ours, paper" is `--preset paper` on the same supernet. "Ours" is the former on a supernet of complements that keep to
 the smallest width; all others of evolution are of the one before, which started from neither and stayed nowhere
 (`--macs-from 0 --first-generation prior`).
+"Random, continued" goes on with the training of the best of the random networks, as the paper does.
+
 `--also` adds what tells supernet and search apart: our supernet searched greedily, the unilateral one by evolution,
 scores by the mean loss, which depend less on the images they are taken on (`studies.scores.noise`).
 
@@ -141,7 +143,7 @@ QUICK_METHODS = ("uniform", "ours", "ours, tuned scores")
 SLIMMED = ("autoslim", "unilateral")  # baselines that search a supernet of their own
 STARTS = ("scratch", "supernet", "original")
 FROM_ORIGINAL = (
-    *("uniform", "balanced", "ours, medium effort", "magnitude", "taylor"),
+    *("uniform", "balanced", "random", "ours, medium effort", "magnitude", "taylor"),
     *("autoslim", "ours, on a supernet", "ours, paper", "ours, small effort", "ours, large effort"),
 )
 AGAIN = (
@@ -151,7 +153,8 @@ AGAIN = (
 AGAIN_FROM_ORIGINAL = tuple(method for method in FROM_ORIGINAL if method not in NEEDS)
 _AGAIN = "again"
 _OTHER_SEED = 100
-OTHERS = tuple(method for method in VARIANTS if method not in METHODS)
+_CONTINUED = "random, continued"
+OTHERS = (_CONTINUED, *(method for method in VARIANTS if method not in METHODS))
 
 
 @dataclass(frozen=True)
@@ -400,8 +403,9 @@ class Table:
         effort = self.effort
         if method not in VARIANTS or method in SLIMMED:
             random = ["--random-networks", str(effort.random_networks), "--random-epochs", str(effort.random_epochs)]
-            own = {"random": random} | {name: ["--candidates", str(effort.candidates)] for name in SLIMMED}
-            return ["baseline", method, *own.get(method, [])]
+            own = {"random": random, _CONTINUED: [*random, "--random-continued"]}
+            own |= {name: ["--candidates", str(effort.candidates)] for name in SLIMMED}
+            return ["baseline", method.partition(",")[0], *own.get(method, [])]
         variant = VARIANTS[method]
         population = min(variant.population, effort.candidates)
         generations = str(effort.candidates // population)

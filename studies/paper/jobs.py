@@ -56,11 +56,12 @@ class Found:
 
 @dataclass(frozen=True)
 class Method:
-    """A way to widths; `searches` on a supernet, trains the result with `distilled`."""
+    """A way to widths; `searches` on a supernet, trains the result with `distilled`, or the training is `continued`."""
 
     widths: Callable[[Job, Workshop], Found]
     searches: bool = False
     distilled: bool = False
+    continued: bool = False
 
 
 def budget_of(job: Job, workshop: Workshop) -> Budget:
@@ -112,7 +113,7 @@ METHODS: Mapping[str, Method] = {
     "original": Method(_original),
     "uniform": Method(_uniform),
     "balanced": Method(_balanced),
-    "random": Method(_random),
+    "random": Method(_random, continued=True),
     "bcnet": Method(_searched, searches=True),
     "bcnet-distilled": Method(_searched, searches=True, distilled=True),
     "autoslim": Method(_searched, searches=True),
@@ -167,7 +168,11 @@ def _figures(job: Job, workshop: Workshop) -> dict[str, object]:
         "scores": "" if job.trained else _spaced(round(c.score, 3) for c in found.evaluations),
     }
     if job.trained:
-        test = workshop.train(network, found.widths, job.seed, distilled=method.distilled).test
+        if method.continued:
+            trained = workshop.continued(network, budget_of(job, workshop), job.seed)
+        else:
+            trained = workshop.train(network, found.widths, job.seed, distilled=method.distilled)
+        test = trained.test
         columns |= {name: round(test.figures[name], 3) for name in ("top1", "top5")}
     paper = (job.paper or {}) if workshop.scale.stand_in is None else {}
     columns |= {f"paper_{name}": paper.get(name, "") for name in ("params", "top1", "top5")}

@@ -1,9 +1,9 @@
 """What the work of a study takes: estimated beforehand, and as its runs took.
 
-A piece is a run directory: a supernet, a search on it, networks of random widths, a network trained from scratch. It is
-estimated from multiply-adds and from what `python -m benchmarks.speed_gpu --only "gpu training"` found for the network
-on the device at hand: images a second of training the supernet and the full network, and of scoring. A network of a
-share of the multiply-adds is taken to train in that share of the time.
+A piece is a run directory: a supernet, a search on it, networks of random widths with the best of them trained to its
+end, a network trained from scratch. It is estimated from multiply-adds and from what `python -m benchmarks.speed_gpu
+--only "gpu training"` found for the network on the device at hand: images a second of training the supernet and the
+full network, and of scoring. A network of a share of the multiply-adds is taken to train in that share of the time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ THROUGHPUT = ROOT / "benchmarks" / "results" / "speed.csv"
 IMAGES = {"cifar10": 50_000, "digits": 1_438, "imagenet": 1_281_167}  # to train on
 _FITTED = 0.8  # of them, for a supernet, and for random networks; a tenth scores candidates
 _SCORED = 0.1
-_FINISHED = {"supernet": "supernet.safetensors", "search": "result.json", "random": "result.json"}
+_FINISHED = {"supernet": "supernet.safetensors", "search": "rescored.json"}  # others end with a network
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,11 @@ def pieces(job: Job, workshop: Workshop, widths: Widths | None, speed: Speed | N
         run = workshop.search_run(network, budget, job.plan, job.seed)
         yield Piece("search", run, speed and scored / speed.scoring)
     if job.method == "random":
-        shown = scale.random_widths * min(scale.random_epochs, scale.final_epochs(network)) * _FITTED * count
+        epochs = min(scale.random_epochs, scale.final_epochs(network))
+        shown = (scale.random_widths * epochs * _FITTED + scale.final_epochs(network) - epochs) * count
         run = workshop.random_run(network, budget_of(job, workshop), job.seed)
         yield Piece("random", run, speed and share * shown / speed.full)
-    if job.trained:
+    elif job.trained:
         distilled = METHODS[job.method].distilled
         there = None if widths is None else workshop.network_run(network, widths, job.seed, distilled=distilled)
         shown = scale.final_epochs(network) * count

@@ -18,10 +18,15 @@ from typing import Any
 import torch
 
 import bcnet
+from bcnet.api.outcomes import TO_THE_WIDTHS, to_one_network
+from bcnet.api.resolution import resolve
 from bcnet.data import DataSet, load
+from bcnet.distributed import ProcessGroup
 from bcnet.progress import console_reporter
+from bcnet.run.options import Arguments
 from bcnet.space import Budget, Widths, WidthSpace
-from bcnet.train import Distillation, load_recipe
+from bcnet.stages.running import run_stages
+from bcnet.train import CHECKPOINT_SECONDS, Distillation, load_recipe
 from studies.paper.networks import Network, Scale
 from studies.shared.deadline import Deadline
 
@@ -119,13 +124,24 @@ class Workshop:
             self._data(network),
             budget=budget,
             run_dir=self.random_run(network, budget, seed),
-            recipe=network.recipe,
-            changes={"final.epochs": self.scale.final_epochs(network)},
-            baseline="random",
-            seed=seed,
             reporter=self._reporter,
-            **self._random(network),
-            **self._machine,
+            **self._as_random(network, seed),
+        )
+
+    def continued(self, network: Network, budget: Budget, seed: int) -> bcnet.TrainedNetwork:
+        """The network that `random` finds, its own training gone on with to the end, and tested."""
+        run = self.random_run(network, budget, seed)
+        asked = self._as_random(network, seed)
+        workload, settings = resolve(network.model, self._data(network), budget=budget, run_dir=run, **asked)
+        return run_stages(
+            to_one_network,
+            workload,
+            settings,
+            run,
+            ProcessGroup(),
+            reporter=self._reporter,
+            checkpoint_seconds=CHECKPOINT_SECONDS,
+            until=(*TO_THE_WIDTHS, "searched"),
         )
 
     def train(self, network: Network, widths: Widths, seed: int, *, distilled: bool = False) -> bcnet.TrainedNetwork:
@@ -162,7 +178,12 @@ class Workshop:
 
     def _random(self, network: Network) -> dict[str, Any]:
         epochs = min(self.scale.random_epochs, self.scale.final_epochs(network))
-        return {"random_networks": self.scale.random_widths, "random_epochs": epochs}
+        return {"random_networks": self.scale.random_widths, "random_epochs": epochs, "random_continued": True}
+
+    def _as_random(self, network: Network, seed: int) -> Arguments:
+        undistilled = {"final.epochs": self.scale.final_epochs(network), "final.distillation": None}
+        asked: Arguments = {"recipe": network.recipe, "changes": undistilled, "baseline": "random", "seed": seed}
+        return {**asked, **self._random(network), **self._machine}
 
     def _siblings(self, network: Network) -> list[Path]:
         folders = self.runs.glob(f"network-{self._name(network)}-*")

@@ -8,6 +8,7 @@ import pytest
 import torch
 import typer
 
+import bcnet
 from bcnet.searchers import Candidate, Random, search_widths
 from bcnet.tasks import Measurement
 from studies.paper import __main__ as paper
@@ -143,6 +144,22 @@ def test_a_distilled_network_learns_from_a_teacher(tmp_path):
     seconds = [json.loads((run / "seconds.json").read_text())["original"] for run in (folder, other)]
     assert seconds[0] == seconds[1]  # reused, with the time it took
     assert (folder / "seconds.json").stat().st_mtime == began
+
+
+@pytest.mark.slow
+def test_the_training_of_the_best_random_network_goes_on(tmp_path):
+    workshop = Workshop(SCALES["quick"], tmp_path, {"digits": "digits"}, threads=1)
+    job = Job(RESNET50, "random", 2 * 10**9)
+    figures = _figures(job, workshop)
+    (run,) = (file.parent for file in tmp_path.glob("*/final.safetensors"))
+    (piece,) = pieces(job, workshop, None, None)
+    assert piece.run == run
+    assert piece.taken > 0
+    assert bcnet.Run.open(run).settings.random_continued
+    assert not [*run.glob("original*"), *run.glob("uniform*")]
+    assert figures["evaluations"] == 2
+    again = workshop.continued(SCALES["quick"].network(RESNET50), budget_of(job, workshop), 0)
+    assert round(again.test.figures["top1"], 3) == figures["top1"]
 
 
 @pytest.mark.parametrize("method", ["bcnet", "bcnet-distilled"])
