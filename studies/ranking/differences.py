@@ -5,8 +5,9 @@ Searches are of three generations of 40, fewer than find the best by any of thes
 budget by one kind of scores, the mean over seeds: how much better the best network within the budget is than the one
 found (regret, in points), with its standard error, and the share of the original's multiply-adds that is used.
 
-What the final choice does is seen where there are fresh scores: "noisy, third" are searches by the first training of
-each network, whose ten best get the second one's accuracy as their score on fresh images; the third judges both ways.
+What the final choice does is seen where there are fresh scores: "noisy, third" are searches by one of the three
+trainings of each network, whose ten best get another's accuracy as their score on fresh images; the third judges. Seeds
+take the three in all six orders, in turn: of one order alone it is the luck of a few networks that is seen.
 
     python -m studies.ranking.differences [--quick] [--seeds 40]
 
@@ -19,7 +20,7 @@ import functools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from itertools import product
+from itertools import permutations, product
 from pathlib import Path
 from typing import Annotated
 
@@ -34,6 +35,7 @@ from bcnet.stages.finalists import choice, finalists
 from studies.ranking.channel_bench_macro import BUDGETS, DATA, MOBILENET, Table, of_network, simulated_records
 from studies.shared.provenance import ROOT, append_row, finished, provenance
 
+Accuracies = np.ndarray[tuple[int], np.dtype[np.float64]]
 OUT = ROOT / "results" / "differences.csv"
 GENERATIONS = 3
 PAPER = PRESETS["paper"]
@@ -68,39 +70,41 @@ def searcher(table: Table, names: Sequence[str], seed: int, budget: Budget) -> E
     )
 
 
-def chosen(table: Table, found: SearchResult, rescored: int) -> Widths:
-    """The final choice, after second scores of so many of the best: a second training's accuracies, of the same noise.
+def chosen(table: Table, found: SearchResult, second: Accuracies, rescored: int) -> Widths:
+    """The final choice, after scores of so many of the best by a `second` training, `(networks,)`.
 
     Their standard error is the trainings' own: that of a difference of two is larger by the root of 2.
     """
-    first, second = table.accuracies[:, 0], table.accuracies[:, 1]
-    error = 1.96 * float(np.std(first - second)) / math.sqrt(2)
+    first, other, _ = table.accuracies.T
+    error = 1.96 * float(np.std(first - other)) / math.sqrt(2)
     inside = [c for c in found.evaluations if found.budget.admits(c.cost)]
-    again = [
-        Rescored(c, fresh, fresh - error, fresh + error)
-        for c in finalists(inside, rescored)
-        for fresh in (float(second[table.rows[c.widths]]),)
-    ]
+    best = finalists(inside, rescored)
+    fresh = [float(second[table.rows[c.widths]]) for c in best]
+    again = [Rescored(c, score, score - error, score + error) for c, score in zip(best, fresh, strict=True)]
     return choice(again, 1, 1).widths
 
 
 def row_of(table: Table, name: str, kind: str, ratio: float, seeds: int) -> dict[str, object]:
     """The means over seeds."""
     budget = Budget(macs=ratio)
-    judge = table.accuracies[:, 2] if kind == THIRD else table.judge(kind)
-    scores = table.score(kind)
     rescored = FINAL_CHOICES.get(name, 1)
-    best = float(judge[table.macs <= ratio * table.space.reference.macs].max())
-
-    def score(widths: Widths) -> float:
-        return float(scores[table.rows[widths]])
-
+    inside = table.macs <= ratio * table.space.reference.macs
+    orders = list(permutations(range(3)))
     regrets = []
     used = []
     for seed in range(seeds):
+        scores = table.score(kind)
+        judge = table.judge(kind)
+        if kind == THIRD:
+            scores, second, judge = (table.accuracies[:, training] for training in orders[seed % len(orders)])
+
+        def score(widths: Widths, scores: Accuracies = scores) -> float:
+            return float(scores[table.rows[widths]])
+
         evolution = searcher(table, SEARCHES.get(name, ()), seed, budget)
         found = search_widths(table.space, score, budget, searcher=evolution, seed=seed)
-        widths = found.best.widths if rescored == 1 else chosen(table, found, rescored)
+        widths = found.best.widths if rescored == 1 else chosen(table, found, second, rescored)
+        best = float(judge[inside].max())
         regrets.append(best - float(judge[table.rows[widths]]))
         used.append(table.space.cost(widths).macs / table.space.reference.macs)
     return {
