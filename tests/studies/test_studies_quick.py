@@ -24,6 +24,7 @@ from studies.prior import __main__ as prior
 from studies.prior import records
 from studies.ranking import channel_bench_macro, halves, lengths, score_model
 from studies.scores import noise as score_noise
+from studies.scores import statistics as score_statistics
 from studies.scores import tuned as tuned_scores
 from studies.scores import tuning as tuning_noise
 from studies.shared import short_training
@@ -207,6 +208,30 @@ def test_the_noise_of_scores(tmp_path: Path) -> None:
         rows = list(csv.DictReader(file))
     assert [row["metric"] for row in rows] == ["accuracy", "loss"]
     assert all(-1 <= float(row["agreement"]) <= 1 and float(row["spread"]) > 0 for row in rows)
+
+
+def test_scores_with_other_statistics(tmp_path: Path) -> None:
+    run, out = tmp_path / "run", tmp_path / "statistics.csv"
+    bcnet.train_supernet("resnet_digits", "digits", run_dir=run, supernet_epochs=1, threads=1)
+    for _ in range(2):  # the second time everything is there
+        score_statistics.main([run], widths=4, threads=1, out=out)
+    with out.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    kinds = score_statistics.KINDS
+    assert [(row["metric"], row["statistics"]) for row in rows] == [(m, k) for m in ("accuracy", "loss") for k in kinds]
+    assert [row["tau"] for row in rows if row["statistics"] == score_statistics.USUAL] == ["1.0", "1.0"]
+    spreads = [row["spread"] for row in rows if row["metric"] == "loss"]
+    assert spreads[0] == spreads[1], "there are fewer held-out digits than 512"
+    scorer = score_noise.RunScorer.of(run)
+    (widths,) = scorer.candidates(1)
+    x, y = scorer.context.workload.validation[0]
+    with torch.no_grad():
+        losses = [
+            torch.nn.functional.cross_entropy(scorer.supernet(x[:128], widths, side), y[:128])
+            for side in (Side.LEFT, Side.RIGHT)
+        ]
+    (found,) = score_statistics.scores(scorer, [widths], "loss", "128 images")
+    assert found == pytest.approx(-float(torch.stack(losses).mean()), rel=1e-4)
 
 
 def test_a_supernet_of_one_side_is_scored_from_it_alone(tmp_path: Path) -> None:
