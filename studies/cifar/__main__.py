@@ -174,6 +174,7 @@ class Effort:
     random_networks: int = 20
     random_epochs: int = 1
     precision: str = "fp32"
+    distilled: bool = False
 
     def __str__(self) -> str:
         return (
@@ -181,6 +182,7 @@ class Effort:
             f"supernet {self.supernet_epochs} epochs, {self.candidates} candidates, "
             f"random {self.random_networks} x {self.random_epochs} epochs, networks {self.epochs} epochs"
             f"{'' if self.precision == Effort.precision else f', {self.precision}'}"
+            f"{', distilled' if self.distilled else ''}"
         )
 
 
@@ -383,6 +385,7 @@ class Table:
             *("--min-ratio", str(effort.min_ratio)),
             *("--epochs", str(effort.epochs), *self._supernet_epochs(run.method)),
             *("--threads", str(self.threads), "--device", self.device, "--precision", effort.precision),
+            *(("--set", "final.distillation.weight=0.5") if effort.distilled else ()),
             *("--out", str(self.folder(run))),
             *self._from(run),
         ]
@@ -452,6 +455,9 @@ def main(
     supernet_epochs: Annotated[int, typer.Option(help="Of our supernet.")] = Effort.supernet_epochs,
     epochs: Annotated[int, typer.Option(help="Of every final network.")] = Effort.epochs,
     precision: Annotated[str, typer.Option(help="fp32 or bf16; a configuration of its own.")] = Effort.precision,
+    distilled: Annotated[
+        bool, typer.Option("--distilled", help="Final networks learn from the original; a configuration of its own.")
+    ] = False,
     data: Annotated[str, typer.Option(help="As `bcnet search --data` takes it.")] = DATA,
     threads: Annotated[int, typer.Option(help="Of every cell.")] = 1,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
@@ -459,7 +465,14 @@ def main(
     out: Annotated[Path, typer.Option(help="The CSV.")] = OUT,
 ) -> None:
     """Compute all cells that are not finished, and sum up."""
-    effort = Effort(model, min_ratio=min_ratio, supernet_epochs=supernet_epochs, epochs=epochs, precision=precision)
+    effort = Effort(
+        model,
+        min_ratio=min_ratio,
+        supernet_epochs=supernet_epochs,
+        epochs=epochs,
+        precision=precision,
+        distilled=distilled,
+    )
     budgets = BUDGETS
     check_known("--also", also or (), OTHERS)
     check_known("--skip", skip or (), METHODS)
