@@ -16,6 +16,7 @@ ORDER = (
         "uniform",
         "balanced",
         "random",
+        "random, continued",
         "autoslim",
         "unilateral",
         "unilateral by evolution",
@@ -102,8 +103,16 @@ def _mean(key: Key, groups: Mapping[Key, Sequence[Row]], configuration: str) -> 
         **_ahead_of("autoslim", key, groups),
         "macs_ratio_mean": f"{statistics.mean(float(cell['macs_ratio']) for cell in cells):.4f}",
         "params_mean": f"{statistics.mean(float(cell['params']) for cell in cells):.0f}",
+        "search_minutes_mean": _mean_of("search_minutes", cells, 1),
+        "search_trainings_mean": _mean_of("search_trainings", cells, 2),
         "configuration": configuration,
     }
+
+
+def _mean_of(column: str, cells: Sequence[Row], digits: int) -> str:
+    """Of the rows that have it: what is trained again is not searched again."""
+    values = [float(cell[column]) for cell in cells if cell[column]]
+    return f"{statistics.mean(values):.{digits}f}" if values else ""
 
 
 def _ahead_of(other: str, key: Key, groups: Mapping[Key, Sequence[Row]]) -> Row:

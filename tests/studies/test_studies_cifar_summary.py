@@ -25,17 +25,22 @@ def test_differences_are_between_networks_of_the_same_seeds(tmp_path):
     }
     with table.open("w", newline="") as file:
         fields = ["configuration", "seed", "budget", "method", "start", "top1", "macs_ratio", "params"]
+        fields += ["search_minutes", "search_trainings"]
         writer = csv.DictWriter(file, fields)
         writer.writeheader()
         for method, values in top1.items():
             for seed, value in values.items():
-                writer.writerow(dict(zip(fields, ("c", seed, "0.5", method, "scratch", value, 0.5, 10), strict=True)))
+                taken = (20 + 2 * seed, 2 + seed) if method == "ours" else ("", "")
+                values_of_row = ("c", seed, "0.5", method, "scratch", value, 0.5, 10, *taken)
+                writer.writerow(dict(zip(fields, values_of_row, strict=True)))
     rows = {row["method"]: row for row in summarise(table, "c")}
     ours = rows["ours"]
     assert float(ours["ahead_of_uniform"]) == pytest.approx((3 + 2) / 2)
     assert float(ours["ahead_of_uniform_standard_error"]) == pytest.approx(0.5)
     assert (ours["ahead_of_balanced"], ours["ahead_of_balanced_standard_error"]) == ("2.000", "")
     assert (ours["ahead_of_autoslim"], ours["ahead_of_autoslim_standard_error"]) == ("0.500", "")
+    assert (ours["search_minutes_mean"], ours["search_trainings_mean"]) == ("21.0", "2.50")
+    assert rows["uniform"]["search_minutes_mean"] == ""
     assert rows["uniform"]["ahead_of_uniform"] == ""
     assert rows["balanced"]["ahead_of_uniform"] == "1.000"
 
