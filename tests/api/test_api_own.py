@@ -18,6 +18,7 @@ from bcnet.run.directory import RunDirectory, read_settings
 from bcnet.run.settings import make_settings
 from bcnet.run.workload import open_source, prepare
 from bcnet.stages.base import Context
+from bcnet.stages.final import SearchedStage, UniformStage
 from bcnet.stages.plan import stages_of
 from bcnet.stages.pruning import PruningStage
 from bcnet.stages.starting import starting_network
@@ -371,8 +372,12 @@ def test_a_pruned_network_starts_from_the_channels_that_the_pruner_kept(tmp_path
     first = tuple(reversed(range(8)))[: widths[0]]  # no order that importance would give
     second = tuple(reversed(range(12)))[: widths[1]]
     monkeypatch.setitem(here._outputs, "pruning", Pruned(widths, (first, second)))
-    network = starting_network(here, widths)
+    network = SearchedStage()._start(here, widths)
     torch.testing.assert_close(network.second[0].weight, owner.second[0].weight[list(second)][:, list(first)])
+    usual = context_of(tmp_path / "usual", TinyNetwork, baseline="balanced", final_from="original")
+    uniform, same = (UniformStage()._start(context, widths).state_dict() for context in (here, usual))
+    for name, tensor in uniform.items():
+        assert torch.equal(tensor, same[name]), name
     document = here.directory.read("pruned.json")
     here.directory.write("pruned.json", {"widths": list(widths), "kept": [[0, 8], [0]]})  # of eight channels
     with pytest.raises(RunError, match="holds no widths of this network: start a new run"):

@@ -221,6 +221,11 @@ class SearchedStage(FinalStage):
         """Nothing where it is the Uniform network once more."""
         return 0 if settings.baseline == "uniform" else super().macs(settings, workload)
 
+    def _start(self, context: Context, widths: Widths) -> nn.Module:
+        """Of a pruned original the channels that are left; the Uniform network is that of every other run."""
+        pruned = "pruning" in context.names and context.settings.final_from == "original"
+        return starting_network(context, widths, context.output("pruning").kept if pruned else ())
+
     def begun(self, context: Context, widths: Widths) -> Begun | None:
         """The trial of a random network whose own training goes on."""
         return begun(context, widths) if context.settings.random_continued else None

@@ -30,13 +30,17 @@ from bcnet.train import Begun, EpochBatches, NetworkLearner, derived_generator, 
 _CALIBRATION = 20  # batches for the statistics of batch norm
 
 
-def starting_network(context: Context, widths: Widths) -> nn.Module:
+Kept = tuple[tuple[int, ...], ...]
+"""Of every group the channels that a pruner left."""
+
+
+def starting_network(context: Context, widths: Widths, kept: Kept = ()) -> nn.Module:
     """The network of the given widths before its training, on the run's device.
 
     From "scratch" it is freshly initialised as the original would be. From "supernet" it holds the first channels of
     every group, from "pretrained" or "original" the most important ones of the model as it was given or as it was
-    trained, or what a pruner left of it; with batch-norm statistics of some training batches. Training then is
-    fine-tuning.
+    trained, those that a pruner `kept` before all others; with batch-norm statistics of some training batches. Training
+    then is fine-tuning.
 
     Raises:
         RecipeError: it is to start from a supernet, and the run has none.
@@ -50,7 +54,7 @@ def starting_network(context: Context, widths: Widths) -> nn.Module:
             raise RecipeError('final_from="supernet" needs a supernet, which this run has none of: take "scratch"')
         owner = context.output("supernet")[0]
     else:
-        owner = Supernet(_sorted(context), workload.space)
+        owner = Supernet(_sorted(context, kept), workload.space)
     network = first_channels(settings, workload, owner, widths)
     return calibrated(network, workload.all_training, settings.seed_of_networks)
 
@@ -64,16 +68,11 @@ def from_scratch(context: Context, widths: Widths) -> nn.Module:
     return _placed(network, settings)
 
 
-def _sorted(context: Context) -> nn.Module:
+def _sorted(context: Context, kept: Kept) -> nn.Module:
     """The model as it was given or as it was trained, with the channels first that a narrow network keeps."""
     settings = context.settings
     workload = context.workload
-    if settings.final_from == "pretrained":
-        model = workload.model
-        kept = ()
-    else:
-        model = context.output("original").network
-        kept = context.output("pruning").kept if "pruning" in context.names else ()
+    model = workload.model if settings.final_from == "pretrained" else context.output("original").network
     orders = by_importance(model, workload.space)
     if kept:  # the pruner's own choice; what it has cut comes after it
         orders = tuple((*k, *(c for c in order if c not in {*k})) for k, order in zip(kept, orders, strict=True))
