@@ -130,6 +130,7 @@ def _ahead_of(other: str, key: Key, groups: Mapping[Key, Sequence[Row]]) -> Row:
 
 def draw(summary: Sequence[Row], path: Path) -> None:
     """Means with their standard errors, one line for each method."""
+    import matplotlib
     from matplotlib.figure import Figure
 
     methods = [method for method in reversed(ORDER) if any(row["method"] == method for row in summary)]
@@ -154,4 +155,5 @@ def draw(summary: Sequence[Row], path: Path) -> None:
     axis.set_yticks(range(len(methods)), methods)
     axis.grid(axis="x", alpha=0.3)
     picture.legend(loc="outside lower center", ncols=2, fontsize="small")  # over the dots it would hide some
-    picture.savefig(path, metadata={"Date": None})
+    with matplotlib.rc_context({"svg.hashsalt": "bcnet"}):  # equal rows, equal files
+        picture.savefig(path, metadata={"Date": None})
