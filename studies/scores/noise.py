@@ -97,7 +97,8 @@ def main(
     torch.set_num_threads(threads)
     for run in runs:
         key = {"run": run.name, "widths": str(widths)}
-        missing = [metric for metric in get_args(Metric) if not finished(out, {**key, "metric": metric})]
+        same = {**key, "model": bcnet.Run.open(run).settings.model}  # runs of others may have the same name
+        missing = [metric for metric in get_args(Metric) if not finished(out, {**same, "metric": metric})]
         if not missing:
             continue
         scorer = RunScorer.of(run)

@@ -22,6 +22,7 @@ import torch
 import typer
 from scipy.stats import kendalltau
 
+import bcnet
 from bcnet.searchers import Metric
 from bcnet.space import Widths
 from bcnet.stages import supernet_evaluator
@@ -80,7 +81,8 @@ def main(
     for run in runs:
         for metric in get_args(Metric):
             key = {"run": run.name, "widths": str(widths), "metric": metric}
-            missing = [kind for kind in KINDS if not finished(out, {**key, "statistics": kind})]
+            same = {**key, "model": bcnet.Run.open(run).settings.model}  # runs of others may have the same name
+            missing = [kind for kind in KINDS if not finished(out, {**same, "statistics": kind})]
             if not missing:
                 continue
             scorer = RunScorer.of(run)
