@@ -240,7 +240,7 @@ class BaselineSettings(Section):
     random_epochs: Count | None = None
     """Epochs of each of them (50, but no more than the final networks')."""
     random_continued: bool = False
-    """Go on with the own training of the best random network (on in the paper), not train its widths from the start."""
+    """Go on with the best random network's own training (on in the paper), and do not train its widths anew."""
 
 
 class FinalSettings(Section):

@@ -27,11 +27,9 @@ from bcnet.stages.base import Context
 from bcnet.supernet import Supernet, build, by_importance, recalibrate, reordered
 from bcnet.train import Begun, EpochBatches, NetworkLearner, derived_generator, train
 
-_CALIBRATION = 20  # batches for the statistics of batch norm
-
-
 Kept = tuple[tuple[int, ...], ...]
 """Of every group the channels that a pruner left."""
+_CALIBRATION = 20  # batches for the statistics of batch norm
 
 
 def starting_network(context: Context, widths: Widths, kept: Kept = ()) -> nn.Module:
