@@ -181,8 +181,8 @@ class Workshop:
         return {"random_networks": self.scale.random_widths, "random_epochs": epochs, "random_continued": True}
 
     def _as_random(self, network: Network, seed: int) -> Arguments:
-        undistilled = {"final.epochs": self.scale.final_epochs(network), "final.distillation": None}
-        asked: Arguments = {"recipe": network.recipe, "changes": undistilled, "baseline": "random", "seed": seed}
+        changes = {"final.epochs": self.scale.final_epochs(network), "final.distillation": None}
+        asked: Arguments = {"recipe": network.recipe, "changes": changes, "baseline": "random", "seed": seed}
         return {**asked, **self._random(network), **self._machine}
 
     def _siblings(self, network: Network) -> list[Path]:

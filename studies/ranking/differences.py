@@ -76,11 +76,11 @@ def chosen(table: Table, found: SearchResult, second: Accuracies, rescored: int)
     Their standard error is the trainings' own: that of a difference of two is larger by the root of 2.
     """
     first, other, _ = table.accuracies.T
-    error = 1.96 * float(np.std(first - other)) / math.sqrt(2)
+    half = 1.96 * float(np.std(first - other)) / math.sqrt(2)  # of a 95 % interval
     inside = [c for c in found.evaluations if found.budget.admits(c.cost)]
     best = finalists(inside, rescored)
     fresh = [float(second[table.rows[c.widths]]) for c in best]
-    again = [Rescored(c, score, score - error, score + error) for c, score in zip(best, fresh, strict=True)]
+    again = [Rescored(c, score, score - half, score + half) for c, score in zip(best, fresh, strict=True)]
     return choice(again, 1, 1).widths
 
 

@@ -23,7 +23,7 @@ from bcnet.run.workload import Workload
 from bcnet.space import Widths
 from bcnet.stages.base import TRAINING_PASS, Context, Stage, copy_tensors
 from bcnet.stages.room import training_bytes
-from bcnet.stages.starting import begun, drop_trials, from_scratch, starting_network
+from bcnet.stages.starting import begun_trial, drop_trials, from_scratch, starting_network
 from bcnet.tasks import Measurement
 from bcnet.train import Begun, NetworkLearner, train
 
@@ -228,7 +228,7 @@ class SearchedStage(FinalStage):
 
     def begun(self, context: Context, widths: Widths) -> Begun | None:
         """The trial of a random network whose own training goes on."""
-        return begun(context, widths) if context.settings.random_continued else None
+        return begun_trial(context, widths) if context.settings.random_continued else None
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
         """No work where it is the Uniform network once more, less where a trial is gone on with."""

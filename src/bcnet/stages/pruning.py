@@ -23,10 +23,10 @@ from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.stages.base import Context, Stage
 from bcnet.stages.scores import network_score
+from bcnet.stages.starting import CALIBRATION
 from bcnet.train import derived_generator
 
 _SCORES = "pruning_scores.json"
-_CALIBRATION = 20  # batches for the statistics of batch norm
 
 
 class PruningStage(Stage):
@@ -103,7 +103,7 @@ def _pruned(context: Context, network: nn.Module, advance: Advance) -> Pruned:
     first = taken(example, slice(1))
 
     def calibration() -> Iterator[Nest]:
-        return (x for x, _ in islice(batches("calibration"), _CALIBRATION))
+        return (x for x, _ in islice(batches("calibration"), CALIBRATION))
 
     return Pruned(fastnas_widths(network, workload.space, budget, first, calibration=calibration, score=score), ())
 

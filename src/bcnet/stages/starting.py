@@ -29,7 +29,7 @@ from bcnet.train import Begun, EpochBatches, NetworkLearner, derived_generator, 
 
 Kept = tuple[tuple[int, ...], ...]
 """Of every group the channels that a pruner left."""
-_CALIBRATION = 20  # batches for the statistics of batch norm
+CALIBRATION = 20  # batches for the statistics of batch norm
 
 
 def starting_network(context: Context, widths: Widths, kept: Kept = ()) -> nn.Module:
@@ -87,7 +87,7 @@ def calibrated(network: nn.Module, batches: EpochBatches, seed: int) -> nn.Modul
     """`network` with the batch-norm statistics of some training `batches`, drawn by `seed`."""
     device = next(network.parameters()).device
     order = derived_generator(seed, "calibration")
-    return recalibrate(network, (moved(x, device) for x, _ in islice(batches.epoch(order), _CALIBRATION)))
+    return recalibrate(network, (moved(x, device) for x, _ in islice(batches.epoch(order), CALIBRATION)))
 
 
 def _placed(network: nn.Module, settings: Settings) -> nn.Module:
@@ -97,7 +97,7 @@ def _placed(network: nn.Module, settings: Settings) -> nn.Module:
 def trained_trial(context: Context, widths: Widths, epochs: int) -> nn.Module:
     """The network of these widths after a trial, which goes on where this process stopped it.
 
-    Its checkpoints stay until `drop_trials`.
+    Its checkpoints stay until `drop_trial` or `drop_trials`.
     """
     settings = context.settings
     workload = context.workload
@@ -117,7 +117,7 @@ def trained_trial(context: Context, widths: Widths, epochs: int) -> nn.Module:
     return network
 
 
-def begun(context: Context, widths: Widths) -> Begun:
+def begun_trial(context: Context, widths: Widths) -> Begun:
     """The trial of these widths, to be gone on with; it is trained again where its checkpoints are lost."""
     epochs = context.settings.trial.epochs
     name = _name(widths, epochs)
@@ -132,9 +132,14 @@ def begun(context: Context, widths: Widths) -> Begun:
     return Begun(epochs, found)
 
 
-def drop_trials(context: Context, widths: Widths | None = None, epochs: int = 0) -> None:
-    """Remove the checkpoints of a trial, or of all."""
-    context.directory.alone().drop_checkpoints("trial-*" if widths is None else _name(widths, epochs))
+def drop_trial(context: Context, widths: Widths, epochs: int) -> None:
+    """Remove the checkpoints of a trial."""
+    context.directory.alone().drop_checkpoints(_name(widths, epochs))
+
+
+def drop_trials(context: Context) -> None:
+    """Remove those of all trials."""
+    context.directory.alone().drop_checkpoints("trial-*")
 
 
 def _name(widths: Widths, epochs: int) -> str:

@@ -34,7 +34,7 @@ from bcnet.stages.search import (
     searcher_of,
     usual_macs,
 )
-from bcnet.stages.starting import drop_trials, trained_trial
+from bcnet.stages.starting import drop_trial, trained_trial
 
 
 class TrialsStage(EvolutionStage):
@@ -103,4 +103,4 @@ class _Trials(NetworkScores):
         """After its trial; the checkpoints are there until it is scored, or gone on with."""
         yield trained_trial(self.context, widths, self.epochs).eval()
         if not self.context.settings.random_continued:
-            drop_trials(self.context, widths, self.epochs)
+            drop_trial(self.context, widths, self.epochs)
