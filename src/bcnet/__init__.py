@@ -17,7 +17,7 @@ from bcnet.errors import BCNetError
 
 if TYPE_CHECKING:
     from bcnet import data, distributed, models
-    from bcnet.api import baseline, evolve, find_widths, retrain, search, train_supernet, train_widths
+    from bcnet.api import baseline, evolve, find_network, find_widths, retrain, search, train_supernet, train_widths
     from bcnet.api.outcomes import FoundWidths, SearchOutcome, TrainedSupernet
     from bcnet.costs import Budget, Cost, Measure, Memory, Size
     from bcnet.data import DataSet, Loaders
@@ -63,7 +63,16 @@ _HOMES = {
     "bcnet.run.run": ["Run"],
     "bcnet.run.status": ["Status", "read_status"],
     "bcnet.prior": ["Prior", "learn_prior"],
-    "bcnet.api": ["baseline", "evolve", "find_widths", "retrain", "search", "train_supernet", "train_widths"],
+    "bcnet.api": [
+        "baseline",
+        "evolve",
+        "find_network",
+        "find_widths",
+        "retrain",
+        "search",
+        "train_supernet",
+        "train_widths",
+    ],
     "bcnet.report": ["write_comparison", "write_report"],
     "bcnet.data": ["DataSet", "Loaders"],
     "bcnet.export": ["Export", "Latency", "export_run", "measure_latency", "push_run"],
@@ -137,6 +146,7 @@ __all__ = [
     "distributed",
     "evolve",
     "export_run",
+    "find_network",
     "find_widths",
     "learn_prior",
     "load",

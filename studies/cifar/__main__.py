@@ -36,7 +36,7 @@ scores by the mean loss, which depend less on the images they are taken on (`stu
 
 One training says little: `--again 1` trains original, Uniform and the found networks of `AGAIN` from scratch a second
 time, by other seeds, as cells of their own, `--again 2` a third time. From the original it trains those of
-`AGAIN_FROM_ORIGINAL`, each from the original of that other seed; pruners leave no widths alone to train again.
+`FROM_ORIGINAL`, each from the original of that other seed, which pruners prune anew: they leave no widths alone.
 
 All trains in float32, on any machine, unless `--precision bf16` says otherwise, which a CPU with AMX takes by itself:
 `results/cifar_table_bf16.csv`.
@@ -150,7 +150,6 @@ AGAIN = (
     *SLIMMED,
     *(method for method, variant in VARIANTS.items() if "--tune-steps" in variant.options),
 )
-AGAIN_FROM_ORIGINAL = tuple(method for method in FROM_ORIGINAL if method not in NEEDS)
 _AGAIN = "again"
 _OTHER_SEED = 100
 _CONTINUED = "random, continued"
@@ -211,7 +210,8 @@ class Run:
     def origin(self) -> Run | None:
         """The run that this one goes on from: from a supernet, its search; again, that of the other seed's original."""
         if self.times_before:
-            return None if self.method == "uniform" else Run(self.seed, self.budget, "uniform", self.start)
+            alone = self.method == "uniform" or self.method in NEEDS
+            return None if alone else Run(self.seed, self.budget, "uniform", self.start)
         return Run(self.seed, self.budget, self.method) if self.start == "supernet" else None
 
     @property
@@ -233,7 +233,7 @@ class Run:
             "scratch": ("uniform", self.method, *_sharing(self.method), *METHODS),
             "supernet": (self.method,),
             "original": ("uniform", self.method, *_sharing(self.method)),
-        }.get(self.start, ("uniform", *dict.fromkeys((*AGAIN, *AGAIN_FROM_ORIGINAL))))
+        }.get(self.start, ("uniform", *dict.fromkeys((*AGAIN, *FROM_ORIGINAL))))
         budgets = (self.budget, *BUDGETS)
         others = [Run(self.seed, budget, method, self.start) for method in methods for budget in budgets]
         if self.start == "original":
@@ -300,7 +300,7 @@ class Table:
 
     def _from_the_original_again(self, start: str) -> Iterator[Cell]:
         for seed in self.seeds:
-            for method in (m for m in AGAIN_FROM_ORIGINAL if m in self.methods):
+            for method in (m for m in FROM_ORIGINAL if m in self.methods):
                 yield from (self._cell(method, b, Run(seed, b, method, start)) for b in self.budgets)
 
     def _cell(self, method: str, budget: str, run: Run, network: str = "searched") -> Cell:

@@ -18,15 +18,10 @@ from typing import Any
 import torch
 
 import bcnet
-from bcnet.api.outcomes import TO_THE_WIDTHS, to_one_network
-from bcnet.api.resolution import resolve
 from bcnet.data import DataSet, load
-from bcnet.distributed import ProcessGroup
 from bcnet.progress import console_reporter
-from bcnet.run.options import Arguments
 from bcnet.space import Budget, Widths, WidthSpace
-from bcnet.stages.running import run_stages
-from bcnet.train import CHECKPOINT_SECONDS, Distillation, load_recipe
+from bcnet.train import Distillation, load_recipe
 from studies.paper.networks import Network, Scale
 from studies.shared.deadline import Deadline
 
@@ -119,30 +114,11 @@ class Workshop:
 
     def random(self, network: Network, budget: Budget, seed: int) -> bcnet.FoundWidths:
         """The best of some random networks near the budget, each trained for a short while (`bcnet.baseline`)."""
-        return bcnet.find_widths(
-            network.model,
-            self._data(network),
-            budget=budget,
-            run_dir=self.random_run(network, budget, seed),
-            reporter=self._reporter,
-            **self._as_random(network, seed),
-        )
+        return bcnet.find_widths(network.model, self._data(network), **self._as_random(network, budget, seed))
 
     def continued(self, network: Network, budget: Budget, seed: int) -> bcnet.TrainedNetwork:
         """The network that `random` finds, its own training gone on with to the end, and tested."""
-        run = self.random_run(network, budget, seed)
-        asked = self._as_random(network, seed)
-        workload, settings = resolve(network.model, self._data(network), budget=budget, run_dir=run, **asked)
-        return run_stages(
-            to_one_network,
-            workload,
-            settings,
-            run,
-            ProcessGroup(),
-            reporter=self._reporter,
-            checkpoint_seconds=CHECKPOINT_SECONDS,
-            until=(*TO_THE_WIDTHS, "searched"),
-        )
+        return bcnet.find_network(network.model, self._data(network), **self._as_random(network, budget, seed))
 
     def train(self, network: Network, widths: Widths, seed: int, *, distilled: bool = False) -> bcnet.TrainedNetwork:
         """The network of these widths, trained from scratch and tested; its teacher is the one of full width."""
@@ -180,10 +156,18 @@ class Workshop:
         epochs = min(self.scale.random_epochs, self.scale.final_epochs(network))
         return {"random_networks": self.scale.random_widths, "random_epochs": epochs, "random_continued": True}
 
-    def _as_random(self, network: Network, seed: int) -> Arguments:
-        changes = {"final.epochs": self.scale.final_epochs(network), "final.distillation": None}
-        asked: Arguments = {"recipe": network.recipe, "changes": changes, "baseline": "random", "seed": seed}
-        return {**asked, **self._random(network), **self._machine}
+    def _as_random(self, network: Network, budget: Budget, seed: int) -> dict[str, Any]:
+        return {
+            "budget": budget,
+            "run_dir": self.random_run(network, budget, seed),
+            "recipe": network.recipe,
+            "changes": {"final.epochs": self.scale.final_epochs(network), "final.distillation": None},
+            "baseline": "random",
+            "seed": seed,
+            "reporter": self._reporter,
+            **self._random(network),
+            **self._machine,
+        }
 
     def _siblings(self, network: Network) -> list[Path]:
         folders = self.runs.glob(f"network-{self._name(network)}-*")

@@ -31,7 +31,7 @@ from bcnet.prior import learn_prior
 from bcnet.run import PRESETS
 from bcnet.searchers import Evolution, Rescored, SearchResult, heuristic_widths, search_widths
 from bcnet.space import Budget, Problem, Widths
-from bcnet.stages.finalists import choice, finalists
+from bcnet.stages import pooled_choice
 from studies.ranking.channel_bench_macro import BUDGETS, DATA, MOBILENET, Table, of_network, simulated_records
 from studies.shared.provenance import ROOT, append_row, finished, provenance
 
@@ -78,10 +78,10 @@ def chosen(table: Table, found: SearchResult, second: Accuracies, rescored: int)
     first, other, _ = table.accuracies.T
     half = 1.96 * float(np.std(first - other)) / math.sqrt(2)  # of a 95 % interval
     inside = [c for c in found.evaluations if found.budget.admits(c.cost)]
-    best = finalists(inside, rescored)
+    best = sorted(inside, key=lambda c: (-c.score, -c.cost.macs))[:rescored]
     fresh = [float(second[table.rows[c.widths]]) for c in best]
     again = [Rescored(c, score, score - half, score + half) for c, score in zip(best, fresh, strict=True)]
-    return choice(again, 1, 1).widths
+    return pooled_choice(again, 1, 1).widths
 
 
 def row_of(table: Table, name: str, kind: str, ratio: float, seeds: int) -> dict[str, object]:

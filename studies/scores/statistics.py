@@ -25,9 +25,7 @@ from scipy.stats import kendalltau
 import bcnet
 from bcnet.searchers import Metric
 from bcnet.space import Widths
-from bcnet.stages import supernet_evaluator
-from bcnet.stages.scores import network_evaluator
-from bcnet.stages.starting import calibrated
+from bcnet.stages import network_evaluator, recalibrated, supernet_evaluator
 from bcnet.supernet import build
 from bcnet.train import STRATEGIES
 from studies.ranking.statistics import Array
@@ -64,7 +62,7 @@ def _with_fixed(scorer: RunScorer, widths: Widths, metric: Metric) -> float:
     found = []
     for side in STRATEGIES[settings.strategy]().sides:
         network = build(workload.model, workload.space, widths, weights=(scorer.supernet, side))
-        ready = calibrated(network, workload.training, settings.seed).eval()
+        ready = recalibrated(network, workload.training, settings.seed).eval()
         evaluator = network_evaluator(context, ready, workload.validation, settings.supernet.precision)
         found.append(evaluator(()))
     return float(np.mean(found))

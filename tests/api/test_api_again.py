@@ -316,10 +316,26 @@ def test_random_widths_are_found_without_final_networks(tmp_path):
     assert not list((tmp_path / "run").glob("final*"))
 
 
-def test_what_scores_no_candidates_finds_no_widths(tmp_path):
+@pytest.mark.parametrize("find", [bcnet.find_widths, bcnet.find_network])
+def test_what_scores_no_candidates_finds_no_widths(find, tmp_path):
     with pytest.raises(RecipeError, match=r"the baseline 'uniform' does not: call bcnet\.baseline"):
-        bcnet.find_widths(TinyNetwork, tiny_data(), baseline="uniform", budget=HALF, run_dir=tmp_path / "run")
+        find(TinyNetwork, tiny_data(), baseline="uniform", budget=HALF, run_dir=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_the_found_network_alone_is_the_one_of_a_search_that_goes_on_from_it(finished, tmp_path):
+    stages = [Recorder(), Recorder()]
+    options = {"budget": HALF, "run_dir": tmp_path / "run", "recipe": RECIPE} | SMALL
+    alone = bcnet.find_network(TinyNetwork, tiny_data(), reporter=stages[0], **options)
+    assert not [*(tmp_path / "run").glob("original*"), *(tmp_path / "run").glob("uniform*")]
+    outcome = bcnet.search(TinyNetwork, tiny_data(), reporter=stages[1], **options)
+    assert [s.stages for s in stages] == [
+        ["supernet", "prior", "evolution", "reliability", "searched"],
+        ["evolution", "original", "Uniform"],
+    ]
+    assert alone.widths == outcome.widths
+    assert alone.test.figures["top1"] == pytest.approx(outcome.result["networks"]["searched"]["test"]["top1"])
+    assert comparable(tmp_path / "run") == comparable(finished)
 
 
 def test_one_network_alone_is_trained_as_it_is_beside_others(tmp_path):

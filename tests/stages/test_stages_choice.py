@@ -7,7 +7,7 @@ from tiny_job import TinyNetwork
 
 from bcnet.searchers import Candidate, Rescored
 from bcnet.space import Cost, WidthSpace
-from bcnet.stages.finalists import apart, best_again, choice, finalists, heuristics_next, no_worse
+from bcnet.stages.finalists import apart, best_again, finalists, heuristics_next, no_worse, pooled_choice
 
 
 def candidate(name: int, score: float, macs: int) -> Candidate:
@@ -24,22 +24,24 @@ def test_finalists_of_equal_score_are_those_that_use_the_budget():
 
 
 def test_of_candidates_that_cannot_be_told_apart_the_one_with_most_macs_is_trained():
-    found = choice([rescored(0, 95, 95, 100), rescored(1, 95, 94, 200), rescored(2, 90, 90, 300)], 100, 100)
+    found = pooled_choice([rescored(0, 95, 95, 100), rescored(1, 95, 94, 200), rescored(2, 90, 90, 300)], 100, 100)
     assert found.widths == (1,)  # pooled 94.5, within 0.71 of 95
 
 
 def test_a_clear_winner_is_trained_whatever_it_costs():
-    found = choice([rescored(0, 95, 95, 100), rescored(1, 95, 93, 200)], 100, 100)
+    found = pooled_choice([rescored(0, 95, 95, 100), rescored(1, 95, 93, 200)], 100, 100)
     assert found.widths == (0,)
 
 
 def test_images_weigh_alike_in_both_scores():
-    found = choice([rescored(0, 90, 94, 100, 0.01), rescored(1, 92, 91, 100, 0.01)], 300, 100)
+    found = pooled_choice([rescored(0, 90, 94, 100, 0.01), rescored(1, 92, 91, 100, 0.01)], 300, 100)
     assert found.widths == (1,)  # 91.75 against 91.0
 
 
 def test_without_noise_only_ties_are_equal():
-    found = choice([rescored(0, 100, 100, 100, 0), rescored(1, 100, 100, 150, 0), rescored(2, 99, 100, 200, 0)], 10, 10)
+    found = pooled_choice(
+        [rescored(0, 100, 100, 100, 0), rescored(1, 100, 100, 150, 0), rescored(2, 99, 100, 200, 0)], 10, 10
+    )
     assert found.widths == (1,)
 
 

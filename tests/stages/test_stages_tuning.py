@@ -21,7 +21,7 @@ from bcnet.stages import tuning
 from bcnet.stages.base import Context
 from bcnet.stages.plan import stages_of
 from bcnet.stages.running import planned
-from bcnet.stages.starting import calibrated, first_channels
+from bcnet.stages.starting import first_channels, recalibrated
 from bcnet.stages.tuning import _Steps, scorer_of
 from bcnet.supernet import Supernet
 
@@ -72,7 +72,7 @@ def test_without_learning_it_is_the_score_of_the_calibrated_first_channels(tmp_p
     here = context(tmp_path, tune_lr_share=1e-12)
     supernet = Supernet(here.workload.model, here.workload.space)
     network = first_channels(here.settings, here.workload, supernet, (3, 5))
-    calibrated(network, here.workload.all_training, here.settings.seed).eval()
+    recalibrated(network, here.workload.all_training, here.settings.seed).eval()
     with torch.no_grad():
         losses = [torch.nn.functional.cross_entropy(network(x), y) for x, y in here.workload.validation]
     assert scorer_of(here, supernet).score((3, 5)) == pytest.approx(-float(torch.stack(losses).mean()), abs=0.02)

@@ -33,6 +33,24 @@ def test_what_starts_from_the_original_is_no_network_from_scratch(method, tmp_pa
     assert not any("original" in name for name in _taken(Run(0, "0.5", method), tmp_path))
 
 
+@pytest.mark.parametrize("method", ["magnitude", "taylor"])
+def test_a_pruner_prunes_the_original_of_the_other_seed(method, tmp_path):
+    run = Run(2, "0.5", method, "original, again")
+    command = _TABLE.command(run)
+    assert command[:2] == ["baseline", method]
+    assert command[command.index("--seed") + 1] == "102"
+    assert command[command.index("--final-from") + 1] == "original"
+    assert Run(2, "0.5", "uniform", "original, again").name in _taken(run, tmp_path)
+
+
+def test_found_widths_are_trained_again_and_not_searched_again(monkeypatch):
+    monkeypatch.setattr(Table, "_first_widths", lambda *_: "3,5")
+    run = Run(2, "0.5", "random", "original, again")
+    command = _TABLE.command(run)
+    assert command[:2] == ["retrain", str(_TABLE.folder(Run(2, "0.5", "uniform", "original, again")))]
+    assert command[command.index("--widths") + 1] == "3,5"
+
+
 def test_no_run_takes_from_itself(tmp_path):
     run = Run(0, "0.5", "ours, paper", "original")
     assert run.name not in _taken(run, tmp_path)

@@ -6,9 +6,9 @@ that is another run, in a directory of its own, which reuses the finished stages
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 from bcnet.api.outcomes import (
     ONE_NETWORK,
@@ -19,6 +19,7 @@ from bcnet.api.outcomes import (
     TrainedSupernet,
     to_one_network,
     to_the_end,
+    to_the_found_network,
     to_the_prior,
     to_the_widths,
     with_original,
@@ -53,12 +54,14 @@ from bcnet.run.widths import WidthsLike
 from bcnet.run.workload import DataLike, ModelLike, prepare, source_of_run
 from bcnet.searchers import Metric, PerImage
 from bcnet.space import Budget
-from bcnet.stages.base import Stage
+from bcnet.stages.base import Context, Stage
 from bcnet.stages.final import TrainedNetwork
 from bcnet.stages.reuse import others
 from bcnet.stages.running import check_seconds, resolved_settings, run_stages
 from bcnet.tasks import Loss, Task
 from bcnet.train import CHECKPOINT_SECONDS, Recipe
+
+_T = TypeVar("_T")
 
 
 def search(
@@ -247,6 +250,74 @@ def find_widths(
 
     Example: `find_widths("vgg19", "cifar10", budget=Budget(macs=0.3), run_dir="runs/vgg").widths`
     """
+    found = _found(
+        to_the_widths,
+        TO_THE_WIDTHS,
+        model,
+        data,
+        budget,
+        run_dir,
+        take_from=take_from,
+        reporter=reporter,
+        checkpoint_seconds=checkpoint_seconds,
+        options=options,
+    )
+    return reported(found)
+
+
+def find_network(
+    model: ModelLike,
+    data: DataLike,
+    *,
+    budget: Budget,
+    run_dir: str | Path,
+    take_from: Sequence[str | Path] = (),
+    reporter: Reporter | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    **options: Unpack[Arguments],
+) -> TrainedNetwork:
+    """`search` for the found network alone: it is trained and tested, with no other network to compare with.
+
+    The original is trained where the network starts from it or learns from it. `search` with the same arguments goes
+    on with the others.
+
+    Args:
+        model, data, budget, run_dir, take_from, reporter, checkpoint_seconds, **options: as in `find_widths`.
+
+    Raises:
+        RecipeError: a baseline that scores no candidates.
+        BCNetError: as `search`.
+
+    Example: `find_network("vgg19", "cifar10", budget=Budget(macs=0.3), run_dir="runs/vgg").test.figures["top1"]`
+    """
+    return _found(
+        to_the_found_network,
+        (*TO_THE_WIDTHS, *ONE_NETWORK),
+        model,
+        data,
+        budget,
+        run_dir,
+        take_from=take_from,
+        reporter=reporter,
+        checkpoint_seconds=checkpoint_seconds,
+        options=options,
+    )
+
+
+def _found(
+    outcome: Callable[[Context], _T],
+    until: tuple[str, ...],
+    model: ModelLike,
+    data: DataLike,
+    budget: Budget,
+    run_dir: str | Path,
+    *,
+    take_from: Sequence[str | Path],
+    reporter: Reporter | None,
+    checkpoint_seconds: float,
+    options: Arguments,
+) -> _T:
+    """What `outcome` makes of a search and of no stages but those that `until` names."""
     check_seconds(checkpoint_seconds)
     with joined(options.get("device")) as world:
         workload, resolved = resolve(model, data, budget=budget, run_dir=run_dir, world=world, **options)
@@ -255,18 +326,17 @@ def find_widths(
                 f"widths are found by scoring candidates, which the baseline {resolved.baseline!r} does not: call "
                 "bcnet.baseline"
             )
-        outcome = run_stages(
-            to_the_widths,
+        return run_stages(
+            outcome,
             workload,
             resolved,
             Path(run_dir),
             world,
             reporter=reporter,
             checkpoint_seconds=checkpoint_seconds,
-            until=with_original(TO_THE_WIDTHS, resolved),
+            until=with_original(until, resolved),
             take_from=others(take_from, Path(run_dir)),
         )
-    return reported(outcome)
 
 
 def evolve(

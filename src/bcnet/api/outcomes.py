@@ -108,6 +108,12 @@ def to_one_network(context: Context) -> TrainedNetwork:
     return trained
 
 
+def to_the_found_network(context: Context) -> TrainedNetwork:
+    """Search, and train the found network and no other but the one it starts from or learns from."""
+    to_the_widths(context)
+    return to_one_network(context)
+
+
 def to_the_end(context: Context) -> SearchOutcome:
     """Go through all stages, and compare the original, the Uniform and the searched network."""
     for name in context.names:

@@ -81,7 +81,7 @@ def no_worse(ordered: Sequence[Candidate], heuristics: Set[Widths]) -> list[Cand
     return [c for c in ordered if c.score >= free]
 
 
-def choice(rescored: Sequence[Rescored], validation_images: int, fresh_images: int) -> Choice:
+def pooled_choice(rescored: Sequence[Rescored], validation_images: int, fresh_images: int) -> Choice:
     """The finalist with the most MACs among those that cannot be told from the best."""
     total = validation_images + fresh_images
 
@@ -192,7 +192,7 @@ class FinalistsStage(Stage):
             )
         if searched.scorer.longer:
             return best_again(rescored, fresh, Acceptance(context).free)
-        return choice(rescored, sum(len(y) for _, y in context.workload.validation), fresh)
+        return pooled_choice(rescored, sum(len(y) for _, y in context.workload.validation), fresh)
 
 
 def _inside(searched: Searched) -> dict[Widths, Candidate]:

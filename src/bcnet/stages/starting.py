@@ -54,7 +54,7 @@ def starting_network(context: Context, widths: Widths, kept: Kept = ()) -> nn.Mo
     else:
         owner = Supernet(_sorted(context, kept), workload.space)
     network = first_channels(settings, workload, owner, widths)
-    return calibrated(network, workload.all_training, settings.seed_of_networks)
+    return recalibrated(network, workload.all_training, settings.seed_of_networks)
 
 
 def from_scratch(context: Context, widths: Widths) -> nn.Module:
@@ -83,7 +83,7 @@ def first_channels(settings: Settings, workload: Workload, owner: Supernet, widt
     return _placed(build(workload.model, workload.space, widths, weights=(owner, Side.LEFT)), settings)
 
 
-def calibrated(network: nn.Module, batches: EpochBatches, seed: int) -> nn.Module:
+def recalibrated(network: nn.Module, batches: EpochBatches, seed: int) -> nn.Module:
     """`network` with the batch-norm statistics of some training `batches`, drawn by `seed`."""
     device = next(network.parameters()).device
     order = derived_generator(seed, "calibration")

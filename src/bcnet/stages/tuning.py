@@ -30,7 +30,7 @@ from bcnet.run.settings import Settings
 from bcnet.space import Widths
 from bcnet.stages.base import Context
 from bcnet.stages.scores import NetworkScores, Scorer, supernet_scorer
-from bcnet.stages.starting import calibrated, first_channels
+from bcnet.stages.starting import first_channels, recalibrated
 from bcnet.supernet import Supernet
 from bcnet.train import EpochBatches, NetworkLearner, Recipe, train
 from bcnet.train.recipe import Cosine
@@ -75,7 +75,7 @@ class Tuned(NetworkScores):
             seed=settings.seed,
             stage="tuning",
         )
-        yield calibrated(network, workload.training, settings.seed).eval()
+        yield recalibrated(network, workload.training, settings.seed).eval()
 
 
 def _recipe(settings: Settings) -> Recipe:
