@@ -47,8 +47,8 @@ PAPER = {
     "efficientnet_b0": Known(40, 385.8, 5.29, _torchvision("efficientnet_b0"), 224, 64),
 }
 
-# torchvision's MobileNetV2 has the blocks of the paper's.
-PAPER_CASES = [pytest.param(name, marks=[pytest.mark.slow] if name == "mobilenet_v2" else []) for name in PAPER]
+LARGE = ("resnet50", "mobilenet_v2", "efficientnet_b0")  # tracing one takes seconds
+PAPER_CASES = [pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else []) for name in PAPER]
 
 
 def seeded(factory: Callable[[], nn.Module], seed: int = 0) -> nn.Module:

@@ -42,7 +42,7 @@ def searched(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("name", ["uniform", "balanced", "random"])
+@pytest.mark.parametrize("name", ["uniform", pytest.param("balanced", marks=SLOW), pytest.param("random", marks=SLOW)])
 def test_it_starts_as_the_usual_search_does_and_shares_the_original_with_it(name, tmp_path):
     job = TinyNetwork, tiny_data()
     asked = {"budget": HALF, "recipe": RECIPE, "num_choices": 4, "threads": 1}

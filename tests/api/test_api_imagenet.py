@@ -35,7 +35,14 @@ def data(tmp_path_factory):
     return photographs(tmp_path_factory.mktemp("imagenet"))
 
 
-@pytest.mark.parametrize("recipe", ["resnet50-imagenet", "mobilenet_v2-imagenet", "efficientnet_b0-imagenet"])
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        "resnet50-imagenet",
+        pytest.param("mobilenet_v2-imagenet", marks=pytest.mark.slow),
+        pytest.param("efficientnet_b0-imagenet", marks=pytest.mark.slow),
+    ],
+)
 def test_an_imagenet_recipe_runs_on_a_folder_of_images(data, tmp_path, recipe):
     outcome = search(data, tmp_path, recipe)
     for figures in outcome.result["networks"].values():

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from typer.testing import CliRunner
 
 import bcnet
@@ -10,6 +11,7 @@ from bcnet.cli.app import app
 OPTIONS = ["--budget", "0.5", "--threads", "1", "--epochs", "1", "--population", "2", "--generations", "1"]
 
 
+@pytest.mark.slow
 def test_search_in_python_and_on_the_command_line(tmp_path):
     words = ["search", "--model", "resnet_digits", "--data", "digits", *OPTIONS, "--out", str(tmp_path / "command")]
     outcome = CliRunner().invoke(app, words)

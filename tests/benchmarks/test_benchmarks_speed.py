@@ -115,6 +115,7 @@ def test_what_is_left_of_a_gpu_benchmark_is_said(tmp_path, capsys):
             speed_gpu.main(device="cuda", out=tmp_path / "speed.csv")
 
 
+@pytest.mark.slow
 def test_sides_as_inputs_give_the_pairs_of_all_widths_by_one_graph():
     work = Workload("resnet_digits", 8, 4)
     network = Supernet(work.model.double(), work.space).network

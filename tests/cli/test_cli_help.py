@@ -47,9 +47,9 @@ def test_the_wheel_takes_the_pages_along():
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("bcnet wa", {"watch"}),
+        pytest.param("bcnet wa", {"watch"}, marks=pytest.mark.slow),
         ("bcnet re", {"report", "retrain", "recipes", "replay"}),
-        ("bcnet watch --p", {"--port"}),
+        pytest.param("bcnet watch --p", {"--port"}, marks=pytest.mark.slow),
     ],
 )
 def test_a_shell_completes_commands_and_options(line, offered):

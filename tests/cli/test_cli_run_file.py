@@ -132,6 +132,7 @@ def test_a_printed_file_makes_the_same_run_and_options_come_first(tmp_path):
     assert (stored["search"]["population"], stored["final"]["recipe"]["lr"]) == (3, 0.2)
 
 
+@pytest.mark.slow
 def test_an_effort_comes_before_what_a_file_says_of_the_search_and_may_be_in_one(tmp_path):
     file = tmp_path / "run.yaml"
     asked = (*SEARCH, "--effort", "small", "--epochs", "20", "--out", tmp_path / "run", "--print-settings")

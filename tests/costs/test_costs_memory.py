@@ -18,6 +18,7 @@ from bcnet.prior.expected_cost import expected_costs
 from bcnet.space import WidthSpace
 from bcnet.supernet import build
 
+LARGE = [pytest.param(name, marks=pytest.mark.slow) for name in ("resnet20", "mobilenetv2")]
 FOLDED = ("batch_norm", "relu", "hardtanh", "silu", "sigmoid", "hardswish", "hardsigmoid", "clamp", "gelu")
 
 
@@ -121,7 +122,7 @@ def check_peak(model, example, **options):
         assert folded <= apart
 
 
-@pytest.mark.parametrize("name", ["resnet_digits", "resnet20", pytest.param("mobilenetv2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["resnet_digits", *LARGE])
 def test_the_peak_is_that_of_a_real_run(name):
     spec = create(name, 10)
     check_peak(spec.build(), torch.rand(2, *spec.input_size), num_choices=5)

@@ -44,7 +44,14 @@ def test_all_processes_get_the_result_and_one_tells_of_it(together):
     assert lead["result"]["device"]["processes"] == 2
 
 
-@pytest.mark.parametrize("stop", [("supernet", 3), ("evolution", 3), ("searched", 4)])
+@pytest.mark.parametrize(
+    "stop",
+    [
+        ("supernet", 3),
+        pytest.param(("evolution", 3), marks=pytest.mark.slow),
+        pytest.param(("searched", 4), marks=pytest.mark.slow),
+    ],
+)
 def test_a_run_of_two_stopped_anywhere_ends_like_one_that_never_stopped(together, processes, tmp_path, stop):
     lead, other = processes.run(2, searched, tmp_path, stop)
     assert isinstance(lead, StoppedError)

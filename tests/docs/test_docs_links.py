@@ -39,6 +39,7 @@ def site(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_written_pages_say_what_the_code_says(site):
     def written(name):
         return (site / name / "index.html").read_text(encoding="utf-8")
@@ -55,6 +56,7 @@ def test_written_pages_say_what_the_code_says(site):
         assert f'id="{example.stem}"' in written("examples")
 
 
+@pytest.mark.slow
 def test_every_page_is_in_the_navigation(site):
     def files(part):
         return {part} if isinstance(part, str) else {file for inner in _inner(part) for file in files(inner)}

@@ -14,7 +14,7 @@ import bcnet
 from bcnet.space.rules import RULES
 
 WITH_PYTHON = [page for page in pages.PAGES if pages.blocks(page, "python")]
-TAKES_LONG = {"README": "a whole search and an export to ONNX"}
+TAKES_LONG = {"README": "a whole search and an export to ONNX", "tasks": "two searches"}
 
 
 def test_there_are_pages_with_python():

@@ -39,6 +39,8 @@ from bcnet.prior.expected_cost import ExpectedCost, one_hot
 from bcnet.space import Budget, WidthSpace
 from bcnet.supernet import build
 
+LARGE = [pytest.param(name, marks=pytest.mark.slow) for name in ("resnet20", "mobilenetv2")]
+
 
 @pytest.fixture(scope="module")
 def space():
@@ -258,7 +260,7 @@ def test_a_busy_machine_is_told_of_instead_of_a_number(monkeypatch, space):
     assert measure_and_fit(space, lambda widths: nn.Identity(), torch.zeros(1), Latency()).count > 0
 
 
-@pytest.mark.parametrize("name", ["resnet20", pytest.param("mobilenetv2", marks=pytest.mark.slow), "resnet_digits"])
+@pytest.mark.parametrize("name", ["resnet_digits", *LARGE])
 def test_a_rewritten_onnx_file_is_that_of_the_network(name):
     spec = create(name, 10)
     model, image = spec.build(), torch.rand(1, *spec.input_size)

@@ -55,7 +55,10 @@ def imagenet():
     }
 
 
-@pytest.mark.parametrize(("network", "variant"), CIFAR10)
+@pytest.mark.parametrize(
+    ("network", "variant"),
+    [pytest.param(*case, marks=[pytest.mark.slow] if case[0] == "mobilenetv2" else []) for case in CIFAR10],
+)
 def test_published_cifar10_widths_cost_what_the_paper_says(traced_ours, network, variant):
     space, model, _ = traced_ours(network)
     cost = space.cost(published.widths(space, model, f"{network}_cifar10", variant))

@@ -115,10 +115,10 @@ def test_json_cannot_end_its_script():
 @pytest.mark.parametrize(
     ("stop", "there", "missing"),
     [
-        (("supernet", 1), set(), "No candidate has been scored yet."),
+        pytest.param(("supernet", 1), set(), "No candidate has been scored yet.", marks=pytest.mark.slow),
         (("prior", 1), {"loss-supernet", "fairness", "prior"}, "No candidate has been scored yet."),
         (("evolution", 3), {"candidates", "profile", "ratios", "scores"}, "No network has been trained to its end"),
-        (("Uniform", 2), {"networks", "candidates", "loss-networks"}, None),
+        pytest.param(("Uniform", 2), {"networks", "candidates", "loss-networks"}, None, marks=pytest.mark.slow),
         (("searched", 3), {"networks", "candidates", "loss-networks"}, None),
     ],
 )

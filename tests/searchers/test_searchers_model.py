@@ -268,6 +268,7 @@ def saturating(space, seed):
     return score
 
 
+@pytest.mark.slow
 def test_near_the_best_a_search_gains_more_where_width_saturates(space):
     """What the search comes to, minus the better of what is free: mean over 12 truths and noises."""
     gains = {}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import paper_network
 
@@ -79,6 +79,7 @@ def test_many_costs_at_once_equal_one_at_a_time(name: str) -> None:
     assert [Cost(int(m), int(p)) for m, p in zip(macs, params, strict=True)] == [space.cost(c) for c in candidates]
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=6), st.floats(0.01, 1.0))
 def test_uniform_is_the_largest_ratio_within_the_budget(channels: list[int], ratio: float) -> None:
     space = chain(*channels)
@@ -135,10 +136,10 @@ def test_widths_that_do_not_belong_say_so(widths: object, message: str) -> None:
         chain(8, 8, unit=2).cost(widths)
 
 
-@pytest.mark.parametrize("settings", [{"num_choices": 0}, {"min_ratio": 1.5}, {"multiple_of": 0}, {"num_choices": 2.5}])
-def test_choice_settings_out_of_range_say_so(settings: dict[str, float]) -> None:
-    with pytest.raises(WidthError, match=f"{next(iter(settings))} is .*got"):
-        WidthSpace.trace(torch.nn.Identity(), torch.zeros(2, 3), **settings)
+@pytest.mark.parametrize("choices", [{"num_choices": 0}, {"min_ratio": 1.5}, {"multiple_of": 0}, {"num_choices": 2.5}])
+def test_choice_settings_out_of_range_say_so(choices: dict[str, float]) -> None:
+    with pytest.raises(WidthError, match=f"{next(iter(choices))} is .*got"):
+        WidthSpace.trace(torch.nn.Identity(), torch.zeros(2, 3), **choices)
 
 
 def test_own_choices_replace_the_grid_and_are_checked() -> None:

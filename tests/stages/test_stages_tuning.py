@@ -131,7 +131,15 @@ def test_a_search_ranks_by_tuned_scores_and_trains_what_it_found(finished, share
     assert f"after {STEPS} steps" not in (shared.run_dir / "report.html").read_text()
 
 
-@pytest.mark.parametrize("at", [("evolution", 1), ("evolution", 5), ("finalists", 1), ("finalists", 3)])
+@pytest.mark.parametrize(
+    "at",
+    [
+        pytest.param(("evolution", 1), marks=pytest.mark.slow),
+        ("evolution", 5),
+        ("finalists", 1),
+        pytest.param(("finalists", 3), marks=pytest.mark.slow),
+    ],
+)
 def test_stopped_within_the_search_it_ends_like_one_that_never_stopped(finished, tmp_path, at):
     with pytest.raises(StoppedError):
         tiny_search(tmp_path, **TUNED, reporter=Recorder(at))

@@ -115,8 +115,8 @@ def test_a_pair_is_two_paths_that_are_complements() -> None:
         ("resnet20", 128, True),
         ("resnet20", 2048, True),  # narrow
         ("vgg19_quarter", 128, True),  # little to do in its layers
-        ("resnet50", 96, True),  # of 64 pixels
-        ("resnet50", 512, False),
+        pytest.param("resnet50", 96, True, marks=pytest.mark.slow),  # of 64 pixels
+        pytest.param("resnet50", 512, False, marks=pytest.mark.slow),
         ("mobilenetv2", 256, True),
         ("vgg19", 32, False),  # few layers and many parameters
     ],

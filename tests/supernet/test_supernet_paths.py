@@ -39,7 +39,7 @@ def test_a_path_equals_the_built_network(name: str, side: Side) -> None:
 
 
 @pytest.mark.parametrize("side", Side)
-@pytest.mark.parametrize("name", [*TRICKY, "resnet20", "mobilenetv2"])
+@pytest.mark.parametrize("name", [*TRICKY, "resnet20", pytest.param("mobilenetv2", marks=pytest.mark.slow)])
 def test_gradients_equal_the_built_networks_and_accumulate(name: str, side: Side) -> None:
     model, space, x = known(name)
     net = Supernet(model, space)

@@ -281,10 +281,10 @@ TASKS = {
 }
 
 
-# Segmentation is killed and goes on in a quick test of its own.
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "segmentation" else name for name in TASKS]
-)
+LONG = ("segmentation", "dense regression")  # maps; a segmentation is killed and goes on in a quick test of its own
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in LONG else []) for n in TASKS])
 def test_a_run_of_each_task_ends_with_what_it_measures(name, tmp_path):
     task, model, of_masks, words = TASKS[name]
     outcome = tiny_search(tmp_path, model=model, data=loaders(of_masks), task=task)

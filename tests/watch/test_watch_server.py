@@ -152,7 +152,10 @@ def test_an_address_of_another_machine_is_refused(run):
         serve([run], "192.0.2.1", 0, print)
 
 
-@pytest.mark.parametrize(("host", "has_token"), [("127.0.0.1", False), ("localhost", False), ("0.0.0.0", True)])
+@pytest.mark.parametrize(
+    ("host", "has_token"),
+    [("127.0.0.1", False), pytest.param("localhost", False, marks=pytest.mark.slow), ("0.0.0.0", True)],
+)
 def test_the_command_says_its_link_and_ends_with_ctrl_c(run, host, has_token):
     words = [sys.executable, "-m", "bcnet", "watch", run, "--port", "0", "--host", host]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
