@@ -140,7 +140,7 @@ def test_the_training_of_the_best_random_network_goes_on(continued, tmp_path):
     train(learner, workload.training, **of_final, checkpoints=first, until=1)
     scores = [c.score for c in outcome.found.evaluations if c.widths == outcome.widths]
     assert scores == [network_score(here, learner.module.eval())]
-    train(learner, workload.all_training, **of_final, begun=Begun(1, read_tensors(first.path, {})))
+    train(learner, workload.all_training, **of_final, begun=lambda: Begun(1, read_tensors(first.path, {})))
     for name, tensor in learner.module.state_dict().items():
         assert torch.equal(outcome.network.state_dict()[name], tensor), name
     anew = run("random", tmp_path / "anew", **CONTINUED | {"random_continued": False}, take_from=[folder])
@@ -166,6 +166,16 @@ def test_its_training_goes_on_after_a_kill_and_where_the_short_ones_are_lost(con
     for file in ("final", "final_losses"):
         assert (tmp_path / f"{file}.safetensors").read_bytes() == (continued[0] / f"{file}.safetensors").read_bytes()
     assert not [*tmp_path.rglob("trial-*")]
+
+
+def test_a_training_that_has_a_checkpoint_needs_no_short_one(continued, tmp_path, monkeypatch):
+    with pytest.raises(StoppedError):
+        run("random", tmp_path, **CONTINUED, checkpoint_seconds=0, reporter=Recorder(("searched", 14)))
+    for file in tmp_path.rglob("trial-*.safetensors"):
+        file.unlink()
+    monkeypatch.setattr("bcnet.stages.starting.trained_trial", None)
+    run("random", tmp_path, **CONTINUED)
+    assert figures(tmp_path) == figures(continued[0])
 
 
 def test_the_papers_random_networks_go_on_and_given_widths_do_not(continued, tmp_path):
@@ -260,9 +270,9 @@ def test_mistakes(tmp_path, searched, monkeypatch):
         run("autoslim", tmp_path / "new", strategy="bilateral")
     with pytest.raises(RecipeError, match=r'final_from="supernet" needs a supernet'):
         run("random", tmp_path / "new", final_from="supernet")
-    with pytest.raises(RecipeError, match=r"random_continued goes on .*; got baseline 'balanced' and"):
+    with pytest.raises(RecipeError, match=r"random_continued goes on .*; got baseline 'balanced': leave it out"):
         run("balanced", tmp_path / "new", random_continued=True)
-    with pytest.raises(RecipeError, match=r"random_continued goes on .* 'random' and finalist_epochs 2: leave it out"):
+    with pytest.raises(RecipeError, match=r"random_continued goes on .* got finalist_epochs 2: leave out one"):
         run("random", tmp_path / "new", random_continued=True, finalist_epochs=2)
     with pytest.raises(BudgetError, match="a budget must admit"):
         run("uniform", tmp_path / "new", budget=Budget(macs=10))

@@ -98,9 +98,11 @@ def test_a_training_in_two_parts_is_the_whole(tiny_batches, tmp_path, epochs):
     train(NetworkLearner(whole), tiny_batches, recipe, seed=5)
     checkpoints = Checkpoints(tmp_path / "part.safetensors", IDENTITY)
     train(NetworkLearner(first), tiny_batches, recipe, seed=5, checkpoints=checkpoints, until=epochs)
-    begun = Begun(epochs, read_tensors(checkpoints.path, IDENTITY))
+    state = read_tensors(checkpoints.path, IDENTITY)
     steps = []
-    records = train(NetworkLearner(second), tiny_batches, recipe, seed=5, begun=begun, on_step=steps.append)
+    records = train(
+        NetworkLearner(second), tiny_batches, recipe, seed=5, begun=lambda: Begun(epochs, state), on_step=steps.append
+    )
     for name, tensor in whole.state_dict().items():
         assert torch.equal(second.state_dict()[name], tensor), name
     rest = range(epochs * len(tiny_batches) + 1, recipe.epochs * len(tiny_batches) + 1)
@@ -112,9 +114,9 @@ def test_a_training_gone_on_with_other_data_keeps_its_place_in_the_schedule(tiny
     checkpoints = Checkpoints(tmp_path / "part.safetensors", IDENTITY)
     learner = NetworkLearner(plain_network())
     train(learner, FewerBatches(tiny_batches), RECIPE, seed=5, checkpoints=checkpoints, until=2)
-    begun = Begun(2, read_tensors(checkpoints.path, IDENTITY))
+    state = read_tensors(checkpoints.path, IDENTITY)
     steps = []
-    train(learner, tiny_batches, RECIPE, seed=5, begun=begun, on_step=steps.append)
+    train(learner, tiny_batches, RECIPE, seed=5, begun=lambda: Begun(2, state), on_step=steps.append)
     length = len(tiny_batches)
     assert [(p.step, p.lr) for p in steps] == [
         (step + 1, learning_rate(RECIPE, step, length)) for step in range(2 * length, 3 * length)

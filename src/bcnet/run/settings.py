@@ -503,11 +503,15 @@ def make_settings(**values: Any) -> Settings:
             f"finalist_steps is more than tune_steps, {settings.tune_steps}, or 0 to tune the best as all others; got "
             f"{settings.finalist_steps}"
         )
-    if settings.random_continued and (settings.baseline != "random" or settings.finalist_epochs is not None):
+    if settings.random_continued and settings.baseline != "random":
         raise RecipeError(
-            "random_continued goes on with the training of the best network of the baseline random, of those that were "
-            f"trained alike; got baseline {settings.baseline!r} and finalist_epochs {settings.finalist_epochs}: leave "
-            "it out"
+            "random_continued goes on with the training of the best network of the baseline random; got baseline "
+            f"{settings.baseline!r}: leave it out"
+        )
+    if settings.random_continued and settings.finalist_epochs is not None:
+        raise RecipeError(
+            "random_continued goes on with a training like all others, and finalists are trained for longer; got "
+            f"finalist_epochs {settings.finalist_epochs}: leave out one of the two"
         )
     if settings.has_trials and settings.finalist_epochs is not None:
         first = settings.trial.epochs

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -70,8 +71,8 @@ class FinalStage(Stage):
         teacher: nn.Module = context.output("original").network
         return teacher
 
-    def begun(self, context: Context, widths: Widths) -> Begun | None:
-        """A training of these widths that is gone on with; None where it is trained from the start."""
+    def begun(self, context: Context, widths: Widths) -> Callable[[], Begun] | None:
+        """What gives a training of these widths to go on with; None where it is trained from the start."""
         return None
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
@@ -91,7 +92,6 @@ class FinalStage(Stage):
         widths = self.widths(context)
         teacher = self.teacher(context)
         network = self._start(context, widths)
-        earlier = self.begun(context, widths)
         context.check_processes(self.name)
         total = len(workload.all_training) * settings.final.epochs
         directory.check_room(self.name, training_bytes(network, settings.final, total))
@@ -106,7 +106,7 @@ class FinalStage(Stage):
                 teacher=teacher,
                 on_step=context.step_reporter(self.name, advance),
                 world=context.world,
-                begun=earlier,
+                begun=self.begun(context, widths),
             )
         directory.write_tensors(f"{self._stem}_losses.safetensors", f"{self.name} losses", records.tensors())
         test = context.world.on_rank_zero(
@@ -226,9 +226,9 @@ class SearchedStage(FinalStage):
         pruned = "pruning" in context.names and context.settings.final_from == "original"
         return starting_network(context, widths, context.output("pruning").kept if pruned else ())
 
-    def begun(self, context: Context, widths: Widths) -> Begun | None:
+    def begun(self, context: Context, widths: Widths) -> Callable[[], Begun] | None:
         """The trial of a random network whose own training goes on."""
-        return begun_trial(context, widths) if context.settings.random_continued else None
+        return partial(begun_trial, context, widths) if context.settings.random_continued else None
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
         """No work where it is the Uniform network once more, less where a trial is gone on with."""

@@ -79,7 +79,7 @@ def train(
     on_epoch: Callback | None = None,
     world: ProcessGroup | None = None,
     until: int | None = None,
-    begun: Begun | None = None,
+    begun: Callable[[], Begun] | None = None,
 ) -> LossRecords:
     """Train to the recipe's end, from the newest checkpoint where there is one.
 
@@ -98,7 +98,8 @@ def train(
         world: the processes that share the batches; by default this one alone. `batches` and `recipe.batch_size` are
             those of all together.
         until: stop after so many of the recipe's epochs, at the learning rates of the whole.
-        begun: go on with this training, on data that may be others: weights, optimiser and place in the schedule.
+        begun: gives a training to go on with, on data that may be others: weights, optimiser and place in the
+            schedule. Asked where there is no checkpoint.
 
     Returns:
         The widths and mean losses of all steps that were not left out, also those before a resume.
@@ -133,7 +134,7 @@ class _Run:
         teacher: nn.Module | None,
         world: ProcessGroup,
         until: int | None,
-        begun: Begun | None,
+        begun: Callable[[], Begun] | None,
     ) -> None:
         if len(batches) < 1:
             raise TrainingError(f"stage {stage}: an epoch needs at least one batch; got none: lower batch_size")
@@ -288,7 +289,7 @@ class _Run:
             self.adopt(*found, source=self.saver.name)
             return
         if self.begun is not None:
-            self.go_on_with(self.begun)
+            self.go_on_with(self.begun())
         self.take_state_of_rank_zero()
 
     def go_on_with(self, begun: Begun) -> None:
