@@ -105,6 +105,7 @@ def test_an_item_that_cannot_be_read_is_told_and_nothing_is_lost(tmp_path, worke
     tiny_search(tmp_path / "train", data=tiny_loaders(train=broken))
 
 
+@pytest.mark.slow
 def test_candidates_are_tuned_on_the_batches_of_loaders_and_a_stopped_search_ends_like_a_whole_one(tmp_path):
     """Seven steps are more than an epoch, and end within one."""
     before = random.getstate(), torch.get_rng_state()

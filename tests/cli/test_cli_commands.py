@@ -193,6 +193,7 @@ def test_a_stop_says_what_is_kept_and_the_run_goes_on(tmp_path, sent, code):
     assert read_document(tmp_path / "run" / "result.json")["epochs"] == {"supernet": 2, "final": 1}
 
 
+@pytest.mark.slow
 def test_a_model_may_live_in_the_current_folder(tmp_path):
     (tmp_path / "shed.py").write_text("from bcnet.models import create\n\nmake = create('resnet20').build\n")
     (tmp_path / "yaml.py").write_text("raise RuntimeError('what is installed goes first')\n")

@@ -65,6 +65,7 @@ def test_widths_are_trained_by_one_command(tmp_path):
     assert "chosen widths" in profiled.output
 
 
+@pytest.mark.slow
 def test_published_widths_are_profiled_by_name():
     outcome = run("profile", "vgg19", "--widths", "published:0.5x")
     assert outcome.exit_code == 0

@@ -75,6 +75,7 @@ def tuned(world, origin, folder):
     return found.widths, found.found
 
 
+@pytest.mark.slow
 def test_candidates_are_tuned_by_any_number_of_processes_to_the_same_scores(processes, tmp_path):
     tiny_search(tmp_path / "origin")
     alone = tuned(None, tmp_path / "origin", tmp_path / "alone")

@@ -4,6 +4,7 @@ import sys
 import pytest
 import torch
 from pydantic import Field
+from tiny_job import TinyNetwork
 
 from bcnet import Budget, DataSet, retrain
 from bcnet.api import resolve
@@ -136,12 +137,12 @@ def test_few_images_get_small_batches_at_a_rate_in_proportion(images, batch):
 def test_a_batch_that_the_user_chose_stays(tmp_path):
     def batches(**choices):
         budget = Budget(macs=0.5)
-        _, settings = resolve("resnet_digits", few, budget=budget, run_dir=tmp_path, **choices)
+        _, settings = resolve(TinyNetwork, few, budget=budget, run_dir=tmp_path, **choices)
         return settings.supernet.batch_size, settings.final.batch_size
 
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(256, (70, 1, 8, 8), dtype=torch.uint8, generator=generator)
-    part = pixels, torch.arange(70) % 7
+    part = pixels, torch.arange(70) % 3
     few = DataSet.from_tensors(part, part, name="few")
     assert batches() == (16, 16)
     assert batches(changes={"batch_size": 32}) == (32, 32)

@@ -281,7 +281,7 @@ TASKS = {
 }
 
 
-LONG = ("segmentation", "dense regression")  # maps; a segmentation is killed and goes on in a quick test of its own
+LONG = ("segmentation", "dense regression", "regression")  # a killed segmentation goes on in a quick test of its own
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in LONG else []) for n in TASKS])

@@ -154,6 +154,7 @@ def test_paths_of_the_parts_equal_built_ones(kind):
     check_network(one_stage(detector_of(kind)), torch.rand(2, 3, SIDE, SIDE))
 
 
+@pytest.mark.slow
 def test_a_detector_on_a_pyramid_with_frozen_norms_is_searched_by_its_parts():
     from torchvision.models import resnet18
 
