@@ -328,6 +328,7 @@ def test_the_found_network_alone_is_the_one_of_a_search_that_goes_on_from_it(fin
     options = {"budget": HALF, "run_dir": tmp_path / "run", "recipe": RECIPE} | SMALL
     alone = bcnet.find_network(TinyNetwork, tiny_data(), reporter=stages[0], **options)
     assert not [*(tmp_path / "run").glob("original*"), *(tmp_path / "run").glob("uniform*")]
+    assert bcnet.read_status(tmp_path / "run").state == "in part"
     outcome = bcnet.search(TinyNetwork, tiny_data(), reporter=stages[1], **options)
     assert [s.stages for s in stages] == [
         ["supernet", "prior", "evolution", "reliability", "searched"],

@@ -9,7 +9,9 @@ import time
 from dataclasses import replace
 
 import pytest
+from typer.testing import CliRunner
 
+from bcnet.cli.app import app
 from bcnet.errors import RunError
 from bcnet.files.documents import write_document
 from bcnet.files.evaluation_tables import TABLES
@@ -71,6 +73,15 @@ def test_a_running_run_says_where_it_is_and_when_it_ends(held):
     assert (status.stage_left, status.ends) == (60.0, 2300.0)
     assert status.evaluations is None
     assert status.problems == ()
+
+
+@pytest.mark.parametrize(("ended", "state"), [("finished", "in part"), ("stopped", "stopped"), ("running", "stopped")])
+def test_a_part_that_came_to_its_end_is_not_stopped(run, ended, state):
+    write_record(run, replace(RECORD, state=ended, stage=None))
+    assert read_status(run).state == state
+    told = CliRunner().invoke(app, ["status", str(run)]).output
+    assert f"{run}: {state} since" in told.replace("\n", "")
+    assert ("more can go on from it" in told) == (state == "in part")
 
 
 def test_an_end_that_nothing_is_known_of_stays_unknown(held):

@@ -17,8 +17,9 @@ from bcnet.run.status import StageStatus, Status, as_document, read_status
 HELP = """
 Say where a run is, what it has found so far, and when it will end; from any terminal, also while it runs.
 
-A run is running (a process holds its directory), stopped (the same command goes on with it), failed, finished or
-damaged. The end is forecast from the work ahead and the speed so far, "?" where nothing is known yet.
+A run is running (a process holds its directory), stopped (the same command goes on with it), failed, finished, in part
+(what was asked for is done, as after bcnet train, and more can go on from it) or damaged. The end is forecast from the
+work ahead and the speed so far, "?" where nothing is known yet.
 
 Examples:
 
@@ -26,6 +27,12 @@ Examples:
 
   bcnet status runs/demo --json
 """
+
+_GOING_ON = {
+    "stopped": ": the same command goes on with it",
+    "failed": ": the same command goes on with it",
+    "in part": ": what was asked for is done, and more can go on from it",
+}
 
 
 @guarded
@@ -65,8 +72,7 @@ def _headline(found: Status) -> str:
     place = f" on {found.host}" if found.host else ""
     who = f" (process {found.pid}{place})" if found.pid else ""
     since = "" if found.since is None else f" since {datetime.fromtimestamp(found.since):%Y-%m-%d %H:%M:%S}"
-    going_on = ": the same command goes on with it" if found.state in ("stopped", "failed") else ""
-    return f"{found.folder}: {found.state}{who}{since}{going_on}"
+    return f"{found.folder}: {found.state}{who}{since}{_GOING_ON.get(found.state, '')}"
 
 
 def _budget(found: Status) -> str:

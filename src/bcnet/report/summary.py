@@ -211,12 +211,15 @@ def _from_to(before: Network, after: Network, cost: str) -> str:
     return f"{count(getattr(before.cost, cost))} → {count(getattr(after.cost, cost))}"
 
 
+_GOING_ON = {"running": "It is running.", "in part": "What was asked for is done, and more can go on from it."}
+
+
 def unfinished(evidence: Evidence) -> Markup:
     """The stages with their state; nothing where the run is finished."""
     if evidence.result is not None:
         return Markup("")
     status = read_status(evidence.path)
-    going = "It is running." if status.state == "running" else "Repeat its command to go on with it."
+    going = _GOING_ON.get(status.state, "Repeat its command to go on with it.")
     return piece(
         "stages",
         f"This run is not finished; the report shows what there is so far. {going} {status.message}",

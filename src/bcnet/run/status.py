@@ -20,7 +20,7 @@ from bcnet.files.untrusted import check_contained
 from bcnet.progress.record import Record, StageRecord, read_record
 from bcnet.run.evaluations import Best, look
 
-State = Literal["running", "finished", "stopped", "failed", "damaged", "empty"]
+State = Literal["running", "finished", "in part", "stopped", "failed", "damaged", "empty"]
 _SETTINGS = ("model", "data", "limits", "score", "seed")
 
 
@@ -36,8 +36,9 @@ class StageStatus:
 class Status:
     """What a run directory tells. Times are seconds since 1970, accuracies percent; higher scores are better.
 
-    `state` is "running" while a process holds the directory, "finished" with a result, "failed" with the reason in
-    `message`, and "stopped" when it can be gone on with. `since` is when that began. `ends` is when a running run is
+    `state` is "running" while a process holds the directory, "finished" with a result, "in part" where all that was
+    asked for is done and that was no whole search, "failed" with the reason in `message`, and "stopped" when it can be
+    gone on with. `since` is when that began. `ends` is when a running run is
     expected to end, None where that is unknown. `evaluations` is None before the search. `limits` are those of the
     budget in absolute counts, as far as the original's are known.
     """
@@ -130,7 +131,9 @@ class _Reader:
             return "damaged"
         if self.result is not None:
             return "finished"
-        return "failed" if self.record is not None and self.record.state == "failed" else "stopped"
+        if self.record is None or self.record.state == "running":
+            return "stopped"
+        return "in part" if self.record.state == "finished" else self.record.state
 
     def _stages(self, record: Record, running: bool) -> tuple[StageStatus, ...]:
         stages = []

@@ -94,6 +94,7 @@
     ends(status) {
       if (status.state === "empty") return "Nothing has been started here yet.";
       if (status.state === "stopped") return "Stopped: the same command goes on with it.";
+      if (status.state === "in part") return "What was asked for is done, and more can go on from it.";
       if (status.state === "failed") return `Failed: ${status.message}`;
       if (status.state !== "running") return "";
       if (status.ends === null) return "Ends: too little measured yet.";
