@@ -162,7 +162,9 @@ FOUND_OTHERWISE = {
 }
 
 
-@pytest.mark.parametrize("how", ["uniform", "random", pytest.param("tuned", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "how", [pytest.param(how, marks=[pytest.mark.slow] if how == "tuned" else []) for how in FOUND_OTHERWISE]
+)
 def test_given_widths_are_trained_however_the_run_found_its_own(how, tmp_path):
     tiny_search(tmp_path / how, **FOUND_OTHERWISE[how])
     recorder = Recorder()

@@ -38,9 +38,9 @@ class Status:
 
     `state` is "running" while a process holds the directory, "finished" with a result, "in part" where all that was
     asked for is done and that was no whole search, "failed" with the reason in `message`, and "stopped" when it can be
-    gone on with. `since` is when that began. `ends` is when a running run is
-    expected to end, None where that is unknown. `evaluations` is None before the search. `limits` are those of the
-    budget in absolute counts, as far as the original's are known.
+    gone on with. `since` is when that began. `ends` is when a running run is expected to end, None where that is
+    unknown. `evaluations` is None before the search. `limits` are those of the budget in absolute counts, as far as the
+    original's are known.
     """
 
     folder: str
