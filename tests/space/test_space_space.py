@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from networks import paper_network
 
@@ -79,7 +79,6 @@ def test_many_costs_at_once_equal_one_at_a_time(name: str) -> None:
     assert [Cost(int(m), int(p)) for m, p in zip(macs, params, strict=True)] == [space.cost(c) for c in candidates]
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=6), st.floats(0.01, 1.0))
 def test_uniform_is_the_largest_ratio_within_the_budget(channels: list[int], ratio: float) -> None:
     space = chain(*channels)
