@@ -75,7 +75,7 @@ DATA = f"parquet:{ROOT.parent / 'shared' / 'data' / 'cifar10'}"
 OUT = ROOT / "results" / "cifar_table.csv"
 RUNS = ROOT / "runs" / "cifar_table"
 BUDGETS = ("0.5", "0.25")
-NEEDS = {"magnitude": "torch_pruning", "taylor": "torch_pruning", "fastnas": "modelopt"}
+PRUNERS = {"magnitude": "torch_pruning", "taylor": "torch_pruning", "fastnas": "modelopt"}  # and their packages
 
 
 @dataclass(frozen=True)
@@ -210,8 +210,8 @@ class Run:
     def origin(self) -> Run | None:
         """The run that this one goes on from: from a supernet, its search; again, that of the other seed's original."""
         if self.times_before:
-            alone = self.method == "uniform" or self.method in NEEDS
-            return None if alone else Run(self.seed, self.budget, "uniform", self.start)
+            starts_anew = self.method == "uniform" or self.method in PRUNERS
+            return None if starts_anew else Run(self.seed, self.budget, "uniform", self.start)
         return Run(self.seed, self.budget, self.method) if self.start == "supernet" else None
 
     @property
@@ -478,7 +478,7 @@ def main(
     check_known("--skip", skip or (), METHODS)
     check_known("--start", start or (), STARTS)
     chosen = [m for m in (*METHODS, *(also or ())) if m not in (skip or ())]
-    methods = tuple(m for m in chosen if find_spec(NEEDS.get(m, "bcnet")) is not None)
+    methods = tuple(m for m in chosen if find_spec(PRUNERS.get(m, "bcnet")) is not None)
     if quick:
         effort = QUICK
         seeds = 1
