@@ -11,7 +11,7 @@ from bcnet.run import workload
 
 AT_THE_START = {"run/workload.py", "data/images.py", "data/splits.py", "supernet/pairs.py"}
 OF_A_NETWORK = {
-    *("stages/final.py", "supernet/calibration.py", "files/tensors.py"),  # placing and saving it
+    *("stages/starting.py", "supernet/calibration.py", "files/tensors.py"),  # placing and saving it
     "supernet/importance.py",  # which channels of trained weights it keeps
 }
 AT_THE_END = {
