@@ -87,6 +87,15 @@ def test_what_is_no_document_is_refused(tmp_path: Path) -> None:
         rebuild({"format": "other"}, TRICKY["Residual"])
 
 
+def test_a_bias_that_varies_without_its_weight_gets_a_network_whose_layer_refuses_to_run() -> None:
+    mutated = copy.deepcopy(document())
+    mutated["tensors"]["stem.weight"][0][0]["group"] = None
+    network = rebuild(mutated, TRICKY["Residual"])
+    assert (network.stem.out_channels, len(network.stem.weight), len(network.stem.bias)) == (8, 8, 5)
+    with pytest.raises(RuntimeError, match="bias"):
+        network(torch.zeros(2, 3, 8, 8))
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_mutated_documents_are_refused_or_harmless(data: st.DataObject) -> None:

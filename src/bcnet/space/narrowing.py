@@ -157,12 +157,13 @@ def _fitted(
     if not full:
         return {}
     sizes = tuple(length(layout, widths) for layout in next(iter(own.values())))
-    if isinstance(part, _ConvNd):
-        within = _alike(own["weight"][0], full["groups"])
-        return _fitted_conv(part, full, tuple(length(layout, widths) for layout in own["weight"]), within=within)
-    if isinstance(part, nn.Linear):
-        shape = tuple(length(layout, widths) for layout in own["weight"]) if "weight" in own else None
-        return {"out_features": shape[0], "in_features": shape[1]} if shape else {}
+    if isinstance(part, (_ConvNd, nn.Linear)):
+        if "weight" not in own:  # it stays as it is, whatever becomes of the bias
+            return {}
+        shape = tuple(length(layout, widths) for layout in own["weight"])
+        if isinstance(part, nn.Linear):
+            return {"out_features": shape[0], "in_features": shape[1]}
+        return _fitted_conv(part, full, shape, within=_alike(own["weight"][0], full["groups"]))
     if isinstance(part, nn.Embedding):
         return {"embedding_dim": sizes[1]}
     if isinstance(part, nn.GroupNorm):
