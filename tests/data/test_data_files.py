@@ -20,6 +20,9 @@ from bcnet.data import (
 )
 from bcnet.errors import DataError
 
+# two processes are asked for where there may be one core
+MORE_THAN_CORES = pytest.mark.filterwarnings("ignore:This DataLoader will create 2 worker processes")
+
 
 @pytest.fixture(scope="module")
 def imagenet(tmp_path_factory):
@@ -48,6 +51,13 @@ def test_an_epoch_has_every_image_once_with_its_label(imagenet):
     assert torch.equal(x.mean((2, 3)).argmax(1), y)  # each class has a colour of its own
 
 
+def test_as_many_processes_decode_as_there_are_cores_to_use(monkeypatch):
+    for cores, workers in (({3}, 1), (set(range(5)), 5), (set(range(64)), 8)):
+        monkeypatch.setattr("os.sched_getaffinity", lambda _, cores=cores: cores, raising=False)
+        assert FilePixels(files=(), size=16).workers == workers
+
+
+@MORE_THAN_CORES
 def test_an_epoch_depends_on_its_seed_and_on_nothing_else(imagenet):
     torch.manual_seed(1)
     first = epoch(imagenet, workers=0)
@@ -87,6 +97,7 @@ def test_a_digest_knows_other_files(imagenet, tmp_path):
     assert imagenet.train.digest() == imagenet.train.digest()
 
 
+@MORE_THAN_CORES
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_broken_file_is_named(tmp_path, workers):
     data = load(f"imagenet:{photographs(tmp_path)}", image_size=16)

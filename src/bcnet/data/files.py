@@ -6,7 +6,7 @@ import hashlib
 import os
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -19,17 +19,23 @@ from bcnet.errors import DataError
 _MOST_WORKERS = 8
 
 
+def _usual_workers() -> int:
+    """One for each core that this process may use: under `taskset`, Slurm or a container's cpuset not the machine's."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(_MOST_WORKERS, usable)
+
+
 @dataclass(frozen=True, eq=False)
 class FilePixels:
     """What a byte tensor of pixels `(n, 3, size, size)` would hold, decoded when it is asked for.
 
     Indexing gives such tensors: the centre of every image. `workers` processes decode batches, by default one for each
-    core up to eight; how many there are changes nothing else.
+    core that may be used, up to eight; how many there are changes nothing else.
     """
 
     files: tuple[Path, ...]
     size: int
-    workers: int = min(_MOST_WORKERS, os.cpu_count() or 1)
+    workers: int = field(default_factory=_usual_workers)
 
     def __len__(self) -> int:
         return len(self.files)
