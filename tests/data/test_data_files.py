@@ -20,9 +20,6 @@ from bcnet.data import (
 )
 from bcnet.errors import DataError
 
-# two processes are asked for where there may be one core
-MORE_THAN_CORES = pytest.mark.filterwarnings("ignore:This DataLoader will create 2 worker processes")
-
 
 @pytest.fixture(scope="module")
 def imagenet(tmp_path_factory):
@@ -57,7 +54,6 @@ def test_as_many_processes_decode_as_there_are_cores_to_use(monkeypatch):
         assert FilePixels(files=(), size=16).workers == workers
 
 
-@MORE_THAN_CORES
 def test_an_epoch_depends_on_its_seed_and_on_nothing_else(imagenet):
     torch.manual_seed(1)
     first = epoch(imagenet, workers=0)
@@ -97,7 +93,6 @@ def test_a_digest_knows_other_files(imagenet, tmp_path):
     assert imagenet.train.digest() == imagenet.train.digest()
 
 
-@MORE_THAN_CORES
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_broken_file_is_named(tmp_path, workers):
     data = load(f"imagenet:{photographs(tmp_path)}", image_size=16)
