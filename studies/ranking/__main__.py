@@ -1,10 +1,10 @@
 """Which supernet ranks widths best, by which side and by which score? Judged by 16,384 trained networks.
 
 Supernets of Channel-Bench-Macro's MobileNet are trained on CIFAR-10 at equal cost (see `supernets`): BC with
-complement, BC without, UA, UA with complement, and UA and BC by the sandwich rule with in-place distillation. Each
-scores the same widths, drawn uniformly from the table without repetition, on images held out of the training images: by
-accuracy and by negative loss, by LEFT, and where it trains RIGHT too, by that and by the mean of both. They are held
-against the mean accuracy of the table's three runs:
+complement, BC with BCNetV2's, BC without, UA, UA with complement, and UA and BC by the sandwich rule with in-place
+distillation. Each scores the same widths, drawn uniformly from the table without repetition, on images held out of the
+training images: by accuracy and by negative loss, by LEFT, and where it trains RIGHT too, by that and by the mean of
+both. They are held against the mean accuracy of the table's three runs:
 
 - Kendall's tau, Spearman's rho, and Kendall's tau after regressing log MACs out of both;
 - regret: the best accuracy of the table among the scored widths within 25, 50 and 75 % of the MACs, minus that of the
@@ -216,6 +216,8 @@ def pairs() -> list[tuple[Contender, Contender]]:
     between = (
         ("complementary", "unilateral"),
         ("complementary", "bilateral"),
+        ("complementary-bounded", "complementary"),
+        ("complementary-bounded", "bilateral"),
         ("bilateral", "unilateral"),
         ("unilateral", "unilateral-complementary"),
         ("sandwich", "unilateral"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 NAMES = {
     "complementary": "BC + complement",
+    "complementary-bounded": "BC + complement of BCNetV2",
     "bilateral": "BC",
     "unilateral": "UA",
     "unilateral-complementary": "UA + complement",

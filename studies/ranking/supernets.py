@@ -1,7 +1,8 @@
 """Supernets of Channel-Bench-Macro's MobileNet, trained at equal cost, and their scores of single paths.
 
 Equal cost is an equal number of paths: every step of every supernet trains four paths on one batch, over the same
-batches. UA draws four widths, UA with complement and BC without complement draw two, BC with complement draws one. By
+batches. UA draws four widths, UA with complement and BC without complement draw two, BC with complement draws one,
+whether the complement is the rest of the channels or BCNetV2's, which shares the smallest width with the draw. By
 the sandwich rule the full width and the narrowest are two of the four, and all but the full width learn its outputs:
 AutoSlim's supernet with two random widths, and BC with one, from both sides. The step follows the mean of its terms:
 `lr` and `weight_decay` are those of that mean, and are divided and multiplied by the number of terms that the strategy
@@ -37,6 +38,7 @@ from bcnet.space import Side, Widths, WidthSpace
 from bcnet.supernet import Supernet
 from bcnet.train import (
     Bilateral,
+    BoundedComplementary,
     Complementary,
     Cosine,
     Progress,
@@ -81,6 +83,7 @@ class BilateralSandwich(Sandwich):
 
 SUPERNETS: dict[str, Callable[[], Strategy]] = {
     "complementary": Complementary,
+    "complementary-bounded": BoundedComplementary,
     "unilateral": lambda: Unilateral(draws=4),
     "bilateral": lambda: Bilateral(draws=2),
     "unilateral-complementary": lambda: UnilateralComplementary(draws=2),

@@ -236,7 +236,7 @@ def test_the_study_in_its_quick_form(tmp_path: Path) -> None:
     out, runs = tmp_path / "ranking.csv", tmp_path / "runs"
     ranking.main(quick=True, out=out, runs=runs, threads=1)
     text = (tmp_path / "quick_ranking.csv").read_text()
-    assert len(text.splitlines()) == 1 + (3 + 3 + 1 + 1 + 1 + 3) * 2 + 1
+    assert len(text.splitlines()) == 1 + (3 + 3 + 3 + 1 + 1 + 1 + 3) * 2 + 1
     assert (tmp_path / "quick_ranking.svg").stat().st_size > 1000
     assert len((tmp_path / "quick_ranking_differences.csv").read_text().splitlines()) == 1 + len(ranking.pairs())
     ranking.main(quick=True, out=out, runs=tmp_path / "no runs", threads=1)
