@@ -8,7 +8,7 @@ both. They are held against the mean accuracy of the table's three runs:
 
 - Kendall's tau, Spearman's rho, and Kendall's tau after regressing log MACs out of both;
 - regret: the best accuracy of the table among the scored widths within 25, 50 and 75 % of the MACs, minus that of the
-  widths which the score would choose there.
+  widths which the score would choose there (its intervals are rows of `studies.ranking.score_model`).
 
 The row "macs" needs no supernet: more MACs, better score. Differences in tau are taken on the same resampled widths:
 between supernets, and where they are trained otherwise than usual (`--epochs`, `--image-size`), to the usual ones too.
@@ -166,7 +166,8 @@ def figures(study: Study, scored: Scored, contender: Contender) -> dict[str, obj
         given = functools.partial(kendall_given, score, truth, np.log(macs))
         columns |= estimate_columns("tau_given_macs", Estimate.of(given, counts))
     full = study.table.space.reference.macs
-    return columns | {f"regret_{b:.0%}": f"{regret(score, truth, macs, b * full):.3f}" for b in BUDGETS}
+    once = np.ones((1, len(truth)))
+    return columns | {f"regret_{b:.0%}": f"{regret(score, truth, macs, b * full, once)[0]:.3f}" for b in BUDGETS}
 
 
 def estimate_columns(name: str, estimate: Estimate) -> dict[str, object]:

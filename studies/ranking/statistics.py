@@ -76,13 +76,38 @@ def kendall_given(x: Array, y: Array, z: Array, counts: Array) -> Array:
     return np.array([kendall(_residuals(x, z, w), _residuals(y, z, w), w[None])[0] for w in counts])
 
 
-def regret(score: Array, truth: Array, cost: Array, limit: float) -> float:
-    """The best `truth` within `cost <= limit` minus that of the choice of `score`, the mean over equal choices."""
-    inside = cost <= limit
-    if not inside.any():
-        return float("nan")
-    chosen = inside & (score == score[inside].max())
-    return float(truth[inside].max() - truth[chosen].mean())
+def kendall_within_bins(x: Array, y: Array, share: Array, width: float, counts: Array) -> Array:
+    """Kendall's tau-b among items of nearly the same `share` of a cost, shape `(resamples,)`.
+
+    Bins of `width` cut (0, 1] up; the mean over them is weighted by their pairs, and a bin without a tau has none.
+    """
+    found = np.zeros(len(counts))
+    pairs = np.zeros(len(counts))
+    for start in np.arange(0, 1, width):
+        inside = (share > start) & (share <= start + width)
+        if inside.sum() < 2:
+            continue
+        there = counts[:, inside]
+        tau = kendall(x[inside], y[inside], there)
+        number = there.sum(axis=1)
+        weight = np.where(np.isfinite(tau), number * (number - 1), 0.0)
+        found = found + weight * np.nan_to_num(tau)
+        pairs = pairs + weight
+    with np.errstate(invalid="ignore"):
+        return np.asarray(found / pairs)
+
+
+def regret(score: Array, truth: Array, cost: Array, limit: float, counts: Array) -> Array:
+    """The best `truth` within `cost <= limit` minus that of the choice of `score`, shape `(resamples,)`.
+
+    Of choices that score the same, the mean. Where a resample holds nothing within the limit, there is no regret.
+    """
+    there = (cost <= limit) & (counts > 0)
+    best = np.where(there, truth, -np.inf).max(axis=1)
+    highest = np.where(there, score, -np.inf).max(axis=1, keepdims=True)
+    chosen = np.where(there & (score == highest), counts, 0.0)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(best - chosen @ truth / chosen.sum(axis=1))
 
 
 def _ranks(x: Array, counts: Array) -> Array:

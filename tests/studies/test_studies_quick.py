@@ -81,6 +81,11 @@ def test_a_model_of_scores_against_the_table(tmp_path: Path, monkeypatch: pytest
     assert float(rows[scores, "model"]["tau"]) > float(rows[scores, "scores"]["tau"])
     assert float(rows["first training of 32 networks", "model"]["tau"]) > 0.6
     assert abs(float(rows["none", "macs"]["tau_within_5%_of_macs"])) < 0.1
+    for row in rows.values():
+        for name in ("tau", "tau_within_5%_of_macs", "mean_regret"):
+            low, high = float(row[f"{name}_low"]), float(row[f"{name}_high"])
+            assert low < high
+            assert name == "mean_regret" or low < float(row[name]) < high
     score_model.main(tmp_path / "scores.csv", out=tmp_path / "model.csv")
     assert (tmp_path / "model.csv").read_text() == written
 

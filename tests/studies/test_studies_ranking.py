@@ -16,7 +16,16 @@ from studies.ranking import channel_bench_macro, differences, score_model, shape
 from studies.ranking import figure as ranking_figure
 from studies.ranking import supernets as ranking_supernets
 from studies.ranking.scores import MACS, Contender, ScoreFile
-from studies.ranking.statistics import Estimate, kendall, kendall_given, mean_kendall, regret, resamples, spearman
+from studies.ranking.statistics import (
+    Estimate,
+    kendall,
+    kendall_given,
+    kendall_within_bins,
+    mean_kendall,
+    regret,
+    resamples,
+    spearman,
+)
 from studies.ranking.supernets import PATHS_PER_STEP, SUPERNETS, BilateralSandwich, Cell, Scoring, Training, Workload
 from studies.shared.provenance import rows
 
@@ -75,11 +84,40 @@ def test_the_mean_over_seeds() -> None:
 
 
 def test_regret_is_the_mean_over_equal_choices_within_the_limit() -> None:
-    truth, cost = np.array([90.0, 91, 92, 95]), np.array([1.0, 2, 2, 9])
-    assert regret(np.array([0.0, 1, 1, 5]), truth, cost, 5) == pytest.approx(0.5)
-    assert regret(np.array([0.0, 1, 2, 5]), truth, cost, 5) == 0
-    assert regret(cost, truth, cost, 10) == 0
-    assert np.isnan(regret(cost, truth, cost, 0.5))
+    truth, cost, once = np.array([90.0, 91, 92, 95]), np.array([1.0, 2, 2, 9]), np.ones((1, 4))
+    assert regret(np.array([0.0, 1, 1, 5]), truth, cost, 5, once) == pytest.approx(0.5)
+    assert regret(np.array([0.0, 1, 2, 5]), truth, cost, 5, once) == 0
+    assert regret(cost, truth, cost, 10, once) == 0
+    assert np.isnan(regret(cost, truth, cost, 0.5, once))
+
+
+def test_resampled_regrets_are_those_of_the_repeated_items() -> None:
+    cost = np.arange(40) % 5
+    expected = []
+    for w in COUNTS:
+        x, y, z = (repeated(a, w) for a in (X, Y, cost))
+        expected.append(y[z <= 2].max() - y[(z <= 2) & (x == x[z <= 2].max())].mean())
+    assert max(expected) > 0
+    np.testing.assert_allclose(regret(X, Y, cost, 2, COUNTS), expected)
+
+
+def test_resampled_correlations_within_bins_are_those_of_the_repeated_items() -> None:
+    share = np.linspace(0.01, 0.99, 40)
+    share[:3] = 1.0, 0.1, 0.2  # the upper edges of their bins
+    expected = []
+    for w in COUNTS:
+        x, y, z = (repeated(a, w) for a in (X, Y, share))
+        taus, pairs = [], []
+        for low in np.arange(0, 1, 0.1):
+            inside = (z > low) & (z <= low + 0.1)
+            if min(len(set(x[inside])), len(set(y[inside]))) > 1:
+                tau = stats.kendalltau(x[inside], y[inside]).statistic
+                taus.append(tau)
+                pairs.append(inside.sum() * (inside.sum() - 1))
+        expected.append(np.average(taus, weights=pairs))
+    np.testing.assert_allclose(kendall_within_bins(X, Y, share, 0.1, COUNTS), expected)
+    apart = np.arange(40.0)
+    assert np.isnan(kendall_within_bins(X, Y, apart / 39, 0.01, np.ones((1, 40)))).all()
 
 
 def test_score_files_replace_a_cell_and_keep_the_others(tmp_path: Path) -> None:
