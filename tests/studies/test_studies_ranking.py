@@ -12,10 +12,10 @@ from bcnet.space import Side, WidthSpace
 from bcnet.testing.searchers import toy_space
 from bcnet.train import LossRecords
 from studies.ranking import __main__ as ranking
-from studies.ranking import channel_bench_macro, differences, score_model, shapes, trainings
+from studies.ranking import channel_bench_macro, differences, score_model, shapes, smallest, trainings
 from studies.ranking import figure as ranking_figure
 from studies.ranking import supernets as ranking_supernets
-from studies.ranking.scores import MACS, Contender, ScoreFile
+from studies.ranking.scores import MACS, METRICS, Contender, ScoreFile
 from studies.ranking.statistics import (
     Estimate,
     kendall,
@@ -354,3 +354,36 @@ def test_another_table_and_network_go_through_every_study(tmp_path: Path, monkey
     usual = ranking.OUT
     assert channel_bench_macro.of_network(usual, usual, "resnet").name == "ranking_resnet.csv"
     assert channel_bench_macro.of_network(usual, usual, "mobilenet") == usual
+
+
+def test_a_supernet_is_fair_with_a_smallest_width_but_by_the_complement_that_keeps_to_it() -> None:
+    space = WidthSpace.trace(channel_bench_macro.network_called("mobilenet"), torch.zeros(2, 3, 16, 16), num_choices=4)
+    drawn = {name: smallest.at_least_half(space) if arm.smallest else space for name, arm in smallest.ARMS.items()}
+    assert all(min(group.choices) * 2 == group.max_width for group in drawn[smallest.FAIR].groups)
+    found = {name: smallest.least_trained(arm, drawn[name], 0, 1000) for name, arm in smallest.ARMS.items()}
+    assert found.pop("l + c_min - c") == pytest.approx(0.8, abs=0.02)
+    assert set(found.values()) == {1.0}
+
+
+@pytest.mark.skipif(
+    not channel_bench_macro.DATA.is_file(), reason="needs Channel-Bench-Macro's table in ../shared/data"
+)
+def test_smallest_widths_in_the_quick_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = {"runs": tmp_path / "runs", "out": tmp_path / "out.csv"}
+    with pytest.raises(SystemExit, match=r"--only takes l - c, .*got l$"):
+        smallest.main(quick=True, only=["l"], **places)
+    smallest.main(quick=True, only=["l + c_min - c"], **places)
+    assert not places["out"].exists()
+    trained = []
+    monkeypatch.setattr(
+        Cell, "train", lambda cell, workload, own=Cell.train: (trained.append(1), own(cell, workload))[1]
+    )
+    smallest.main(quick=True, **places)
+    assert len(trained) == 2, "what was trained before is not trained again"
+    written = rows(places["out"])
+    assert [(row["supernet"], row["score"]) for row in written] == [(a, m) for a in smallest.ARMS for m in METRICS]
+    assert {row["tau_difference"] for row in written if row["supernet"] == smallest.FAIR} == {"0.0"}
+    assert len({row["tau"] for row in written}) > 3
+    smallest.main(quick=True, **places)
+    assert len(trained) == 2
+    assert rows(places["out"]) == written
