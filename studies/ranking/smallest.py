@@ -11,17 +11,18 @@ cost; they differ in what is drawn and in what a draw leaves over:
 `least_trained` is how often the least trained channel of a group took part, by how often the most trained one did, the
 mean over the groups, by the widths that were drawn. Tau is Kendall's, with the accuracies of the table and the mean
 over both sides; its interval and that of the difference to "l - c" are of resampled widths, and hold nothing of what
-another training would change.
+another training would change. The row "macs" needs no supernet: more MACs, better score.
 
-    python -m studies.ranking.smallest [--quick] [--only NAME ...] [--threads 1]
+    python -m studies.ranking.smallest [--quick] [--seed 0] [--only NAME ...] [--threads 1]
 
-Supernets are trained once, into `runs/ranking_smallest`; when all are scored their rows are written to
-`results/ranking_smallest.csv`. `--only` trains and scores and leaves the rows to who comes last.
+Supernets are trained and scored once, into `runs/ranking_smallest`; rows of `results/ranking_smallest.csv` are written
+where "l - c", which they are compared to, is among those asked for.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -33,9 +34,9 @@ import typer
 from bcnet.space import Side, Widths, WidthSpace
 from bcnet.train import ChannelCounts, derived_generator
 from studies.ranking.__main__ import DATA, QUICK
-from studies.ranking.channel_bench_macro import BUDGETS, Table
 from studies.ranking.channel_bench_macro import DATA as TABLE
-from studies.ranking.scores import METRICS
+from studies.ranking.channel_bench_macro import Table
+from studies.ranking.scores import MACS, METRICS
 from studies.ranking.statistics import Array, Estimate, kendall, regret, resamples
 from studies.ranking.supernets import SUPERNETS, Cell, Scoring, Training, Workload
 from studies.shared.provenance import ROOT, append_row, finished, provenance
@@ -43,6 +44,7 @@ from studies.shared.provenance import ROOT, append_row, finished, provenance
 OUT = ROOT / "results" / "ranking_smallest.csv"
 RUNS = ROOT / "runs" / "ranking_smallest"
 FAIR = "l - c"
+LIMITS = (0.5, 0.75, 1.0)  # of the MACs; within a quarter there are none of these networks
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,43 @@ class Smallest:
         return {metric: of(metric) for metric in METRICS}
 
 
+@dataclass(frozen=True)
+class Judge:
+    """The table's accuracies of the networks that are ranked, their share of the full network's MACs, and resamples."""
+
+    truth: Array
+    share: Array
+    counts: Array
+
+    @classmethod
+    def of(cls, table: Table, sample: list[Widths]) -> Judge:
+        """Of networks of the table."""
+        rows = [table.rows[widths] for widths in sample]
+        share = table.macs[rows] / table.space.reference.macs
+        return cls(table.score("exact")[rows], share, resamples(len(sample)))
+
+    def figures(self, guess: Array, other: Array | None = None) -> dict[str, object]:
+        """How well a guess ranks, how much better than another, and what its choices cost, as columns."""
+        found = {"tau": self.estimate(lambda w: kendall(guess, self.truth, w))}
+        if other is not None:
+            found["tau_difference"] = self.estimate(
+                lambda w: kendall(guess, self.truth, w) - kendall(other, self.truth, w)
+            )
+        for limit in LIMITS:
+            found[f"regret_{limit:.0%}"] = self.estimate(
+                lambda w, limit=limit: regret(guess, self.truth, self.share, limit, w)
+            )
+        return {
+            f"{name}{suffix}": round(value, 4)
+            for name, estimate in found.items()
+            for suffix, value in (("", estimate.value), ("_low", estimate.low), ("_high", estimate.high))
+        }
+
+    def estimate(self, statistic: Callable[[Array], Array]) -> Estimate:
+        """Of the networks as they are, and its interval."""
+        return Estimate.of(statistic, self.counts)
+
+
 def main(
     quick: Annotated[bool, typer.Option(help="A few steps on scikit-learn's digits, to see that all runs.")] = False,
     data: Annotated[str, typer.Option(help="Images to train and score on, a name as of `bcnet search --data`.")] = DATA,
@@ -131,44 +170,34 @@ def main(
     torch.set_num_threads(threads)
     training, scoring = QUICK if quick else (Training(), Scoring())
     data = "digits" if quick else data
-    name = data.rpartition("/")[2]
-    keys = {arm: {"supernet": arm, "seed": str(seed), "data": name, "epochs": str(training.epochs)} for arm in ARMS}
-    if not only and all(finished(out, key) for key in keys.values()):
+    name_of_data = data.rpartition("/")[2]
+    asked = {arm: ARMS[arm] for arm in only or ARMS}
+    keys = {
+        arm: {"supernet": arm, "seed": str(seed), "data": name_of_data, "epochs": str(training.epochs)} for arm in asked
+    }
+    if all(finished(out, {**key, "score": metric}) for key in keys.values() for metric in METRICS):
         return
     workload = Workload.open(data, training, scoring, "cpu")
-    study = Smallest(Table.read(table), workload, training, runs, name)
+    study = Smallest(Table.read(table), workload, training, runs, name_of_data)
     sample = study.sample(scoring.widths)
-    scores = {arm: study.scores(ARMS[arm], seed, sample) for arm in only or ARMS}
-    if only:
+    scores = {name: study.scores(arm, seed, sample) for name, arm in asked.items()}
+    if FAIR not in scores:
         return
+    judge = Judge.of(study.table, sample)
     steps = training.epochs * len(workload.training)
-    rows = [study.table.rows[widths] for widths in sample]
-    truth = study.table.score("exact")[rows]
-    share = study.table.macs[rows] / study.table.space.reference.macs
-    counts = resamples(len(sample))
-
-    def columns(name: str, estimate: Estimate) -> dict[str, object]:
-        values = {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
-        return {column: round(value, 4) for column, value in values.items()}
-
-    for name, arm in ARMS.items():
+    settings = {"image_size": training.image_size, "networks": len(sample), "images": scoring.images}
+    for name, arm in asked.items():
         trained = round(least_trained(arm, study.workload(arm).space, seed, steps), 4)
+        seconds = study.cell(arm, seed).seconds()
         for metric in METRICS:
             key = {**keys[name], "score": metric}
-            if finished(out, key):
-                continue
-            mine, fair = scores[name][metric], scores[FAIR][metric]
-            tau = Estimate.of(lambda w, x=mine: kendall(x, truth, w), counts)
-            ahead = Estimate.of(lambda w, x=mine, y=fair: kendall(x, truth, w) - kendall(y, truth, w), counts)
-            row: dict[str, object] = {**key, "image_size": training.image_size, "networks": len(sample)}
-            row |= {"images": scoring.images, "least_trained": trained}
-            row |= columns("tau", tau) | columns("tau_difference", ahead)
-            for limit in (*BUDGETS[1:], 1.0):
-                lost = Estimate.of(lambda w, x=mine, limit=limit: regret(x, truth, share, limit, w), counts)
-                row |= columns(f"regret_{limit:.0%}", lost)
-            row |= {f"{stage}_seconds": seconds for stage, seconds in study.cell(arm, seed).seconds().items()}
-            append_row(out, {**row, **provenance()})
-            print(row, flush=True)
+            if not finished(out, key):
+                figures = judge.figures(scores[name][metric], scores[FAIR][metric])
+                spent = {f"{stage}_seconds": seconds[stage] for stage in ("training", "scoring")}
+                append_row(out, {**key, **settings, "least_trained": trained, **figures, **spent, **provenance()})
+    macs = {"supernet": str(MACS), "data": name_of_data, "networks": str(len(sample))}
+    if not finished(out, macs):
+        append_row(out, {**macs, **judge.figures(judge.share), **provenance()})
 
 
 if __name__ == "__main__":
