@@ -81,6 +81,9 @@ def test_a_model_of_scores_against_the_table(tmp_path: Path, monkeypatch: pytest
     assert float(rows[scores, "model"]["tau"]) > float(rows[scores, "scores"]["tau"])
     assert float(rows["first training of 32 networks", "model"]["tau"]) > 0.6
     assert abs(float(rows["none", "macs"]["tau_within_5%_of_macs"])) < 0.1
+    assert rows["none", "closed form, p = 0"]["tau_above_closed_form"] == "0.0"
+    more = [float(rows[scores, "model"][name]) for name in ("tau_above_closed_form", "tau")]
+    assert more[1] - more[0] == pytest.approx(float(rows["none", "closed form, p = 0"]["tau"]), abs=2e-4)
     for row in rows.values():
         for name in ("tau", "tau_within_5%_of_macs", "mean_regret"):
             low, high = float(row[f"{name}_low"]), float(row[f"{name}_high"])
