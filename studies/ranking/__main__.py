@@ -158,22 +158,16 @@ def figures(study: Study, scored: Scored, contender: Contender) -> dict[str, obj
     truth = scored.accuracy
     macs = scored.macs
     counts = resamples(len(truth))
-    columns = estimate_columns("tau", Estimate.of(functools.partial(kendall, score, truth), counts))
-    columns |= estimate_columns("rho", Estimate.of(functools.partial(spearman, score, truth), counts))
+    columns = Estimate.of(functools.partial(kendall, score, truth), counts).columns("tau")
+    columns |= Estimate.of(functools.partial(spearman, score, truth), counts).columns("rho")
     if contender == MACS:
         columns |= dict.fromkeys(("tau_given_macs", "tau_given_macs_low", "tau_given_macs_high"), "")
     else:
         given = functools.partial(kendall_given, score, truth, np.log(macs))
-        columns |= estimate_columns("tau_given_macs", Estimate.of(given, counts))
+        columns |= Estimate.of(given, counts).columns("tau_given_macs")
     full = study.table.space.reference.macs
     once = np.ones((1, len(truth)))
     return columns | {f"regret_{b:.0%}": f"{regret(score, truth, macs, b * full, once)[0]:.3f}" for b in BUDGETS}
-
-
-def estimate_columns(name: str, estimate: Estimate) -> dict[str, object]:
-    """An estimate as three columns."""
-    values = {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
-    return {key: f"{value:.4f}" for key, value in values.items()}
 
 
 def finish_cell(study: Study, supernet: str, seed: int) -> None:
@@ -264,7 +258,7 @@ def finish_differences(study: Study, seeds: int) -> None:
         difference = Estimate.of(
             lambda w, a=mine, b=other, y=truth: mean_kendall(a, y, w) - mean_kendall(b, y, w), resamples(len(truth))
         )
-        append_row(study.differences, {**key, **estimate_columns("tau_difference", difference), **provenance()})
+        append_row(study.differences, {**key, **difference.columns("tau_difference"), **provenance()})
 
 
 def main(

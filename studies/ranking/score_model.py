@@ -141,9 +141,7 @@ def judge(
 
     def columns(name: str, statistic: Callable[[Array, Array], Array]) -> dict[str, object]:
         """Of a guess and of counts; the mean over the guesses and its interval."""
-        found = Estimate.of(lambda w: np.mean([statistic(guess, w) for guess in guesses], axis=0), counts)
-        values = {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
-        return {key: round(value, 4) for key, value in values.items()}
+        return Estimate.of(lambda w: np.mean([statistic(guess, w) for guess in guesses], axis=0), counts).columns(name)
 
     closed = np.log(np.array(judged, dtype=np.float64)) @ closed_slopes(table.space, CLOSED)
     row: dict[str, object] = {**key, "networks": len(judged)}

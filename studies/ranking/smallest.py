@@ -132,24 +132,20 @@ class Judge:
 
     def figures(self, guess: Array, other: Array | None = None) -> dict[str, object]:
         """How well a guess ranks, how much better than another, and what its choices cost, as columns."""
-        found = {"tau": self.estimate(lambda w: kendall(guess, self.truth, w))}
+        columns = self.columns("tau", lambda w: kendall(guess, self.truth, w))
         if other is not None:
-            found["tau_difference"] = self.estimate(
-                lambda w: kendall(guess, self.truth, w) - kendall(other, self.truth, w)
+            columns |= self.columns(
+                "tau_difference", lambda w: kendall(guess, self.truth, w) - kendall(other, self.truth, w)
             )
         for limit in LIMITS:
-            found[f"regret_{limit:.0%}"] = self.estimate(
-                lambda w, limit=limit: regret(guess, self.truth, self.share, limit, w)
+            columns |= self.columns(
+                f"regret_{limit:.0%}", lambda w, limit=limit: regret(guess, self.truth, self.share, limit, w)
             )
-        return {
-            f"{name}{suffix}": round(value, 4)
-            for name, estimate in found.items()
-            for suffix, value in (("", estimate.value), ("_low", estimate.low), ("_high", estimate.high))
-        }
+        return columns
 
-    def estimate(self, statistic: Callable[[Array], Array]) -> Estimate:
-        """Of the networks as they are, and its interval."""
-        return Estimate.of(statistic, self.counts)
+    def columns(self, name: str, statistic: Callable[[Array], Array]) -> dict[str, object]:
+        """A figure of the networks as they are, and its interval."""
+        return Estimate.of(statistic, self.counts).columns(name)
 
 
 def main(

@@ -39,6 +39,11 @@ class Estimate:
         low, high = np.percentile(defined, [2.5, 97.5]) if len(defined) else (np.nan, np.nan)
         return cls(float(value[0]), float(low), float(high))
 
+    def columns(self, name: str) -> dict[str, object]:
+        """The figure and the ends of its interval as columns of a CSV, of four digits."""
+        values = {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
+        return {column: round(value, 4) for column, value in values.items()}
+
 
 def resamples(items: int, *, seed: int = 0, count: int = 2000) -> Array:
     """Bootstrap counts, shape `(count, items)`: how often every item is drawn."""
