@@ -1,17 +1,18 @@
 """Does it matter that a supernet stays fair where the search has a smallest width? Networks of at least half of each.
 
 Of Channel-Bench-Macro's table 200 networks are drawn at random from those whose groups all keep two, three or four
-quarters of their channels. Three supernets by BC with complement rank them, trained as in `studies.ranking`, at equal
-cost; they differ in what is drawn and in what a draw leaves over:
+quarters of their channels. Three supernets by BC with complement rank them, trained as in `studies.ranking` on equally
+many paths; they differ in what is drawn and in what a draw leaves over:
 
 - "l - c": draws of at least half, and the rest of the channels, one quarter of them where need be, as is usual here;
 - "l + c_min - c": the same draws, and BCNetV2's complement, which has at least half too (`complementary-bounded`);
 - "no smallest width": draws of all four quarters and the rest, so that a smallest width restricts the search alone.
 
 `least_trained` is how often the least trained channel of a group took part, by how often the most trained one did, the
-mean over the groups, by the widths that were drawn. Tau is Kendall's, with the accuracies of the table and the mean
-over both sides; its interval and that of the difference to "l - c" are of resampled widths, and hold nothing of what
-another training would change. The row "macs" needs no supernet: more MACs, better score.
+mean over the groups, by the widths that were drawn; `mean_accuracy` that of the paths scored, in percent. Tau is
+Kendall's, with the accuracies of the table and the mean over both sides; its interval and that of the difference to
+"l - c" are of resampled widths, and hold nothing of what another training would change. The row "macs" needs no
+supernet: more MACs, better score.
 
     python -m studies.ranking.smallest [--quick] [--seed 0] [--only NAME ...] [--threads 1]
 
@@ -183,14 +184,17 @@ def main(
     steps = training.epochs * len(workload.training)
     settings = {"image_size": training.image_size, "networks": len(sample), "images": scoring.images}
     for name, arm in asked.items():
-        trained = round(least_trained(arm, study.workload(arm).space, seed, steps), 4)
+        trained = {
+            "least_trained": round(least_trained(arm, study.workload(arm).space, seed, steps), 4),
+            "mean_accuracy": round(float(scores[name]["accuracy"].mean()), 2),
+        }
         seconds = study.cell(arm, seed).seconds()
         for metric in METRICS:
             key = {**keys[name], "score": metric}
             if not finished(out, key):
                 figures = judge.figures(scores[name][metric], scores[FAIR][metric])
                 spent = {f"{stage}_seconds": seconds[stage] for stage in ("training", "scoring")}
-                append_row(out, {**key, **settings, "least_trained": trained, **figures, **spent, **provenance()})
+                append_row(out, {**key, **settings, **trained, **figures, **spent, **provenance()})
     macs = {"supernet": str(MACS), "data": name_of_data, "networks": str(len(sample))}
     if not finished(out, macs):
         append_row(out, {**macs, **judge.figures(judge.share), **provenance()})
