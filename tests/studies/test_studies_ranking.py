@@ -375,9 +375,13 @@ def test_smallest_widths_in_the_quick_form(tmp_path: Path, monkeypatch: pytest.M
     smallest.main(quick=True, only=["l + c_min - c"], **places)
     assert not places["out"].exists()
     trained = []
-    monkeypatch.setattr(
-        Cell, "train", lambda cell, workload, own=Cell.train: (trained.append(1), own(cell, workload))[1]
-    )
+    train = Cell.train
+
+    def counted(cell: Cell, workload: Workload) -> object:
+        trained.append(cell)
+        return train(cell, workload)
+
+    monkeypatch.setattr(Cell, "train", counted)
     smallest.main(quick=True, only=["l - c", "l + c_min - c"], **places)
     assert len(trained) == 1, "what was trained before is not trained again"
     assert [row["supernet"] for row in rows(places["out"])] == ["l - c"] * 2 + ["l + c_min - c"] * 2 + ["macs"]
