@@ -44,6 +44,14 @@ class MacsEntry:
     weight: Labels
 
 
+@dataclass(frozen=True)
+class LiveTensor:
+    """A tensor that takes memory while the network runs; `of_input` is False where it depends on weights alone."""
+
+    labels: Labels
+    of_input: bool
+
+
 class Propagation:
     """Labels of every parameter and tensor of a model, gathered over one or more graphs of it: what rules work with.
 
@@ -63,7 +71,7 @@ class Propagation:
         self.inputs: list[Dim] = []
         self.macs: list[MacsEntry] = []
         self.outputs: list[tuple[Labels, ...]] = []  # the output tensors of every graph
-        self.live: tuple[tuple[Labels, ...], ...] = ()  # the tensors that live at once (bcnet.space.liveness)
+        self.live: tuple[tuple[LiveTensor, ...], ...] = ()  # the tensors that live at once (bcnet.space.liveness)
         self.node: Any = None  # the graph's node at hand
         self.of_input = True  # whether its value depends on the input, and not on weights alone
         self.counting = False

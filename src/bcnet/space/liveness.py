@@ -10,16 +10,16 @@ data decide.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 
-from bcnet.space.labels import Labels
+from bcnet.space.labels import Labels, LiveTensor
 from bcnet.space.rules import operator_of
 
-LiveSet = tuple[Labels, ...]  # the tensors of one moment
+LiveSet = tuple[LiveTensor, ...]  # the tensors of one moment
 
 _VIEWS = frozenset(
     {
@@ -38,12 +38,12 @@ _FOLDED = frozenset(
 )  # fmt: skip
 
 
-def live_sets(program: ExportedProgram, values: Mapping[Any, Any]) -> tuple[LiveSet, ...]:
+def live_sets(program: ExportedProgram, values: Mapping[Any, Any], of_input: Set[Any]) -> tuple[LiveSet, ...]:
     """The tensors that live at once, for every moment at which no other holds the same and more.
 
-    `values` are the labels of the graph's nodes, as propagated.
+    `values` are the labels of the graph's nodes, as propagated; `of_input` are the nodes that depend on the input.
     """
-    schedule = _Schedule(program, values)
+    schedule = _Schedule(program, values, of_input)
     moments = dict.fromkeys(schedule.moments())
     largest = [moment for moment in moments if not any(moment < other for other in moments)]
     return tuple(tuple(schedule.tensors[number] for number in sorted(moment)) for moment in largest)
@@ -52,8 +52,9 @@ def live_sets(program: ExportedProgram, values: Mapping[Any, Any]) -> tuple[Live
 class _Schedule:
     """Tensors by number with their first and last moment; `held` says in which of them a node's value lies."""
 
-    def __init__(self, program: ExportedProgram, values: Mapping[Any, Any]) -> None:
-        self.tensors: list[Labels] = []
+    def __init__(self, program: ExportedProgram, values: Mapping[Any, Any], of_input: Set[Any]) -> None:
+        self.tensors: list[LiveTensor] = []
+        self._of_input = of_input
         self._born: list[int] = []
         self._nodes: dict[int, list[Any]] = defaultdict(list)  # of a tensor, whose values lie in it
         self._held: dict[Any, Any] = {}
@@ -94,7 +95,7 @@ class _Schedule:
             self._held[node] = tuple(self._new(node, part) if isinstance(part, Labels) else None for part in value)
 
     def _new(self, node: Any, labels: Labels) -> int:
-        self.tensors.append(labels)
+        self.tensors.append(LiveTensor(labels, node in self._of_input))
         self._born.append(self._position[node])
         return len(self.tensors) - 1
 

@@ -33,7 +33,7 @@ def propagate(p: Propagation, program: ExportedProgram, *, count_macs: bool) -> 
         else:
             _evaluate(p, node, values, of_input)
     if count_macs:
-        p.live = live_sets(program, values)
+        p.live = live_sets(program, values, of_input)
 
 
 def _evaluate(p: Propagation, node: Any, values: dict[Any, Any], of_input: set[Any]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from bcnet.costs import Polynomial
 from bcnet.errors import TraceError
 from bcnet.space.groups import FixedDimension, WidthGroup, floor_choices
-from bcnet.space.labels import Labels, MacsEntry, Propagation, owner_of
+from bcnet.space.labels import Labels, LiveTensor, MacsEntry, Propagation, owner_of
 from bcnet.space.layers import LayerTerms
 from bcnet.space.layout import Layout, ParameterLayout, Segment
 from bcnet.space.options import SpaceOptions
@@ -53,10 +53,11 @@ class Solution:
         layouts = {name: self._layouts(dims, shapes[name]) for name, dims in self._tensors.items()}
         return WidthSpace(
             groups=self.groups,
-            macs_terms=sum_of_products(self._product(entry, batch) for entry in self._propagation.macs),
+            macs_terms=self._macs_for_one(self._propagation.macs, batch),
             params_terms=sum_of_products((1, layouts[name]) for name in sorted(parameters)),
             live_terms=largest(
-                sum_of_products(self._elements(labels, batch) for labels in live) for live in self._propagation.live
+                sum((self._elements_for_one(tensor, batch) for tensor in live), Polynomial({}))
+                for live in self._propagation.live
             ),
             layouts={name: layout for name, layout in layouts.items() if _varies(layout)},
             fixed=fixed,
@@ -140,16 +141,18 @@ class Solution:
                 segments.append(Segment(None, piece.size))
         return tuple(segments)
 
-    def _product(self, entry: MacsEntry, batch: int) -> tuple[int, ParameterLayout]:
-        """The multiply-adds of an entry for one input: a coefficient and the layouts it is multiplied by."""
-        count, labelled = self._elements(entry.positions, batch)
-        return count, (*labelled, *self._layouts(entry.weight.dims, entry.weight.shape))
+    def _macs_for_one(self, entries: Iterable[MacsEntry], batch: int) -> Polynomial:
+        """Return the multiply-adds of some entries for one input."""
+        counted = (sum_of_products([(1, (*self._dims(e.positions), *self._dims(e.weight)))]) for e in entries)
+        return sum((for_one_input(polynomial, batch) for polynomial in counted), Polynomial({}))
 
-    def _elements(self, labels: Labels, batch: int) -> tuple[int, ParameterLayout]:
-        """The elements of a tensor for one input: a coefficient and the layouts it is multiplied by."""
-        plain = math.prod(n for n, dim in zip(labels.shape, labels.dims, strict=True) if dim is None)
-        whole, ragged = divmod(plain, batch)
-        return plain if ragged else whole, tuple(self._layout(dim) for dim in labels.dims if dim is not None)
+    def _elements_for_one(self, tensor: LiveTensor, batch: int) -> Polynomial:
+        """Return the elements of a tensor for one input; all of them where it depends on weights alone."""
+        elements = sum_of_products([(1, self._dims(tensor.labels))])
+        return for_one_input(elements, batch) if tensor.of_input else elements
+
+    def _dims(self, labels: Labels) -> ParameterLayout:
+        return self._layouts(labels.dims, labels.shape)
 
     def _layers(self, parameters: Mapping[str, ParameterLayout], batch: int) -> tuple[LayerTerms, ...]:
         """Layers with multiply-adds in network order, then the other owners of parameters."""
@@ -163,7 +166,7 @@ class Solution:
             LayerTerms(
                 name,
                 next((self._layout(entry.out) for entry in macs.get(name, ()) if entry.out is not None), None),
-                sum_of_products(self._product(entry, batch) for entry in macs.get(name, ())),
+                self._macs_for_one(macs.get(name, ()), batch),
                 sum_of_products((1, layouts) for layouts in owned.get(name, ())),
             )
             for name in dict.fromkeys((*macs, *owned))
@@ -214,6 +217,17 @@ def sum_of_products(products: Iterable[tuple[int, Sequence[Layout]]]) -> Polynom
         for groups, value in partial.items():
             terms[groups] += value
     return Polynomial(dict(sorted(terms.items())))
+
+
+def for_one_input(counted: Polynomial, batch: int) -> Polynomial:
+    """Return what a batch of `batch` inputs takes, `counted`, for one of them.
+
+    The batch may be folded into any dimension, with or without channels, so only the whole product tells whether it is
+    in there. What the inputs of a batch share, such as a mean over them, stays whole unless it is a multiple of it.
+    """
+    if any(value % batch for value in counted.terms.values()):
+        return counted
+    return Polynomial({groups: value // batch for groups, value in counted.terms.items()})
 
 
 def _linear_form(layout: Layout) -> dict[tuple[int, ...], int]:
