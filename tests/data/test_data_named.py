@@ -99,7 +99,8 @@ def test_parquet_folders(tmp_path, image_column, test_name):
     assert data.train.labels.tolist() == [0, 1, 0, 1]
     assert data.test.labels.tolist() == [1, 0]
     assert torch.equal(data.train.pixels[2], torch.from_numpy(np.array(picture(2))).permute(2, 0, 1))
-    assert data.notes == ()
+    (note,) = data.notes
+    assert f"images in train and {len(data.test)} images in {test_name}" in note
 
 
 def test_parquet_parts_are_read_in_order(tmp_path):
@@ -117,7 +118,7 @@ def test_a_parquet_file_of_the_hub_keeps_its_class_names(tmp_path):
     assert data.class_names == ("cat", "dog")
     assert (len(data.train), len(data.test)) == (8, 2)
     assert sorted(data.test.labels.tolist()) == [0, 1]
-    assert "a fixed fifth of every class is held out, 2 of 10" in data.notes[0]
+    assert "a fixed fifth of every class is held out, 2 of 10" in data.notes[1]
 
 
 def test_parquet_errors(tmp_path):
@@ -180,7 +181,10 @@ def test_image_folders(tmp_path):
     assert data.class_names == ("cat", "dog")
     assert data.train.labels.tolist() == [0] * 5 + [1] * 5
     assert len(data.test) == 4
-    assert data.notes == ()
+    assert data.notes == (
+        f"2 classes, 10 images in {tmp_path / 'train'} and 4 images in {tmp_path / 'val'}; left unread: 1 files that "
+        "are not images.",
+    )
 
 
 @pytest.mark.parametrize("train", ["train", "."])
@@ -188,12 +192,73 @@ def test_an_image_folder_without_test_images_gives_a_fifth(tmp_path, train):
     write_folder(tmp_path / train, ["cat", "dog"])
     data = load(f"imagefolder:{tmp_path}")
     assert sorted(data.test.labels.tolist()) == [0, 1]
-    assert "a fixed fifth of every class is held out, 2 of 10" in data.notes[0]
+    assert "a fixed fifth of every class is held out, 2 of 10" in data.notes[1]
+
+
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [("Train", "Test"), ("training", "testing"), ("train", "valid"), ("TRAIN", "dev"), ("train", "eval")],
+)
+def test_splits_have_their_usual_names_in_any_case(tmp_path, train, test):
+    write_folder(tmp_path / train, ["cat", "dog"])
+    write_folder(tmp_path / test, ["cat", "dog"], per_class=2)
+    data = load(f"imagefolder:{tmp_path}")
+    assert (data.class_names, len(data.train), len(data.test)) == (("cat", "dog"), 10, 4)
+
+
+def test_what_a_folder_holds_beside_its_splits_is_said(tmp_path):
+    for split in ("train", "test", "val", "spare"):
+        write_folder(tmp_path / split, ["cat", "dog"])
+    (note,) = load(f"imagefolder:{tmp_path}").notes
+    assert f"left unread: {tmp_path / 'spare'}/, {tmp_path / 'val'}/" in note
+
+
+def test_a_wrapping_folder_is_refused_with_the_one_to_give(tmp_path):
+    write_folder(tmp_path / "animals", ["cat", "dog"])
+    with pytest.raises(DataError, match=rf"two classes or more; got only 'animals' .*give '{tmp_path / 'animals'}'"):
+        load(f"imagefolder:{tmp_path}")
+    write_folder(tmp_path / "one", ["cat"])
+    with pytest.raises(DataError, match=r"got only 'cat' .*give the folder that holds all classes"):
+        load(f"imagefolder:{tmp_path / 'one'}")
+
+
+def test_links_are_followed_once(tmp_path):
+    write_folder(tmp_path / "camera", ["cat", "dog"])
+    write_folder(tmp_path / "data" / "train", ["cat", "dog"], per_class=2)
+    write_folder(tmp_path / "data" / "test", ["cat", "dog"])
+    for name in ("cat", "dog"):
+        (tmp_path / "data" / "train" / name / "camera").symlink_to(tmp_path / "camera" / name)
+        (tmp_path / "camera" / name / "back").symlink_to(tmp_path / "data" / "train" / name)
+    data = load(f"imagefolder:{tmp_path / 'data'}")
+    assert (len(data.train), len(data.test)) == (14, 10)
+
+
+def test_two_folders_for_one_split_are_refused(tmp_path):
+    for name in ("train", "Train"):
+        write_folder(tmp_path / name, ["cat", "dog"])
+    with pytest.raises(DataError, match=r"different names; got Train and train in"):
+        load(f"imagefolder:{tmp_path}")
+
+
+@pytest.mark.parametrize("names", [("train-00000-of-00001", "val-00000-of-00001"), ("train/0000", "test/0000")])
+def test_parquet_splits_are_named_by_file_or_folder(tmp_path, names):
+    for name, labels in zip(names, ([0, 1, 0, 1], [0, 1]), strict=True):
+        write_parquet(tmp_path / f"{name}.parquet", labels)
+    data = load(f"parquet:{tmp_path}")
+    assert (len(data.train), len(data.test)) == (4, 2)
+    assert "2 classes, 4 images in train and 2 images in" in data.notes[0]
+
+
+def test_parquet_files_of_two_configurations_are_refused(tmp_path):
+    for configuration in ("plain", "augmented"):
+        write_parquet(tmp_path / configuration / "train-0.parquet", [0, 1])
+    with pytest.raises(DataError, match=r"one configuration; got those of 2 .*give '.*augmented' or '.*plain'"):
+        load(f"parquet:{tmp_path}")
 
 
 def test_images_of_any_size_are_resized_and_cropped(tmp_path):
-    write_folder(tmp_path / "train", ["cat"], size=(30, 17))
-    write_folder(tmp_path / "test", ["cat"], size=(12, 90))
+    write_folder(tmp_path / "train", ["cat", "dog"], size=(30, 17))
+    write_folder(tmp_path / "test", ["cat", "dog"], size=(12, 90))
     assert load(f"imagefolder:{tmp_path}", image_size=16).image_shape == (3, 16, 16)
     with pytest.raises(DataError, match="give image_size"):
         load(f"imagefolder:{tmp_path}")
@@ -202,15 +267,15 @@ def test_images_of_any_size_are_resized_and_cropped(tmp_path):
 def test_the_centre_is_kept(tmp_path):
     array = np.zeros((8, 24, 3), dtype=np.uint8)
     array[:, 8:16] = 255
-    for split in ("train", "test"):
-        (tmp_path / split / "a").mkdir(parents=True)
-        Image.fromarray(array).save(tmp_path / split / "a" / "0.png")
+    for folder in (tmp_path / split / name for split in ("train", "test") for name in "ab"):
+        folder.mkdir(parents=True)
+        Image.fromarray(array).save(folder / "0.png")
     assert load(f"imagefolder:{tmp_path}", image_size=8).train.pixels.min() == 255
 
 
 def test_images_are_grey_only_if_all_are(tmp_path):
     for split in ("train", "test"):
-        write_folder(tmp_path / split, ["a"], mode="L")
+        write_folder(tmp_path / split, ["a", "c"], mode="L")
     assert load(f"imagefolder:{tmp_path}").image_shape == (1, 8, 8)
     assert load(f"imagefolder:{tmp_path}").augmentation.flip is False
     for split in ("train", "test"):
@@ -219,9 +284,9 @@ def test_images_are_grey_only_if_all_are(tmp_path):
 
 
 def test_palette_images_with_transparency(tmp_path):
-    for split in ("train", "test"):
-        (tmp_path / split / "a").mkdir(parents=True)
-        picture(0).quantize(4).save(tmp_path / split / "a" / "0.png", transparency=b"\0\1\2\3")
+    for folder in (tmp_path / split / name for split in ("train", "test") for name in "ab"):
+        folder.mkdir(parents=True)
+        picture(0).quantize(4).save(folder / "0.png", transparency=b"\0\1\2\3")
     assert load(f"imagefolder:{tmp_path}").image_shape == (3, 8, 8)
 
 
@@ -242,8 +307,8 @@ def test_image_folder_errors(tmp_path):
 
 
 def test_an_unreadable_file_is_named(tmp_path):
-    write_folder(tmp_path / "train", ["cat"])
-    write_folder(tmp_path / "test", ["cat"])
+    write_folder(tmp_path / "train", ["cat", "dog"])
+    write_folder(tmp_path / "test", ["cat", "dog"])
     (tmp_path / "train" / "cat" / "3.png").write_bytes(b"garbage")
     with pytest.raises(DataError, match=r"train/cat/3\.png is not: cannot identify"):
         load(f"imagefolder:{tmp_path}")

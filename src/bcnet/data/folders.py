@@ -1,10 +1,13 @@
-"""Folders of image files: `PATH/train/CLASS/*.png` and `PATH/test/CLASS/*.png` (or `val`, `validation`).
+"""Folders of image files: `PATH/train/CLASS/*.png` and `PATH/test/CLASS/*.png`, or other usual names of splits.
 
 Images that would take more than two gigabytes stay in their files; those of ImageNet always do.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -13,10 +16,9 @@ from PIL import Image
 from bcnet.data.decoding import FORMATS, Labelled, decode_all
 from bcnet.data.files import FilePixels
 from bcnet.data.images import DataSet
-from bcnet.data.splits import hold_out
+from bcnet.data.splits import TEST_NAMES, TRAINING_NAMES, hold_out, named_split
 from bcnet.errors import DataError
 
-_TEST_NAMES = ("test", "val", "validation")
 _USUAL_SIZE = 224
 _MOST_BYTES = 2 * 2**30
 
@@ -39,14 +41,15 @@ def load_imagenet(path: Path, image_size: int | None) -> DataSet:
 
 
 def load_image_folder(path: Path, image_size: int | None) -> DataSet:
-    """The images under `path`, a subfolder for each class.
+    """Load the images under `path`, a subfolder for each class, at any depth and through links.
 
-    Without a folder for testing a fixed fifth of every class is held out, which `notes` says. A `path` without `train`
-    holds the classes itself.
+    `path` holds a folder for training and one for testing, by their usual names in any case (`TRAINING_NAMES`,
+    `TEST_NAMES`), or the classes themselves. Without a folder for testing a fixed fifth of every class is held out.
+    `notes` say how many images were read from where, and what was left unread.
 
     Raises:
-        DataError: no such folder, no classes, a class without images, other classes for testing than for training, or
-            an image that cannot be read.
+        DataError: no such folder, fewer than two classes, a class without images, other classes for testing than for
+            training, or an image that cannot be read.
     """
     if not path.is_dir():
         raise DataError(f"imagefolder:PATH takes a folder; got {str(path)!r}, which is none")
@@ -54,38 +57,101 @@ def load_image_folder(path: Path, image_size: int | None) -> DataSet:
 
 
 def _load_folder(path: Path, image_size: int | None, name: str, *, in_files: bool) -> DataSet:
-    train_folder = path / "train" if (path / "train").is_dir() else path
-    test_folder = next((path / name for name in _TEST_NAMES if (path / name).is_dir()), None)
-    if train_folder is path and test_folder is not None:
-        raise DataError(f"a folder with {test_folder.name}/ has train/ beside it; got {str(path)!r} without")
+    train_folder, test_folder = _split_folders(path)
     files = _files_by_class(train_folder)
     class_names = list(files)
     load = _in_files if in_files or _is_much(files, image_size) else _load
     train = load(files, image_size)
     if test_folder is None:
+        notes = [_read_note(path, {train_folder: files})]
         rest, held, note = hold_out(train)
-        return DataSet.from_tensors(rest, held, name=name, class_names=class_names, notes=[note])
+        return DataSet.from_tensors(rest, held, name=name, class_names=class_names, notes=[*notes, note])
     test_files = _files_by_class(test_folder)
     if list(test_files) != class_names:
         differing = sorted(set(test_files) ^ set(class_names))
         raise DataError(f"training and test images have the same classes; got {', '.join(differing)} in only one")
-    return DataSet.from_tensors(train, load(test_files, image_size), name=name, class_names=class_names)
+    notes = [_read_note(path, {train_folder: files, test_folder: test_files})]
+    test = load(test_files, image_size)
+    return DataSet.from_tensors(train, test, name=name, class_names=class_names, notes=notes)
+
+
+def _split_folders(path: Path) -> tuple[Path, Path | None]:
+    """Return the folders of the training images and of the test images, if there are any.
+
+    Raises:
+        DataError: only test images, or `path` has one subfolder, which is no class.
+    """
+    folders = {entry.name: entry for entry in _subfolders(path)}
+    train = named_split(folders, TRAINING_NAMES, str(path))
+    test = named_split(folders, TEST_NAMES, str(path))
+    if train is not None:
+        return train[1], None if test is None else test[1]
+    if test is not None:
+        raise DataError(
+            f"a folder with {test[0]}/ has train/ beside it; got {str(path)!r} without: rename the folder of the "
+            "training images"
+        )
+    return path, None
 
 
 def _files_by_class(folder: Path) -> dict[str, list[Path]]:
-    suffixes = {suffix for suffix, kind in Image.registered_extensions().items() if kind in FORMATS}
-    classes = sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    classes = _subfolders(folder)
     if not classes:
         raise DataError(f"a folder of images has a subfolder for each class; got none in {str(folder)!r}")
-    files = {entry.name: sorted(file for file in entry.rglob("*") if _is_image(file, suffixes)) for entry in classes}
+    if len(classes) == 1:
+        inner = classes[0]
+        advice = f"give {str(inner)!r}" if _subfolders(inner) else "give the folder that holds all classes"
+        raise DataError(f"a classifier needs two classes or more; got only {inner.name!r} in {str(folder)!r}: {advice}")
+    files = {entry.name: [file for file in _walk(entry) if _is_image(file)] for entry in classes}
     empty = [name for name, members in files.items() if not members]
     if empty:
         raise DataError(f"every class has images; got none in {str(folder)!r} for {', '.join(empty)}")
     return files
 
 
-def _is_image(file: Path, suffixes: set[str]) -> bool:
-    return file.suffix.lower() in suffixes and not file.name.startswith(".") and file.is_file()
+def _subfolders(folder: Path) -> list[Path]:
+    return sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+
+
+def _walk(folder: Path) -> list[Path]:
+    """Return all files under a folder, sorted, through links; a folder that links lead to twice counts once."""
+    return sorted(_entries(folder, {folder.resolve()}))
+
+
+def _entries(folder: Path, seen: set[Path]) -> Iterator[Path]:
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        place = Path(entry.path)
+        if entry.is_dir():
+            real = place.resolve()
+            if real not in seen:  # a link may lead back to a folder above it
+                seen.add(real)
+                yield from _entries(place, seen)
+        else:
+            yield place
+
+
+@cache
+def _suffixes() -> frozenset[str]:
+    return frozenset(suffix for suffix, kind in Image.registered_extensions().items() if kind in FORMATS)
+
+
+def _is_image(file: Path) -> bool:
+    return file.suffix.lower() in _suffixes() and not file.name.startswith(".") and file.is_file()
+
+
+def _read_note(path: Path, read: dict[Path, dict[str, list[Path]]]) -> str:
+    """Return what was read and what was not: "3 classes: 12 images in train, 6 in test; left unread: extra/"."""
+    counts = [f"{sum(map(len, files.values()))} images in {folder}" for folder, files in read.items()]
+    classes = len(next(iter(read.values())))
+    folders = [] if path in read else [f"{entry}/" for entry in _subfolders(path) if entry not in read]
+    others = sum(
+        len([file for file in _walk(folder / name) if not file.name.startswith(".")]) - len(members)
+        for folder, files in read.items()
+        for name, members in files.items()
+    )
+    unread = [*folders, *([f"{others} files that are not images"] if others else [])]
+    left = f"; left unread: {', '.join(unread)}" if unread else ""
+    return f"{classes} classes, {' and '.join(counts)}{left}."
 
 
 def _is_much(files: dict[str, list[Path]], image_size: int | None) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
 import numpy as np
 import torch
 
@@ -9,7 +12,30 @@ from bcnet.data.files import FilePixels
 from bcnet.data.images import Images, SomeImages
 from bcnet.errors import DataError
 
+TRAINING_NAMES = ("train", "training")
+TEST_NAMES = ("test", "testing", "val", "valid", "validation", "dev", "eval")
+"""Names of splits as people write them, in any case; of several test splits the first of these is used."""
+
 _TEST_SHARE = 0.2  # of sources that have no test images
+_Split = TypeVar("_Split")
+
+
+def named_split(splits: Mapping[str, _Split], names: Sequence[str], where: str) -> tuple[str, _Split] | None:
+    """Return the split with one of `names`, in any case, with its own name; None where there is none.
+
+    Raises:
+        DataError: two splits have names that differ in case only.
+    """
+    for name in names:
+        found = [own for own in splits if own.lower() == name]
+        if len(found) > 1:
+            raise DataError(
+                f"the splits of a data set have different names; got {' and '.join(sorted(found))} in {where}: merge "
+                "or rename them"
+            )
+        if found:
+            return found[0], splits[found[0]]
+    return None
 
 
 def split_validation(images: Images, fraction: float = 0.1, *, seed: int = 0) -> tuple[Images, Images]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import torch
 
 from bcnet.data.decoding import Labelled, decode_all
 from bcnet.data.images import DataSet
-from bcnet.data.splits import hold_out
+from bcnet.data.splits import TEST_NAMES, TRAINING_NAMES, hold_out, named_split
 from bcnet.errors import DataError
 
 _IMAGE_COLUMNS = ("image", "img", "image.bytes")
@@ -19,12 +21,15 @@ _ROWS = 1000  # read at once
 
 
 def load_parquet(path: Path, image_size: int | None) -> DataSet:
-    """The images of a parquet file, or of a folder's `train*.parquet` with `test*.parquet` or `validation*.parquet`.
+    """Load the images of a parquet file, or of a folder's `train*.parquet` with `test*.parquet`.
 
-    Where there are no test images a fixed fifth of every class is held out, which `notes` says.
+    Splits have their usual names (`TRAINING_NAMES`, `TEST_NAMES`), as the beginning of a file's name or as its folder's
+    (`train/0000.parquet`). Where there are no test images a fixed fifth of every class is held out. `notes` say how
+    many images were read from where, and which splits were not.
 
     Raises:
-        DataError: no such files, a file that cannot be read, a missing column, or images or labels that do not do.
+        DataError: no such files, files of several configurations, a file that cannot be read, a missing column, or
+            images or labels that do not do.
     """
     import datasets
 
@@ -65,17 +70,36 @@ def _parquet_files(path: Path) -> dict[str, list[str]]:
         return {"train": [str(path)]}
     if not path.is_dir():
         raise DataError(f"parquet:PATH takes a file or a folder; got {str(path)!r}, which does not exist")
-    files = {
-        split: sorted(str(file) for file in path.rglob(f"{split}*.parquet"))
-        for split in ("train", "test", "validation")
-    }
-    if not files["train"]:
-        found = sorted(file.name for file in path.rglob("*.parquet"))
+    files: dict[str, list[str]] = defaultdict(list)
+    configurations: set[Path] = set()
+    found = sorted(path.rglob("*.parquet"))
+    for file in found:
+        split, folder = _split_of(file)
+        if split is not None:
+            files[split].append(str(file))
+            configurations.add(folder)
+    if len(configurations) > 1:
+        raise DataError(
+            f"parquet:PATH takes the files of one configuration; got those of {len(configurations)} in {str(path)!r}: "
+            f"give {' or '.join(repr(str(folder)) for folder in sorted(configurations)[:5])}"
+        )
+    if named_split(files, TRAINING_NAMES, str(path)) is None:
         raise DataError(
             f"a folder of parquet files has train*.parquet, and test*.parquet or validation*.parquet; got "
-            f"{', '.join(found[:5]) or 'no parquet file'} in {str(path)!r}"
+            f"{', '.join(file.name for file in found[:5]) or 'no parquet file'} in {str(path)!r}"
         )
-    return {split: members for split, members in files.items() if members}
+    order = {name: place for place, name in enumerate((*TRAINING_NAMES, *TEST_NAMES))}
+    return dict(sorted(files.items(), key=lambda item: order[item[0]]))
+
+
+def _split_of(file: Path) -> tuple[str | None, Path]:
+    """Return the split that a file's name, or else its folder's, begins with, and the folder of its configuration."""
+    for name, folder in ((file.stem, file.parent), (file.parent.name, file.parent.parent)):
+        word = re.match(r"[A-Za-z]*", name)
+        assert word is not None, "the pattern matches the empty string"
+        if word[0].lower() in (*TRAINING_NAMES, *TEST_NAMES):
+            return word[0].lower(), folder
+    return None, file.parent
 
 
 def _with_rows(files: list[str]) -> list[str]:
@@ -90,16 +114,28 @@ def _with_rows(files: list[str]) -> list[str]:
 
 def _from_tables(name: str, tables: Mapping[str, Any], image_size: int | None, roots: Sequence[Path]) -> DataSet:
     """A data set of splits as `datasets` gives them; image files that they name lie under one of `roots`."""
-    if "train" not in tables:
+    training = named_split(tables, TRAINING_NAMES, name)
+    if training is None:
         raise DataError(f"{name} needs a split called train; got {', '.join(tables)}")
-    class_names = getattr(tables["train"].features[_column(name, tables["train"], _LABEL_COLUMNS)], "names", None)
-    train = _read(f"{name}, train", tables["train"], image_size, roots)
-    test_split = next((split for split in ("test", "validation") if split in tables), None)
-    if test_split is None:
-        rest, held, note = hold_out(train)
-        return DataSet.from_tensors(rest, held, name=name, class_names=class_names, notes=[note])
-    test = _read(f"{name}, {test_split}", tables[test_split], image_size, roots)
-    return DataSet.from_tensors(train, test, name=name, class_names=class_names)
+    class_names = getattr(training[1].features[_column(name, training[1], _LABEL_COLUMNS)], "names", None)
+    train = _read(f"{name}, {training[0]}", training[1], image_size, roots)
+    testing = named_split(tables, TEST_NAMES, name)
+    if testing is None:
+        rest, held, held_note = hold_out(train)
+        notes = [_read_note(tables, {training[0]: train}), held_note]
+        return DataSet.from_tensors(rest, held, name=name, class_names=class_names, notes=notes)
+    test = _read(f"{name}, {testing[0]}", testing[1], image_size, roots)
+    notes = [_read_note(tables, {training[0]: train, testing[0]: test})]
+    return DataSet.from_tensors(train, test, name=name, class_names=class_names, notes=notes)
+
+
+def _read_note(tables: Mapping[str, Any], read: Mapping[str, Labelled]) -> str:
+    """Return what was read and what was not: "10 classes, 50000 images in train and 10000 in test"."""
+    classes = len(set(next(iter(read.values()))[1].tolist()))
+    counts = [f"{len(labels)} images in {split}" for split, (_, labels) in read.items()]
+    unread = [split for split in tables if split not in read]
+    left = f"; left unread: {', '.join(unread)}" if unread else ""
+    return f"{classes} classes, {' and '.join(counts)}{left}."
 
 
 def _read(name: str, table: Any, image_size: int | None, roots: Sequence[Path]) -> Labelled:
