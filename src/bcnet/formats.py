@@ -56,10 +56,10 @@ class Onnx(Format):
 
     def written(self, network: nn.Module, example: Nest, notes: Mapping[str, str]) -> bytes:
         """See `Format`."""
-        return self.graph(network, example, notes, fold=True)
+        return optimized_onnx(self.graph(network, example), notes)
 
-    def graph(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, fold: bool) -> bytes:
-        """As `written`; without `fold` weights stay as the network has them, batch norm by itself."""
+    def graph(self, network: nn.Module, example: Nest) -> Any:
+        """Return the `onnx.ModelProto` before `optimized_onnx`: weights are the network's own, batch norm by itself."""
         for package in ("onnx", "onnxscript", "onnxruntime"):
             needed(package)
         program = exported(network, example)
@@ -70,13 +70,15 @@ class Onnx(Format):
                     dynamo=True,
                     input_names=["images"] if len(tensors(example)) == 1 else None,
                     output_names=["logits"] if len(program.graph_signature.user_outputs) == 1 else None,
-                    optimize=fold,
+                    optimize=False,
                     verbose=False,
                 )
         except Exception as error:
             raise _refusal("ONNX", network, error) from error
         assert model is not None
-        return _plain_onnx(model.model_proto, notes)
+        proto = model.model_proto
+        _use_flatten(proto.graph)
+        return proto
 
     def runner(self, content: bytes, network: nn.Module, threads: int) -> Runner:
         """See `Format`."""
@@ -192,6 +194,33 @@ def _refusal(what: str, network: nn.Module, error: Exception) -> ExportError:
         f"a network is exported with an open batch size; {what} refuses {type(network).__name__} with "
         f"{type(error).__name__}: {reason}: take --format safetensors, which holds no graph, or change its code"
     )
+
+
+def optimized_onnx(model: Any, notes: Mapping[str, str]) -> bytes:
+    """Return the content of the ONNX file of a graph: batch norm folded, constants computed, `notes` in the metadata.
+
+    These are the steps of `torch.onnx.export(optimize=True)`. Every file that is exported or timed is made here.
+    """
+    ir = needed("onnx_ir")
+    optimizer = needed("onnxscript.optimizer")
+    fusions = needed("onnxscript.rewriter.onnx_fusions")
+    with _quiet():
+        graph = ir.serde.deserialize_model(model)
+        optimizer.optimize_ir(graph)
+        fusions.fuse(graph)
+        return _plain_onnx(ir.serde.serialize_model(graph), notes)
+
+
+def _use_flatten(graph: Any) -> None:
+    """Write each reshape from `(batch, ...)` to `(batch, n)` as Flatten, which holds no number of channels."""
+    onnx = needed("onnx")
+    dims = {value.name: value.type.tensor_type.shape.dim for value in (*graph.input, *graph.value_info, *graph.output)}
+    for node in graph.node:
+        before, after = (dims.get(name) for name in (node.input[0] if node.input else "", node.output[0]))
+        if node.op_type != "Reshape" or not before or after is None or len(after) != 2:
+            continue
+        if before[0].dim_param and before[0].dim_param == after[0].dim_param:
+            node.CopyFrom(onnx.helper.make_node("Flatten", node.input[:1], node.output, node.name, axis=1))
 
 
 def _plain_onnx(model: Any, notes: Mapping[str, str]) -> bytes:

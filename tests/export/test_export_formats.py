@@ -6,11 +6,15 @@ import onnxruntime
 import pytest
 import torch
 from tiny_job import TinyNetwork, tiny_data, tiny_search
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import bcnet
 from bcnet.errors import ExportError, ModelError, RunError
+from bcnet.export.job import _difference
 from bcnet.files.documents import read_document, write_document
 from bcnet.formats import FORMATS, Onnx, exported
+from bcnet.run.finished import FinishedRun
 
 
 @pytest.fixture(scope="module")
@@ -172,3 +176,29 @@ def test_code_that_depends_on_the_batch_size_is_refused():
 
 def test_every_format_has_a_suffix_of_its_own():
     assert {name: format_.suffix for name, format_ in FORMATS.items()} == {name: name for name in FORMATS}
+
+
+class Logarithm(nn.Module):
+    """Brightness as a logarithm, which is not defined for dark images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.head = nn.Conv2d(1, 8, 3), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.relu(self.first(torch.log(x - 0.5))).mean((2, 3)))
+
+
+def test_outputs_that_are_not_finite_are_refused(finished, tmp_path):
+    def bright(count):
+        return DataLoader(TensorDataset(0.6 + 0.4 * torch.rand(count, 1, 8, 8), torch.arange(count) % 3), 8)
+
+    tiny_search(tmp_path / "log", model=Logarithm, data=(bright(48), bright(24), bright(16)), effort="small")
+    for format in FORMATS:
+        with pytest.raises(ExportError, match=r"PyTorch must give finite outputs; got NaN or infinity .* nothing was"):
+            bcnet.export_run(tmp_path / "log", Logarithm, format=format)
+    assert not (tmp_path / "log" / "export").exists()
+    run = FinishedRun.read(finished.run_dir, TinyNetwork)
+    for value in (float("nan"), float("inf")):
+        with pytest.raises(ExportError, match=r"onnxruntime must give finite outputs; got NaN or infinity"):
+            _difference(run.network("searched"), lambda x, v=value: torch.full((len(x), 3), v), run, FORMATS["onnx"])

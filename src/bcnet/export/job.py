@@ -188,6 +188,13 @@ def _difference(network: nn.Module, runner: Runner, finished: FinishedRun, chose
                 f"{_listed(shapes[1])}: nothing was written; take another --format"
             )
         for one, other in zip(expected, found, strict=True):
+            for what, output in (("PyTorch", one), (chosen.runtime, other)):
+                if not output.isfinite().all():  # max() would drop a NaN, and any file would pass
+                    raise ExportError(
+                        f"{what} must give finite outputs; got NaN or infinity for {count} random inputs: nothing was "
+                        "written; look for a logarithm, a root or a division in forward() that some inputs leave "
+                        "undefined"
+                    )
             largest = max(1.0, float(one.abs().max()))
             worst = max(worst, float((other - one).abs().max()) / largest)
     if not worst <= TOLERANCE:

@@ -16,11 +16,12 @@ from torch import nn
 
 from bcnet.data.transfer import moved
 from bcnet.errors import ExportError
-from bcnet.formats import Onnx, needed, without_gradients
+from bcnet.formats import Onnx, needed, optimized_onnx, without_gradients
 from bcnet.latency.measure import Inputs, onnxruntime_call, openvino_call
+from bcnet.machine.defaults import place, runs_channels_last
 from bcnet.machine.devices import device_name
 from bcnet.machine.timing import Call
-from bcnet.nests import Nest, arguments, channels_last, count, joined, tensors
+from bcnet.nests import Nest, arguments, channels_last, contiguous, count, joined
 
 _CLOSE = 1e-3  # of the largest logit, what a rewritten file may differ by
 
@@ -62,10 +63,12 @@ class Torch(Engine):
 
     def prepared(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
         """See `Engine`; torch's number of threads is for who calls to set."""
-        flat = any(tensor.ndim == 4 for tensor in tensors(inputs))
-        layout = torch.channels_last if flat else torch.preserve_format
-        run = without_gradients(network.to(memory_format=layout))  # type: ignore[call-overload]
-        placed = channels_last(inputs)
+        if runs_channels_last(network, inputs):
+            run = without_gradients(place(network, None, "channels_last"))
+            placed = channels_last(inputs)
+        else:
+            run = without_gradients(place(network, None, "contiguous"))
+            placed = contiguous(inputs)
         return lambda: run(placed)
 
 
@@ -100,7 +103,7 @@ class Cuda(Torch):
 
 
 class OnnxGraph:
-    """ONNX files of networks of one graph: exported once, then with other weights put in, which takes no time.
+    """ONNX files of networks of one graph, as `Onnx.written` makes them: exported once, then with other weights put in.
 
     The first file that is made so is checked against its network; where a graph holds widths elsewhere than in its
     weights, every network is exported by itself.
@@ -119,11 +122,10 @@ class OnnxGraph:
             if self._rewritable:
                 return content
         example = inputs if count(inputs) > 1 else joined([inputs, inputs])
-        content = Onnx().graph(network, example, {}, fold=False)
+        graph = Onnx().graph(network, example)
         if self._graph is None:
-            self._graph = needed("onnx").load_model_from_string(content)
-            _flatten_any_width(self._graph.graph)
-        return content
+            self._graph = graph
+        return optimized_onnx(graph, {})
 
     def _rewritten(self, network: nn.Module) -> bytes:
         onnx = needed("onnx")
@@ -141,23 +143,13 @@ class OnnxGraph:
                 for attribute in node.attribute:
                     if attribute.name == "group" and attribute.i > 1 and within == 1:  # depthwise
                         attribute.i = channels
-        content: bytes = model.SerializeToString()
-        return content
+        return optimized_onnx(model, {})
 
 
 def arrays(inputs: Nest) -> Inputs:
     """The inputs as an engine gets them."""
     args, kwargs = arguments(inputs)
     return {name: tensor.numpy() for name, tensor in kwargs.items()} or [tensor.numpy() for tensor in args]
-
-
-def _flatten_any_width(graph: Any) -> None:
-    """Let what flattens a batch take as many elements as come: the number of channels is no constant of the graph."""
-    onnx = needed("onnx")
-    ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in graph.value_info}
-    for node in graph.node:
-        if node.op_type == "Reshape" and ranks.get(node.output[0]) == 2:
-            node.CopyFrom(onnx.helper.make_node("Flatten", node.input[:1], node.output, node.name, axis=1))
 
 
 def _same(content: bytes, network: nn.Module, inputs: Nest) -> bool:

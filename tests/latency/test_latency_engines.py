@@ -1,0 +1,58 @@
+"""Engines: what is timed is what is exported."""
+
+import onnx
+import pytest
+import torch
+from networks import tricky_network
+from torch import nn
+
+from bcnet.formats import Onnx
+from bcnet.latency.engines import OnnxGraph, engine_of
+from bcnet.models import create
+from bcnet.space import WidthSpace
+from bcnet.supernet import build
+
+WITH_BATCH_NORM = {"resnet_digits": 8, "resnet20": 32, "vgg19_quarter": 32}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n == "resnet_digits" else [pytest.mark.slow]) for n in WITH_BATCH_NORM]
+)
+def test_the_timed_file_is_the_exported_one(name):
+    size = WITH_BATCH_NORM[name]
+    model = create(name, in_channels=1 if name == "resnet_digits" else 3, image_size=size).build().eval()
+    images = torch.randn(2, 1 if name == "resnet_digits" else 3, size, size)
+    space = WidthSpace.trace(model, images)
+    graph = OnnxGraph()
+    graph.written(model, images)
+    for widths in (space.full, space.uniform(macs=0.5), space.narrowest):
+        network = build(model, space, widths).eval()
+        timed = graph.written(network, images)
+        assert timed == Onnx().written(network, images, {})
+    operators = {node.op_type for node in onnx.load_model_from_string(timed).graph.node}
+    assert "Conv" in operators
+    assert "BatchNormalization" not in operators  # folded, as in the file that is deployed
+
+
+def test_networks_whose_graph_holds_widths_are_exported_one_by_one():
+    model, space, x = tricky_network("Halves")
+    model, x = model.float().eval(), x.float()
+    graph = OnnxGraph()
+    graph.written(model, x)
+    network = build(model, space, space.narrowest).eval()
+    assert graph.written(network, x) == Onnx().written(network, x, {})
+
+
+def test_torch_times_networks_that_need_contiguous_images():
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 8, 3))
+
+    class View(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.features, self.head = network, nn.Linear(8 * 16, 2)
+
+        def forward(self, x):
+            x = self.features(x)
+            return self.head(x.view(x.size(0), -1))
+
+    engine_of("torch").prepared(View().eval(), torch.randn(2, 3, 8, 8), 1)()
