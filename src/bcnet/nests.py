@@ -80,6 +80,12 @@ def channels_last(nest: Some) -> Some:
     return mapped(lambda t: t.contiguous(memory_format=torch.channels_last) if t.ndim == 4 else t, nest)
 
 
+def contiguous(nest: Some) -> Some:
+    """The nest with every tensor in row-major memory."""
+    # `t.contiguous()` keeps the channels-last strides of images with one channel, and a convolution follows them.
+    return mapped(lambda t: t.clone(memory_format=torch.contiguous_format), nest)
+
+
 def as_float(nest: Some, target: Tensor) -> Some:
     """The nest on the device of `target`, with its floats in the precision of that."""
     return mapped(lambda t: t.to(target) if t.is_floating_point() else t.to(target.device), nest)

@@ -199,7 +199,6 @@ def test_a_score_of_widths_alone_is_not_asked_again(tmp_path):
         ({"score": "speed"}, "'score' must be 'accuracy' or 'loss'"),
         ({"loss": half_loss, "tags": {"loss": ""}}, "the tag of loss is some text"),
         ({"tags": {"metric": "x"}}, r"tags are for loss and score; got \['metric'\]"),
-        ({"final_from": "pretrained"}, "needs weights to start from; there are none"),
         ({"final_from": "scrap"}, "'final_from' must be 'scratch', 'supernet', 'pretrained' or 'original'"),
     ],
 )

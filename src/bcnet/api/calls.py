@@ -32,7 +32,6 @@ from bcnet.api.resolution import (
     fresh_source,
     request_of,
     resolve,
-    usual_start,
     with_final,
     with_widths,
 )
@@ -595,5 +594,5 @@ def baseline(
     clash = sorted(set(fixed) & set(options))
     if clash:
         raise RecipeError(f"the baseline {name!r} decides {', '.join(clash)}: leave it out, or call bcnet.search")
-    options.setdefault("final_from", usual_start(options.get("supernet_width", 1.0), options.get("pretrained")))
+    options.setdefault("final_from", None)
     return search(model, data, budget=budget, run_dir=run_dir, **fixed, **options)

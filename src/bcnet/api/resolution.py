@@ -15,6 +15,7 @@ from bcnet.run.directory import check_usable, read_settings
 from bcnet.run.effort import USUAL, EffortName, check_effort, says_how, settings_of
 from bcnet.run.options import Arguments, Options
 from bcnet.run.presets import with_preset
+from bcnet.run.pretrained import Weights
 from bcnet.run.recipes import check_request, recipes_for
 from bcnet.run.settings import FROM_PRIOR, FinalFrom, Settings, limits_of, make_settings
 from bcnet.run.widths import WidthsLike, resolve_widths
@@ -27,6 +28,15 @@ from bcnet.stages.running import resolved_settings
 from bcnet.tasks import Classification, Task
 from bcnet.train import Recipe
 
+_FROM_TRAINED = (
+    "The model comes with trained weights: all networks start from them and are fine-tuned; final_from='scratch' "
+    "(--final-from scratch) trains them anew."
+)
+_NOT_FROM_TRAINED = (
+    "The model comes with trained weights. Final networks do not start from them (final_from={0!r}); "
+    "final_from='pretrained' (--final-from pretrained) fine-tunes them."
+)
+_TOO_NARROW = "The model comes with trained weights, which a space wider than the model has no use for."
 _NO_SETTINGS = Arguments.__annotations__.keys() - Options.__annotations__.keys()
 """Arguments of `search` that are no settings by themselves."""
 _HOW_FOUND = ("baseline", "random_continued", "tune_steps", "finalist_steps", "tune_lr_share", "finalist_epochs")
@@ -79,6 +89,7 @@ def resolve(
     own = dataclasses.replace(own, searcher=searcher)
     if effort is not None:
         check_effort(effort, {**settings, "supernet_epochs": supernet_epochs, "preset": preset}, wanted)
+    chosen = {name: value for name, value in chosen.items() if name != "final_from" or value is not None}
     named: dict[str, Any] = {"score": named_score, "processes": world.size, **chosen}
     if task is not None and loss is not None:
         raise RecipeError("a task has its own loss; got loss= beside it: leave one of them out")
@@ -86,8 +97,18 @@ def resolve(
     named["task"] = aim.description
     named |= {"searcher": searcher_name, "own_stages": tuple(stage.name for stage in stages)}
     recipe = check_request(asked_recipe, wanted, named)
-    seed = settings.get("seed", 0)
-    source = open_source(model, data, image_size=image_size, seed=seed, pretrained=pretrained, own=own, task=aim)
+    source = open_source(
+        model,
+        data,
+        image_size=image_size,
+        seed=settings.get("seed", 0),
+        pretrained=pretrained,
+        own=own,
+        task=aim,
+        own_weights=settings.get("final_from") == "pretrained",
+    )
+    if pretrained is None and settings.get("supernet_width", 1.0) > 1:
+        source = _without_weights(source)
     supernet, final = recipes_for(source, recipe, wanted)
     request = make_settings(
         model=source.model_name,
@@ -103,13 +124,36 @@ def resolve(
     )
     if request.multiple_of == "auto":
         request = _with_multiples(request, source, budget, path)
+    request, source = _with_start(request, source, settings, effort, pretrained)
     if effort is not None:
-        if "final_from" not in settings:
-            request = changed(request, {"final_from": usual_start(request.supernet_width, request.pretrained)})
         request = _with_effort(effort, request, source, budget)
     _check_start(source, request)
     resolved = resolved_settings(request, source, path, world, largest_activation=source.largest_activation())
     return prepare(source, resolved, budget), resolved
+
+
+def _with_start(
+    request: Settings, source: Source, given: Mapping[str, Any], effort: EffortName | None, pretrained: Weights | None
+) -> tuple[Settings, Source]:
+    """Return the settings with what networks start from, and the source with a note on weights that came by themselves.
+
+    A `final_from` of None, as baselines have it, is the usual start; a search on a supernet that leaves it out starts
+    from scratch.
+    """
+    if given.get("final_from") is None and (effort is not None or "final_from" in given):
+        request = changed(request, {"final_from": usual_start(request.supernet_width, request.pretrained)})
+    if pretrained is not None or source.pretrained is None:
+        return request, source
+    start = request.final_from
+    note = _FROM_TRAINED if start == "pretrained" else _NOT_FROM_TRAINED.format(start)
+    return request, dataclasses.replace(source, notes=(*source.notes, note))
+
+
+def _without_weights(source: Source) -> Source:
+    """Return the source as one without trained weights, which a wider network cannot start from."""
+    if source.pretrained is None:
+        return source
+    return dataclasses.replace(source, pretrained=None, notes=(*source.notes, _TOO_NARROW))
 
 
 def _with_effort(effort: EffortName, request: Settings, source: Source, budget: Budget) -> Settings:
@@ -183,7 +227,7 @@ def _check_start(source: Source, settings: Settings) -> None:
             "give tune_steps or finalist_steps as well, or leave it out"
         )
     check_final_from(settings)
-    if settings.final_from == "pretrained" and source.pretrained is None and source.factory is not None:
+    if settings.final_from == "pretrained" and source.pretrained is None:
         raise RecipeError(
             'final_from="pretrained" needs weights to start from; there are none: give pretrained= (--pretrained), or '
             "the model as a module with its weights"

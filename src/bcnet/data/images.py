@@ -113,6 +113,8 @@ class Normaliser:
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    channels_last: bool = True
+    """Memory format of the floats: channels-last, or contiguous for networks that need it."""
 
     @classmethod
     def of(cls, images: Images) -> Normaliser:
@@ -135,9 +137,10 @@ class Normaliser:
         return cls(tuple(mean.tolist()), tuple(std.tolist()))
 
     def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Floats, channels-last, of bytes `(n, C, H, W)`."""
+        """Floats of bytes `(n, C, H, W)`."""
         scale, shift = _scale_and_shift(self, pixels.device)
-        return pixels.to(torch.float32, memory_format=torch.channels_last).mul_(scale).sub_(shift)
+        layout = torch.channels_last if self.channels_last else torch.contiguous_format
+        return pixels.to(torch.float32, memory_format=layout).mul_(scale).sub_(shift)
 
 
 @lru_cache(maxsize=16)
@@ -153,7 +156,8 @@ def _scale_and_shift(normaliser: Normaliser, device: torch.device) -> tuple[torc
 class DataSet:
     """Training and test images of the same classes and shape, with the augmentation that suits them.
 
-    `notes` says what was decided on loading, for people to read. `dataclasses.replace` changes settings:
+    `notes` says what was decided on loading, for people to read. Batches are channels-last, or contiguous where
+    `channels_last` is off, which a run decides by its network. `dataclasses.replace` changes settings:
     `replace(data, augmentation=Augmentation(padding=0, flip=False))`.
 
     Raises:
@@ -166,6 +170,7 @@ class DataSet:
     class_names: tuple[str, ...]
     augmentation: Augmentation | ResizedCrop
     notes: tuple[str, ...] = field(default=())
+    channels_last: bool = True
 
     def __post_init__(self) -> None:
         for text in (self.name, *self.class_names):
@@ -209,7 +214,7 @@ class DataSet:
     @cached_property
     def normaliser(self) -> Normaliser:
         """The one for the statistics of the training images."""
-        return Normaliser.of(self.train)
+        return dataclasses.replace(Normaliser.of(self.train), channels_last=self.channels_last)
 
     def to(self, device: torch.device | str) -> DataSet:
         """The same data set on another device."""

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, RandomSampler
 from bcnet.data.batches import Batch
 from bcnet.data.splits import stratified_mask
 from bcnet.errors import BCNetError, DataError
-from bcnet.nests import Nest, channels_last, count, joined, named, taken, tensors
+from bcnet.nests import Nest, channels_last, contiguous, count, joined, named, taken, tensors
 
 _SEEDS = 2**62
 Accepted = Callable[[Any, str], Any]  # targets, whose -> targets; or it raises
@@ -52,7 +52,9 @@ class Loaders:
     ends like one that never stopped, if what the loader gives depends on these seeds alone. Workers that outlive an
     epoch (`persistent_workers=True`) are seeded once, so that with them it does not.
 
-    `num_classes`, where left open, is the number of classes among the validation labels; 0 where targets are no labels.
+    Training batches are made channels-last, or contiguous where `channels_last` is off, which a run decides by its
+    network. `num_classes`, where left open, is the number of classes among the validation labels; 0 where targets are
+    no labels.
 
     Example: `bcnet.search(model, bcnet.Loaders(train, validation, test), ...)`, or the tuple of the three.
     """
@@ -64,6 +66,7 @@ class Loaders:
     class_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     accepted: Accepted = field(default=_any_targets, repr=False)
+    channels_last: bool = True
 
     def __post_init__(self) -> None:
         for part in ("train", "validation", "test"):
@@ -118,7 +121,7 @@ class Loaders:
 
     def training(self) -> LoaderBatches:
         """The training batches."""
-        return LoaderBatches(self.train, self.accepted)
+        return LoaderBatches(self.train, self.accepted, self.channels_last)
 
     def split(self, fresh_share: float, seed: int) -> tuple[Held, Held]:
         """The validation images that score, and those that score the best again, `fresh_share` of them."""
@@ -137,7 +140,8 @@ class Loaders:
         return (self._checked(batch, "test") for batch in _in_order(self.test, "test"))
 
     def _checked(self, batch: Any, part: str) -> Batch:
-        return _checked(batch, part, self.accepted)
+        x, y = _checked(batch, part, self.accepted)
+        return (x if self.channels_last else contiguous(x)), y
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,6 +150,7 @@ class LoaderBatches:
 
     loader: Any
     accepted: Accepted
+    channels_last: bool = True
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -166,7 +171,7 @@ class LoaderBatches:
             if batch is None:
                 raise DataError(f"a training loader gives as many batches as its length says, {len(self)}; got fewer")
             x, y = _checked(batch, "training", self.accepted)
-            yield channels_last(x), y
+            yield (channels_last(x) if self.channels_last else contiguous(x)), y
 
     def _start(self, seed: int) -> None:
         sampler = getattr(self.loader, "sampler", None)

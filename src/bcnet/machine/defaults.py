@@ -6,6 +6,7 @@ results do not depend on (the allocator, oneDNN's cache) is chosen anew by every
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 from collections.abc import Iterator
@@ -14,8 +15,10 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from torch import nn
 
 from bcnet.machine.precision import Precision, resolve_precision
+from bcnet.nests import Nest, called, channels_last, contiguous, tensors
 
 Layout = Literal["auto", "channels_last", "contiguous"]
 PRIMITIVES = 1024  # that oneDNN keeps, its own default
@@ -83,6 +86,43 @@ def precision_of(wish: Precision, device: torch.device, largest: int) -> Precisi
 def memory_format(layout: Layout) -> torch.memory_format:
     """torch's name for a resolved layout."""
     return torch.contiguous_format if layout == "contiguous" else torch.channels_last
+
+
+def place(network: nn.Module, device: torch.device | str | None, layout: Layout) -> nn.Module:
+    """Move `network` to the device, its tensors of four dimensions in the memory format, and return it.
+
+    `nn.Module.to(memory_format=torch.channels_last)` would fail on tensors of five dimensions, as Conv3d has them.
+    """
+    if device is not None:
+        network.to(device)
+    for tensor in (*network.parameters(), *network.buffers()):
+        if tensor.ndim == 4:
+            tensor.data = tensor.data.contiguous(memory_format=memory_format(layout))
+    return network
+
+
+def runs_channels_last(network: nn.Module, inputs: Nest) -> bool:
+    """Return whether the network computes on images in channels-last memory, in eval and in training mode.
+
+    `x.view(x.size(0), -1)` of a feature map needs contiguous memory, for instance. A network that fails on contiguous
+    `inputs` `(batch, ...)` as well counts as True: tracing reports what is wrong with it. `network` is not changed.
+    """
+    if all(tensor.ndim != 4 for tensor in (*tensors(inputs), *network.parameters())):
+        return True
+    return all(
+        _computes(network, inputs, training, "channels_last") or not _computes(network, inputs, training, "contiguous")
+        for training in (False, True)
+    )
+
+
+def _computes(network: nn.Module, inputs: Nest, training: bool, layout: Layout) -> bool:
+    with torch.random.fork_rng(devices=[]), torch.no_grad():  # dropout draws from the global generator
+        try:
+            copied = place(copy.deepcopy(network), None, layout).train(training)
+            called(copied, channels_last(inputs) if layout == "channels_last" else contiguous(inputs))
+        except Exception:
+            return False
+    return True
 
 
 def score_batch(largest: int, free: int | None, *, raced: bool = False) -> int:

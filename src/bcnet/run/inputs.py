@@ -120,7 +120,8 @@ class InputFacts:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for `space.json`."""
-        norm = None if self.normaliser is None else dataclasses.asdict(self.normaliser)
+        normaliser = self.normaliser
+        norm = None if normaliser is None else {"mean": normaliser.mean, "std": normaliser.std}
         outputs = {} if self.outputs is None else {"outputs": self.outputs}
         taken: dict[str, Any] = {"inputs": {name: dataclasses.asdict(one) for name, one in self.named.items()}}
         if isinstance(self.inputs, Input) and self.inputs.dtype == "float32":

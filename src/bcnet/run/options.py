@@ -81,7 +81,7 @@ class Options(RunOptions, total=False):
     """Settings that `search` takes."""
 
     seed: int
-    final_from: FinalFrom
+    final_from: FinalFrom | None
     examples: int
 
 

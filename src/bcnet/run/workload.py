@@ -19,7 +19,7 @@ from bcnet.costs import Budget, Latency
 from bcnet.data import Batch, DataSet, Loaders, load, loaders_of, made_by
 from bcnet.data import imports_code as data_imports_code
 from bcnet.errors import BudgetError, DataError, ModelError, RecipeError, RunError
-from bcnet.machine.defaults import memory_format
+from bcnet.machine.defaults import Layout, place, runs_channels_last
 from bcnet.machine.memory import largest_activation
 from bcnet.models import ModelSpec, create, imports_code
 from bcnet.nests import Nest, arguments, called, named, taken
@@ -33,10 +33,16 @@ from bcnet.run.settings import Settings
 from bcnet.searchers import Searcher
 from bcnet.space import WidthSpace
 from bcnet.supernet import build
+from bcnet.supernet.initialisation import is_trained
 from bcnet.tasks import Classification, Task, task_described, task_named
 from bcnet.train import EpochBatches, derived_generator, derived_seed
 
 _DIGEST = re.compile(r" [0-9a-f]{12}$")  # ends the description of a data set that was passed in
+
+_CONTIGUOUS = (
+    "Images and weights are contiguous: the network does not run on channels-last images, which are often faster. A "
+    "flatten by x.view(x.size(0), -1) is the usual cause; x.flatten(1) runs on both."
+)
 
 ModelLike = nn.Module | Callable[[], nn.Module] | str
 DataLike = str | DataSet | Loaders | tuple[Any, ...] | list[Any]
@@ -67,6 +73,11 @@ class Source:
     def input(self) -> InputFacts:
         """What the networks take."""
         return _input_of(self.data, self.task)
+
+    @property
+    def layout(self) -> Layout:
+        """Memory format of images and of networks trained by themselves."""
+        return "channels_last" if self.data.channels_last else "contiguous"
 
     def largest_activation(self) -> int:
         """Bytes of the largest activation of the model for one image; 0 where it does not run on the images."""
@@ -170,11 +181,14 @@ def open_source(
     pretrained: Weights | None = None,
     own: UserCallables | None = None,
     task: Task | None = None,
+    own_weights: bool = False,
 ) -> Source:
     """Load data and make the model for it, with the `pretrained` weights where there are any.
 
-    A model given by name gets the data's classes and channels, and the data the model's usual image size unless
-    `image_size` says otherwise. A model of the user's own gets the images as they are.
+    A module, or what a function of the user's makes, counts as pretrained by itself where its weights are trained
+    (`is_trained`), or where `own_weights` says so. A model given by name gets the data's classes and channels, and the
+    data the model's usual image size unless `image_size` says otherwise. A model of the user's own gets the images as
+    they are.
 
     Raises:
         ModelError: an unknown model, or a factory that gives none.
@@ -199,12 +213,19 @@ def open_source(
         facts = _input_of(loaded, aim)
         channels, height = facts.channels_and_size
         name, network, factory = make_model(model, facts.num_classes, channels, height)
-    if pretrained is None:
-        return Source(name, data_name, digest, loaded, network, factory, own=given, task=aim)
-    network = copy.deepcopy(network)
-    weights, note = load_pretrained(network, pretrained)
-    notes = () if note is None else (note,)
-    return Source(name, data_name, digest, loaded, network, factory, weights, notes, given, aim)
+    weights = None
+    notes: list[str] = []
+    if pretrained is not None:
+        network = copy.deepcopy(network)
+        weights, note = load_pretrained(network, pretrained)
+        notes += [note] if note is not None else []
+    elif is_trained(network) or (own_weights and not isinstance(model, str)):
+        weights = digest_of(network.state_dict())
+    source = Source(name, data_name, digest, loaded, network, factory, weights, tuple(notes), given, aim)
+    if runs_channels_last(network, source.example()):
+        return source
+    contiguous_data = dataclasses.replace(loaded, channels_last=False)
+    return dataclasses.replace(source, data=contiguous_data, notes=(*notes, _CONTIGUOUS))
 
 
 def prepare(source: Source, settings: Settings, budget: Budget | None = None) -> Workload:
@@ -227,10 +248,11 @@ def prepare(source: Source, settings: Settings, budget: Budget | None = None) ->
         space = space.measuring(limits)
         space.feasible(limits)
         space.uniform(limits)
-    original = _placed(copy.deepcopy(source.model), settings)
+    layout = settings.layout if source.layout == "channels_last" else "contiguous"
+    original = place(copy.deepcopy(source.model), settings.device, layout)
     model = original
     if settings.supernet_width > 1:
-        model = _placed(widened_model(source.model, source.factory, space, settings), settings)
+        model = place(widened_model(source.model, source.factory, space, settings), settings.device, layout)
     parts = cut_data(source.data, settings)
     race_of(settings, len(parts.validation))
     return Workload(source, model, original, space, limits, parts)
@@ -240,10 +262,6 @@ def widened_model(model: nn.Module, factory: Factory | None, space: WidthSpace, 
     """A newly initialised network as wide as the widened `space`."""
     generator = derived_generator(settings.seed, "widened model")
     return build(model, space, space.full, factory=factory, generator=generator)
-
-
-def _placed(model: nn.Module, settings: Settings) -> nn.Module:
-    return model.to(settings.device, memory_format=memory_format(settings.layout))  # type: ignore[call-overload, no-any-return]
 
 
 def trace(model: nn.Module, example: Nest, settings: Settings) -> WidthSpace:
@@ -353,6 +371,13 @@ def _digest_of_images(data: DataSet | Loaders) -> str:
     return hashlib.sha256(f"{data.train.digest()} {data.test.digest()}".encode()).hexdigest()[:12]
 
 
+def _only_yours(run: Path, what: str, value: str) -> str:
+    return (
+        f"run {run} was given something of your own ({what} {value}), which only your code has: repeat bcnet.search "
+        "with it, in a run directory of its own"
+    )
+
+
 def source_of_run(
     run: Path,
     stored: Settings,
@@ -370,12 +395,9 @@ def source_of_run(
         ModelError: the model's name imports code, and it was not given.
         DataError: the name of the data does.
     """
-    for what in ("loss", "own_score", "pretrained"):
+    for what in ("loss", "own_score"):
         if getattr(stored, what) is not None:
-            raise RunError(
-                f"run {run} was given something of your own ({what} {getattr(stored, what)}), which only your code "
-                "has: repeat bcnet.search with it, in a run directory of its own"
-            )
+            raise RunError(_only_yours(run, what, getattr(stored, what)))
     if stored.own_stages or (" " in stored.searcher and searcher is None):
         what = "stages" if stored.own_stages else "a searcher"
         raise RunError(
@@ -400,7 +422,10 @@ def source_of_run(
         image_size=stored.image_size,
         seed=stored.seed,
         task=aim,
+        own_weights=stored.pretrained is not None,
     )
+    if stored.pretrained not in (None, source.pretrained):
+        raise RunError(_only_yours(run, "pretrained", stored.pretrained))
     source = dataclasses.replace(source, own=UserCallables(searcher=searcher))
     found = {"model": source.model_name, "data": source.data_name, "task": source.task.description}
     for what, now in found.items():

@@ -13,6 +13,7 @@ from torch import nn
 
 from bcnet.data import Batch
 from bcnet.machine.precision import Precision, autocast
+from bcnet.nests import Nest, called
 from bcnet.searchers import ImageScores, Metric, PerImage, SupernetEvaluator
 from bcnet.searchers.search import Score
 from bcnet.space import Side, Widths
@@ -102,9 +103,9 @@ def network_evaluator(
     """What scores a plain network in eval mode on `batches`: of no widths, and of one side."""
     device = next(network.parameters()).device
 
-    def logits(images: torch.Tensor, _: Widths, __: Side) -> torch.Tensor:
+    def logits(images: Nest, _: Widths, __: Side) -> torch.Tensor:
         with autocast(precision, device):
-            output: torch.Tensor = network(images)
+            output: torch.Tensor = called(network, images)
         return output
 
     return SupernetEvaluator(logits, batches, metric_of(context), (Side.LEFT,))

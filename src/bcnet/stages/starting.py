@@ -13,13 +13,13 @@ import dataclasses
 import hashlib
 from itertools import islice
 
-import torch
 from torch import nn
 
 from bcnet.data.transfer import moved
 from bcnet.distributed import Loaded
 from bcnet.errors import RecipeError
 from bcnet.files.tensors import read_tensors
+from bcnet.machine.defaults import place
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.space import Side, Widths
@@ -63,7 +63,7 @@ def from_scratch(context: Context, widths: Widths) -> nn.Module:
     workload = context.workload
     generator = derived_generator(settings.seed_of_networks, "initial weights")
     network = build(workload.original, workload.space, widths, factory=workload.source.factory, generator=generator)
-    return _placed(network, settings)
+    return place(network, settings.device, workload.source.layout)
 
 
 def _sorted(context: Context, kept: Kept) -> nn.Module:
@@ -80,7 +80,8 @@ def _sorted(context: Context, kept: Kept) -> nn.Module:
 
 def first_channels(settings: Settings, workload: Workload, owner: Supernet, widths: Widths) -> nn.Module:
     """A network of the given widths with the first channels of every group, on the run's device."""
-    return _placed(build(workload.model, workload.space, widths, weights=(owner, Side.LEFT)), settings)
+    network = build(workload.model, workload.space, widths, weights=(owner, Side.LEFT))
+    return place(network, settings.device, workload.source.layout)
 
 
 def recalibrated(network: nn.Module, batches: EpochBatches, seed: int) -> nn.Module:
@@ -88,10 +89,6 @@ def recalibrated(network: nn.Module, batches: EpochBatches, seed: int) -> nn.Mod
     device = next(network.parameters()).device
     order = derived_generator(seed, "calibration")
     return recalibrate(network, (moved(x, device) for x, _ in islice(batches.epoch(order), CALIBRATION)))
-
-
-def _placed(network: nn.Module, settings: Settings) -> nn.Module:
-    return network.to(settings.device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
 def trained_trial(context: Context, widths: Widths, epochs: int) -> nn.Module:

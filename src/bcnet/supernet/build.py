@@ -14,7 +14,7 @@ from bcnet.space import Side, WidthSpace
 from bcnet.space.layout import spans
 from bcnet.space.narrowing import Narrowing, take, tensors_of
 from bcnet.space.widening import stretched, unwidened
-from bcnet.supernet.initialisation import redraw, rescale
+from bcnet.supernet.initialisation import is_trained, redraw, rescale
 from bcnet.supernet.supernet import Supernet, check_fits, fits
 
 
@@ -87,6 +87,8 @@ def _fresh(model: nn.Module, factory: Callable[[], nn.Module] | None, generator:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
             full = factory()
+        if is_trained(full):
+            redraw(full, generator)
         if _class_of(full) != _class_of(model):
             raise ModelError(f"the factory must make a {type(model).__name__}; got {type(full).__name__}")
     for name, buffer in full.named_buffers():

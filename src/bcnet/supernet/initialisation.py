@@ -16,18 +16,20 @@ from bcnet.space.layout import length
 
 _GAINS = (1 / 3, 1.0, 2.0, 1 / 6, 25 / 9)  # PyTorch's default, Xavier- and Kaiming-like laws, depthwise halves, tanh
 _TOLERANCE = 0.1
+_FEWEST_ELEMENTS = 16  # of a filter, for its mean square to say anything
+_FAR = 10.0  # standard errors between a filter's mean square and all filters' that no independent draws show
 
 
 def redraw(model: nn.Module, generator: torch.Generator) -> None:
     """Give the model, changed in place, new random weights from the laws of its own.
 
     Weights of a model that was never trained are independent draws: a random permutation of each tensor's elements is a
-    draw from the same law, whatever it was. A model whose batch norm has counted batches has been trained; its layers
-    are reset by their own `reset_parameters` instead. Parameters that ask for no gradient are no draws but part of what
+    draw from the same law, whatever it was. The layers of a model that has been trained (`is_trained`) are reset by
+    their own `reset_parameters` instead. Parameters that ask for no gradient are no draws but part of what
     the network computes, a filter or a table: they stay as they are, bit for bit.
     """
     frozen = {name: p.detach().clone() for name, p in model.named_parameters() if not p.requires_grad}
-    if _trained(model):
+    if is_trained(model):
         _reset(model, generator)
     with torch.no_grad():
         for name, values in frozen.items():  # a layer's own reset knows nothing of them
@@ -57,9 +59,40 @@ def rescale(model: nn.Module, full: nn.Module, space: WidthSpace, widths: tuple[
                     model.get_parameter(f"{prefix}.{key}" if prefix else key).mul_(math.sqrt(ratio))
 
 
-def _trained(model: nn.Module) -> bool:
+def is_trained(model: nn.Module) -> bool:
+    """Return whether a model comes with trained weights.
+
+    Its batch norms have counted batches. Without batch norm, a third of its layers show what no independent draws show:
+    some filters are far stronger than others (the mean squares of `n` draws to a filter differ by their standard error,
+    `sqrt((kurtosis - 1) / n)`), or biases differ and exceed the bound of PyTorch's law, `1 / sqrt(n)`.
+    """
     counters = [b for name, b in model.named_buffers() if name.endswith("num_batches_tracked")]
-    return any(bool(counter > 0) for counter in counters)
+    if counters:
+        return any(bool(counter > 0) for counter in counters)
+    layers = [part for part in model.modules() if isinstance(part, nn.Linear | nn.modules.conv._ConvNd)]
+    return bool(layers) and 3 * sum(map(_is_far_from_drawn, layers)) >= len(layers)
+
+
+def _is_far_from_drawn(layer: nn.Linear | nn.modules.conv._ConvNd) -> bool:
+    weight = layer.weight
+    if weight.numel() == 0 or not weight.requires_grad:
+        return False
+    bias = layer.bias
+    if bias is not None and bias.numel() > 1:
+        values = bias.detach()
+        bound = 1 / math.sqrt(weight[0].numel())
+        if bool(values.min() < values.max()) and float(values.abs().max()) > bound * (1 + 1e-6):
+            return True
+    if weight[0].numel() < _FEWEST_ELEMENTS:
+        return False
+    filters = weight.detach().double().flatten(1)  # (out, n)
+    squares = filters.square()
+    mean = squares.mean()
+    if not mean > 0:
+        return False
+    kurtosis = squares.square().mean() / mean.square()
+    error = ((kurtosis - 1).clamp(min=0.1) / filters.shape[1]).sqrt()
+    return bool((squares.mean(dim=1) / mean - 1).abs().max() > _FAR * error)
 
 
 def _reset(model: nn.Module, generator: torch.Generator) -> None:
