@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from bcnet.latency import calibrate
     from bcnet.prior import Prior, learn_prior
     from bcnet.progress.base import Reporter, Together
-    from bcnet.progress.callbacks import Callbacks
     from bcnet.progress.tensorboard import TensorBoard
     from bcnet.report import write_comparison, write_report
     from bcnet.run.finished import FinishedRun, load
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
     from bcnet.space import Side, WidthGroup, WidthSpace
     from bcnet.stages.base import Stage
     from bcnet.stages.final import TrainedNetwork
-    from bcnet.stages.replay import replay
     from bcnet.supernet import Supernet, build, describe, rebuild, recalibrate
     from bcnet.tasks import Metric, Task
     from bcnet.train import Recipe, SupernetSteps, load_recipe
@@ -56,9 +54,7 @@ _HOMES = {
     "bcnet.stages.base": ["Stage"],
     "bcnet.stages.final": ["TrainedNetwork"],
     "bcnet.api.outcomes": ["FoundWidths", "SearchOutcome", "TrainedSupernet"],
-    "bcnet.stages.replay": ["replay"],
     "bcnet.progress.base": ["Reporter", "Together"],
-    "bcnet.progress.callbacks": ["Callbacks"],
     "bcnet.progress.tensorboard": ["TensorBoard"],
     "bcnet.run.run": ["Run"],
     "bcnet.run.status": ["Status", "read_status"],
@@ -100,7 +96,6 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "BCNetError",
     "Budget",
-    "Callbacks",
     "Candidate",
     "Cost",
     "DataSet",
@@ -157,7 +152,6 @@ __all__ = [
     "read_status",
     "rebuild",
     "recalibrate",
-    "replay",
     "retrain",
     "search",
     "search_widths",

@@ -38,7 +38,6 @@ from bcnet.api.resolution import (
 from bcnet.distributed import joined
 from bcnet.errors import RecipeError, RunError
 from bcnet.progress import Reporter, Together, console_reporter
-from bcnet.progress.callbacks import Callbacks
 from bcnet.report import finish, reported
 from bcnet.run.baselines import BASELINES
 from bcnet.run.callables import OfWidths, user_searcher
@@ -80,7 +79,6 @@ def search(
     score: Metric | PerImage | None = None,
     score_of_widths: OfWidths | None = None,
     tags: Mapping[str, str] | None = None,
-    callbacks: Callbacks | None = None,
     progress: bool = False,
     reporter: Reporter | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
@@ -122,7 +120,6 @@ def search(
             accuracy, and with an effort the loss, which few trainings are told apart by better.
         score_of_widths: a function of widths alone that gives a number, in place of `score`.
         tags: names for `loss` and `score` where the functions have none that a resumed run could know them by.
-        callbacks: functions of your own that hear of steps, evaluations and stages.
         progress: show progress bars in a notebook or terminal, and lines elsewhere.
         reporter: hears about progress.
         checkpoint_seconds: the most training that is lost when the run is killed; longer where saving takes so long
@@ -146,7 +143,7 @@ def search(
     Example: `search(resnet, "cifar10", budget=Budget(macs=0.5), run_dir="runs/half").network`
     """
     check_seconds(checkpoint_seconds)
-    heard = [r for r in (reporter, callbacks, console_reporter() if progress else None) if r is not None]
+    heard = [r for r in (reporter, console_reporter() if progress else None) if r is not None]
     with joined(settings.get("device")) as world:
         workload, resolved = resolve(
             model,
@@ -363,8 +360,8 @@ def evolve(
         model, data, task: as in `search`; needed where the run was given objects and not names, and where a name
             imports code.
         reporter, checkpoint_seconds: as in `search`.
-        **settings: `searcher`, `population`, `generations`, `parents`, `score`, `early_stop`, `score_batch_size`,
-            `rescored`, `tune_steps`, `finalist_steps` or `tune_lr_share`.
+        **settings: `searcher`, `population`, `generations`, `parents`, `score`, `score_batch_size` or
+            `rescored`.
 
     Raises:
         RunError: no such run, one without a trained supernet, or other settings without a `run_dir`.
@@ -384,8 +381,6 @@ def evolve(
     origin = Path(run)
     stored = read_settings(origin)
     target = Path(run_dir or run)
-    if changes.get("early_stop", stored.early_stop) != stored.early_stop:
-        changes.setdefault("score_batch_size", None)  # chosen anew: races want smaller batches
     with joined(stored.device) as world:
         request = changed(stored, changes)
         check_target(origin, target, stored, request)

@@ -39,7 +39,7 @@ _NOT_FROM_TRAINED = (
 _TOO_NARROW = "The model comes with trained weights, which a space wider than the model has no use for."
 _NO_SETTINGS = Arguments.__annotations__.keys() - Options.__annotations__.keys()
 """Arguments of `search` that are no settings by themselves."""
-_HOW_FOUND = ("baseline", "random_continued", "tune_steps", "finalist_steps", "tune_lr_share", "finalist_epochs")
+_HOW_FOUND = ("baseline", "random_continued", "finalist_epochs")
 """Settings that given widths make no use of."""
 
 
@@ -210,21 +210,10 @@ def _check_start(source: Source, settings: Settings) -> None:
             "trainings has none: take searcher model, greedy or random"
         )
     what = "a score of widths alone" if source.own.of_widths is not None else _way_of(settings)
-    tuned = [name for name in ("tune_steps", "finalist_steps") if getattr(settings, name)]
-    if tuned and (source.own.of_widths is not None or not settings.has_supernet):
-        raise RecipeError(
-            f"{tuned[0]} fine-tunes candidates from the supernet's weights before they are scored, of which {what} "
-            f"makes no use; got {getattr(settings, tuned[0])}: leave it out"
-        )
     if settings.finalist_epochs is not None and (source.own.of_widths is not None or not settings.has_trials):
         raise RecipeError(
             f"finalist_epochs trains the best of candidates for longer that are trained by themselves, of which {what} "
             f"makes no use; got {settings.finalist_epochs}: leave it out, or give scorer trainings"
-        )
-    if settings.tune_lr_share < 1 and not tuned:
-        raise RecipeError(
-            f"tune_lr_share is of candidates that are fine-tuned; got {settings.tune_lr_share:g} and none that are: "
-            "give tune_steps or finalist_steps as well, or leave it out"
         )
     check_final_from(settings)
     if settings.final_from == "pretrained" and source.pretrained is None:

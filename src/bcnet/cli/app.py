@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from bcnet.cli import again, baseline, calibrate, help, profile, recipes, replay, report, results, search, status, watch
+from bcnet.cli import again, baseline, calibrate, help, profile, recipes, report, results, search, status, watch
 from bcnet.cli.common import page
 from bcnet.cli.endings import (
     complain,
@@ -62,7 +62,6 @@ _COMMANDS = {  # module and help of each
     "recipes": (recipes, recipes.HELP),
     "status": (status, status.HELP),
     "watch": (watch, watch.HELP),
-    "replay": (replay, replay.HELP),
     "help": (help, help.HELP),
 }
 

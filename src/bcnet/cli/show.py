@@ -53,7 +53,6 @@ def show_result(console: Console, document: Mapping[str, Any], folder: str) -> N
 
 
 def _summary(document: Mapping[str, Any], folder: str) -> str:
-    from bcnet.run.early_stop import candidates_text
     from bcnet.run.score import fresh_score_text, heuristics_text, score_text, search_cost_text
     from bcnet.stages.result import origin_note, skipped_note
 
@@ -69,7 +68,7 @@ def _summary(document: Mapping[str, Any], folder: str) -> str:
     fresh = f"on {found['fresh_images']:,} fresh images " if found["fresh_images"] else ""
     return (
         f"Score in the search {score_text(found['score'], found['metric'])}, {fresh}{fresh_score_text(found)}; "
-        f"{candidates_text(found)}. {heuristics_text(found)}{took}{skipped_note(document)}\n{files}"
+        f"{found['evaluations']:,} candidates. {heuristics_text(found)}{took}{skipped_note(document)}\n{files}"
     )
 
 
@@ -112,9 +111,7 @@ def supernet_document(outcome: TrainedSupernet) -> dict[str, Any]:
 
 def show_found(console: Console, outcome: FoundWidths) -> None:
     """The widths to train with their cost, and how to go on."""
-    from bcnet.run.early_stop import candidates_text
-
-    table = Table(title=f"Widths of {candidates_text(_evaluated(outcome))}")
+    table = Table(title=f"Widths of {len(outcome.found.evaluations):,} candidates")
     for heading in ("group", "original", "found"):
         table.add_column(heading, justify="left" if heading == "group" else "right")
     for group, width in zip(outcome.space.groups, outcome.widths, strict=True):
@@ -135,12 +132,7 @@ def found_document(outcome: FoundWidths) -> dict[str, Any]:
     """The same for machines."""
     cost = outcome.space.cost(outcome.widths)
     widths = {g.name: w for g, w in zip(outcome.space.groups, outcome.widths, strict=True)}
-    return {"widths": widths, "macs": cost.macs, "params": cost.params, **_evaluated(outcome)}
-
-
-def _evaluated(outcome: FoundWidths) -> dict[str, Any]:
-    found = outcome.found
-    return {"evaluations": len(found.evaluations), "stopped": found.stopped, "effort": found.effort}
+    return {"widths": widths, "macs": cost.macs, "params": cost.params, "evaluations": len(outcome.found.evaluations)}
 
 
 def plain(text: str) -> Text:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bcnet.run.early_stop import candidates_text
 from bcnet.run.finished import FinishedRun
 from bcnet.run.inputs import Input, InputFacts
 from bcnet.run.score import headline_of, headline_value
@@ -156,7 +155,7 @@ def _training(finished: FinishedRun) -> str:
     if found is None:
         search = f"{origin_note(document)[:-1]}; "
     elif finished.settings.has_supernet:
-        search = f"Supernet {document['epochs']['supernet']} epochs, {candidates_text(found)}; "
+        search = f"Supernet {document['epochs']['supernet']} epochs, {found['evaluations']:,} candidates; "
     else:
         search = _best_of_trials(finished.settings, found["evaluations"])
     return (

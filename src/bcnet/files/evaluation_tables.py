@@ -1,7 +1,6 @@
 """The SQLite file of a search's evaluations: its tables, and what an untrusted file must not hold.
 
-`others` are costs by measure beside MACs and parameters. `batches` are the scores on single batches where candidates
-were raced, `upper` the bound on the score of one that was stopped early: its `score` is an estimate.
+`others` are costs by measure beside MACs and parameters, `parts` the scores on parts of the images.
 
 A view can compute for ever and a trigger changes what is written. A journal may end with the name of another file,
 which SQLite deletes when it rolls the journal back; ours name none.
@@ -16,7 +15,7 @@ TABLES = (
     "CREATE TABLE owner (format INTEGER NOT NULL, space TEXT NOT NULL, settings TEXT NOT NULL)",
     "CREATE TABLE evaluations (position INTEGER PRIMARY KEY, widths TEXT NOT NULL UNIQUE, score REAL NOT NULL,"
     " macs INTEGER NOT NULL, params INTEGER NOT NULL, others TEXT NOT NULL DEFAULT '{}',"
-    " batches TEXT NOT NULL DEFAULT '[]', upper REAL,"
+    " parts TEXT NOT NULL DEFAULT '[]',"
     " checksum TEXT NOT NULL)",
 )
 _NAME_END = bytes.fromhex("d9d505f920a163d7")

@@ -25,7 +25,6 @@ PRIMITIVES = 1024  # that oneDNN keeps, its own default
 _PRIMITIVES_VARIABLE = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
 _SCORE_BATCH = 2048  # images (spec, section 5)
 _LEAST_SCORE_BATCH = 64
-_RACED_BATCH = 128  # images: a race has to have many batches to stop within
 _SCORING_SHARE = 4  # of the free memory, one in so many parts
 _DATA_SHARE = 4
 _TENSORS_AT_ONCE = 3  # of a layer's size in a forward pass
@@ -125,15 +124,14 @@ def _computes(network: nn.Module, inputs: Nest, training: bool, layout: Layout) 
     return True
 
 
-def score_batch(largest: int, free: int | None, *, raced: bool = False) -> int:
+def score_batch(largest: int, free: int | None) -> int:
     """Images to score at once: 2,048, halved while a layer's tensors would take more than a quarter of free memory.
 
-    `largest` is the size of the largest activation for one image, `free` what is free, in bytes. Where candidates are
-    `raced` it starts from 128.
+    `largest` is the size of the largest activation for one image, `free` what is free, in bytes.
 
     Example: ResNet50 at 224 pixels has 3.2 MB: with 24 GB free, batches of 512.
     """
-    batch = _RACED_BATCH if raced else _SCORE_BATCH
+    batch = _SCORE_BATCH
     while (
         free is not None and batch > _LEAST_SCORE_BATCH and batch * _TENSORS_AT_ONCE * largest > free / _SCORING_SHARE
     ):

@@ -12,9 +12,7 @@ from bcnet.report.html import Chart, Section, capitalised, figure, not_yet, para
 from bcnet.report.look import PICKED, SEARCHED, colour, inline, layered, macs_axis, score_axis, spec, tip
 from bcnet.report.profile import profile_chart, profile_figure
 from bcnet.report.trained import budget_layers, networks_chart
-from bcnet.run.early_stop import candidates_text
 from bcnet.run.score import score_text
-from bcnet.searchers import Candidate
 
 
 def section(evidence: Evidence) -> Section:
@@ -40,8 +38,6 @@ def section(evidence: Evidence) -> Section:
         "and mean something only beside each other. Hover or tap shows widths; a click shows the candidate's profile "
         "below."
     )
-    if any(not c.complete for c in evidence.evaluations):
-        text += f" Pale dots were stopped early and are estimates ({candidates_text(evidence.evaluated)})."
     if evidence.settings.has_trials and evidence.settings.finalist_epochs:
         text += f" The best of them were then trained for {evidence.settings.finalist_epochs} epochs, which decided."
     if evidence.settings.random_continued:
@@ -59,10 +55,6 @@ def _scored(evidence: Evidence) -> str:
     held_out = "on training images held out from it. Scores"
     if evidence.settings.has_trials:
         return f"scored by a short training of its own {held_out} of short trainings are lower than those of long ones,"
-    steps = evidence.settings.tune_steps
-    if steps:
-        apart = f"scored by weights of its own, the supernet's after {steps:,} steps of fine-tuning,"
-        return f"{apart} {held_out} after so few steps are lower than those of trained networks,"
     weights = "by the shared weights of the supernet"
     return f"scored {weights} {held_out} of shared weights are lower than those of trained networks,"
 
@@ -91,8 +83,7 @@ def _rows(evidence: Evidence) -> list[dict[str, Any]]:
             "macs": c.cost.macs,
             "params": c.cost.params,
             "score": c.score,
-            "text": _said(c, evidence.metric),
-            "stopped": not c.complete,
+            "text": score_text(c.score, evidence.metric),
             "widths": list(c.widths),
             "front": c.widths in on_front,
             "trained": trained is not None and c.widths == trained.widths,
@@ -102,11 +93,11 @@ def _rows(evidence: Evidence) -> list[dict[str, Any]]:
 
 
 def dots(reference_macs: int) -> Any:
-    """A dot for each row: number, generation, macs, params, score, text, stopped, widths, front."""
+    """A dot for each row: number, generation, macs, params, score, text, widths, front."""
     every = alt.Chart(name="dots").transform_calculate(list="join(datum.widths, ', ')")
     every = every.transform_calculate(ratio=f"datum.macs / {reference_macs}")
     return every.mark_circle(size=34, cursor="pointer").encode(
-        opacity=alt.condition("datum.stopped", alt.value(0.2), alt.value(0.5)),
+        opacity=alt.value(0.5),
         color=alt.condition("datum.front", alt.value(colour(SEARCHED)), alt.value(colour("dot"))),
         tooltip=[
             tip("number", "candidate"),
@@ -134,8 +125,3 @@ def _trained_ring() -> Any:
 def _picked_diamond(picked: list[dict[str, Any]]) -> Any:
     chosen = alt.Chart(inline(picked, "picked"))
     return chosen.mark_point(shape="diamond", size=130, filled=True, fill=colour(PICKED), opacity=1)
-
-
-def _said(candidate: Candidate, metric: str) -> str:
-    score = score_text(candidate.score, metric)
-    return score if candidate.complete else f"{score}, estimated on {len(candidate.batches)} batches"

@@ -22,7 +22,7 @@ from bcnet.run.finished import NETWORK_FILES, NETWORKS
 from bcnet.run.run import Network, Run
 from bcnet.run.settings import Settings
 from bcnet.searchers import Candidate
-from bcnet.searchers.result import effort, pareto_front
+from bcnet.searchers.result import pareto_front
 from bcnet.space import Budget, Widths, WidthSpace
 from bcnet.tasks import Metric
 from bcnet.train import LossRecords
@@ -103,12 +103,6 @@ class Evidence:
     def budget(self) -> Budget | None:
         """The budget in absolute counts; None before the space is known."""
         return None if self.space is None else self.settings.budget.resolve(self.space.reference)
-
-    @property
-    def evaluated(self) -> dict[str, Any]:
-        """How many candidates were scored, how many of them stopped early, and the share of batches that took."""
-        stopped = sum(not c.complete for c in self.evaluations)
-        return {"evaluations": len(self.evaluations), "stopped": stopped, "effort": effort(self.evaluations)}
 
     @property
     def front(self) -> tuple[Candidate, ...]:

@@ -86,7 +86,7 @@ def generation_rows(evidence: Evidence) -> list[dict[str, Any]]:
         return []
     limit = budget.macs if budget.macs is not None else evidence.space.cost(evidence.space.full).macs
     assert isinstance(limit, int)
-    lowest = min(c.score for c in evidence.evaluations[:size] if c.complete)
+    lowest = min(c.score for c in evidence.evaluations[:size])
     front: tuple[Candidate, ...] = ()
     rows = []
     best = float("-inf")
@@ -94,7 +94,7 @@ def generation_rows(evidence: Evidence) -> list[dict[str, Any]]:
         generation = evidence.evaluations[start : start + size]
         front = pareto_front([*front, *(c for c in generation if budget.admits(c.cost))])
         low, lower, median, upper, high = np.percentile([c.score for c in generation], (0, 25, 50, 75, 100)).tolist()
-        best = max([best, *(c.score for c in generation if c.complete)])
+        best = max([best, *(c.score for c in generation)])
         rows.append(
             {
                 "generation": start // size + 1,

@@ -12,7 +12,6 @@ from bcnet.display import duration, size
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import MINUS, Section, capitalised, count, listing, paragraph, piece, points, table
 from bcnet.report.trained import chance
-from bcnet.run.early_stop import candidates_text
 from bcnet.run.finished import NETWORKS
 from bcnet.run.run import Network
 from bcnet.run.score import fresh_score_text, heuristics_text, measured_text, score_text, search_cost_text
@@ -57,8 +56,7 @@ def _so_far(evidence: Evidence) -> str:
         return "unfinished; the network of these widths is not trained yet."
     if not evidence.evaluations:
         return "no candidate has been scored yet."
-    whole = (c for c in evidence.evaluations if c.complete)
-    best = max(whole, key=lambda c: (evidence.budget.admits(c.cost), c.score))  # type: ignore[union-attr]
+    best = max(evidence.evaluations, key=lambda c: (evidence.budget.admits(c.cost), c.score))  # type: ignore[union-attr]
     share = _share(best.cost.macs, evidence.space.reference.macs)  # type: ignore[union-attr]
     return (
         f"unfinished; {len(evidence.evaluations):,} candidates scored so far, the best one "
@@ -169,8 +167,9 @@ def _selection(evidence: Evidence) -> Markup:
     if not found["fresh_images"]:
         score = score_text(found["score"], evidence.metric)
         return paragraph(f"The chosen widths scored {score} in the search, {fresh_score_text(found)}.") + beside
-    longer = found.get("finalist_steps") or found.get("finalist_epochs")
-    among = f"second, of {len(found['rescored'])} networks, less so" if longer else "second was not"
+    among = (
+        f"second, of {len(found['rescored'])} networks, less so" if found.get("finalist_epochs") else "second was not"
+    )
     return (
         paragraph(
             f"The chosen widths scored {score_text(found['score'], evidence.metric)} in the search, and "
@@ -185,7 +184,7 @@ def facts(evidence: Evidence) -> Markup:
     """The run in a line of names and values."""
     items: dict[str, Any] = {"seed": evidence.settings.seed}
     if evidence.searches:
-        items["evaluated"] = candidates_text(evidence.evaluated)
+        items["evaluated"] = f"{len(evidence.evaluations):,} candidates"
     if evidence.space is not None:
         items |= {
             "width groups": len(evidence.space.groups),

@@ -39,7 +39,7 @@ def worth_rows(evidence: Evidence) -> list[dict[str, Any]]:
     budget = evidence.budget
     if space is None or budget is None:
         return []
-    inside = [c for c in evidence.evaluations if c.complete and budget.admits(c.cost)]
+    inside = [c for c in evidence.evaluations if budget.admits(c.cost)]
     if len(inside) < FEWEST:
         return []
     scores = [c.score for c in inside]

@@ -137,9 +137,9 @@ class RunDirectory:
         self._world.on_rank_zero(lambda: make_folder(folder))
         return folder / f"{stage}.safetensors"
 
-    def checkpoints(self, stage: str, about: Mapping[str, Any]) -> Checkpoints:
-        """How a stage saves its state, and a step that ends it with what is said `about` the module."""
-        return Checkpoints(self.checkpoint(stage), self.identity(stage), bad_steps=self.file("bad_steps"), about=about)
+    def checkpoints(self, stage: str, every_seconds: float) -> Checkpoints:
+        """Return where and how often a training stage saves its state."""
+        return Checkpoints(self.checkpoint(stage), self.identity(stage), every_seconds)
 
     def drop(self, name: str) -> None:
         """Remove a document that is no longer needed, if it is there."""

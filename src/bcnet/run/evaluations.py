@@ -16,10 +16,8 @@ from bcnet.errors import RunError
 from bcnet.files.evaluation_tables import has_tables, names_another_file
 
 _PATIENCE = 3.0  # seconds to wait for a writer, who needs milliseconds
-_BEST = "SELECT widths, score, macs, params, others FROM evaluations WHERE upper IS NULL ORDER BY score DESC, macs ASC"
-_FROM = (
-    "SELECT position, widths, score, macs, params, others, upper FROM evaluations WHERE position >= ? ORDER BY position"
-)
+_BEST = "SELECT widths, score, macs, params, others FROM evaluations ORDER BY score DESC, macs ASC"
+_FROM = "SELECT position, widths, score, macs, params, others FROM evaluations WHERE position >= ? ORDER BY position"
 _FAULTS = (sqlite3.Error, KeyError, ValueError, TypeError, OverflowError, RecursionError)
 
 
@@ -37,7 +35,7 @@ class Best:
 class Evaluated:
     """A candidate as it stands in the file; `position` is its number from zero on.
 
-    `within` says whether it is within the budget, `stopped` that it was stopped early and its score is an estimate.
+    `within` says whether it is within the budget.
     """
 
     position: int
@@ -46,7 +44,6 @@ class Evaluated:
     macs: int
     params: int
     within: bool
-    stopped: bool
 
 
 Limits = Mapping[str, float]  # most, by the name of the measure
@@ -130,9 +127,8 @@ def _from(connection: sqlite3.Connection, position: int, limits: Limits) -> tupl
             int(macs),
             int(params),
             within=_are_within(limits, macs, params, others),
-            stopped=upper is not None,
         )
-        for place, widths, score, macs, params, others, upper in connection.execute(_FROM, (position,))
+        for place, widths, score, macs, params, others in connection.execute(_FROM, (position,))
     )
 
 

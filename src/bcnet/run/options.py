@@ -8,14 +8,13 @@ from typing import Any, Literal, TypedDict
 
 from bcnet.machine.defaults import Layout
 from bcnet.progress.base import Reporter
-from bcnet.progress.callbacks import Callbacks
 from bcnet.run.callables import OfWidths
 from bcnet.run.effort import EffortName
 from bcnet.run.presets import PresetName
 from bcnet.run.pretrained import Weights
 from bcnet.run.settings import BaselineName, FinalFrom, FirstGeneration, ScorerName, StrategyName
 from bcnet.searchers import Metric, PerImage, Searcher
-from bcnet.searchers.survival import Tournament
+from bcnet.searchers.evolution import Tournament
 from bcnet.tasks import Loss, Task
 from bcnet.train import Recipe
 
@@ -28,10 +27,6 @@ class SearchOptions(TypedDict, total=False):
     effective_widths: float
     tightened: bool
     score_batch_size: int | None
-    early_stop: Literal["auto", "on", "off"]
-    early_stop_level: float
-    tune_steps: int
-    tune_lr_share: float
     searcher: str | Searcher
     population: int
     generations: int
@@ -41,7 +36,6 @@ class SearchOptions(TypedDict, total=False):
     tournament: Tournament
     reach: float
     rescored: int
-    finalist_steps: int
 
 
 class EvolveOptions(SearchOptions, total=False):
@@ -105,7 +99,6 @@ class Arguments(Options, total=False):
 class BaselineArguments(Arguments, total=False):
     """What `baseline` hands on as well."""
 
-    callbacks: Callbacks | None
     progress: bool
     reporter: Reporter | None
     checkpoint_seconds: float

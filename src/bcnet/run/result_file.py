@@ -58,11 +58,8 @@ class _Search(BaseModel):
     fresh_score: FiniteFloat
     fresh_interval: tuple[float, float]
     fresh_images: NonNegativeInt
-    finalist_steps: NonNegativeInt = 0
     finalist_epochs: NonNegativeInt | None = None
     evaluations: Count
-    stopped: NonNegativeInt
-    effort: FiniteFloat
     heuristics: tuple[_Heuristic, ...] = ()
 
 

@@ -37,7 +37,7 @@ def fresh_score_text(found: Mapping[str, Any]) -> str:
     text = f"{score_text(found['fresh_score'], metric)} (95 % interval {low} to {high})"
     if found.get("finalist_epochs"):
         return f"{text} after {found['finalist_epochs']} epochs of training"
-    return f"{text} after {found['finalist_steps']:,} steps of fine-tuning" if found.get("finalist_steps") else text
+    return text
 
 
 SEARCH_STAGES = (

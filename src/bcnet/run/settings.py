@@ -24,8 +24,7 @@ from bcnet.prior.prior import DEFAULT_EFFECTIVE_WIDTHS
 from bcnet.prior.records import DEFAULT_SINCE
 from bcnet.run.baselines import SLIMMING
 from bcnet.searchers import Metric
-from bcnet.searchers.racing import DEFAULT_LEVEL
-from bcnet.searchers.survival import Tournament
+from bcnet.searchers.evolution import Tournament
 from bcnet.space.options import BALANCE_EXPONENT
 from bcnet.train import Recipe
 from bcnet.train.recipe import HEALTH, Count, describe
@@ -38,7 +37,7 @@ StrategyName = Literal[
 ScorerName = Literal["supernet", "trainings"]
 FirstGeneration = Literal["balanced", "prior"]
 BaselineName = Literal["uniform", "balanced", "random", "magnitude", "taylor", "fastnas"]
-FROM_PRIOR = ("evolution", "greedy-evolution", "prior-only")
+FROM_PRIOR = ("evolution", "prior-only")
 """Searchers that start from the prior."""
 TAKES_PRIOR = '"prior": "learnt"'  # in the description of a searcher of the user's own
 SEARCHERS = (*FROM_PRIOR, "evolution-without-prior", "greedy", "model", "random")
@@ -159,15 +158,7 @@ class ScoringSettings(Section):
     own_score: str | None = None
     """Name of the user's own score, in place of it."""
     score_batch_size: Count | None = None
-    """Images scored at once, whose statistics batch norm uses (2,048, raced 128, or what fits)."""
-    early_stop: Literal["auto", "on", "off"] = "off"
-    """Score hopeless candidates on a part of the images: auto, on or off."""
-    early_stop_level: float = Field(default=DEFAULT_LEVEL, gt=0, le=0.5)
-    """Chance at which one look stops the better of two candidates."""
-    tune_steps: int = Field(default=0, ge=0, lt=2**31)
-    """Steps of fine-tuning for every candidate before its score."""
-    tune_lr_share: float = Field(default=1.0, gt=0, le=1)
-    """Highest learning rate of fine-tuning, as a share of the supernet's."""
+    """Images scored at once, whose statistics batch norm uses (2,048, or what fits)."""
 
 
 class SearchSettings(Section):
@@ -177,7 +168,7 @@ class SearchSettings(Section):
     title: ClassVar[str] = "Search"
 
     searcher: str = "evolution"
-    """evolution, evolution-without-prior, greedy-evolution, greedy, model, prior-only, random, or one of your own."""
+    """evolution, evolution-without-prior, greedy, model, prior-only, random, or one of your own."""
     population: Count = 40
     """Candidates per generation."""
     generations: Count = 50
@@ -219,8 +210,6 @@ class FinalistSettings(Section):
 
     rescored: Count = 10
     """The best candidates that are scored again, on images that took no part in the search."""
-    finalist_steps: int = Field(default=0, ge=0, lt=2**31)
-    """Steps of fine-tuning for these before their second score, if more than for all."""
     finalist_epochs: Count | None = None
     """Epochs that each of these is trained before its second score, of the scorer trainings (none)."""
 
@@ -293,7 +282,7 @@ SECTION_OF = {name: part for part in SECTIONS for name in part.model_fields}
 def in_sections(*names: str) -> frozenset[str]:
     """The names of all settings in these sections, by their keys in files.
 
-    Example: `in_sections("finalists") == {"rescored", "finalist_steps", "finalist_epochs"}`.
+    Example: `in_sections("finalists") == {"rescored", "finalist_epochs"}`.
     """
     return frozenset(name for name, part in SECTION_OF.items() if part.section in names)
 
@@ -374,11 +363,6 @@ class Settings(
         return self.has_supernet or self.has_trials
 
     @property
-    def tunes(self) -> bool:
-        """Whether candidates are fine-tuned before a score of theirs."""
-        return bool(self.tune_steps or self.finalist_steps)
-
-    @property
     def trial(self) -> Recipe:
         """How networks are trained to be scored: as final ones, but for fewer epochs."""
         return self.trial_of(self.random_epochs or min(_USUAL_RANDOM_EPOCHS, self.final.epochs))
@@ -435,7 +419,7 @@ class Settings(
             "layout": layout_of(self.layout if self.layout != "auto" else before.layout, place),
             "score_batch_size": self.score_batch_size
             or before.score_batch_size
-            or score_batch(largest_activation, free_bytes(place), raced=self.early_stop == "on"),
+            or score_batch(largest_activation, free_bytes(place)),
         }
         for name in ("supernet", "final"):
             recipe: Recipe = getattr(self, name)
@@ -498,11 +482,6 @@ def make_settings(**values: Any) -> Settings:
                 f"the processes of a run share every batch; got batch_size {recipe.batch_size} for "
                 f"{settings.processes} processes: raise it (--set batch_size=...), or start fewer"
             )
-    if 0 < settings.finalist_steps <= settings.tune_steps:
-        raise RecipeError(
-            f"finalist_steps is more than tune_steps, {settings.tune_steps}, or 0 to tune the best as all others; got "
-            f"{settings.finalist_steps}"
-        )
     if settings.random_continued and settings.baseline != "random":
         raise RecipeError(
             "random_continued goes on with the training of the best network of the baseline random; got baseline "

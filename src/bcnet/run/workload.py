@@ -25,7 +25,6 @@ from bcnet.models import ModelSpec, create, imports_code
 from bcnet.nests import Nest, arguments, called, named, taken
 from bcnet.run.callables import UserCallables
 from bcnet.run.digests import digest_of
-from bcnet.run.early_stop import race_of
 from bcnet.run.inputs import Input, InputFacts, described
 from bcnet.run.parts import Parts, cut_data
 from bcnet.run.pretrained import Weights, load_pretrained
@@ -253,9 +252,7 @@ def prepare(source: Source, settings: Settings, budget: Budget | None = None) ->
     model = original
     if settings.supernet_width > 1:
         model = place(widened_model(source.model, source.factory, space, settings), settings.device, layout)
-    parts = cut_data(source.data, settings)
-    race_of(settings, len(parts.validation))
-    return Workload(source, model, original, space, limits, parts)
+    return Workload(source, model, original, space, limits, cut_data(source.data, settings))
 
 
 def widened_model(model: nn.Module, factory: Factory | None, space: WidthSpace, settings: Settings) -> nn.Module:

@@ -1,7 +1,7 @@
 """Searching widths: scores of a supernet, and searchers that take any score."""
 
 from bcnet.searchers.base import Proposals, Searcher
-from bcnet.searchers.baselines import PriorOnly, Random, RegularizedEvolution
+from bcnet.searchers.baselines import PriorOnly, Random
 from bcnet.searchers.evaluator import (
     ImageScores,
     Metric,
@@ -14,34 +14,26 @@ from bcnet.searchers.evaluator import (
 )
 from bcnet.searchers.evolution import Evolution
 from bcnet.searchers.greedy import Greedy
-from bcnet.searchers.greedy_evolution import GreedyEvolution
 from bcnet.searchers.model_based import TRUST_IN_PATHS, ModelBased, heuristic_widths
-from bcnet.searchers.racing import BatchScore, Contest, Race
-from bcnet.searchers.result import Candidate, SearchResult, effort, hypervolume, pareto_front
+from bcnet.searchers.result import Candidate, SearchResult, hypervolume, pareto_front
 from bcnet.searchers.score_model import EXPONENTS, ScoreModel, closed_slopes
 from bcnet.searchers.search import search_widths
 from bcnet.searchers.store import EvaluationStore
-from bcnet.searchers.survival import retained
 
 __all__ = [
     "EXPONENTS",
     "TRUST_IN_PATHS",
-    "BatchScore",
     "Candidate",
-    "Contest",
     "EvaluationStore",
     "Evolution",
     "Greedy",
-    "GreedyEvolution",
     "ImageScores",
     "Metric",
     "ModelBased",
     "PerImage",
     "PriorOnly",
     "Proposals",
-    "Race",
     "Random",
-    "RegularizedEvolution",
     "Rescored",
     "ScoreModel",
     "SearchResult",
@@ -50,11 +42,9 @@ __all__ = [
     "accuracy_interval",
     "closed_slopes",
     "confidence_interval",
-    "effort",
     "heuristic_widths",
     "hypervolume",
     "pareto_front",
     "rescore",
-    "retained",
     "search_widths",
 ]

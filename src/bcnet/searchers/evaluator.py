@@ -14,7 +14,6 @@ from torch.nn import functional
 
 from bcnet.errors import SearchError
 from bcnet.nests import Nest, count
-from bcnet.searchers.racing import mean
 from bcnet.searchers.result import Candidate
 from bcnet.searchers.search import Mapper
 from bcnet.space import Side, Widths
@@ -81,16 +80,7 @@ class SupernetEvaluator:
 
     def __call__(self, widths: Widths) -> float:
         """Score of `widths`, the mean over all batches and sides."""
-        return mean(self._on_batches(widths, self._batches))
-
-    @property
-    def batches(self) -> int:
-        """How many batches a score is the mean of."""
-        return len(self._batches)
-
-    def on_batch(self, widths: Widths, number: int) -> float:
-        """Score of `widths` on one batch, the mean over the sides."""
-        return self._on_batches(widths, self._batches[number : number + 1])[0]
+        return float(np.mean(self._on_batches(widths, self._batches)))
 
     @torch.inference_mode()
     def _on_batches(self, widths: Widths, batches: Sequence[tuple[Nest, Any]]) -> list[float]:
@@ -180,8 +170,6 @@ def rescore(
 ) -> tuple[Rescored, ...]:
     """The `count` best of `candidates` scored again, best first: the best of many noisy scores flatters itself.
 
-    Candidates that were stopped early are left out.
-
     `evaluator` holds data that took no part in the search. `mapper` is as in `search_widths`;
     `callback` hears of each as it is scored.
     """
@@ -191,7 +179,7 @@ def rescore(
         per_image = evaluator.per_image(candidate.widths)
         return [float(per_image.mean()), *interval(per_image)]
 
-    whole = [c for c in candidates if c.complete]
+    whole = list(candidates)
     best = sorted(whole, key=lambda c: (-c.score, c.cost.macs))[:count]
     found = []
     for candidate, figures in zip(best, mapper(again, best), strict=True):

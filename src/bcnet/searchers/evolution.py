@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
-from typing import get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -12,10 +11,10 @@ from bcnet.costs import MACS
 from bcnet.errors import SearchError
 from bcnet.prior.prior import Prior
 from bcnet.searchers.base import Proposals, Searcher
-from bcnet.searchers.racing import Contest
-from bcnet.searchers.survival import Tournament, retained
 from bcnet.space import Widths
 from bcnet.space.problem import FloatArray, IntArray, Problem
+
+Tournament = Literal["score", "rank"]  # what wins it among the parents
 
 
 @dataclass(frozen=True)
@@ -83,15 +82,12 @@ class Evolution(Searcher):
             tournament=self.tournament,
         )
         offspring = algorithm.ask()
-        held: list[Widths] = []
         while len(offspring) > 0:
             candidates = problem.widths(offspring.get("X").astype(np.int64))
-            costs = self._costs(problem, [*held, *candidates])
-            scores = np.array((yield Contest(candidates, held, partial(retained, macs=costs, keep=self.parents))))
+            scores = np.array((yield candidates))
             known.update(candidates)
-            offspring.set("F", np.column_stack([-scores, costs[len(held) :]]))
-            algorithm.tell(infills=offspring[np.isfinite(scores)])
-            held = problem.widths(algorithm.pop.get("X").astype(np.int64))
+            offspring.set("F", np.column_stack([-scores, self._costs(problem, candidates)]))
+            algorithm.tell(infills=offspring)
             offspring = topped_up(algorithm.ask(), self.population, problem, known, rng)
 
     def _costs(self, problem: Problem, candidates: list[Widths]) -> FloatArray | IntArray:

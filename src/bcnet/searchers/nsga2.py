@@ -11,8 +11,6 @@ Rank and crowding decide who is kept, so that the whole front lives on. Among th
 crowding says nothing about which will have good children: the tournament of two is won by the better score. On
 Channel-Bench-Macro that takes a third to a half of the evaluations away (results/channel_bench_macro.csv). The paper's
 is by rank and crowding, and can be had.
-
-Candidates that were stopped early (see `racing`) are never shown to pymoo, so that no estimate is ever kept.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from pymoo.operators.mutation.pm import PolynomialMutation
 from pymoo.operators.repair.rounding import RoundingRepair
 from pymoo.operators.selection.tournament import TournamentSelection
 
-from bcnet.searchers.survival import Tournament
+from bcnet.searchers.evolution import Tournament
 from bcnet.space import Widths
 from bcnet.space.problem import IntArray, Problem
 

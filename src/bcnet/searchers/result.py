@@ -16,21 +16,13 @@ from bcnet.space.problem import Problem
 class Candidate:
     """Widths with their score (higher is better) and their cost.
 
-    Where candidates were raced (see `racing`), `batches` are the scores on the batches met, and those on parts of the
-    images where the score knows them (`PartScore`). One that was stopped has an estimate as its score, and `upper`,
-    below which its score on all batches stays by the bound.
+    `parts` are the scores on parts of the images, where the score knows them (`PartScore`).
     """
 
     widths: Widths
     score: float
     cost: Cost
-    batches: tuple[float, ...] = ()
-    upper: float | None = None
-
-    @property
-    def complete(self) -> bool:
-        """Whether the score is that of all batches; only then can it be the best, or on a front."""
-        return self.upper is None
+    parts: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -39,9 +31,8 @@ class SearchResult:
 
     `best` is the highest score within the budget (of equals the cheapest, then the first); `front` the candidates
     within the budget that no other one beats in score at no more MACs, ascending in MACs; `evaluations` every scored
-    candidate in order, those that were stopped early among them: they are never `best` or in `front`. `hypervolumes`
-    has one figure per generation: the area between the front and the lowest score of the first generation, over MACs
-    from 0 to 1 (all of the budget), in units of the score; it never falls. `budget` is in absolute counts. `notes` says
+    candidate in order. `hypervolumes` has one figure per generation: the area between the front and the lowest score of
+    the first generation, over MACs from 0 to 1 (all of the budget), in units of the score; it never falls. `budget` is in absolute counts. `notes` says
     what a person should know, for instance that a population had to be topped up.
     """
 
@@ -54,20 +45,10 @@ class SearchResult:
     seed: int
     notes: tuple[str, ...] = ()
 
-    @property
-    def stopped(self) -> int:
-        """How many candidates were stopped early."""
-        return sum(not c.complete for c in self.evaluations)
-
-    @property
-    def effort(self) -> float:
-        """Batches scored, as a share of those that scoring every candidate on all of them takes."""
-        return effort(self.evaluations)
-
     def with_further(self, candidates: Sequence[Candidate]) -> SearchResult:
         """The same with more candidates, which no generation had."""
         evaluations = (*self.evaluations, *candidates)
-        inside = [c for c in evaluations if c.complete and self.budget.admits(c.cost)]
+        inside = [c for c in evaluations if self.budget.admits(c.cost)]
         best = min(inside, key=_preference)
         return dataclasses.replace(self, best=best, front=pareto_front(inside), evaluations=evaluations)
 
@@ -84,8 +65,7 @@ class SearchResult:
             )
             for name, c in named
         ]
-        early = f", {self.stopped:,} of them stopped early," if self.stopped else ""
-        title = f"{len(self.evaluations):,} candidates scored{early} under {self.budget}"
+        title = f"{len(self.evaluations):,} candidates scored under {self.budget}"
         return table(title, ("", "score", "MACs", "ratio", "parameters", "widths"), rows, self.notes)
 
     def best_under(self, budget: Budget) -> Candidate:
@@ -95,9 +75,9 @@ class SearchResult:
             BudgetError: no evaluated candidate satisfies the budget.
         """
         limits = budget.resolve(self.reference)
-        inside = [c for c in self.evaluations if c.complete and limits.admits(c.cost)]
+        inside = [c for c in self.evaluations if limits.admits(c.cost)]
         if not inside:
-            cheapest = min((c for c in self.evaluations if c.complete), key=lambda c: c.cost.macs)
+            cheapest = min(self.evaluations, key=lambda c: c.cost.macs)
             raise BudgetError(
                 f"no evaluated candidate holds {limits}; the cheapest has {cheapest.cost.macs:,} MACs and "
                 f"{cheapest.cost.params:,} parameters: raise the budget, or search under it"
@@ -109,19 +89,10 @@ def _preference(candidate: Candidate) -> tuple[float, int]:
     return -candidate.score, candidate.cost.macs
 
 
-def effort(evaluations: Sequence[Candidate]) -> float:
-    """Batches scored, as a share of all batches of all candidates; 1 where nothing was raced."""
-    most = max((len(c.batches) for c in evaluations), default=0)
-    return sum(len(c.batches) for c in evaluations) / (most * len(evaluations)) if most else 1.0
-
-
 def pareto_front(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
-    """The candidates that no other one beats in score at no more MACs, ascending in MACs (of equals the first).
-
-    Those that were stopped early are left out: nothing is known of their score but an estimate.
-    """
+    """The candidates that no other one beats in score at no more MACs, ascending in MACs (of equals the first)."""
     front: list[Candidate] = []
-    for candidate in sorted((c for c in candidates if c.complete), key=lambda c: (c.cost.macs, -c.score)):
+    for candidate in sorted(candidates, key=lambda c: (c.cost.macs, -c.score)):
         if not front or candidate.score > front[-1].score:
             front.append(candidate)
     return tuple(front)
@@ -139,7 +110,7 @@ def hypervolume(front: Sequence[Candidate], score: float, macs: int) -> float:
 
 def summarise(problem: Problem, evaluations: Sequence[Candidate], generation_ends: Sequence[int]) -> SearchResult:
     """The result of the evaluations, generation `i` being those up to `generation_ends[i]`."""
-    inside = [c for c in evaluations if c.complete and problem.budget.admits(c.cost)]
+    inside = [c for c in evaluations if problem.budget.admits(c.cost)]
     if not inside:
         raise AssertionError("a searcher ended without one feasible candidate")
     return SearchResult(
@@ -159,7 +130,7 @@ def _hypervolumes(
 ) -> tuple[float, ...]:
     macs = problem.budget.macs if problem.budget.macs is not None else problem.space.cost(problem.space.full).macs
     assert isinstance(macs, int)
-    lowest = min(c.score for c in evaluations[: generation_ends[0]] if c.complete)
+    lowest = min(c.score for c in evaluations[: generation_ends[0]])
     front: tuple[Candidate, ...] = ()
     figures: list[float] = []
     start = 0

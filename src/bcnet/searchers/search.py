@@ -19,7 +19,6 @@ import numpy as np
 
 from bcnet.errors import BCNetError, SearchError
 from bcnet.searchers.base import Proposals, Searcher
-from bcnet.searchers.racing import Ask, BatchScore, Contest, Outcome, Race, checked, mean
 from bcnet.searchers.result import Candidate, SearchResult, summarise
 from bcnet.searchers.store import EvaluationStore
 from bcnet.space import Budget, Cost, Widths, WidthSpace
@@ -61,7 +60,6 @@ def search_widths(
     store: EvaluationStore | None = None,
     callback: Callback | None = None,
     mapper: Mapper = map,
-    early_stop: Race | None = None,
 ) -> SearchResult:
     """The widths of `space` with the highest `score` under `budget`.
 
@@ -71,13 +69,11 @@ def search_widths(
     they happen. `callback(candidate, done, limit)` follows each of them. `mapper` asks for the scores of a generation:
     the builtin `map` for one after the other, or what does the same at once (see `Mapper`); the result does not depend
     on it. With the `map` of a `ProcessGroup` every process makes the same call; each has a store of its own, or none.
-    `early_stop` stops candidates that by its bound will not be retained, on a part of the batches of the score
-    (`racing`); without it every candidate is scored on all.
 
     Raises:
         BudgetError: the narrowest network costs more than the budget.
         SearchError: `score` gave something that is no finite number, raised, or has no entry; the message names the
-            widths. `early_stop` with a score that is not made of batches.
+            widths.
         RunError: the store belongs to another space.
     """
     from bcnet.searchers.evolution import Evolution
@@ -93,7 +89,7 @@ def search_widths(
     if not callable(ask):
         raise SearchError(f"a score is a function of widths or a table of them; got {type(score).__name__}")
     limit = _checked_limit(searcher)
-    evaluator = Evaluator(problem, ask, limit=limit, over_budget=searcher.over_budget, mapper=mapper, race=early_stop)
+    evaluator = Evaluator(problem, ask, limit=limit, over_budget=searcher.over_budget, mapper=mapper)
     evaluator.attach(store, callback)
     generation_ends = _drive(searcher.proposals(problem), evaluator)
     return summarise(problem, evaluator.evaluations, generation_ends)
@@ -150,7 +146,6 @@ class Evaluator:
         limit: int,
         over_budget: bool = False,
         mapper: Mapper = map,
-        race: Race | None = None,
     ) -> None:
         self.evaluations: list[Candidate] = []
         self._problem = problem
@@ -158,8 +153,6 @@ class Evaluator:
         self._limit = limit
         self._over_budget = over_budget
         self._mapper = mapper
-        self._race = race
-        self._batches = None if race is None else checked(race, score)
         self._known: dict[Widths, Candidate] = {}
         self._store: EvaluationStore | None = None
         self._stored: dict[Widths, Candidate] = {}
@@ -177,7 +170,7 @@ class Evaluator:
         return len(self.evaluations) >= self._limit
 
     def evaluate(self, candidates: Sequence[Widths]) -> list[float] | None:
-        """Scores of a generation, nan for candidates that were stopped; None where the limit fell before its end.
+        """Scores of a generation; None where the limit fell before its end.
 
         Raises:
             SearchError: a candidate over budget, or a score that is no finite number or raised.
@@ -186,49 +179,25 @@ class Evaluator:
         within_limit = fresh[: self._limit - len(self.evaluations)]
         unknown = [w for w in within_limit if w not in self._stored]
         costs = self._costs(within_limit)
-        outcomes = self._outcomes(candidates, unknown, raced=len(within_limit) == len(candidates))
+        scores = self._scores(unknown)
         for widths, cost in zip(within_limit, costs, strict=True):
             stored = self._stored.get(widths)
             if stored is None:
-                score, batches, upper = next(outcomes)
-                self._add(Candidate(widths, score, cost, tuple(batches), upper), new=True)
+                score, parts = next(scores)
+                self._add(Candidate(widths, score, cost, tuple(parts)), new=True)
             else:
-                self._add(Candidate(widths, stored.score, cost, stored.batches, stored.upper), new=False)
+                self._add(Candidate(widths, stored.score, cost, stored.parts), new=False)
         if len(within_limit) < len(fresh):
             return None
-        met = [self._known[w] for w in candidates]
-        return [c.score if c.complete else math.nan for c in met]
+        return [self._known[w].score for w in candidates]
 
-    def _outcomes(self, candidates: Sequence[Widths], unknown: list[Widths], *, raced: bool) -> Iterator[Outcome]:
-        """Those of the `unknown` among the candidates, in order."""
-        score = self._batches
-        whole = self._score
-        if isinstance(whole, PartScore) and score is None:
-            found = self._mapped(lambda w: self._in_parts(whole, w), unknown)
-            yield from (Outcome(s, parts, None) for s, parts in found)
-        elif score is None:
-            yield from (Outcome(s, (), None) for s in self._mapped(lambda w: self._call(whole, w), unknown))
-        elif raced and unknown and self._race is not None and isinstance(candidates, Contest):
-            before = [self._known[w].batches for w in candidates.held]
-            held = np.array(before, dtype=np.float64).reshape(len(before), score.batches)
-            outcomes = self._race.run(self._asking(candidates, score), candidates.retained, held, len(candidates))
-            yield from (outcome for w, outcome in zip(candidates, outcomes, strict=True) if w not in self._stored)
+    def _scores(self, unknown: list[Widths]) -> Iterator[tuple[float, Sequence[float]]]:
+        """The score of each of the `unknown` candidates, with its scores on parts of the images where it has them."""
+        score = self._score
+        if isinstance(score, PartScore):
+            yield from self._mapped(lambda w: self._in_parts(score, w), unknown)
         else:
-            rows = self._mapped(lambda w: self._on_batches(score, w, range(score.batches)), unknown)
-            yield from (Outcome(mean(row), row, None) for row in rows)
-
-    def _asking(self, candidates: Sequence[Widths], score: BatchScore) -> Ask:
-        """What gives a race its scores: the stored ones, as far as they go, and else those of the processes."""
-
-        def ask(numbers: Sequence[int], start: int, stop: int) -> list[Sequence[float]]:
-            wanted = [candidates[number] for number in numbers]
-            stored = {w: self._stored[w].batches for w in wanted if w in self._stored}
-            missing = [w for w in wanted if len(stored.get(w, ())) < stop]
-            rows = self._mapped(lambda w: self._on_batches(score, w, range(start, stop)), missing)
-            known = {w: batches[start:stop] for w, batches in stored.items()} | dict(zip(missing, rows, strict=True))
-            return [known[w] for w in wanted]
-
-        return ask
+            yield from ((value, ()) for value in self._mapped(lambda w: self._call(score, w), unknown))
 
     def _mapped(self, function: Callable[[Widths], _R], items: list[Widths]) -> Iterator[_R]:
         results = iter(self._mapper(function, items))
@@ -237,9 +206,6 @@ class Evaluator:
                 yield next(results)
             except StopIteration:
                 raise SearchError(f"a mapper gives a score for every candidate; got fewer than {len(items)}") from None
-
-    def _on_batches(self, score: BatchScore, widths: Widths, numbers: range) -> list[float]:
-        return [self._call(score.on_batch, widths, number) for number in numbers]
 
     def _costs(self, candidates: Sequence[Widths]) -> list[Cost]:
         if not candidates:
@@ -266,12 +232,12 @@ class Evaluator:
         value, parts = self._asked(score.in_parts, widths)
         return _checked(value, widths), tuple(_checked(part, widths) for part in parts)
 
-    def _call(self, score: Callable[..., Any], widths: Widths, *batch: int) -> float:
-        return _checked(self._asked(score, widths, *batch), widths)
+    def _call(self, score: Callable[..., Any], widths: Widths) -> float:
+        return _checked(self._asked(score, widths), widths)
 
-    def _asked(self, score: Callable[..., Any], widths: Widths, *batch: int) -> Any:
+    def _asked(self, score: Callable[..., Any], widths: Widths) -> Any:
         try:
-            return score(widths, *batch)
+            return score(widths)
         except BCNetError as error:
             raise SearchError(f"the score of widths {widths} failed: {error}") from error
         except Exception as error:

@@ -21,9 +21,9 @@ from bcnet.files.evaluation_tables import TABLES, has_tables, names_another_file
 from bcnet.searchers.result import Candidate
 from bcnet.space import Cost, WidthSpace
 
-_FORMAT = 4
-_COLUMNS = "position, widths, score, macs, params, others, batches, upper"
-_INSERT = f"INSERT INTO evaluations ({_COLUMNS}, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_FORMAT = 5
+_COLUMNS = "position, widths, score, macs, params, others, parts"
+_INSERT = f"INSERT INTO evaluations ({_COLUMNS}, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _MAKE_ROOM = "make room or give write access, then run the same command again"
 
 
@@ -129,8 +129,7 @@ class EvaluationStore:
         macs: int,
         params: int,
         others: str,
-        batches: str,
-        upper: float | None,
+        parts: str,
     ) -> Candidate:
         """A row as a candidate; a good checksum does not say that we wrote it."""
         try:
@@ -138,10 +137,9 @@ class EvaluationStore:
             if not isinstance(beside, dict):
                 raise TypeError("costs are kept by measure")
             cost = Cost(macs, params, beside)
-            candidate = Candidate(tuple(json.loads(text)), score, cost, tuple(json.loads(batches)), upper)
+            candidate = Candidate(tuple(json.loads(text)), score, cost, tuple(json.loads(parts)))
             self._space.check(candidate.widths)
-            numbers = (score, *cost.others.values(), *candidate.batches, 0.0 if upper is None else upper)
-            good = all(map(math.isfinite, numbers)) and (candidate.complete or len(candidate.batches) > 0)
+            good = all(map(math.isfinite, (score, *cost.others.values(), *candidate.parts)))
             here = self._space.cost(candidate.widths)  # a space read from files counts no measures of others' code
             good = good and all(cost[name] == here[name] for name in ("macs", "params", *here.others))
         except (ValueError, TypeError, KeyError, RecursionError):
@@ -177,8 +175,7 @@ class EvaluationStore:
             cost.macs,
             cost.params,
             json.dumps(dict(cost.others)),
-            json.dumps(list(candidate.batches)),
-            candidate.upper,
+            json.dumps(list(candidate.parts)),
         )
         checksum = self._sealed([self._last_checksum, *row])
         try:

@@ -6,10 +6,9 @@ To add one, write a `Stage` in a file of its own.
 from bcnet.stages.base import Context, Stage
 from bcnet.stages.finalists import pooled_choice
 from bcnet.stages.plan import stages_of
-from bcnet.stages.scores import Scorer, network_evaluator, supernet_evaluator
+from bcnet.stages.scores import Scorer, network_evaluator, supernet_evaluator, supernet_scorer
 from bcnet.stages.starting import recalibrated
 from bcnet.stages.trials import trial_scorer
-from bcnet.stages.tuning import scorer_of
 
 __all__ = [
     "Context",
@@ -18,8 +17,8 @@ __all__ = [
     "network_evaluator",
     "pooled_choice",
     "recalibrated",
-    "scorer_of",
     "stages_of",
     "supernet_evaluator",
+    "supernet_scorer",
     "trial_scorer",
 ]

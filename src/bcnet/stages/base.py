@@ -7,7 +7,6 @@ A stage of your own is a subclass, given as `bcnet.search(..., stages=[Mine()])`
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +22,6 @@ from bcnet.progress.forecast import Planned
 from bcnet.run.directory import RunDirectory, read_settings
 from bcnet.run.settings import SECTION_OF, Settings
 from bcnet.run.workload import Workload, prepare, source_of_run
-from bcnet.space import Widths
 from bcnet.train import CHECKPOINT_SECONDS, Checkpoints, Progress
 
 TRAINING_PASS = 3  # forward passes: a backward pass is two of them
@@ -80,10 +78,9 @@ class Context:
         """The names of the run's stages, in order."""
         return tuple(stage.name for stage in self.stages)
 
-    def checkpoints(self, stage: str, widths: Widths = ()) -> Checkpoints:
-        """How a training stage saves its state; no widths for the supernet."""
-        about = {"classes": self.workload.source.input.num_classes, "widths": list(widths)}
-        return dataclasses.replace(self.directory.checkpoints(stage, about), every_seconds=self.checkpoint_seconds)
+    def checkpoints(self, stage: str) -> Checkpoints:
+        """Return where and how often a training stage saves its state."""
+        return self.directory.checkpoints(stage, self.checkpoint_seconds)
 
     def check_processes(self, stage: str) -> None:
         """Raise RunError unless as many processes are here to train as the settings say; a search takes any number."""

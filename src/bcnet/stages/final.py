@@ -102,7 +102,7 @@ class FinalStage(Stage):
                 settings.final,
                 seed=settings.seed_of_networks,
                 stage="final",
-                checkpoints=context.checkpoints(self.name, widths),
+                checkpoints=context.checkpoints(self.name),
                 teacher=teacher,
                 on_step=context.step_reporter(self.name, advance),
                 world=context.world,

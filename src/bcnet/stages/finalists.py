@@ -37,7 +37,7 @@ from bcnet.stages.acceptance import Acceptance
 from bcnet.stages.base import TRAINING_PASS, Context, Stage
 from bcnet.stages.final import TRAINING
 from bcnet.stages.scores import Scorer
-from bcnet.stages.search import EVALUATIONS, RESCORED, Searched, scoring_passes, search_of, usual_macs
+from bcnet.stages.search import EVALUATIONS, RESCORED, Searched, search_of, usual_macs
 
 _BEGUN = "finalists.json"  # while they are scored; then rescored.json has them all
 _INTERVAL = 2 * 1.96  # standard errors across a 95 % interval
@@ -56,8 +56,8 @@ class Choice:
 
 
 def finalists(candidates: Sequence[Candidate], count: int) -> list[Candidate]:
-    """The `count` best by score, of equals those with more MACs; none that was stopped early."""
-    return sorted((c for c in candidates if c.complete), key=lambda c: (-c.score, -c.cost.macs))[:count]
+    """The `count` best by score, of equals those with more MACs."""
+    return sorted(candidates, key=lambda c: (-c.score, -c.cost.macs))[:count]
 
 
 def apart(best: Sequence[Candidate], count: int, space: WidthSpace, distance: float) -> list[Candidate]:
@@ -134,12 +134,9 @@ class FinalistsStage(Stage):
         if settings.finalist_epochs is not None and settings.has_trials:
             recipe = settings.trial_of(settings.finalist_epochs)
             passes = TRAINING_PASS * len(workload.training) * recipe.epochs * recipe.batch_size
-        elif settings.finalist_steps:
-            passes = scoring_passes(settings, workload, settings.finalist_steps)
-        else:
-            return None
-        work = passes * usual_macs(workload)
-        return Planned(self.name, settings.rescored, "networks", work, kind=self.kind, file=self.file)
+            work = passes * usual_macs(workload)
+            return Planned(self.name, settings.rescored, "networks", work, kind=self.kind, file=self.file)
+        return None
 
     @property
     def timed_as(self) -> tuple[str, ...]:

@@ -224,9 +224,9 @@ class ReliabilityStage(Stage):
 
     def plan(self, settings: Settings, workload: Workload) -> Planned | None:
         """Some candidates, on fresh images; networks have told all that they have to tell."""
-        if settings.has_trials or settings.tunes:
+        if settings.has_trials:
             return None
-        work = scoring_passes(settings, workload, 0) * usual_macs(workload)
+        work = scoring_passes(settings, workload) * usual_macs(workload)
         return Planned(self.name, CANDIDATES, "candidates", work, kind=self.kind, file=self.file)
 
     def run(self, context: Context) -> None:
@@ -268,8 +268,8 @@ class ReliabilityStage(Stage):
 
 
 def _of_networks(context: Context, searched: Searched) -> Reliability | None:
-    """Of the parts of the images that are kept with the scores; versions before this kept none."""
-    scored = [c for c in _inside(searched) if len(c.batches) > 1]
+    """Of the parts of the images that are kept with the scores."""
+    scored = [c for c in _inside(searched) if len(c.parts) > 1]
     if len(scored) < _FEWEST:
         return None
     space = context.workload.space
@@ -279,7 +279,7 @@ def _of_networks(context: Context, searched: Searched) -> Reliability | None:
         r2 = ScoreModel.fit(space, [c.widths for c in scored], [c.score for c in scored], trust=1.0).r2
     labels = _labels(context.workload.validation)
     found = reliability_in_parts(
-        np.array([c.batches for c in scored]),
+        np.array([c.parts for c in scored]),
         len(labels),
         metric=metric,
         labels=None if metric == "own" else labels,
@@ -306,7 +306,7 @@ def _labels(batches: Sequence[Batch]) -> npt.NDArray[np.int64]:
 def _inside(searched: Searched) -> list[Candidate]:
     """Candidates within the budget that were scored on all images."""
     found = searched.found
-    return [c for c in found.evaluations if c.complete and found.budget.admits(c.cost)]
+    return [c for c in found.evaluations if found.budget.admits(c.cost)]
 
 
 def _some(searched: Searched, seed: int) -> list[Candidate]:

@@ -100,11 +100,8 @@ def _search(context: Context, choice: Choice, found: SearchResult) -> dict[str, 
         "fresh_score": again.score,
         "fresh_interval": [again.low, again.high],
         "fresh_images": choice.fresh_images,
-        "finalist_steps": settings.finalist_steps,
         "finalist_epochs": settings.finalist_epochs,
         "evaluations": len(found.evaluations),
-        "stopped": found.stopped,
-        "effort": found.effort,
         "population": settings.population,
         "generations": settings.generations,
         "rescored": [
@@ -118,7 +115,7 @@ def _search(context: Context, choice: Choice, found: SearchResult) -> dict[str, 
 
 def _heuristics(workload: Workload, found: SearchResult, choice: Choice) -> list[dict[str, Any]]:
     """What the search made of the widths that need none, as far as it scored them, or scored them again."""
-    candidates = {c.widths: c for c in found.evaluations if c.complete}
+    candidates = {c.widths: c for c in found.evaluations}
     again = {r.candidate.widths: r.score for r in choice.rescored}
     heuristics = heuristic_widths(Problem.of(workload.space, workload.budget))
     return [

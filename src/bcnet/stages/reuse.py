@@ -14,7 +14,6 @@ from bcnet.errors import RunError
 from bcnet.run.directory import RunDirectory, read_settings
 from bcnet.run.settings import Settings, in_sections
 from bcnet.stages.base import Context, Stage
-from bcnet.stages.plan import stages_of
 
 SHARED = in_sections("", "space", "machine") - {"limits"}
 """What every stage depends on: model, data, seed, space and machine."""
@@ -26,12 +25,6 @@ def is_shared(stage: Stage, theirs: Settings, ours: Settings) -> bool:
     b = ours.identity()
     read = SHARED | stage.reads(theirs) | stage.reads(ours)
     return all(a.get(key) == b.get(key) for key in read)
-
-
-def shared_stages(theirs: Settings, ours: Settings) -> tuple[str, ...]:
-    """The stages, by name, that two runs of these settings have in common."""
-    both = {stage.name for stage in stages_of(theirs)}
-    return tuple(stage.name for stage in stages_of(ours) if stage.name in both and is_shared(stage, theirs, ours))
 
 
 def others(runs: Sequence[str | Path], run_dir: Path) -> list[Path]:

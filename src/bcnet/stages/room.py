@@ -18,9 +18,9 @@ def training_bytes(module: nn.Module, recipe: Recipe, records: int = 0, groups: 
     return _KEPT * (weights + state + losses) + weights + losses
 
 
-def search_bytes(candidates: int, groups: int, batches: int = 0) -> int:
-    """What the store of evaluations grows to: a row has widths as text, digests and indices; SQLite keeps a journal.
+def search_bytes(candidates: int, groups: int) -> int:
+    """Return the bytes that the store of evaluations grows to.
 
-    Where candidates are raced, a row has up to `batches` scores as text too.
+    A row has widths as text, scores on parts of the images, digests and indices; SQLite keeps a journal.
     """
-    return 2 * candidates * (512 + 8 * groups + 24 * batches)
+    return 2 * candidates * (704 + 8 * groups)

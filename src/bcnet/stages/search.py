@@ -15,7 +15,6 @@ from bcnet.progress.base import Advance
 from bcnet.progress.forecast import Planned
 from bcnet.run.callables import takes_prior
 from bcnet.run.directory import RunDirectory
-from bcnet.run.early_stop import race_of
 from bcnet.run.score import score_text
 from bcnet.run.settings import Settings, in_sections
 from bcnet.run.workload import Workload
@@ -25,7 +24,6 @@ from bcnet.searchers import (
     EvaluationStore,
     Evolution,
     Greedy,
-    GreedyEvolution,
     ModelBased,
     PriorOnly,
     Random,
@@ -37,10 +35,9 @@ from bcnet.searchers import (
 from bcnet.searchers.search import Evaluator
 from bcnet.space.problem import Problem
 from bcnet.stages.acceptance import ROUNDS, rounds_of
-from bcnet.stages.base import TRAINING_PASS, Context, Stage
+from bcnet.stages.base import Context, Stage
 from bcnet.stages.room import search_bytes
-from bcnet.stages.scores import Scorer
-from bcnet.stages.tuning import scorer_of
+from bcnet.stages.scores import Scorer, supernet_scorer
 from bcnet.train import STRATEGIES
 
 EVALUATIONS = "evaluations.sqlite"
@@ -81,7 +78,7 @@ def searcher_of(context: Context) -> Searcher:
         return PriorOnly(prior, candidates)
     problem = Problem.of(context.workload.space, context.workload.budget)
     heuristics = heuristic_widths(problem) if settings.first_generation == "balanced" else {}
-    evolution = Evolution(
+    return Evolution(
         settings.population,
         settings.generations,
         settings.parents,
@@ -90,7 +87,6 @@ def searcher_of(context: Context) -> Searcher:
         macs_from=settings.macs_from,
         tournament=settings.tournament,
     )
-    return GreedyEvolution(evolution) if settings.searcher == "greedy-evolution" else evolution
 
 
 def scored(context: Context, searcher: Searcher, scorer: Scorer, stage: str) -> SearchResult:
@@ -99,7 +95,7 @@ def scored(context: Context, searcher: Searcher, scorer: Scorer, stage: str) -> 
     workload = context.workload
     directory = context.directory
     if not directory.has(RESCORED):
-        directory.check_room(stage, search_bytes(searcher.limit, len(workload.space.groups), len(workload.validation)))
+        directory.check_room(stage, search_bytes(searcher.limit, len(workload.space.groups)))
     with (
         _evaluations(context) as store,
         _timed_unless(len(store.evaluations) >= searcher.limit, directory, stage),
@@ -114,7 +110,6 @@ def scored(context: Context, searcher: Searcher, scorer: Scorer, stage: str) -> 
             store=store,
             callback=_Told(context, stage, advance, len(store.evaluations)),
             mapper=context.world.map,
-            early_stop=None if scorer.again is None else race_of(settings, len(workload.validation)),
         )
     for note in found.notes:
         context.reporter.note(note)
@@ -156,12 +151,11 @@ class EvolutionStage(Stage):
 
     def reads(self, settings: Settings) -> frozenset[str]:
         """All but how the best are told apart, and trained."""
-        tuning = frozenset[str]() if settings.tune_steps else frozenset({"tune_lr_share"})
-        return in_sections("supernet", "prior", "scoring", "search", "baseline") - tuning | {"limits"}
+        return in_sections("supernet", "prior", "scoring", "search", "baseline") | {"limits"}
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
         """All candidates, at most."""
-        work = scoring_passes(settings, workload, settings.tune_steps) * usual_macs(workload)
+        work = scoring_passes(settings, workload) * usual_macs(workload)
         total = candidates_of(workload.source.own.searcher, settings)
         return Planned(self.name, total, "candidates", work, kind=self.kind, file=RESCORED)
 
@@ -175,7 +169,7 @@ class EvolutionStage(Stage):
 
     def output(self, context: Context) -> Searched:
         """A search replays what is kept of it, so that running and reading it are one."""
-        scorer = scorer_of(context, context.output("supernet")[0])
+        scorer = supernet_scorer(context, context.output("supernet")[0])
         return searched_by(context, searcher_of(context), scorer, self.name)
 
     def reuse(self, theirs: RunDirectory, context: Context) -> None:
@@ -217,12 +211,9 @@ def usual_macs(workload: Workload) -> int:
     return most if limit is None else min(int(limit), most)
 
 
-def scoring_passes(settings: Settings, workload: Workload, steps: int) -> int:
-    """Forward passes, or what is as much work, of one image to score a candidate after `steps` of fine-tuning."""
-    images = sum(len(labels) for _, labels in workload.validation)
-    if not steps:
-        return len(STRATEGIES[settings.strategy]().sides) * images
-    return TRAINING_PASS * steps * settings.supernet.batch_size + images
+def scoring_passes(settings: Settings, workload: Workload) -> int:
+    """Return how many forward passes of one image score a candidate."""
+    return len(STRATEGIES[settings.strategy]().sides) * sum(len(labels) for _, labels in workload.validation)
 
 
 class _Told:
@@ -241,7 +232,7 @@ class _Told:
         self._best: float | None = None  # greedy search starts over the budget
 
     def __call__(self, candidate: Candidate, done: int, limit: int) -> None:
-        if candidate.complete and self._budget.admits(candidate.cost):
+        if self._budget.admits(candidate.cost):
             self._best = candidate.score if self._best is None else max(self._best, candidate.score)
         if done <= self._stored:
             return
@@ -273,8 +264,8 @@ def _evaluations(context: Context) -> Iterator[EvaluationStore]:
             opened.append(held.enter_context(EvaluationStore(":memory:", space, settings.fingerprint())))
             for row in rows:
                 widths = tuple(row["widths"])
-                batches = tuple(row["batches"])
-                opened[0].add(Candidate(widths, row["score"], Cost(**row["cost"]), batches, row["upper"]))
+                parts = tuple(row["parts"])
+                opened[0].add(Candidate(widths, row["score"], Cost(**row["cost"]), parts))
         yield opened[0]
 
 

@@ -9,7 +9,6 @@ recipe, at its learning rates, and not a recipe that is shorter.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from itertools import islice
 
@@ -100,15 +99,14 @@ def trained_trial(context: Context, widths: Widths, epochs: int) -> nn.Module:
     workload = context.workload
     recipe = settings.trial_of(settings.final.epochs if settings.random_continued else epochs)
     network = starting_network(context, widths)
-    about = {"classes": workload.source.input.num_classes, "widths": list(widths)}
-    checkpoints = context.directory.alone().checkpoints(_name(widths, epochs), about)
+    checkpoints = context.directory.alone().checkpoints(_name(widths, epochs), context.checkpoint_seconds)
     train(
         NetworkLearner(network, workload.source.task),
         workload.training,
         recipe,
         seed=settings.seed_of_networks,
         stage="final",
-        checkpoints=dataclasses.replace(checkpoints, every_seconds=context.checkpoint_seconds),
+        checkpoints=checkpoints,
         until=epochs,
     )
     return network

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path as FilePath
 from typing import Any, NoReturn
 
@@ -23,9 +22,8 @@ from bcnet.distributed import Loaded, ProcessGroup
 from bcnet.errors import RunError, TrainingError
 from bcnet.files.tensors import Tensors, load_module
 from bcnet.machine.precision import autocast, resolve_precision
-from bcnet.nests import Nest, called, count, named, tensors
-from bcnet.train.batches import Batch, EpochBatches, share_of
-from bcnet.train.failed_step import FailedStep
+from bcnet.nests import Nest, called, count
+from bcnet.train.batches import EpochBatches, share_of
 from bcnet.train.learner import Learner
 from bcnet.train.objective import Objective
 from bcnet.train.optimizer import optimizer_tensors, restore_optimizer
@@ -187,7 +185,7 @@ class _Run:
         seen = self.updates.finish(lr, look=look or due)
         offender = self.updates.offender(seen)
         if offender is not None:
-            self.stop(offender, x, y)
+            self.stop(offender)
         # A step that was left out trained nothing: neither its losses nor its channels are counted.
         for good in (s for s in seen if not s.verdict.bad):
             for term, loss in zip(good.terms, good.losses, strict=True):
@@ -223,46 +221,22 @@ class _Run:
             logits: torch.Tensor = called(self.teacher, x)
         return logits
 
-    def stop(self, seen: Seen, x: Nest, y: Nest) -> NoReturn:
-        """End the run at a step that went wrong; `x` and `y` are the images of the newest."""
-        if seen.step != self.step or self.world.size > 1:
-            x, y = self.batch_of(seen.step)
-        taught = self.teach(x)
-        parts: dict[str, Nest] = {"x": x, "y": y} if taught is None else {"x": x, "y": y, "taught": taught}
-        batch = {f"batch:{part}{name}": t for part, nest in parts.items() for name, t in named(nest).items()}
-        failed_step = FailedStep(
-            stage=self.stage,
-            step=seen.step,
-            fault=seen.verdict.fault,
-            terms=seen.terms,
-            losses=seen.losses,
-            norm=seen.norm,
-            lr=learning_rate(self.recipe, seen.step, len(self.batches)),
-            noise_seed=self.noise_seed(seen.step),
-            channels_last=any(t.ndim == 4 and t.is_contiguous(memory_format=torch.channels_last) for t in tensors(x)),
-            recipe=self.recipe.model_copy(update={"precision": self.precision}),
-            about=self.checkpoints.about if self.checkpoints else {},
-            scaler=self.updates.scaler.state_dict(),
-            tensors=self.tensors() | batch,
+    def stop(self, seen: Seen) -> NoReturn:
+        """End the run at a step that went wrong; nothing of it reached the weights."""
+        widths = " and ".join(str(list(term.recorded)) for term in seen.terms if term.recorded)
+        where = f" at widths {widths}" if widths else ""
+        lr = learning_rate(self.recipe, seen.step, len(self.batches))
+        clip = self.recipe.clip_norm
+        tries = [f"lower lr ({lr:.4g} at this step)"]
+        tries.append("set clip_norm" if clip is None else f"lower clip_norm (now {clip:g})")
+        tries += [f"take precision fp32 (now {self.precision})"] if self.precision != "fp32" else []
+        finite = math.isfinite(sum(seen.losses) + seen.norm)
+        policy = "explosion_factor=null" if finite else "on_bad_step=skip"
+        raise TrainingError(
+            f"stage {self.stage}, step {seen.step}{where}: {seen.verdict.fault}; nothing of it reached the weights. In "
+            f"a new run directory {' or '.join(tries)}; or go on in this one, from its last checkpoint, with --set "
+            f"{policy}"
         )
-        raise TrainingError(failed_step.message(self.world.on_rank_zero(lambda: self.keep(failed_step))))
-
-    def keep(self, failed_step: FailedStep) -> str:
-        """Save the step for replay where that is wanted, and say where it is."""
-        if self.checkpoints is None or self.checkpoints.bad_steps is None:
-            return "nothing of it reached the weights"
-        try:
-            path = failed_step.save(self.checkpoints.bad_steps, self.checkpoints.identity)
-        except RunError as error:
-            return f"it could not be saved for replay: {error}"
-        return f"saved for replay in {path}"
-
-    def batch_of(self, step: int) -> Batch:
-        """The batch of a step, with the images of all processes."""
-        epoch, position = divmod(step, len(self.batches))
-        order = derived_generator(self.seed, self.stage, "data", epoch)
-        x, y = next(islice(self.whole_batches.epoch(order), position, None))
-        return moved(x, self.device), moved(y, self.device)
 
     def state(self) -> Loaded:
         """All that a run goes on from, as tensors by name and plain values."""

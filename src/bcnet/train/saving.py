@@ -7,8 +7,7 @@ happens at the same steps everywhere, and rank 0 saves at such a step only.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +23,13 @@ class Checkpoints:
     """Where and how often to save: `every_steps`, or after `every_seconds`, and always at the end.
 
     Where saving is slow it is done less often, so that it takes at most 2 % of the time.
-    `identity` names the run and stage; a file of another identity is refused. A step that ends the run is saved for
-    replay in the folder `bad_steps`, with what `about` says of the module.
+    `identity` names the run and stage; a file of another identity is refused.
     """
 
     path: Path
     identity: dict[str, Any]
     every_seconds: float = CHECKPOINT_SECONDS
     every_steps: int | None = None
-    bad_steps: Path | None = None
-    about: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Saver:

@@ -97,7 +97,6 @@ def _row(candidate: Evaluated, settings: Settings) -> dict[str, Any]:
         "params": candidate.params,
         "score": candidate.score,
         "text": score_text(candidate.score, settings.metric),
-        "stopped": candidate.stopped,
         "within": candidate.within,
         "widths": list(candidate.widths),
         "front": False,
