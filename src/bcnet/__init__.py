@@ -2,7 +2,7 @@
 
     import bcnet
 
-    result = bcnet.search(model, "cifar10", budget=bcnet.Budget(macs=0.5), run_dir="runs/half")
+    result = bcnet.search(model, "cifar10", bcnet.Budget(macs=0.5), "runs/half")
     result.network  # a plain nn.Module with narrower layers, trained
 
 Names are imported when first used, so that `import bcnet` costs nothing.
@@ -16,147 +16,95 @@ from typing import TYPE_CHECKING, Any
 from bcnet.errors import BCNetError
 
 if TYPE_CHECKING:
-    from bcnet import data, distributed, models
-    from bcnet.api import baseline, evolve, find_network, find_widths, retrain, search, train_supernet, train_widths
-    from bcnet.api.outcomes import FoundWidths, SearchOutcome, TrainedSupernet
-    from bcnet.costs import Budget, Cost, Measure, Memory, Size
+    from bcnet.api.outcome import SearchOutcome
+    from bcnet.api.search import search
+    from bcnet.costs import Budget, Latency, Measure, Memory, Size
     from bcnet.data import DataSet, Loaders
-    from bcnet.export import Export, Latency, export_run, measure_latency, push_run
+    from bcnet.export import export_run, measure_latency
     from bcnet.latency import calibrate
-    from bcnet.prior import Prior, learn_prior
-    from bcnet.progress.base import Reporter, Together
+    from bcnet.methods import AutoSlim, Balanced, BCNet, Given, Method, Pruned, Random, Trainings, Uniform
+    from bcnet.progress.base import Reporter
     from bcnet.progress.tensorboard import TensorBoard
     from bcnet.report import write_comparison, write_report
-    from bcnet.run.finished import FinishedRun, load
+    from bcnet.run.finished import load
     from bcnet.run.run import Run
-    from bcnet.run.status import Status, read_status
-    from bcnet.searchers import (
-        Candidate,
-        EvaluationStore,
-        Evolution,
-        Greedy,
-        PriorOnly,
-        Random,
-        Searcher,
-        SearchResult,
-        SupernetEvaluator,
-        search_widths,
-    )
-    from bcnet.space import Side, WidthGroup, WidthSpace
+    from bcnet.run.settings import RunOptions, SpaceSettings
+    from bcnet.searchers import Evolution, ModelBased, Searcher, Study
+    from bcnet.space import WidthSpace, trace
     from bcnet.stages.base import Stage
-    from bcnet.stages.final import TrainedNetwork
-    from bcnet.supernet import Supernet, build, describe, rebuild, recalibrate
-    from bcnet.tasks import Metric, Task
-    from bcnet.train import Recipe, SupernetSteps, load_recipe
+    from bcnet.supernet import Supernet, narrow
+    from bcnet.tasks import Task
+    from bcnet.train import Recipe, SupernetSteps
 
 _HOMES = {
-    "bcnet.run.finished": ["FinishedRun", "load"],
-    "bcnet.stages.base": ["Stage"],
-    "bcnet.stages.final": ["TrainedNetwork"],
-    "bcnet.api.outcomes": ["FoundWidths", "SearchOutcome", "TrainedSupernet"],
-    "bcnet.progress.base": ["Reporter", "Together"],
-    "bcnet.progress.tensorboard": ["TensorBoard"],
-    "bcnet.run.run": ["Run"],
-    "bcnet.run.status": ["Status", "read_status"],
-    "bcnet.prior": ["Prior", "learn_prior"],
-    "bcnet.api": [
-        "baseline",
-        "evolve",
-        "find_network",
-        "find_widths",
-        "retrain",
-        "search",
-        "train_supernet",
-        "train_widths",
-    ],
-    "bcnet.report": ["write_comparison", "write_report"],
+    "bcnet.api.outcome": ["SearchOutcome"],
+    "bcnet.api.search": ["search"],
+    "bcnet.costs": ["Budget", "Latency", "Measure", "Memory", "Size"],
     "bcnet.data": ["DataSet", "Loaders"],
-    "bcnet.export": ["Export", "Latency", "export_run", "measure_latency", "push_run"],
-    "bcnet.searchers": [
-        "Candidate",
-        "EvaluationStore",
-        "Evolution",
-        "Greedy",
-        "PriorOnly",
-        "Random",
-        "SearchResult",
-        "Searcher",
-        "SupernetEvaluator",
-        "search_widths",
-    ],
+    "bcnet.export": ["export_run", "measure_latency"],
     "bcnet.latency": ["calibrate"],
-    "bcnet.costs": ["Budget", "Cost", "Measure", "Memory", "Size"],
-    "bcnet.space": ["Side", "WidthGroup", "WidthSpace"],
-    "bcnet.supernet": ["Supernet", "build", "describe", "rebuild", "recalibrate"],
-    "bcnet.tasks": ["Metric", "Task"],
-    "bcnet.train": ["Recipe", "SupernetSteps", "load_recipe"],
+    "bcnet.methods": ["AutoSlim", "BCNet", "Balanced", "Given", "Method", "Pruned", "Random", "Trainings", "Uniform"],
+    "bcnet.progress.base": ["Reporter"],
+    "bcnet.progress.tensorboard": ["TensorBoard"],
+    "bcnet.report": ["write_comparison", "write_report"],
+    "bcnet.run.finished": ["load"],
+    "bcnet.run.run": ["Run"],
+    "bcnet.run.settings": ["RunOptions", "SpaceSettings"],
+    "bcnet.searchers": ["Evolution", "ModelBased", "Searcher", "Study"],
+    "bcnet.space": ["WidthSpace", "trace"],
+    "bcnet.stages.base": ["Stage"],
+    "bcnet.supernet": ["Supernet", "narrow"],
+    "bcnet.tasks": ["Task"],
+    "bcnet.train": ["Recipe", "SupernetSteps"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_ROOMS = (
+    *("costs", "data", "distributed", "export", "latency", "methods", "models", "prior"),
+    *("report", "searchers", "space", "supernet", "tasks", "train"),
+)
+"""Packages with more names, reached as `bcnet.supernet.build` for instance."""
 
 __all__ = [
+    "AutoSlim",
+    "BCNet",
     "BCNetError",
+    "Balanced",
     "Budget",
-    "Candidate",
-    "Cost",
     "DataSet",
-    "EvaluationStore",
     "Evolution",
-    "Export",
-    "FinishedRun",
-    "FoundWidths",
-    "Greedy",
+    "Given",
     "Latency",
     "Loaders",
     "Measure",
     "Memory",
-    "Metric",
-    "Prior",
-    "PriorOnly",
+    "Method",
+    "ModelBased",
+    "Pruned",
     "Random",
     "Recipe",
     "Reporter",
     "Run",
+    "RunOptions",
     "SearchOutcome",
-    "SearchResult",
     "Searcher",
-    "Side",
     "Size",
+    "SpaceSettings",
     "Stage",
-    "Status",
+    "Study",
     "Supernet",
-    "SupernetEvaluator",
     "SupernetSteps",
     "Task",
     "TensorBoard",
-    "Together",
-    "TrainedNetwork",
-    "TrainedSupernet",
-    "WidthGroup",
+    "Trainings",
+    "Uniform",
     "WidthSpace",
-    "baseline",
-    "build",
     "calibrate",
-    "data",
-    "describe",
-    "distributed",
-    "evolve",
     "export_run",
-    "find_network",
-    "find_widths",
-    "learn_prior",
     "load",
-    "load_recipe",
     "measure_latency",
-    "models",
-    "push_run",
-    "read_status",
-    "rebuild",
-    "recalibrate",
-    "retrain",
+    "narrow",
     "search",
-    "search_widths",
-    "train_supernet",
-    "train_widths",
+    "trace",
     "write_comparison",
     "write_report",
 ]
@@ -165,7 +113,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return import_module("importlib.metadata").version("bcnet")
-    if name in ("costs", "data", "distributed", "models", "tasks"):
+    if name in _ROOMS:
         return import_module(f"bcnet.{name}")
     if name in _HOME_OF:
         value = getattr(import_module(_HOME_OF[name]), name)

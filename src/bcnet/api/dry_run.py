@@ -11,13 +11,14 @@ from bcnet.api.resolution import resolve
 from bcnet.distributed import joined
 from bcnet.machine.defaults import threads
 from bcnet.machine.disk import free_bytes
-from bcnet.run.settings import Settings
+from bcnet.run.settings import RunOptions, Settings, make_section
 from bcnet.run.workload import Workload
 from bcnet.space import Budget, WidthSpace
 from bcnet.stages.estimate import Estimate, estimate
 from bcnet.stages.plan import stages_of
 from bcnet.stages.room import search_bytes, training_bytes
 from bcnet.stages.running import planned
+from bcnet.stages.search import candidates_of
 
 
 @dataclass(frozen=True)
@@ -35,29 +36,30 @@ class Preview:
     disk_free: int
 
 
-def preview(model: Any, data: Any, *, run_dir: str | Path, **arguments: Any) -> Preview:
-    """What `search` would do with the same arguments. Nothing is written.
+def preview(model: Any, data: Any, budget: Budget | None, run_dir: str | Path, **arguments: Any) -> Preview:
+    """Return what `search` would do with the same arguments. Nothing is written.
 
     Raises:
         BCNetError: something that `search` would refuse.
     """
     path = Path(run_dir)
-    with joined(arguments.get("device")) as world:
-        workload, settings = resolve(model, data, run_dir=path, world=world, **arguments)
+    with joined(make_section(RunOptions, arguments.get("options"), "options").device) as world:
+        workload, settings = resolve(model, data, budget, path, world=world, **arguments)
     if not all(measure.countable for measure in workload.budget.limits):
         # What widths a latency admits is known once networks are timed: what the widest need is the most.
         workload = dataclasses.replace(workload, budget=Budget(macs=1.0))
     there = {file.name for file in path.iterdir()} if path.exists() else set()
-    with threads(settings.threads):
+    with threads(settings.options.threads):
         expected = estimate(settings, workload, planned(stages_of(settings), settings, workload, there))
     return Preview(settings, workload.space, expected, _disk(settings, workload), free_bytes(path))
 
 
 def _disk(settings: Settings, workload: Workload) -> int:
     groups = len(workload.space.groups)
-    steps = len(workload.training) * settings.supernet.epochs
-    trainings = (
-        training_bytes(workload.model, settings.supernet, 2 * steps, groups),
-        training_bytes(workload.model, settings.final),
-    )
-    return sum(trainings) + search_bytes(settings.population * settings.generations, groups)
+    recipe = settings.supernet_recipe
+    steps = len(workload.training) * recipe.epochs
+    trainings = [training_bytes(workload.model, settings.training)]
+    if settings.method.trains_supernet:
+        trainings.append(training_bytes(workload.model, recipe, 2 * steps, groups))
+    candidates = candidates_of(workload.source.own.searcher, settings) if settings.method.scores_candidates else 0
+    return sum(trainings) + search_bytes(candidates, groups)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from importlib import metadata
 from typing import Annotated
 
 import typer
 
-from bcnet.cli import again, baseline, calibrate, help, profile, recipes, report, results, search, status, watch
+from bcnet.cli import calibrate, help, profile, recipes, report, results, search, status, watch
 from bcnet.cli.common import page
 from bcnet.cli.endings import (
     complain,
@@ -19,17 +18,16 @@ from bcnet.cli.endings import (
     only_the_first_speaks,
     take_every_stop,
 )
-from bcnet.cli.options import widened
 
 _HELP = """
 Find the best channel widths of a convolutional network under a compute budget (BCNet, CVPR 2021).
 
-Narrow networks that start from the trained original are trained for a short while, and a model of their scores says
-which come next; or, as in the paper, an evolutionary search scores thousands of widths on one supernet that shares its
+Narrow networks that start from the trained original are trained for a short while, and a model of their scores proposes
+the next ones; or, as in the paper, an evolutionary search scores thousands of widths on one supernet that shares its
 weights among all. The best network within the budget is trained, and compared with the original and with a uniformly
 narrowed one of the same cost.
 
-A run lives in one directory. The same command on the same directory goes on where it was stopped.
+A run lives in one directory. The same command on the same directory resumes it.
 
 Examples:
 
@@ -43,7 +41,7 @@ Examples:
 
   bcnet watch runs/demo
 
-Exit codes: 0 done, 2 something is wrong with what was asked for (one message says what), 130 stopped by
+Exit codes: 0 done, 2 invalid request (one message says why), 130 stopped by
 Ctrl-C, 143 by SIGTERM.
 """
 
@@ -52,13 +50,9 @@ _COMMANDS = {  # module and help of each
     "search": (search, search.HELP),
     "profile": (profile, profile.HELP),
     "calibrate": (calibrate, calibrate.HELP),
-    "baseline": (baseline, baseline.HELP),
     "report": (report, report.HELP),
     "export": (results, results.EXPORT_HELP),
     "latency": (results, results.LATENCY_HELP),
-    "train": (again, again.TRAIN_HELP),
-    "evolve": (again, again.EVOLVE_HELP),
-    "retrain": (again, again.RETRAIN_HELP),
     "recipes": (recipes, recipes.HELP),
     "status": (status, status.HELP),
     "watch": (watch, watch.HELP),
@@ -66,12 +60,8 @@ _COMMANDS = {  # module and help of each
 }
 
 
-def make_app(only: str | None = None) -> typer.Typer:
-    """The program, with all commands.
-
-    `only` names the one that will be run: making the options of the others, for which torch has to be imported, is
-    spared.
-    """
+def make_app() -> typer.Typer:
+    """Return the program, with all commands."""
     made = typer.Typer(
         help=page(_HELP),
         no_args_is_help=True,
@@ -80,7 +70,7 @@ def make_app(only: str | None = None) -> typer.Typer:
     )
     made.callback()(_program)
     for name, (home, text) in _COMMANDS.items():
-        made.command(name, help=page(text))(widened(getattr(home, _function(name)), options=only in (None, name)))
+        made.command(name, help=page(text))(getattr(home, _function(name)))
     return made
 
 
@@ -109,8 +99,7 @@ def __getattr__(name: str) -> typer.Typer:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-_COMPLETING = "_BCNET_COMPLETE"
-_SHARED = {"search", "baseline", "train", "evolve", "retrain"}
+_SHARED = {"search"}
 
 
 def main() -> None:
@@ -121,8 +110,7 @@ def main() -> None:
     _find_modules_here()
     try:
         with only_the_first_speaks():
-            # A shell that completes a line asks by a variable, and may want the options of any command.
-            make_app(None if _COMPLETING in os.environ else next(iter(sys.argv[1:2]), ""))()
+            make_app()()
     except SystemExit as end:
         if end.code and launched_rank():
             let_the_first_speak()

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from bcnet.cli.endings import guarded, refuse, stoppable
-from bcnet.cli.options import InputShape, given, with_settings
+from bcnet.cli.options import Ignore, ImageSize, InputShape, MinRatio, MultipleOf, NumChoices, Only, Seed, space_options
 
 HELP = """
 Time networks of MODEL with random widths on an engine, and fit a model that predicts the latency of any widths.
@@ -32,11 +32,11 @@ Examples:
 
 
 @guarded
-@with_settings("image_size", "seed", sections=("space",), but=("supernet_width",))
 def calibrate(
     model: Annotated[
         str | None, typer.Argument(help="Name, torchvision:NAME, timm:NAME or package.module:factory.")
     ] = None,
+    named: Annotated[str | None, typer.Option("--model", help="The same, as other commands take it.")] = None,
     out: Annotated[Path | None, typer.Option(help="The file to write.")] = None,
     engine: Annotated[str | None, typer.Option(help="torch, cuda, onnxruntime or openvino.")] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads.")] = None,
@@ -45,7 +45,13 @@ def calibrate(
     input_: InputShape = None,
     bundle: Annotated[Path | None, typer.Option(help="A new folder for networks and a script to time them.")] = None,
     times: Annotated[Path | None, typer.Option("--from", help="Times of another device, a CSV.")] = None,
-    **settings: Any,
+    seed: Seed = None,
+    image_size: ImageSize = None,
+    num_choices: NumChoices = None,
+    min_ratio: MinRatio = None,
+    multiple_of: MultipleOf = None,
+    ignore: Ignore = None,
+    only: Only = None,
 ) -> None:
     """Calibrate; the help is `HELP`."""
     import bcnet
@@ -53,6 +59,7 @@ def calibrate(
     from bcnet.costs import Latency
     from bcnet.latency import latency_from, write_bundle
 
+    model = model or named
     if model is None:
         refuse("give a MODEL, for instance `bcnet calibrate vgg19 --out device.json`")
     if bundle is not None and (out is not None or times is not None):
@@ -61,12 +68,10 @@ def calibrate(
         refuse("give the file to write, for instance `bcnet calibrate vgg19 --out device.json`, or --bundle FOLDER")
     said = {"engine": engine, "threads": threads, "batch": batch}
     asked = Latency(**{name: value for name, value in said.items() if value is not None})  # type: ignore[arg-type]
-    wishes = given(settings)
-    image_size = wishes.pop("image_size", None)
-    seed = wishes.pop("seed", 0)
+    wishes = space_options(num_choices, min_ratio, multiple_of, ignore, only)
     space, network, images = space_of(model, classes, image_size, wishes, input_)
     if bundle is not None:
-        script = write_bundle(network, images, bundle, latency=asked, space=space, seed=seed)
+        script = write_bundle(network, images, bundle, latency=asked, space=space, seed=seed or 0)
         size = sum(file.stat().st_size for file in script.parent.iterdir())
         typer.echo(
             f"Copy {bundle} ({size / 2**20:.0f} MiB) to the device and run measure.py there, which needs numpy and "
@@ -79,7 +84,7 @@ def calibrate(
         assert out is not None, "checked above"
         with stoppable(lambda: _kept(out)):
             found = bcnet.calibrate(
-                network, images, path=out, latency=asked, space=space, seed=seed, on_measured=_timed
+                network, images, path=out, latency=asked, space=space, seed=seed or 0, on_measured=_timed
             )
     _tell(found, space, out)
 

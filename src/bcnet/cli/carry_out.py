@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.console import Console
 
@@ -16,17 +16,6 @@ if TYPE_CHECKING:
 
 LOGS = ("auto", "bars", "lines", "json", "quiet")
 _T = TypeVar("_T")
-
-
-class _Finished(Protocol):
-    @property
-    def run_dir(self) -> Path: ...
-
-    @property
-    def result(self) -> Mapping[str, Any]: ...
-
-
-_Outcome = TypeVar("_Outcome", bound=_Finished)
 
 
 def carry_out(
@@ -57,20 +46,6 @@ def carry_out(
         shown.tell("result", run=str(out), result=document(outcome))
     elif log != "quiet":
         show(console, outcome)
-
-
-def carry_to_the_end(action: Callable[[Any], _Outcome], *, out: Path, log: str, tensorboard: bool) -> None:
-    """Run `action(reporter)`, which ends with trained networks, and show how they compare."""
-    from bcnet.cli.show import show_result
-
-    carry_out(
-        action,
-        lambda console, outcome: show_result(console, outcome.result, str(out)),
-        lambda outcome: dict(outcome.result),
-        out=out,
-        log=log,
-        tensorboard=tensorboard,
-    )
 
 
 def make_reporter(console: Console, log: str = "auto") -> Reporter:

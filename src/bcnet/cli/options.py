@@ -1,19 +1,13 @@
-"""Options of the commands. Those for settings are made from the fields of `Settings`, under their sections' titles."""
+"""Options of the commands. Nothing heavy is imported here: the help pages and a shell that completes a line need it."""
 
 from __future__ import annotations
 
-import functools
-import inspect
-import types
-import typing
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any
 
 import typer
 
-_Command = TypeVar("_Command", bound=Callable[..., None])
-
+SPACE = "Width space"
 TRAINING = "Training"
 MACHINE = "Machine"
 
@@ -25,7 +19,7 @@ Task = Annotated[
     str | None,
     typer.Option(help="What it is trained for: segmentation:classes=21, ..., or package.module:factory."),
 ]
-Out = Annotated[Path | None, typer.Option(help="Run directory, new or to go on with.")]
+Out = Annotated[Path | None, typer.Option(help="Run directory, new or to resume.")]
 BudgetText = Annotated[
     str | None,
     typer.Option(help="Most MACs: a ratio (0.5) or a count (150M); several measures as macs=0.5,memory=320KiB."),
@@ -38,35 +32,103 @@ InputShape = Annotated[
     list[str] | None,
     typer.Option("--input", help="Shape of an input, 3x224x224, or 128:int64 for tokens; repeatable.", metavar="SHAPE"),
 ]
-RecipeName = Annotated[
-    str | None, typer.Option(help="Recipe name or YAML file (default: by model and data).", rich_help_panel=TRAINING)
+METHOD_NAMES = ("trainings", "bcnet", "autoslim", "random", "uniform", "balanced", "pruned", "given")
+"""Names of the methods, for completion; a test holds them equal to `bcnet.methods.METHODS`."""
+EFFORTS = ("small", "medium", "large")
+STARTS = ("scratch", "original", "pretrained", "supernet")
+MethodText = Annotated[
+    str | None,
+    typer.Option(
+        help=f"How widths are found: {', '.join(METHOD_NAMES)}, or package.module:Class; with fields as "
+        "bcnet:epochs=8,generations=20. [default: trainings]",
+        metavar="NAME[:KEY=VALUE,...]",
+        autocompletion=lambda: list(METHOD_NAMES),
+    ),
 ]
 Effort = Annotated[
     str | None,
     typer.Option(
-        help="What to spend: small, medium or large, about 1, 3 or 10 trainings of the original (medium, unless an "
-        "option says how to search)."
+        help="What the method trainings may cost: small, medium or large, about 1, 3 or 10 trainings of the original.",
+        autocompletion=lambda: list(EFFORTS),
     ),
 ]
-Preset = Annotated[str | None, typer.Option(help="paper: the search as the paper has it, on a supernet.")]
-Epochs = Annotated[int | None, typer.Option(help="Of every training.")]
-SupernetEpochs = Annotated[int | None, typer.Option(help="Of the supernet.", rich_help_panel=TRAINING)]
+Start = Annotated[
+    str | None,
+    typer.Option(
+        help="What networks start from: scratch, original (once it is trained), pretrained or supernet.",
+        autocompletion=lambda: list(STARTS),
+    ),
+]
+Until = Annotated[
+    str | None,
+    typer.Option(help="Stop early: prior, widths or network.", autocompletion=lambda: ["prior", "widths", "network"]),
+]
+Reuse = Annotated[list[Path] | None, typer.Option(help="Another run: what it has finished and shares; repeatable.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of every random draw. [default: 0]", show_default=False)]
+ImageSize = Annotated[
+    int | None, typer.Option(help="Height and width of the images, where not the model's usual ones.")
+]
+NumChoices = Annotated[
+    int | None,
+    typer.Option(help="Widths each group may take. [default: 20]", rich_help_panel=SPACE, show_default=False),
+]
+MinRatio = Annotated[
+    float | None,
+    typer.Option(help="Smallest width over the full width of its group. [default: 0]", rich_help_panel=SPACE),
+]
+MultipleOf = Annotated[
+    str | None,
+    typer.Option(
+        help="Make widths multiples of this, 8 for instance; auto: what pays on a device.", rich_help_panel=SPACE
+    ),
+]
+Ignore = Annotated[
+    list[str] | None,
+    typer.Option(help="Layers pinned at full width, by pattern (layer4.*); repeatable.", rich_help_panel=SPACE),
+]
+Only = Annotated[
+    list[str] | None, typer.Option(help="Search only these layers, by pattern; repeatable.", rich_help_panel=SPACE)
+]
+Widen = Annotated[
+    float | None, typer.Option(help="Widest widths over the model's own, up to 4. [default: 1]", rich_help_panel=SPACE)
+]
+RecipeName = Annotated[
+    str | None, typer.Option(help="Recipe name or YAML file (default: by model and data).", rich_help_panel=TRAINING)
+]
+Epochs = Annotated[int | None, typer.Option(help="Epochs of the networks.", rich_help_panel=TRAINING)]
 Set = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        help="key=value in the recipe, supernet.key and final.key for one; repeatable.",
-        rich_help_panel=TRAINING,
-    ),
+    typer.Option("--set", help="key=value in the recipe; repeatable.", rich_help_panel=TRAINING),
 ]
 Pretrained = Annotated[
-    Path | None, typer.Option(help="Weights to start from, a safetensors file.", rich_help_panel=TRAINING)
+    Path | None, typer.Option(help="Weights of the model, a safetensors file.", rich_help_panel=TRAINING)
 ]
-TakeFrom = Annotated[list[Path] | None, typer.Option(help="Another run, what it has finished and shares; repeatable.")]
-Precision = Annotated[str | None, typer.Option(help="auto, fp32, bf16 or fp16.", rich_help_panel=MACHINE)]
+Precision = Annotated[
+    str | None,
+    typer.Option(
+        help="auto, fp32, bf16 or fp16.",
+        rich_help_panel=MACHINE,
+        autocompletion=lambda: ["auto", "fp32", "bf16", "fp16"],
+    ),
+]
+Threads = Annotated[int | None, typer.Option(help="CPU threads.", rich_help_panel=MACHINE)]
+Device = Annotated[str | None, typer.Option(help="cpu or cuda (the best there is).", rich_help_panel=MACHINE)]
+Option = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="key=value of a rarely used option (docs: Settings); repeatable.",
+        rich_help_panel=MACHINE,
+        metavar="KEY=VALUE",
+    ),
+]
 CheckpointSeconds = Annotated[float, typer.Option(help="Most training to lose when killed.", rich_help_panel=MACHINE)]
 Log = Annotated[
-    str, typer.Option(help="Progress: auto, bars, lines, json (a line an event) or quiet.", rich_help_panel=MACHINE)
+    str,
+    typer.Option(
+        help="Progress: auto, bars, lines, json (a line an event) or quiet.",
+        rich_help_panel=MACHINE,
+        autocompletion=lambda: ["auto", "bars", "lines", "json", "quiet"],
+    ),
 ]
 WithTensorBoard = Annotated[
     bool, typer.Option("--tensorboard", help="Write scalars to OUT/tensorboard.", rich_help_panel=MACHINE)
@@ -78,98 +140,33 @@ Primitives = Annotated[
     int | None,
     typer.Option("--primitive-cache", help="Compiled operators that oneDNN keeps.", rich_help_panel=MACHINE, min=0),
 ]
-NewOut = Annotated[Path | None, typer.Option(help="Directory of the new run, where a setting is another.")]
-Run = Annotated[Path, typer.Argument(help="Run directory.")]
-
-COMMON = ("seed", "image_size", "searcher", "threads", "device")
-"""Settings that most people want: listed first, without a section."""
-
-
-def with_settings(
-    *names: str, sections: tuple[str, ...] = (), but: tuple[str, ...] = ()
-) -> Callable[[_Command], _Command]:
-    """Let a command take settings as options: single ones by name, and those of whole sections.
-
-    It gets them as keyword arguments, None where they were not given. The options are made when the program is
-    (`widened`), so that the module of a command imports nothing heavy.
-    """
-
-    def noted(command: _Command) -> _Command:
-        command.settings = (names, sections, but)  # type: ignore[attr-defined]
-        return command
-
-    return noted
-
-
-def widened(command: Callable[..., None], *, options: bool = True) -> Callable[..., None]:
-    """The command with the options of its settings: each is called as its setting, and its help is the setting's line.
-
-    With `options` off they are left out, where only the command's help is wanted.
-    """
-    if not hasattr(command, "settings"):
-        return command
-    names, sections, but = command.settings
-    own = inspect.signature(command, eval_str=True)
-    parameters = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    if options:
-        from bcnet.run.settings import SECTION_OF, in_sections
-
-        wanted = (in_sections(*sections) | set(names)) - set(but)
-        # The common ones follow the command's own; the others come by section, in the sections' order.
-        ordered = dict.fromkeys(name for name in (*COMMON, *SECTION_OF) if name in wanted)
-        parameters += [_parameter(name) for name in ordered]
-    keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
-
-    @functools.wraps(command)
-    def with_options(**arguments: Any) -> None:
-        command(**arguments)
-
-    with_options.__signature__ = own.replace(parameters=keywords)  # type: ignore[attr-defined]
-    with_options.__annotations__ = {p.name: p.annotation for p in keywords}
-    return with_options
 
 
 def given(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings that a person gave: those left out are None, or empty where they can be repeated."""
+    """Return the settings that a person gave: those left out are None, or empty where they can be repeated."""
     values = {name: value for name, value in settings.items() if value is not None and value != []}
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
-def _parameter(name: str) -> inspect.Parameter:
-    from bcnet.run.settings import SECTION_OF
-
-    part = SECTION_OF[name]
-    field = part.model_fields[name]
-    kind, repeatable = _plain(field.annotation)
-    usual = "" if field.default in (None, ()) else f" [default: {field.default}]"
-    again = "; repeatable" if repeatable else ""
-    text = f"{(field.description or '').removesuffix('.')}{again}.{usual}"
-    panel = None if name in COMMON else part.title
-    own: dict[str, Any] = {} if kind is not _NumberOrWord else {"parser": _number_or_word, "metavar": "INTEGER|TEXT"}
-    option = typer.Option(f"--{name.replace('_', '-')}", help=text, rich_help_panel=panel, show_default=False, **own)
-    annotation: Any = Annotated[kind | None, option]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-
-
-class _NumberOrWord:
-    """The type of a setting that is a number or says where it comes from."""
-
-
-def _number_or_word(text: str) -> int | str:
-    return int(text) if text.removeprefix("-").isdecimal() else text
-
-
-def _plain(annotation: Any) -> tuple[Any, bool]:
-    """The type that a person types a setting as, and whether it can be repeated."""
-    origin = typing.get_origin(annotation)
-    if origin in (typing.Union, types.UnionType):
-        inner = [part for part in typing.get_args(annotation) if part is not type(None)]
-        word = any(typing.get_origin(part) is Literal for part in inner[1:])
-        return (_NumberOrWord, False) if word else _plain(inner[0])
-    if origin is Annotated:
-        return _plain(typing.get_args(annotation)[0])
-    if origin is Literal:
-        return str, False
-    if origin is tuple:
-        return list[str], True
-    return annotation, False
+def space_options(
+    num_choices: int | None,
+    min_ratio: float | None,
+    multiple_of: str | None,
+    ignore: list[str] | None,
+    only: list[str] | None,
+    widen: float | None = None,
+) -> dict[str, Any]:
+    """Return the fields of the width space that a person gave."""
+    multiple: int | str | None = multiple_of
+    if multiple_of is not None and multiple_of.removeprefix("-").isdecimal():
+        multiple = int(multiple_of)
+    return given(
+        {
+            "num_choices": num_choices,
+            "min_ratio": min_ratio,
+            "multiple_of": multiple,
+            "ignore": ignore,
+            "only": only,
+            "widen": widen,
+        }
+    )

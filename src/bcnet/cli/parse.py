@@ -87,18 +87,18 @@ def with_latency_model(budget: Budget, path: Path | None) -> Budget:
     return budget.with_measure(theirs)
 
 
-def recipe_changes(pairs: Sequence[str] | None, epochs: int | None, precision: str | None) -> dict[str, Any]:
-    """The changes to a recipe of `--set`, `--epochs` and `--precision`.
+def training(recipe: str | None, pairs: Sequence[str] | None, precision: str | None) -> dict[str, Any]:
+    """Return the argument `training` of `bcnet.search` of `--recipe`, `--set` and `--precision`.
 
     Raises:
         RecipeError: as `changes`.
     """
-    given = (("epochs", epochs), ("precision", precision))
-    return changes(pairs or []) | {key: value for key, value in given if value is not None}
+    named = {"recipe": recipe, "precision": precision}
+    return {key: value for key, value in named.items() if value is not None} | changes(pairs or [])
 
 
-def changes(pairs: Sequence[str]) -> dict[str, Any]:
-    """Changes to a recipe from `key=value` texts, values read as YAML.
+def changes(pairs: Sequence[str], option: str = "--set", example: str = "lr=0.05") -> dict[str, Any]:
+    """Return the values of `key=value` texts, read as YAML, which were given by `option`.
 
     Example: `changes(["lr=0.05", "schedule.final_lr=1e-4"])`.
 
@@ -111,9 +111,9 @@ def changes(pairs: Sequence[str]) -> dict[str, Any]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise RecipeError(f"--set takes key=value, for instance --set lr=0.05; got {pair!r}")
+            raise RecipeError(f"{option} takes key=value, for instance {option} {example}; got {pair!r}")
         try:
             found[key.strip()] = parse_yaml(value)
         except ValueError:
-            raise RecipeError(f"--set {key}= takes a number, a word or a YAML value; got {value!r}") from None
+            raise RecipeError(f"{option} {key}= takes a number, a word or a YAML value; got {value!r}") from None
     return found

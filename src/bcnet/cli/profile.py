@@ -9,7 +9,17 @@ import typer
 from rich.console import Console
 
 from bcnet.cli.endings import guarded, refuse
-from bcnet.cli.options import InputShape, LatencyFile, given, with_settings
+from bcnet.cli.options import (
+    Ignore,
+    ImageSize,
+    InputShape,
+    LatencyFile,
+    MinRatio,
+    MultipleOf,
+    NumChoices,
+    Only,
+    space_options,
+)
 
 if TYPE_CHECKING:
     from bcnet.costs import Latency, LatencyModel
@@ -39,11 +49,11 @@ Examples:
 
 
 @guarded
-@with_settings("image_size", sections=("space",), but=("supernet_width",))
 def profile(
     model: Annotated[
         str | None, typer.Argument(help="Name, torchvision:NAME, timm:NAME or package.module:factory.")
     ] = None,
+    named: Annotated[str | None, typer.Option("--model", help="The same, as other commands take it.")] = None,
     widths: Annotated[
         str | None, typer.Option(help="What would they cost? Numbers, a file, a run, or published:VARIANT.")
     ] = None,
@@ -51,7 +61,12 @@ def profile(
     list_: Annotated[bool, typer.Option("--list", help="List the names of models, data sets and recipes.")] = False,
     classes: Annotated[int | None, typer.Option(help="Number of classes (default: the model's usual one).")] = None,
     input_: InputShape = None,
-    **settings: Any,
+    image_size: ImageSize = None,
+    num_choices: NumChoices = None,
+    min_ratio: MinRatio = None,
+    multiple_of: MultipleOf = None,
+    ignore: Ignore = None,
+    only: Only = None,
 ) -> None:
     """Show a width space; the help is `HELP`."""
     from bcnet.cli.show import show_space
@@ -62,10 +77,10 @@ def profile(
     if list_:
         _list_names()
         return
+    model = model or named
     if model is None:
         refuse("give a MODEL, for instance `bcnet profile vgg19`; --list shows the names")
-    wishes = given(settings)
-    image_size = wishes.pop("image_size", None)
+    wishes = space_options(num_choices, min_ratio, multiple_of, ignore, only)
     latency = None if latency_model is None else read_latency(latency_model)
     if latency is not None and wishes.get("multiple_of") == "auto":
         whole, *_ = space_of(model, classes, image_size, wishes | {"multiple_of": 1}, input_)

@@ -1,7 +1,7 @@
 """Runs as YAML files: `bcnet search FILE.yaml`, and `--print-settings`, which writes such a file.
 
-A file says what the options say: `model`, `data`, `out`, `budget` and settings by section, as in `settings.json`. What
-is given on the command line comes before what the file says.
+A file says what `settings.json` says, with `budget` in place of `limits` and `out` for the run directory. What is given
+on the command line comes before what the file says.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import Any
 
 from bcnet.errors import RecipeError
 
-_NOT_SAID = ("loss", "pretrained", "own_score", "own_stages", "processes", "widths")
-_RECIPES = ("supernet", "final")
+_NOT_SAID = ("loss", "pretrained", "custom_score", "own_stages")
+_KEYS = ("model", "data", "task", "out", "budget", "method", "training", "start", "seed", "space", "options")
 _MOST = 100_000  # characters
 
 
 def read_run_file(path: Path) -> dict[str, Any]:
-    """The arguments of `bcnet.search` that a file says: `out` is `run_dir`, and the recipes are one with changes.
+    """Return the arguments of `bcnet.search` that a file says; `out` is `run_dir`.
 
     Raises:
         RecipeError: no file, no YAML, no mapping, or a key that is no setting.
-        BudgetError: a limit that is none.
+        BudgetError: an invalid limit.
     """
-    from bcnet.run.settings import SECTION_OF, flattened
+    from bcnet.methods.base import CustomMethod, method_from_document, parse_method
     from bcnet.train.recipe import parse_recipe
     from bcnet.train.yaml_text import parse_yaml
 
@@ -34,40 +34,43 @@ def read_run_file(path: Path) -> dict[str, Any]:
         raise RecipeError(f"a run file is YAML that --print-settings writes; {path} cannot be read: {error}") from None
     if not isinstance(document, dict):
         raise RecipeError(f"a run file is a mapping of settings to values; {path} holds a {type(document).__name__}")
-    values = flattened(document)
-    out = values.pop("out", None)
-    limits = values.pop("budget", None)
-    named: dict[str, Any] = {key: values.pop(key) for key in ("effort", "preset") if key in values}
-    recipes = {name: values.pop(name) for name in _RECIPES if name in values}
-    unknown = [name for name in values if name not in SECTION_OF or name in (*_NOT_SAID, "limits")]
+    unknown = [str(key) for key in document if key not in _KEYS]
     if unknown:
-        raise RecipeError(f"{path}: unknown key {unknown[0]!r}: --print-settings shows the keys")
-    arguments = {name: value for name, value in values.items() if value is not None}
-    if out is not None:
-        arguments["run_dir"] = Path(str(out))
-    arguments |= named
-    if limits is not None:
-        arguments["budget"] = _budget(limits, path)
-    if "supernet" in recipes:
-        arguments["recipe"] = parse_recipe(recipes["supernet"], source=f"{path}: supernet.recipe")
-    if "final" in recipes:
-        final = parse_recipe(recipes["final"], source=f"{path}: final.recipe")
-        arguments.setdefault("recipe", final)
-        arguments["changes"] = {f"final.{key}": value for key, value in final.model_dump().items()}
+        raise RecipeError(f"{path}: unknown key {unknown[0]!r}: the keys are {', '.join(_KEYS)}")
+    arguments = {name: value for name, value in document.items() if value is not None}
+    if "out" in arguments:
+        arguments["run_dir"] = Path(str(arguments.pop("out")))
+    if "budget" in arguments:
+        arguments["budget"] = _budget(arguments["budget"], path)
+    if "training" in arguments:
+        arguments["training"] = parse_recipe(arguments["training"], source=f"{path}: training")
+    method = arguments.get("method")
+    if isinstance(method, str):
+        arguments["method"] = parse_method(method)
+    elif method is not None:
+        try:
+            arguments["method"] = method_from_document(method)
+        except ValueError as error:
+            raise RecipeError(f"{path}: method: {error}") from None
+        if isinstance(arguments["method"], CustomMethod):
+            raise RecipeError(f"{path}: unknown method {method.get('name')!r}: name yours by --method module:Class")
+    for name in ("space", "options"):
+        if not isinstance(arguments.get(name, {}), dict):
+            raise RecipeError(f"{path}: {name} is a mapping of settings to values; got {arguments[name]!r}")
     return arguments
 
 
 def run_file(settings: Any, out: Path | None, task: str | None = None) -> str:
-    """The text of a file that says these settings; `task` is the name that was given, where it is no task of ours."""
+    """Return the text of a file that says these settings; `task` is the name of a custom task."""
     import yaml
 
     from bcnet.tasks import name_of_task
 
     document = settings.to_document()
     budget = document.pop("limits")
-    for section in (document, *(part for part in document.values() if isinstance(part, dict))):
-        for name in _NOT_SAID:
-            section.pop(name, None)
+    document["options"].pop("processes")
+    for name in _NOT_SAID:
+        document.pop(name, None)
     head = {"model": document.pop("model"), "data": document.pop("data")}
     aim = name_of_task(document.pop("task")) or task
     head |= {} if aim in (None, "classification") else {"task": aim}

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bcnet.cli.carry_out import carry_to_the_end
+from bcnet.cli.carry_out import carry_out
 from bcnet.cli.common import prepare_process
 from bcnet.cli.endings import guarded, refuse
 from bcnet.cli.options import (
@@ -18,25 +18,37 @@ from bcnet.cli.options import (
     BudgetText,
     CheckpointSeconds,
     Data,
+    Device,
     Effort,
     Epochs,
+    Ignore,
+    ImageSize,
     LatencyFile,
     Log,
+    MethodText,
+    MinRatio,
     Model,
+    MultipleOf,
+    NumChoices,
+    Only,
+    Option,
     Out,
     ParamsBudget,
     Precision,
-    Preset,
     Pretrained,
     Primitives,
     RecipeName,
+    Reuse,
+    Seed,
     Set,
-    SupernetEpochs,
-    TakeFrom,
+    Start,
     Task,
+    Threads,
+    Until,
+    Widen,
     WithTensorBoard,
     given,
-    with_settings,
+    space_options,
 )
 
 if TYPE_CHECKING:
@@ -46,23 +58,18 @@ HELP = """
 Search the widths of MODEL under a budget, train the found network, and compare it.
 
 Stages: the original, the search, then the Uniform and the searched network trained alike. The run directory ends with
-result.json, final.safetensors, report.html and ratios.svg. Stopped at any moment, the same command goes on; with other
-settings the directory is refused. Several processes share the work when torchrun starts them: torchrun --nproc-per-node
-8 -m bcnet search ...
+result.json, final.safetensors, report.html and ratios.svg. Stopped at any moment, the same command resumes it; with
+other settings the directory is refused. Several processes share the work when torchrun starts them: torchrun
+--nproc-per-node 8 -m bcnet search ...
 
 MODEL is a name (bcnet profile --list), torchvision:NAME, timm:NAME or package.module:factory, which imports and runs
 that code, installed or in the current folder. DATA is digits, cifar10, imagefolder:PATH, parquet:PATH or hf:ORG/NAME.
 
-Candidates are networks of short trainings, which a model of their scores proposes. --effort small, medium or large says
-what that costs: about 1, 3 or 10 trainings of the original. They and the final networks start from the trained
-original, or from --pretrained, unless --final-from scratch says otherwise.
+The default method scores candidates by short trainings that start from the trained original, or from --pretrained.
+--effort small, medium or large says what that costs. --method bcnet is the method of the paper, on a supernet: bcnet
+help methods has all methods with their fields.
 
-With --scorer supernet they are paths of one supernet, as in the paper: supernet, prior, evolution, then the final
-networks from scratch. An option that only such a search has asks for it too (--supernet-epochs, --strategy,
---population, --preset paper, ...).
-
-A FILE.yaml says the same as the options, by section; --print-settings writes one, and options given beside it come
-first.
+A FILE.yaml says the same as the options; --print-settings writes one, and options given beside it come first.
 
 Examples:
 
@@ -70,20 +77,19 @@ Examples:
 
   bcnet search --model resnet20 --data parquet:data/cifar10 --budget 20M --epochs 30 --out runs/r20
 
-  bcnet search --model vgg19 --data cifar10 --budget 0.5 --set lr=0.05 --set supernet.epochs=200 --out runs/vgg
+  bcnet search --model resnet20 --data parquet:data/cifar10 --budget 0.25 --reuse runs/r20 --out runs/r20-quarter
+
+  bcnet search --model vgg19 --data cifar10 --budget 0.5 --method bcnet:epochs=200 --set lr=0.05 --out runs/vgg
+
+  bcnet search --model vgg19 --data cifar10 --method given:values=published:0.5x --out runs/published
 
   bcnet search runs/r20.yaml --seed 1 --out runs/r20-1
 """
 
 
 @guarded
-@with_settings(
-    *("seed", "image_size", "final_from", "examples", "random_networks", "random_epochs"),
-    sections=("space", "supernet", "prior", "scoring", "search", "finalists", "machine"),
-    but=("supernet", "own_score", "search_seed", "processes"),
-)
 def search(
-    file: Annotated[Path | None, typer.Argument(help="A run as YAML: what the options below say, by section.")] = None,
+    file: Annotated[Path | None, typer.Argument(help="A run as YAML: what the options below say.")] = None,
     model: Model = None,
     data: Data = None,
     task: Task = None,
@@ -91,15 +97,27 @@ def search(
     budget: BudgetText = None,
     params_budget: ParamsBudget = None,
     latency_model: LatencyFile = None,
+    method: MethodText = None,
     effort: Effort = None,
-    preset: Preset = None,
+    start: Start = None,
+    until: Until = None,
+    reuse: Reuse = None,
+    seed: Seed = None,
+    image_size: ImageSize = None,
     epochs: Epochs = None,
-    take_from: TakeFrom = None,
     recipe: RecipeName = None,
-    supernet_epochs: SupernetEpochs = None,
-    pretrained: Pretrained = None,
     set_: Set = None,
+    pretrained: Pretrained = None,
+    num_choices: NumChoices = None,
+    min_ratio: MinRatio = None,
+    multiple_of: MultipleOf = None,
+    ignore: Ignore = None,
+    only: Only = None,
+    widen: Widen = None,
     precision: Precision = None,
+    threads: Threads = None,
+    device: Device = None,
+    option: Option = None,
     checkpoint_seconds: CheckpointSeconds = 30.0,
     log: Log = "auto",
     tensorboard: WithTensorBoard = False,
@@ -107,81 +125,110 @@ def search(
     primitives: Primitives = None,
     dry_run: Annotated[
         bool,
-        typer.Option(
-            "--dry-run", help="Show settings, space, and an estimate of time, memory and disk; write nothing."
-        ),
+        typer.Option("--dry-run", help="Show what the run would take in time, memory and disk; write nothing."),
     ] = False,
+    all_settings: Annotated[bool, typer.Option("--all", help="With --dry-run: show every setting.")] = False,
     print_settings: Annotated[
         bool, typer.Option("--print-settings", help="Write the run as a YAML file to standard output, and do nothing.")
     ] = False,
-    **settings: Any,
 ) -> None:
     """Search widths; the help is `HELP`."""
     from bcnet.api import preview
     from bcnet.api import search as run_search
     from bcnet.cli import parse
     from bcnet.cli.run_file import read_run_file, run_file
-    from bcnet.run.effort import NOT_BESIDE
-    from bcnet.run.presets import PRESETS
+    from bcnet.cli.show import show_outcome
 
     arguments: dict[str, Any] = {} if file is None else read_run_file(file)
-    named = {"model": model, "data": data, "task": task, "run_dir": out, "recipe": recipe, "pretrained": pretrained}
-    arguments |= given(named)
-    decided = {*(NOT_BESIDE if effort is not None else ()), *PRESETS.get(preset or "", ())}
-    arguments = {name: value for name, value in arguments.items() if name not in decided}
-    arguments |= given(settings) | given({"supernet_epochs": supernet_epochs, "effort": effort, "preset": preset})
-    for name, option in (("model", "--model"), ("data", "--data"), ("run_dir", "--out")):
+    arguments |= given({"model": model, "data": data, "task": task, "run_dir": out, "pretrained": pretrained})
+    arguments |= given({"start": start, "seed": seed, "epochs": epochs, "method": _method(method, effort)})
+    for name, flag in (("model", "--model"), ("data", "--data"), ("run_dir", "--out")):
         if name not in arguments:
-            refuse(
-                f"a search needs a {name.replace('run_dir', 'run directory')}: give {option}, or a FILE that says it"
-            )
-    if budget is not None or params_budget is not None or "budget" not in arguments:
+            refuse(f"a search needs a {name.replace('run_dir', 'run directory')}: give {flag}, or a FILE that says it")
+    if budget is not None or params_budget is not None or ("budget" not in arguments and not _is_given(arguments)):
         arguments["budget"] = parse.budget(budget, params_budget)
-    arguments["budget"] = parse.with_latency_model(arguments["budget"], latency_model)
-    recipe_changes = parse.recipe_changes(set_, epochs, precision)
-    from_file = {} if recipe is not None else arguments.get("changes", {})
-    arguments["changes"] = from_file | _for_both(recipe_changes, from_file)
+    if latency_model is not None or "budget" in arguments:
+        arguments["budget"] = parse.with_latency_model(arguments["budget"], latency_model)
+    arguments["training"] = _training(arguments.get("training"), parse.training(recipe, set_, precision))
+    arguments["space"] = {
+        **arguments.get("space", {}),
+        **space_options(num_choices, min_ratio, multiple_of, ignore, only, widen),
+    }
+    chosen = given({"image_size": image_size, "threads": threads, "device": device})
+    extra = parse.changes(option or [], "--option", "validation_fraction=0.2")
+    arguments["options"] = {**arguments.get("options", {}), **extra, **chosen}
     prepare_process(allocator, primitives)
-    asked = arguments.pop("model"), arguments.pop("data")
+    asked = [arguments.pop(name, None) for name in ("model", "data", "budget", "run_dir")]
     if dry_run or print_settings:
         found = preview(*asked, **arguments)
         if print_settings:
-            typer.echo(run_file(found.settings, arguments["run_dir"], arguments.get("task")), nl=False)
+            typer.echo(run_file(found.settings, asked[3], arguments.get("task")), nl=False)
         else:
-            _show_preview(Console(), found)
+            _show_preview(Console(), found, all_settings)
         return
-    arguments["take_from"] = tuple(take_from or ())
-    carry_to_the_end(
-        lambda reporter: run_search(*asked, reporter=reporter, checkpoint_seconds=checkpoint_seconds, **arguments),
-        out=arguments["run_dir"],
+    carry_out(
+        lambda reporter: run_search(
+            *asked,
+            reporter=reporter,
+            checkpoint_seconds=checkpoint_seconds,
+            progress=False,
+            until=until,  # type: ignore[arg-type]  # checked there
+            reuse=tuple(reuse or ()),
+            **arguments,
+        ),
+        lambda console, outcome: show_outcome(console, outcome, str(asked[3])),
+        lambda outcome: dict(outcome.result or {}),
+        out=asked[3],
         log=log,
         tensorboard=tensorboard,
     )
 
 
-def _for_both(changes: dict[str, Any], from_file: dict[str, Any]) -> dict[str, Any]:
-    """Changes to both recipes, which come before what a file says of the final one alone."""
-    return changes | {f"final.{key}": value for key, value in changes.items() if f"final.{key}" in from_file}
+def _method(method: str | None, effort: str | None) -> str | None:
+    """The method of `--method` and `--effort`."""
+    if effort is None:
+        return method
+    name, colon, fields = (method or "trainings").partition(":")
+    if name != "trainings":
+        refuse(f"--effort is of the method trainings; got {effort} with --method {method}: leave one of them out")
+    return f"{name}:effort={effort}{',' if colon else ''}{fields}"
 
 
-def _show_preview(console: Console, found: Preview) -> None:
-    """Every setting, the space in a line, room on the disk, and the estimate."""
+def _is_given(arguments: dict[str, Any]) -> bool:
+    """Whether the widths are given: their own cost is the budget then."""
+    from bcnet.methods import Given
+
+    method = arguments.get("method")
+    return isinstance(method, Given) or (isinstance(method, str) and method.partition(":")[0] == Given.name)
+
+
+def _training(from_file: Any, changes: dict[str, Any]) -> Any:
+    """The recipe of a file with what the options change in it; a recipe that is named replaces it."""
+    if from_file is None or "recipe" in changes:
+        return changes or None
+    return from_file.changed(changes)
+
+
+def _show_preview(console: Console, found: Preview, all_settings: bool) -> None:
+    """What the run takes, the space in a line, room on the disk, and every setting where asked."""
     from bcnet.display import size
 
+    space = found.space
+    lines = [
+        *(found.estimate.lines() if found.estimate is not None else ["Every stage of this run is finished."]),
+        f"Disk: about {size(found.disk)} at most, {size(found.disk_free)} free.",
+        f"Space: {len(space.groups)} width groups, {space.reference.macs:,} MACs at full width, "
+        f"{space.cost(space.narrowest).macs:,} at the narrowest; {len(space.fixed)} dimensions pinned "
+        "(bcnet profile says why).",
+        "Nothing was written." if all_settings else "Nothing was written. --all shows every setting.",
+    ]
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    if not all_settings:
+        return
     table = Table(title="Settings")
     table.add_column("setting")
     table.add_column("value")
     for key, value in found.settings.flat().items():
         table.add_row(escape(key), escape(str(value)))
     console.print(table)
-    space = found.space
-    lines = [
-        f"Space: {len(space.groups)} width groups, {space.reference.macs:,} MACs at full width, "
-        f"{space.cost(space.narrowest).macs:,} at the narrowest; {len(space.fixed)} dimensions pinned "
-        "(bcnet profile says why).",
-        f"Disk: about {size(found.disk)} at most, {size(found.disk_free)} free.",
-        *(found.estimate.lines() if found.estimate is not None else ["Every stage of this run is finished."]),
-        "Nothing was written.",
-    ]
-    for line in lines:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)

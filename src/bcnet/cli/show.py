@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -14,7 +13,7 @@ from bcnet.cli.endings import printable
 from bcnet.display import size
 
 if TYPE_CHECKING:
-    from bcnet.api.outcomes import FoundWidths, TrainedSupernet
+    from bcnet.api import SearchOutcome
     from bcnet.costs import Latency
     from bcnet.space import Widths, WidthSpace
 
@@ -72,17 +71,31 @@ def _summary(document: Mapping[str, Any], folder: str) -> str:
     )
 
 
-def show_supernet(console: Console, outcome: TrainedSupernet) -> None:
-    """Where the supernet is, and how to go on."""
-    run = f"{outcome.run_dir}{_naming_of(outcome.run_dir)}"
-    console.print(
-        f"Trained the supernet of {len(outcome.space.groups)} width groups, and learnt a prior of "
-        f"{outcome.prior.effective_widths:.1f} effective widths per group.\n"
-        f"Go on: bcnet evolve {run} (--budget ... --out NEW for another budget)",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
+def show_outcome(console: Console, outcome: SearchOutcome, folder: str) -> None:
+    """What a search came to: the comparison of its networks, or how far it went and how to go on."""
+    if outcome.result is not None:
+        show_result(console, outcome.result, folder)
+        return
+    space = outcome.space
+    go_on = "Go on: the same command without --until."
+    if outcome.widths is None:
+        told = f"Trained the supernet of {len(space.groups)} width groups"
+        if outcome.prior is not None:
+            told += f", and fitted a prior of {outcome.prior.effective_widths:.1f} effective widths per group"
+        console.print(f"{told}.\n{go_on}", highlight=False, markup=False, soft_wrap=True)
+        return
+    scored = "" if outcome.found is None else f" of {len(outcome.found.evaluations):,} candidates"
+    table = Table(title=f"Widths{scored}")
+    for heading in ("group", "original", "found"):
+        table.add_column(heading, justify="left" if heading == "group" else "right")
+    for group, width in zip(space.groups, outcome.widths, strict=True):
+        table.add_row(plain(group.name), str(group.max_width), str(width))
+    console.print(table)
+    cost = space.cost(outcome.widths)
+    text = f"{cost.macs:,} MACs ({cost.macs / space.reference.macs:.3f} of the original), {cost.params:,} parameters."
+    if outcome.test is not None:
+        text += f" Test: {', '.join(f'{name} {value:.4g}' for name, value in outcome.test.figures.items())}."
+    console.print(f"{text}\n{go_on}", highlight=False, markup=False, soft_wrap=True)
 
 
 def naming(model: str) -> str:
@@ -90,49 +103,6 @@ def naming(model: str) -> str:
     from bcnet.models import imports_code
 
     return f" --model {model}" if imports_code(model) else ""
-
-
-def _naming_of(run: Path) -> str:
-    from bcnet.data import imports_code
-    from bcnet.run.directory import read_settings
-    from bcnet.tasks import task_described
-
-    settings = read_settings(run)
-    data = f" --data {settings.data}" if imports_code(settings.data) else ""
-    task = " --task ..." if task_described(settings.task) is None else ""
-    return f"{naming(settings.model)}{data}{task}"
-
-
-def supernet_document(outcome: TrainedSupernet) -> dict[str, Any]:
-    """The same for machines."""
-    groups = [{"name": g.name, "max_width": g.max_width} for g in outcome.space.groups]
-    return {"groups": groups, "effective_widths": outcome.prior.effective_widths}
-
-
-def show_found(console: Console, outcome: FoundWidths) -> None:
-    """The widths to train with their cost, and how to go on."""
-    table = Table(title=f"Widths of {len(outcome.found.evaluations):,} candidates")
-    for heading in ("group", "original", "found"):
-        table.add_column(heading, justify="left" if heading == "group" else "right")
-    for group, width in zip(outcome.space.groups, outcome.widths, strict=True):
-        table.add_row(plain(group.name), str(group.max_width), str(width))
-    console.print(table)
-    cost = outcome.space.cost(outcome.widths)
-    reference = outcome.space.reference
-    console.print(
-        f"{cost.macs:,} MACs ({cost.macs / reference.macs:.3f} of the original), {cost.params:,} parameters.\n"
-        f"Go on: bcnet retrain {outcome.run_dir}{_naming_of(outcome.run_dir)}",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
-
-
-def found_document(outcome: FoundWidths) -> dict[str, Any]:
-    """The same for machines."""
-    cost = outcome.space.cost(outcome.widths)
-    widths = {g.name: w for g, w in zip(outcome.space.groups, outcome.widths, strict=True)}
-    return {"widths": widths, "macs": cost.macs, "params": cost.params, "evaluations": len(outcome.found.evaluations)}
 
 
 def plain(text: str) -> Text:

@@ -11,11 +11,11 @@ import typer
 from bcnet.cli.endings import guarded, refuse
 
 HELP = """
-Show runs in the browser while they go on: stages with the time left, losses, candidates as they are scored, the front,
-and what the machine is busy with. A finished run is shown as its report, several are compared.
+Show runs in the browser while they go on: the report of each, loaded again every few seconds, with the stages and the
+time left. Several finished runs are compared.
 
-The page reads run directories and writes nothing; runs may be started, stopped and gone on with meanwhile. Ctrl-C ends
-it, and no run. Needs `pip install 'bcnet[watch]'`.
+The page reads run directories and writes nothing; a directory that does not exist yet is waited for. Ctrl-C ends the
+page, and no run. Needs `pip install 'bcnet[watch]'`.
 
 Examples:
 
@@ -25,7 +25,7 @@ Examples:
 
   bcnet watch runs/demo --host 0.0.0.0
 """
-_NEEDS = ("starlette", "uvicorn", "psutil")
+_NEEDS = ("starlette", "uvicorn")
 _PORT = 8150
 
 
@@ -48,12 +48,12 @@ def watch(
     from bcnet.watch import serve
 
     for run in runs:
-        if not run.is_dir():
-            refuse(f"a run directory is a folder; {run} is {'a file' if run.exists() else 'not there'}")
+        if run.is_file():
+            refuse(f"a run directory is a folder; {run} is a file: give the --out of a `bcnet search`")
 
-    def said(link: str) -> None:
+    def on_ready(link: str) -> None:
         typer.echo(f"Watching at {link} until Ctrl-C.")
         if open_:
             typer.launch(link)
 
-    serve(runs, host, port, said)
+    serve(runs, host, port, on_ready)

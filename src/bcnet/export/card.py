@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bcnet.methods import Random, TrainingsMethod
 from bcnet.run.finished import FinishedRun
 from bcnet.run.inputs import Input, InputFacts
 from bcnet.run.score import headline_of, headline_value
@@ -149,12 +150,12 @@ def _widths(document: Mapping[str, Any]) -> str:
 
 def _training(finished: FinishedRun) -> str:
     document = finished.result
-    recipe = finished.settings.final
+    recipe = finished.settings.training
     versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
     found = document["search"]
     if found is None:
         search = f"{origin_note(document)[:-1]}; "
-    elif finished.settings.has_supernet:
+    elif finished.settings.method.trains_supernet:
         search = f"Supernet {document['epochs']['supernet']} epochs, {found['evaluations']:,} candidates; "
     else:
         search = _best_of_trials(finished.settings, found["evaluations"])
@@ -166,9 +167,11 @@ def _training(finished: FinishedRun) -> str:
 
 
 def _best_of_trials(settings: Settings, count: int) -> str:
-    epochs = settings.trial.epochs
-    networks = "random networks" if settings.baseline == "random" else "networks"
-    went_on = ", whose own training went on" if settings.random_continued else ""
+    method = settings.method
+    assert isinstance(method, TrainingsMethod), "candidates were trained"
+    epochs = method.trial(settings.training).epochs
+    networks = "random networks" if isinstance(method, Random) else "networks"
+    went_on = ", whose own training went on" if method.goes_on else ""
     return f"Best of {count} {networks} after {epochs} epoch{'' if epochs == 1 else 's'} each{went_on}; "
 
 

@@ -25,7 +25,7 @@ PRIMITIVES = 1024  # that oneDNN keeps, its own default
 _PRIMITIVES_VARIABLE = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
 _SCORE_BATCH = 2048  # images (spec, section 5)
 _LEAST_SCORE_BATCH = 64
-_SCORING_SHARE = 4  # of the free memory, one in so many parts
+_SCORING_BYTES = 4 * 2**30  # for the tensors of a layer while it scores
 _DATA_SHARE = 4
 _TENSORS_AT_ONCE = 3  # of a layer's size in a forward pass
 _WORTH_CASTING = 16 * 2**10  # bytes of the largest activation of an image
@@ -124,17 +124,16 @@ def _computes(network: nn.Module, inputs: Nest, training: bool, layout: Layout) 
     return True
 
 
-def score_batch(largest: int, free: int | None) -> int:
-    """Images to score at once: 2,048, halved while a layer's tensors would take more than a quarter of free memory.
+def score_batch(largest: int) -> int:
+    """Return how many images to score at once: 2,048, halved while a layer's tensors would take more than 4 GiB.
 
-    `largest` is the size of the largest activation for one image, `free` what is free, in bytes.
+    `largest` is the size of the largest activation for one image, in bytes. Free memory does not count: batch norm
+    takes its statistics from the batch, and a score must not depend on what else runs on the machine.
 
-    Example: ResNet50 at 224 pixels has 3.2 MB: with 24 GB free, batches of 512.
+    Example: ResNet50 at 224 pixels has 3.2 MB: batches of 256.
     """
     batch = _SCORE_BATCH
-    while (
-        free is not None and batch > _LEAST_SCORE_BATCH and batch * _TENSORS_AT_ONCE * largest > free / _SCORING_SHARE
-    ):
+    while batch > _LEAST_SCORE_BATCH and batch * _TENSORS_AT_ONCE * largest > _SCORING_BYTES:
         batch //= 2
     return batch
 

@@ -7,12 +7,14 @@ from typing import Any
 import altair as alt
 from markupsafe import Markup
 
+from bcnet.methods import TrainingsMethod
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, Section, capitalised, figure, not_yet, paragraph
 from bcnet.report.look import PICKED, SEARCHED, colour, inline, layered, macs_axis, score_axis, spec, tip
 from bcnet.report.profile import profile_chart, profile_figure
 from bcnet.report.trained import budget_layers, networks_chart
 from bcnet.run.score import score_text
+from bcnet.searchers import ModelBased
 
 
 def section(evidence: Evidence) -> Section:
@@ -38,9 +40,11 @@ def section(evidence: Evidence) -> Section:
         "and mean something only beside each other. Hover or tap shows widths; a click shows the candidate's profile "
         "below."
     )
-    if evidence.settings.has_trials and evidence.settings.finalist_epochs:
-        text += f" The best of them were then trained for {evidence.settings.finalist_epochs} epochs, which decided."
-    if evidence.settings.random_continued:
+    method = evidence.settings.method
+    longer = getattr(method, "finalist_epochs", None)
+    if longer is not None:
+        text += f" The best of them were then trained for {longer} epochs, which decided."
+    if isinstance(method, TrainingsMethod) and method.goes_on:
         text += " The best one's own training then went on to its end, on all training images."
     label = f"Scores of {len(evidence.evaluations)} candidates against their multiply-adds, with the front"
     caption = (
@@ -53,7 +57,7 @@ def section(evidence: Evidence) -> Section:
 
 def _scored(evidence: Evidence) -> str:
     held_out = "on training images held out from it. Scores"
-    if evidence.settings.has_trials:
+    if evidence.settings.method.trains_candidates:
         return f"scored by a short training of its own {held_out} of short trainings are lower than those of long ones,"
     weights = "by the shared weights of the supernet"
     return f"scored {weights} {held_out} of shared weights are lower than those of trained networks,"
@@ -76,10 +80,11 @@ def _rows(evidence: Evidence) -> list[dict[str, Any]]:
     """What the chart knows of each candidate, in the order of the search."""
     on_front = {c.widths for c in evidence.front}
     trained = evidence.networks.get("searched")
+    size = getattr(evidence.settings.method, "population", ModelBased.batch)
     return [
         {
             "number": number,
-            "generation": number // evidence.settings.population + 1,
+            "generation": number // size + 1,
             "macs": c.cost.macs,
             "params": c.cost.params,
             "score": c.score,

@@ -15,9 +15,9 @@ import numpy as np
 from bcnet.costs import IntArray, Measure
 from bcnet.export import read_latencies
 from bcnet.files.tensors import read_latest
+from bcnet.methods import Given
 from bcnet.prior import Prior
 from bcnet.report.curves import Curve
-from bcnet.run.baselines import BASELINES
 from bcnet.run.finished import NETWORK_FILES, NETWORKS
 from bcnet.run.run import Network, Run
 from bcnet.run.settings import Settings
@@ -61,17 +61,15 @@ class Evidence:
     @property
     def searches(self) -> bool:
         """Whether the widths are the best of scored candidates; else they were given, or a baseline found them."""
-        return self.settings.scores_candidates
+        return self.settings.method.scores_candidates
 
     @property
     def how(self) -> str:
         """How the widths were found, in words."""
         method = self.settings.method
-        budget = self.settings.budget
-        if method == "given":
-            return "narrowed to given widths"
-        narrowed = BASELINES[method].narrowed if method in BASELINES else "searched"
-        return f"{narrowed} under a budget of {budget}"
+        if isinstance(method, Given):
+            return method.narrowed
+        return f"{method.narrowed} under a budget of {self.settings.budget}"
 
     @property
     def measures(self) -> dict[str, Measure]:
@@ -96,7 +94,7 @@ class Evidence:
             "pretrained": "the model's own weights",
             "original": "the trained original's weights",
         }
-        origin = start.get(self.settings.final_from)
+        origin = start.get(self.settings.start)
         return "trained from scratch" if origin is None else f"fine-tuned from {origin}"
 
     @property
@@ -115,15 +113,15 @@ class Evidence:
         """The widths that were trained or given, else the best scored so far."""
         if "searched" in self.networks:
             return self.networks["searched"].widths
-        if self.settings.widths is not None:
-            return self.settings.widths
+        if isinstance(self.settings.method, Given) and isinstance(self.settings.method.values, tuple):
+            return self.settings.method.values
         return self.front[-1].widths if self.front else None
 
     @property
     def whose(self) -> str:
         """What `best` are the widths of, in words."""
         if not self.searches:
-            return "the network of the given widths" if self.settings.widths is not None else "the network found"
+            return "the network of the given widths" if isinstance(self.settings.method, Given) else "the network found"
         return "the searched network" if "searched" in self.networks else "the best candidate so far"
 
     @property
@@ -162,9 +160,9 @@ def read_evidence(path: str | Path) -> Evidence:
 
 
 def _curves(run: Run) -> dict[str, Curve]:
-    files = {"supernet": ("records", "records", run.settings.supernet.epochs)}
+    files = {"supernet": ("records", "records", run.settings.supernet_recipe.epochs)}
     files |= {
-        label: (f"{NETWORK_FILES[key]}_losses", f"{label} losses", run.settings.final.epochs)
+        label: (f"{NETWORK_FILES[key]}_losses", f"{label} losses", run.settings.training.epochs)
         for key, label in NETWORKS.items()
     }
     curves = {}

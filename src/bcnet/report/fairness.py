@@ -32,7 +32,8 @@ def _verdict(evidence: Evidence) -> str:
     spreads = [int(c.max() - c.min()) for c in evidence.counts]
     uneven = sum(spread > 0 for spread in spreads)
     total = sum(int(c.sum()) for c in evidence.counts)
-    start = f"Paths that went through each channel: {total:,} counted in all, strategy {evidence.settings.strategy}. "
+    strategy = getattr(evidence.settings.method, "strategy", "")
+    start = f"Paths that went through each channel: {total:,} counted in all, strategy {strategy}. "
     if not uneven:
         return start + f"In all {len(spreads)} groups every channel was trained exactly as often as every other."
     worst = max(float(c.max()) / max(1, int(c.min())) for c in evidence.counts)

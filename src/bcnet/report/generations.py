@@ -8,6 +8,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
+from bcnet.methods import BCNet, SupernetMethod
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, Section, figure, not_yet, paragraph
 from bcnet.report.look import SEARCHED, colour, inline, layered, score_axis, spec, tip
@@ -21,10 +22,10 @@ _TITLE = "Progress of the search"
 
 def word_for(settings: Settings) -> str | None:
     """What candidates come in: generations or batches; None where they come one by one."""
-    if settings.has_supernet and settings.searcher.startswith("evolution"):
+    searcher = getattr(settings.method, "searcher", "")
+    if searcher.startswith("evolution"):
         return "generation"
-    searched = settings.scores_candidates and settings.baseline is None
-    return "batch" if searched and settings.searcher == "model" else None
+    return "batch" if searcher == "model" else None
 
 
 def section(evidence: Evidence) -> Section:
@@ -38,7 +39,9 @@ def section(evidence: Evidence) -> Section:
     said = partial(score_text, metric=evidence.metric)
     evolved = word == "generation"
     if evolved:
-        come = f"{len(rows)} of {settings.generations} generations of {settings.population} candidates"
+        method = settings.method
+        assert isinstance(method, BCNet), "only BCNet has generations"
+        come = f"{len(rows)} of {method.generations} generations of {method.population} candidates"
         first = "drawn from the prior"
         later = "Later generations also look for cheaper networks, so that their medians may fall."
     else:
@@ -75,7 +78,7 @@ def section(evidence: Evidence) -> Section:
 
 def _size(settings: Settings) -> int:
     """Of a generation or a batch."""
-    return settings.population if word_for(settings) == "generation" else ModelBased.batch
+    return settings.method.population if isinstance(settings.method, SupernetMethod) else ModelBased.batch
 
 
 def generation_rows(evidence: Evidence) -> list[dict[str, Any]]:

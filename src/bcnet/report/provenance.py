@@ -7,6 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from bcnet.display import duration
+from bcnet.methods import SupernetMethod, TrainingsMethod
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import NONE, Section, folded, listing, not_yet, piece, table
 
@@ -55,15 +56,16 @@ def machine_facts(evidence: Evidence) -> dict[str, Any]:
     result = evidence.result or {}
     settings = evidence.settings
     facts: dict[str, Any] = {"seed": settings.seed, "budget": str(settings.budget)}
-    epochs = {"networks": settings.final.epochs}
-    if settings.has_supernet:
-        facts["strategy"] = settings.strategy
-        epochs["supernet"] = settings.supernet.epochs
-    if settings.has_trials:
-        epochs["candidates"] = settings.trial.epochs
-    device = result.get("device", {"name": settings.device, "threads": settings.threads})
+    method = settings.method
+    epochs = {"networks": settings.training.epochs}
+    if isinstance(method, SupernetMethod):
+        facts["strategy"] = method.strategy
+        epochs["supernet"] = method.recipe.epochs
+    if isinstance(method, TrainingsMethod):
+        epochs["candidates"] = method.trial(settings.training).epochs
+    device = result.get("device", {"name": settings.options.device, "threads": settings.options.threads})
     facts["device"] = f"{device['name']}, {device['threads']} threads"
-    facts["precision"] = settings.final.precision
+    facts["precision"] = settings.training.precision
     facts["epochs"] = ", ".join(f"{what} {count}" for what, count in epochs.items())
     return facts | dict(result.get("versions", {}))
 

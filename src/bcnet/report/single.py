@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bcnet.methods import SupernetMethod, Trainings
 from bcnet.report import (
     candidates,
     examples,
@@ -26,17 +27,17 @@ def report_page(evidence: Evidence) -> str:
     """The page about a run as HTML."""
     sections = [results(evidence), candidates.section(evidence), ratios.section(evidence), layers.section(evidence)]
     sections.append(latency.section(evidence))
-    if evidence.settings.examples:
+    if evidence.settings.options.examples:
         sections.append(examples.section(evidence))
     settings = evidence.settings
     if generations.word_for(settings) is not None:
         sections.append(generations.section(evidence))
-    if settings.has_trials and settings.searcher == "model":
+    if isinstance(settings.method, Trainings) and settings.method.searcher == "model":
         sections.append(worth.section(evidence))
-    if settings.needs_prior:
+    if isinstance(settings.method, SupernetMethod) and settings.method.needs_prior:
         sections.append(heat.section(evidence))
     sections.append(losses.section(evidence))
-    if settings.has_supernet:
+    if settings.method.trains_supernet:
         sections.append(fairness.section(evidence))
     sections += [provenance.time_section(evidence), provenance.configuration_section(evidence)]
     top = heading(evidence.name) + paragraph(headline(evidence), "headline")

@@ -76,8 +76,8 @@ def finish(outcome: _Outcome, model: ModelLike, space: WidthSpace) -> _Outcome:
     if is_rank_zero():
         settings = read_settings(outcome.run_dir)
         if not read_latencies(outcome.run_dir):
-            device = settings.device or "cpu"
-            threads = settings.threads or 1
+            device = settings.options.device or "cpu"
+            threads = settings.options.threads or 1
             with own_global_randomness(torch.device(device)):  # the user's own, which making a network draws from
                 finished = FinishedRun.read(outcome.run_dir, model, traced=space)
                 time_networks(

@@ -1,5 +1,1 @@
-"""A run: its settings, its directory, and what it holds."""
-
-from bcnet.run.presets import PRESETS
-
-__all__ = ["PRESETS"]
+"""A run: its settings, its data, its directory, and what can be read from it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +18,8 @@ from torch import nn
 from bcnet.errors import RecipeError
 from bcnet.run.digests import digest_of
 from bcnet.searchers import PerImage, Searcher
-from bcnet.space import Widths
 from bcnet.tasks import Loss
 
-OfWidths = Callable[[Widths], float]
 _LOCAL = ("<lambda>", "<locals>")
 
 
@@ -32,7 +30,6 @@ class UserCallables:
     loss: Loss | None = None
     loss_name: str | None = None
     per_image: PerImage | None = None
-    of_widths: OfWidths | None = None
     score_name: str | None = None
     searcher: Searcher | None = None
 
@@ -61,31 +58,23 @@ def user_searcher(searcher: str | Searcher) -> tuple[Searcher | None, str]:
     return searcher, f"{_qualified(type(searcher))} {json.dumps(shown, sort_keys=True, default=repr)}"
 
 
-def user_callables(
-    loss: Loss | None, score: str | PerImage, score_of_widths: OfWidths | None, tags: Mapping[str, str]
-) -> tuple[UserCallables, str]:
-    """The functions with their names, and the library's own score, where `score` names one.
+def user_callables(loss: Loss | None, score: str | PerImage, tags: Mapping[str, str]) -> UserCallables:
+    """Return the functions with their names; a `score` that is a name is one of the library's.
 
     Raises:
-        RecipeError: something that cannot be called, that takes other arguments, or that needs a tag; two scores.
+        RecipeError: something that cannot be called, that takes other arguments, or that needs a tag.
     """
     unknown = set(tags) - {"loss", "score"}
     if unknown:
         raise RecipeError(f"tags are for loss and score; got {sorted(unknown)}")
-    if score_of_widths is not None and score != "accuracy":
-        raise RecipeError("widths are judged by score or by score_of_widths; got both: leave one of them out")
     own = UserCallables()
     if loss is not None:
         _check_arguments("loss", loss, "(outputs, targets)", 2)
         own = dataclasses.replace(own, loss=loss, loss_name=name_of("loss", loss, tags.get("loss")))
-    if score_of_widths is not None:
-        _check_arguments("score_of_widths", score_of_widths, "(widths)", 1)
-        name = name_of("score", score_of_widths, tags.get("score"))
-        return dataclasses.replace(own, of_widths=score_of_widths, score_name=name), "accuracy"
     if isinstance(score, str):
-        return own, score
+        return own
     _check_arguments("score", score, "(outputs, targets)", 2)
-    return dataclasses.replace(own, per_image=score, score_name=name_of("score", score, tags.get("score"))), "accuracy"
+    return dataclasses.replace(own, per_image=score, score_name=name_of("score", score, tags.get("score")))
 
 
 def name_of(role: str, function: Any, tag: str | None) -> str:

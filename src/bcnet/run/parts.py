@@ -56,13 +56,14 @@ def cut_data(data: DataSet | Loaders, settings: Settings) -> Parts:
 
 
 def _cut_images(source: DataSet, settings: Settings) -> Parts:
-    assert settings.device is not None
-    assert settings.score_batch_size is not None
-    most = settings.score_batch_size
-    device = torch.device(settings.device)
+    options = settings.options
+    assert options.device is not None
+    assert options.score_batch_size is not None
+    most = options.score_batch_size
+    device = torch.device(options.device)
     data = source.to(device) if lives_on(device, source.nbytes, free_bytes(device)) else source
     fresh_seed, validation_seed = (derived_seed(settings.seed, part) for part in ("fresh", "validation"))
-    shares = [held_out_share(data.train, f) for f in (settings.fresh_fraction, settings.validation_fraction)]
+    shares = [held_out_share(data.train, f) for f in (options.fresh_fraction, options.validation_fraction)]
     rest, fresh = split_validation(data.train, shares[0], seed=fresh_seed)
     training, validation = split_validation(rest, shares[1] / (1 - shares[0]), seed=validation_seed)
 
@@ -77,8 +78,8 @@ def _cut_images(source: DataSet, settings: Settings) -> Parts:
         return all_batches(data.test, min(most, len(data.test)), source.normaliser, device=device)
 
     return Parts(
-        batches(training, settings.supernet),
-        batches(data.train, settings.final),
+        batches(training, settings.supernet_recipe),
+        batches(data.train, settings.training),
         scoring(validation),
         scoring(fresh),
         test,
@@ -86,13 +87,14 @@ def _cut_images(source: DataSet, settings: Settings) -> Parts:
 
 
 def _cut_loaders(loaders: Loaders, settings: Settings) -> Parts:
-    assert settings.score_batch_size is not None
-    assert settings.device is not None
-    most = settings.score_batch_size
-    share = settings.fresh_fraction / (settings.fresh_fraction + settings.validation_fraction)
+    options = settings.options
+    assert options.score_batch_size is not None
+    assert options.device is not None
+    most = options.score_batch_size
+    share = options.fresh_fraction / (options.fresh_fraction + options.validation_fraction)
     scoring, again = loaders.split(share, derived_seed(settings.seed, "fresh"))
 
-    device = settings.device
+    device = options.device
 
     def batches(part: Held) -> list[Batch]:
         whole = cut(part, min(most, count(part[1])), seed=settings.seed)

@@ -1,4 +1,4 @@
-"""Which recipes a run trains with: the one that was asked for or that suits model and data, with its changes."""
+"""Which recipe a run trains with: the one that was asked for or that suits model and data, with its changes."""
 
 from __future__ import annotations
 
@@ -7,39 +7,40 @@ from typing import Any
 
 from bcnet.data import Loaders
 from bcnet.errors import RecipeError
-from bcnet.pruners import PRUNERS, check_installed
-from bcnet.run.settings import make_settings
 from bcnet.run.workload import Source
 from bcnet.train import Cosine, Recipe, load_recipe, recipe_names
 
-# Of a recipe that the user has not chosen.
-_FEWEST_STEPS = 4
+TrainingLike = Recipe | str | Mapping[str, Any]
+_FEWEST_STEPS = 4  # of an epoch, of a recipe that the user has not chosen
 _SMALLEST_BATCH = 8
-_SOME = Recipe(lr=0.1, batch_size=1, epochs=1)
 
 
-def check_request(
-    recipe: Recipe | str | None, changes: Mapping[str, Any], settings: Mapping[str, Any]
-) -> Recipe | None:
-    """Refuse what no model and no data could make right, so that none are fetched for it; read the recipe asked for.
+def check_training(training: TrainingLike | None, epochs: int | None) -> tuple[Recipe | None, dict[str, Any]]:
+    """Return the recipe that was asked for, if any, and changes to it.
 
-    Where that is left open, changes are refused that no recipe of the library takes; the others are tried once model
-    and data have decided it.
+    A recipe is a value, a name, or a YAML file; a mapping holds changes to the recipe that suits model and data. What
+    no model and no data could make right is refused, so that none are fetched for it.
 
     Raises:
-        RecipeError: the key at fault, what was expected, what was got, or a package that is missing.
+        RecipeError: the key at fault, what was expected, what was got.
     """
-    asked = recipe if recipe is None or isinstance(recipe, Recipe) else load_recipe(recipe)
-    for own in split_changes(changes):
-        if asked is not None:
-            asked.changed(own)
-        elif own:
-            _check_open(own)
-    some = asked or _SOME.changed({"batch_size": settings["processes"]})
-    baseline = make_settings(model="", data="", supernet=some, final=some, **settings).baseline
-    if baseline is not None and baseline in PRUNERS:
-        check_installed(baseline)
-    return asked
+    changes: dict[str, Any] = dict(training) if isinstance(training, Mapping) else {}
+    asked = load_recipe(training) if isinstance(training, str) else training
+    if asked is not None and not isinstance(asked, (Recipe, Mapping)):
+        raise RecipeError(
+            f"training is a bcnet.Recipe, the name of one, or a mapping of changes; got {asked!r}: see bcnet recipes"
+        )
+    recipe = asked if isinstance(asked, Recipe) else None
+    base = changes.pop("recipe", None)
+    if base is not None:
+        recipe = load_recipe(base) if isinstance(base, str) else Recipe.model_validate(base)
+    if epochs is not None:
+        changes["epochs"] = epochs
+    if recipe is not None:
+        return recipe.changed(changes), {}
+    if changes:
+        _check_open(changes)
+    return None, changes
 
 
 def _check_open(changes: Mapping[str, Any]) -> None:
@@ -54,20 +55,19 @@ def _check_open(changes: Mapping[str, Any]) -> None:
     raise min(refusals, key=lambda refusal: "unknown key" in str(refusal))
 
 
-def recipes_for(source: Source, recipe: Recipe | None, changes: Mapping[str, Any]) -> tuple[Recipe, Recipe]:
-    """The recipes of the supernet and of the networks trained from scratch, by default those that suit the source.
+def recipe_for(source: Source, recipe: Recipe | None, changes: Mapping[str, Any]) -> Recipe:
+    """Return the recipe of the final networks, by default one that suits the source.
 
     A batch that nobody chose is made to suit few images too.
     """
-    fits = recipe is None and not isinstance(source.data, Loaders)
+    fits = recipe is None and not isinstance(source.data, Loaders) and "batch_size" not in changes
     if recipe is None:
         recipe = load_recipe(default_recipe(source.model_name, source.data_name, source.data.image_shape[-1]))
     if isinstance(source.data, Loaders) and source.data.batch_size is not None:
         recipe = recipe.changed({"batch_size": source.data.batch_size})
-    small = for_few_images(recipe, len(source.data.train)) if fits else recipe
-    supernet, final = ((recipe if "batch_size" in own else small).changed(own) for own in split_changes(changes))
-    # A supernet has no teacher: every path would need its own.
-    return supernet.model_copy(update={"distillation": None}), final
+    if fits:
+        recipe = for_few_images(recipe, len(source.data.train))
+    return recipe.changed(changes)
 
 
 def default_recipe(model: str, data: str, image_size: int) -> str:
@@ -99,18 +99,3 @@ def for_few_images(recipe: Recipe, images: int) -> Recipe:
     if isinstance(recipe.schedule, Cosine):
         changes["schedule.final_lr"] = recipe.schedule.final_lr * share
     return recipe.changed(changes) if share < 1 else recipe
-
-
-def split_changes(changes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Changes for the supernet's and the final recipe: a key starting with `supernet.` or `final.` is for that one."""
-    supernet: dict[str, Any] = {}
-    final: dict[str, Any] = {}
-    for key, value in changes.items():
-        owner, dot, rest = key.partition(".")
-        if dot and owner == "supernet":
-            supernet[rest] = value
-        elif dot and owner == "final":
-            final[rest] = value
-        else:
-            supernet[key] = final[key] = value
-    return supernet, final

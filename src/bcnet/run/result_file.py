@@ -87,7 +87,8 @@ class _Reliability(BaseModel):
 class _Result(BaseModel):
     model: str
     data: str
-    method: str = "given"
+    method: str
+    origin: str
     task: _Task
     budget: _Budget
     widths: dict[str, Count]

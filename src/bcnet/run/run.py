@@ -167,7 +167,7 @@ class Run:
             raise ModelError(
                 f"a supernet needs the model of the run, {self.settings.model!r}; got one of another space"
             )
-        if self.settings.supernet_width > 1:
+        if self.settings.space.widen > 1:
             network = widened_model(network, factory, space, self.settings)
         supernet = Supernet(network, space)
         file = self.path / "supernet.safetensors"

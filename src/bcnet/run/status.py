@@ -10,7 +10,9 @@ import fcntl
 import math
 import re
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +23,12 @@ from bcnet.progress.record import Record, StageRecord, read_record
 from bcnet.run.evaluations import Best, look
 
 State = Literal["running", "finished", "in part", "stopped", "failed", "damaged", "empty"]
-_SETTINGS = ("model", "data", "limits", "score", "seed")
+_SETTINGS = ("model", "data", "limits", "seed")
+_GOING_ON = {
+    "stopped": ": the same command goes on with it",
+    "failed": ": the same command goes on with it",
+    "in part": ": what was asked for is done, and more can go on from it",
+}
 
 
 @dataclass(frozen=True)
@@ -92,7 +99,7 @@ class _Reader:
         self.path = path
         self.problems: list[str] = []
         self.record = read_record(path)
-        self.settings = _by_name(self._document("settings.json") or {})
+        self.settings = self._document("settings.json") or {}
         self.space = self._document("space.json") or {}
         self.result = self._document("result.json")
 
@@ -110,7 +117,7 @@ class _Reader:
             since=began or (self.path / "settings.json").stat().st_mtime,
             pid=(_owner(self.path) or record.pid) if running else None,
             host=record.host or None,
-            settings={key: self.settings[key] for key in _SETTINGS if key in self.settings},
+            settings={key: self.settings[key] for key in _SETTINGS if key in self.settings} | _method_of(self.settings),
             stages=self._stages(record, running),
             stage_left=record.stage_left if running else None,
             ends=record.updated + record.run_left if running and record.run_left is not None else None,
@@ -177,6 +184,12 @@ class _Reader:
             return None
 
 
+def _method_of(settings: dict[str, Any]) -> dict[str, Any]:
+    method = settings.get("method", {})
+    score = {"score": method["score"]} if "score" in method else {}
+    return {"method": method.get("name"), **score}
+
+
 def _limit(given: int | float | None, reference: float | None) -> float | None:
     """The limit as a count, as `Budget.resolve` makes it."""
     if isinstance(given, float):
@@ -222,8 +235,73 @@ def as_document(status: Status) -> dict[str, Any]:
     return {"format": 1, "read": time.time(), **document}
 
 
-def _by_name(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings by name, out of their sections; a recipe and the limits of the budget stay together."""
-    sections = {key: value for key, value in settings.items() if isinstance(value, dict) and key != "limits"}
-    inner = {name: value for section in sections.values() for name, value in section.items() if name != "recipe"}
-    return {**{key: value for key, value in settings.items() if key not in sections}, **inner}
+def status_lines(found: Status) -> Iterator[str]:
+    """Yield the status in lines for people."""
+    yield _state_line(found)
+    if found.settings:
+        s = found.settings
+        yield f"{s.get('model')} on {s.get('data')}, budget {_budget(found)}, seed {s.get('seed')}"
+    for stage in found.stages:
+        yield f"  {_stage(stage, found)}"
+    if found.evaluations is not None:
+        yield _found(found)
+    if found.result:
+        yield "Test: " + ", ".join(
+            f"{name} {figures['headline']} at {figures['macs_ratio']:.3f} of the MACs"
+            for name, figures in found.result.items()
+        )
+    if found.state == "running":
+        yield f"Ends {_when(found.ends)}."
+    if found.message:
+        yield f"Error: {found.message}"
+    yield from (f"Problem: {problem}" for problem in found.problems)
+
+
+def _state_line(found: Status) -> str:
+    if found.state == "empty":
+        return f"{found.folder}: nothing has been started here"
+    place = f" on {found.host}" if found.host else ""
+    who = f" (process {found.pid}{place})" if found.pid else ""
+    since = "" if found.since is None else f" since {datetime.fromtimestamp(found.since):%Y-%m-%d %H:%M:%S}"
+    return f"{found.folder}: {found.state}{who}{since}{_GOING_ON.get(found.state, '')}"
+
+
+def _budget(found: Status) -> str:
+    units = {"macs": "MACs", "params": "parameters"}
+    given = [(units.get(key, f"of {key}"), limit) for key, limit in found.settings.get("limits", {}).items()]
+    return " and ".join(f"{v:g}x {unit}" if isinstance(v, float) else f"{v:,} {unit}" for unit, v in given)
+
+
+def _stage(stage: StageStatus, found: Status) -> str:
+    name = f"{stage.record.name:<{_longest(found)}}"
+    record = stage.record
+    if stage.state != "at hand":
+        begun = f"{record.done:,} of {record.total:,} {record.unit}" if record.done else "to come"
+        return f"{name} {'finished' if stage.state == 'finished' else begun}"
+    share = f" ({100 * record.done / record.total:.0f} %)" if record.total else ""
+    left = "?" if found.stage_left is None else timedelta(seconds=round(found.stage_left))
+    detail = f", {record.detail}" if record.detail else ""
+    return f"{name} {record.done:,} of {record.total:,} {record.unit}{share}, {left} left{detail}"
+
+
+def _longest(found: Status) -> int:
+    return max(len(stage.record.name) for stage in found.stages)
+
+
+def _found(found: Status) -> str:
+    if found.best is None:
+        return f"Found so far: {found.evaluations:,} candidates, none within the budget yet"
+    score = f"{found.best.score:.4f} nats" if found.settings.get("score") == "loss" else f"{found.best.score:.2f} %"
+    ratio = "" if found.best_ratio is None else f" ({found.best_ratio:.3f} of the original)"
+    widths = ",".join(map(str, found.best.widths))
+    return (
+        f"Found so far: {found.evaluations:,} candidates, the best {score} at {found.best.macs:,} MACs"
+        f"{ratio}, {found.best.params:,} parameters: {widths}"
+    )
+
+
+def _when(ends: float | None) -> str:
+    if ends is None:
+        return "? (too little measured yet)"
+    left = timedelta(seconds=round(max(0.0, ends - time.time())))
+    return f"in about {left}, at {datetime.fromtimestamp(ends):%Y-%m-%d %H:%M:%S}"

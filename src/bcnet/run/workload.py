@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 from bcnet.costs import Budget, Latency
 from bcnet.data import Batch, DataSet, Loaders, load, loaders_of, made_by
 from bcnet.data import imports_code as data_imports_code
-from bcnet.errors import BudgetError, DataError, ModelError, RecipeError, RunError
+from bcnet.errors import BudgetError, DataError, ModelError, RecipeError
 from bcnet.machine.defaults import Layout, place, runs_channels_last
 from bcnet.machine.memory import largest_activation
 from bcnet.models import ModelSpec, create, imports_code
@@ -29,11 +29,10 @@ from bcnet.run.inputs import Input, InputFacts, described
 from bcnet.run.parts import Parts, cut_data
 from bcnet.run.pretrained import Weights, load_pretrained
 from bcnet.run.settings import Settings
-from bcnet.searchers import Searcher
 from bcnet.space import WidthSpace
 from bcnet.supernet import build
 from bcnet.supernet.initialisation import is_trained
-from bcnet.tasks import Classification, Task, task_described, task_named
+from bcnet.tasks import Classification, Task, task_named
 from bcnet.train import EpochBatches, derived_generator, derived_seed
 
 _DIGEST = re.compile(r" [0-9a-f]{12}$")  # ends the description of a data set that was passed in
@@ -227,10 +226,13 @@ def open_source(
     return dataclasses.replace(source, data=contiguous_data, notes=(*notes, _CONTIGUOUS))
 
 
-def prepare(source: Source, settings: Settings, budget: Budget | None = None) -> Workload:
+def prepare(
+    source: Source, settings: Settings, budget: Budget | None = None, space: WidthSpace | None = None
+) -> Workload:
     """Trace the width space and cut the data, failing early where something cannot work.
 
-    `budget` is that of the settings, with the measures themselves; needed where one is the user's own.
+    `budget` is that of the settings, with the measures themselves; needed where one is the user's own. `space` is the
+    width space where it has been traced.
 
     Raises:
         TraceError: the model does not run on the images, or has nothing to search.
@@ -239,7 +241,7 @@ def prepare(source: Source, settings: Settings, budget: Budget | None = None) ->
         RecipeError: too few batches for what the settings ask for.
     """
     example = source.example()
-    space = trace(source.model, example, settings)
+    space = trace(source.model, example, settings) if space is None else space
     _check_outputs(source, example)
     limits = settings.budget if budget is None else budget
     waiting = [measure for measure in limits.limits if isinstance(measure, Latency) and not measure.countable]
@@ -247,11 +249,12 @@ def prepare(source: Source, settings: Settings, budget: Budget | None = None) ->
         space = space.measuring(limits)
         space.feasible(limits)
         space.uniform(limits)
-    layout = settings.layout if source.layout == "channels_last" else "contiguous"
-    original = place(copy.deepcopy(source.model), settings.device, layout)
+    options = settings.options
+    layout = options.layout if source.layout == "channels_last" else "contiguous"
+    original = place(copy.deepcopy(source.model), options.device, layout)
     model = original
-    if settings.supernet_width > 1:
-        model = place(widened_model(source.model, source.factory, space, settings), settings.device, layout)
+    if settings.space.widen > 1:
+        model = place(widened_model(source.model, source.factory, space, settings), options.device, layout)
     return Workload(source, model, original, space, limits, cut_data(source.data, settings))
 
 
@@ -268,7 +271,8 @@ def trace(model: nn.Module, example: Nest, settings: Settings) -> WidthSpace:
         BudgetError: multiples are to be those that pay on a device, and no calibration says which.
         TraceError: as `WidthSpace.trace`.
     """
-    if settings.multiple_of == "auto":
+    options = settings.space
+    if options.multiple_of == "auto":
         raise BudgetError(
             'multiple_of="auto" takes the multiples that pay from a calibration, and there is none: run `bcnet '
             "calibrate`, and give its file as --latency-model with a limit on latency"
@@ -278,12 +282,12 @@ def trace(model: nn.Module, example: Nest, settings: Settings) -> WidthSpace:
         copy.deepcopy(model),
         args,
         example_kwargs=kwargs,
-        num_choices=settings.num_choices,
-        min_ratio=settings.min_ratio,
-        multiple_of=settings.multiple_of,
-        ignore=settings.ignore,
-        only=settings.only,
-        widen=settings.supernet_width,
+        num_choices=options.num_choices,
+        min_ratio=options.min_ratio,
+        multiple_of=options.multiple_of,
+        ignore=options.ignore,
+        only=options.only,
+        widen=options.widen,
     )
 
 
@@ -366,67 +370,3 @@ def _digest_of_images(data: DataSet | Loaders) -> str:
         held = zip(("images", "labels"), data.held, strict=True)
         return digest_of({f"{what}{name}": t for what, nest in held for name, t in named(nest).items()}, sizes)
     return hashlib.sha256(f"{data.train.digest()} {data.test.digest()}".encode()).hexdigest()[:12]
-
-
-def _only_yours(run: Path, what: str, value: str) -> str:
-    return (
-        f"run {run} was given something of your own ({what} {value}), which only your code has: repeat bcnet.search "
-        "with it, in a run directory of its own"
-    )
-
-
-def source_of_run(
-    run: Path,
-    stored: Settings,
-    model: ModelLike | None = None,
-    data: DataLike | None = None,
-    searcher: Searcher | None = None,
-    task: Task | str | None = None,
-) -> Source:
-    """The model and the data of a run, which must still be what they were.
-
-    `model`, `data`, `searcher` and `task` are what the run was given, where that was no name.
-
-    Raises:
-        RunError: something is the user's own and not given, or the model, data or task are others than the run's.
-        ModelError: the model's name imports code, and it was not given.
-        DataError: the name of the data does.
-    """
-    for what in ("loss", "own_score"):
-        if getattr(stored, what) is not None:
-            raise RunError(_only_yours(run, what, getattr(stored, what)))
-    if stored.own_stages or (" " in stored.searcher and searcher is None):
-        what = "stages" if stored.own_stages else "a searcher"
-        raise RunError(
-            f"run {run} was given {what} of your own, which only your code has: give searcher=... as for the run, or "
-            "repeat bcnet.search with it"
-        )
-    aim = task_described(stored.task) if task is None else task_of(task)
-    if aim is None:
-        raise RunError(f"run {run} was given a task of your own, which only your code has: give task=... (--task)")
-    objects = (("model", not is_name(stored.model), model), ("data", bool(_DIGEST.search(stored.data)), data))
-    for what, is_object, given in objects:
-        if given is None and is_object:
-            name = getattr(stored, what)
-            raise RunError(f"run {run} is of {name!r}, which only your code can make: give {what}=... as for the run")
-    if model is None:
-        refuse_to_import(stored.model, run)
-    if data is None and data_imports_code(stored.data):
-        raise DataError(_untrusted("data", stored.data, run))
-    source = open_source(
-        stored.model if model is None else model,
-        stored.data if data is None else data,
-        image_size=stored.image_size,
-        seed=stored.seed,
-        task=aim,
-        own_weights=stored.pretrained is not None,
-    )
-    if stored.pretrained not in (None, source.pretrained):
-        raise RunError(_only_yours(run, "pretrained", stored.pretrained))
-    source = dataclasses.replace(source, own=UserCallables(searcher=searcher))
-    found = {"model": source.model_name, "data": source.data_name, "task": source.task.description}
-    for what, now in found.items():
-        name = getattr(stored, what)
-        if name != now:
-            raise RunError(f"run {run} is of the {what} {name!r}; got {now!r}: give the same, or start a new search")
-    return source

@@ -19,6 +19,7 @@ from bcnet.searchers.result import Candidate, SearchResult, hypervolume, pareto_
 from bcnet.searchers.score_model import EXPONENTS, ScoreModel, closed_slopes
 from bcnet.searchers.search import search_widths
 from bcnet.searchers.store import EvaluationStore
+from bcnet.searchers.study import Study
 
 __all__ = [
     "EXPONENTS",
@@ -38,6 +39,7 @@ __all__ = [
     "ScoreModel",
     "SearchResult",
     "Searcher",
+    "Study",
     "SupernetEvaluator",
     "accuracy_interval",
     "closed_slopes",

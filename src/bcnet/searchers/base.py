@@ -41,8 +41,7 @@ class Searcher(ABC):
         """Yield lists of candidates and receive their scores, in the same order, until there is nothing to propose.
 
         All randomness comes from `problem.seed`. A candidate met before gets its known score again, at no cost. The
-        generator is closed, with the scores of its last list withheld, where the limit falls inside a list. A searcher
-        that can say whom it would retain yields a `Contest`; of no other list are candidates stopped early.
+        generator is closed, with the scores of its last list withheld, where the limit falls inside a list.
         """
 
     def chosen(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Candidate] | None:

@@ -32,8 +32,8 @@ class SearchResult:
     `best` is the highest score within the budget (of equals the cheapest, then the first); `front` the candidates
     within the budget that no other one beats in score at no more MACs, ascending in MACs; `evaluations` every scored
     candidate in order. `hypervolumes` has one figure per generation: the area between the front and the lowest score of
-    the first generation, over MACs from 0 to 1 (all of the budget), in units of the score; it never falls. `budget` is in absolute counts. `notes` says
-    what a person should know, for instance that a population had to be topped up.
+    the first generation, over MACs from 0 to 1 (all of the budget), in units of the score; it never falls. `budget` is
+    in absolute counts. `notes` says what a person should know, for instance that a population had to be topped up.
     """
 
     best: Candidate

@@ -230,10 +230,10 @@ class Evaluator:
 
     def _in_parts(self, score: PartScore, widths: Widths) -> tuple[float, tuple[float, ...]]:
         value, parts = self._asked(score.in_parts, widths)
-        return _checked(value, widths), tuple(_checked(part, widths) for part in parts)
+        return checked_score(value, widths), tuple(checked_score(part, widths) for part in parts)
 
     def _call(self, score: Callable[..., Any], widths: Widths) -> float:
-        return _checked(self._asked(score, widths), widths)
+        return checked_score(self._asked(score, widths), widths)
 
     def _asked(self, score: Callable[..., Any], widths: Widths) -> Any:
         try:
@@ -244,8 +244,12 @@ class Evaluator:
             raise SearchError(f"the score of widths {widths} raised {type(error).__name__}: {error}") from error
 
 
-def _checked(value: Any, widths: Widths) -> float:
-    """The score as a float, if it is a finite number (a zero-dimensional array or tensor counts as one)."""
+def checked_score(value: Any, widths: Widths) -> float:
+    """Return the score as a float, if it is a finite number (a zero-dimensional array or tensor counts as one).
+
+    Raises:
+        SearchError: it is not.
+    """
     number = math.nan
     if not isinstance(value, (str, bytes, bool)):
         with contextlib.suppress(TypeError, ValueError):

@@ -8,6 +8,9 @@ from bcnet.space.problem import Problem
 from bcnet.space.rules import rule
 from bcnet.space.space import Widths, WidthSpace
 
+trace = WidthSpace.trace
+"""Find the width groups of a network: `trace(model, example_input)`."""
+
 __all__ = [
     "Budget",
     "Cost",
@@ -22,4 +25,5 @@ __all__ = [
     "Widths",
     "floor_choices",
     "rule",
+    "trace",
 ]

@@ -285,6 +285,26 @@ class WidthSpace:
         given = Budget(macs=macs, params=params) if budget is None else budget
         return balanced_widths(self, given, exponent)
 
+    def random(
+        self,
+        budget: Budget | None = None,
+        *,
+        macs: int | float | None = None,
+        params: int | float | None = None,
+        seed: int = 0,
+    ) -> Widths:
+        """Return random widths near the budget: between 0.97 and 1.0 of it wherever the choices allow.
+
+        Raises:
+            BudgetError: the narrowest network of the space costs more.
+        """
+        from bcnet.space.problem import Problem
+
+        given = Budget(macs=macs, params=params) if budget is None else budget
+        problem = Problem.of(self, given, seed)
+        (widths,) = problem.fill(1, (), np.random.default_rng([seed, 2]))
+        return widths
+
     def feasible(self, budget: Budget) -> Budget:
         """The budget in absolute counts, checked.
 

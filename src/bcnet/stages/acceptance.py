@@ -99,7 +99,7 @@ class Acceptance:
     def error(self) -> RunError:
         """What to say where nothing was accepted."""
         assert self._asked is not None, "something was too slow"
-        if self._context.settings.has_supernet:
+        if self._context.settings.method.trains_supernet:
             advice = "`bcnet evolve RUN --budget latency=... --out NEW`, which trains no supernet again"
         else:
             advice = "the same command with --take-from RUN --out NEW, which trains no original again"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from bcnet.distributed import ProcessGroup
 from bcnet.errors import RunError
@@ -20,10 +20,12 @@ from bcnet.files.tensors import read_tensors, write_tensors
 from bcnet.progress.base import Advance, Reporter
 from bcnet.progress.forecast import Planned
 from bcnet.run.directory import RunDirectory, read_settings
-from bcnet.run.settings import SECTION_OF, Settings
-from bcnet.run.workload import Workload, prepare, source_of_run
+from bcnet.run.settings import ALL, Settings
+from bcnet.run.workload import Workload, open_source, prepare, refuse_to_import
+from bcnet.tasks import task_described
 from bcnet.train import CHECKPOINT_SECONDS, Checkpoints, Progress
 
+_T = TypeVar("_T")
 TRAINING_PASS = 3  # forward passes: a backward pass is two of them
 
 
@@ -43,6 +45,7 @@ class Context:
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     stages: tuple[Stage, ...] = ()
     _outputs: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
+    _kept: dict[Any, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of_run(cls, run: str | Path, **changes: Any) -> Context:
@@ -55,9 +58,13 @@ class Context:
             ModelError: the model's name imports code.
         """
         stored = read_settings(Path(run))
-        workload = prepare(source_of_run(Path(run), stored), stored)
+        refuse_to_import(stored.model, Path(run))
+        task = task_described(stored.task)
+        source = open_source(
+            stored.model, stored.data, image_size=stored.options.image_size, seed=stored.seed, task=task
+        )
         settings = stored.model_copy(update=changes)
-        return cls(settings, workload, RunDirectory(Path(run), settings), Reporter(), ProcessGroup())
+        return cls(settings, prepare(source, stored), RunDirectory(Path(run), settings), Reporter(), ProcessGroup())
 
     def output(self, name: str) -> Any:
         """What the stage of this name came to: run now, unless it has been."""
@@ -73,6 +80,13 @@ class Context:
         self._outputs.pop(name, None)
         return self.output(name)
 
+    def once(self, key: Any, make: Callable[[], _T]) -> _T:
+        """Return what `make` gives, made once in this process and kept."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        kept: _T = self._kept[key]
+        return kept
+
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the run's stages, in order."""
@@ -84,9 +98,10 @@ class Context:
 
     def check_processes(self, stage: str) -> None:
         """Raise RunError unless as many processes are here to train as the settings say; a search takes any number."""
-        if self.world.size != self.settings.processes:
+        processes = self.settings.options.processes
+        if self.world.size != processes:
             raise RunError(
-                f"stage {stage} of this run is trained by {self.settings.processes} processes, since batch norm and "
+                f"stage {stage} of this run is trained by {processes} processes, since batch norm and "
                 f"the rounding of sums depend on it; got {self.world.size}: start as many with torchrun"
             )
 
@@ -152,14 +167,14 @@ class Stage(ABC):
         """Whether a run of these settings has the stage."""
         return True
 
-    def reads(self, settings: Settings) -> frozenset[str]:
-        """The settings that the outcome depends on, by name, beside those that all stages depend on.
+    def reads(self, settings: Settings) -> tuple[str, ...]:
+        """Return the settings that the outcome depends on, as beginnings of their dotted names.
 
         A stage of another run that agrees in these, and by `agrees`, is this run's, bit for bit
         (`bcnet.stages.reuse`): model, data, seed, space and machine it has to agree in as well. By default they are
         all settings.
         """
-        return frozenset(SECTION_OF)
+        return ALL
 
     def plan(self, settings: Settings, workload: Workload) -> Planned | None:
         """How much work it is; None for a stage that people need not hear of."""

@@ -161,7 +161,7 @@ class TimingStage(Stage):
         return latency_of(settings.budget) is not None
 
     def plan(self, settings: Settings, workload: Workload) -> None:
-        """Too short to tell of."""
+        """Hidden in the plan: takes less than a second."""
 
     def run(self, context: Context) -> None:
         """Time them."""

@@ -8,6 +8,7 @@ given back as they were.
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -25,7 +26,7 @@ from bcnet.run.workload import Workload
 from bcnet.space import Side, Widths
 from bcnet.stages.supernet import supernet_learner
 from bcnet.supernet import Supernet
-from bcnet.train import Path, Recipe, accumulate_gradients, derived_generator
+from bcnet.train import Learner, NetworkLearner, Path, Recipe, accumulate_gradients, derived_generator
 from bcnet.train.objective import Objective
 from bcnet.train.randomness import own_global_randomness
 
@@ -69,27 +70,30 @@ def estimate(settings: Settings, workload: Workload, stages: Sequence[Planned]) 
     ahead = [stage for stage in stages if not stage.finished and stage.work]
     if not ahead:
         return None
-    device = torch.device(settings.device or "cpu")
+    device = torch.device(settings.options.device or "cpu")
     used = used_bytes(device)
     with own_global_randomness(device):
         measure = _Measure(settings, workload, device)
         speeds = {stage.name: measure.speed(stage) for stage in ahead}
         kept = measure.activations()
-    seconds = {s.name: s.total * s.work / speeds[s.name] / settings.processes for s in ahead}
+    seconds = {s.name: s.total * s.work / speeds[s.name] / settings.options.processes for s in ahead}
     free = free_bytes(device)
     peak = used + max(_training(settings, workload, kept), kept.scoring(measure.score_batch))
     return Estimate(seconds, peak, None if free is None else used + free)
 
 
 class _Measure:
-    """Passes of a copy of the supernet over a few images."""
+    """Passes of a copy of the network, or of the supernet where one is trained, over a few images."""
 
     def __init__(self, settings: Settings, workload: Workload, device: torch.device) -> None:
         self._settings = settings
         self._subject = workload
         self._device = device
-        self._supernet = Supernet(workload.model, workload.space)
-        self._learner = supernet_learner(self._supernet, settings, workload.source.input)
+        self._supernet = Supernet(workload.model, workload.space) if settings.method.trains_supernet else None
+        if self._supernet is None:
+            self._learner: Learner = NetworkLearner(copy.deepcopy(workload.model))
+        else:
+            self._learner = supernet_learner(self._supernet, settings, workload.source.input)
         self._learner.task = workload.source.task
         self._speeds: dict[str, float] = {}
         self.score_batch = count(workload.validation[0][1])
@@ -103,13 +107,13 @@ class _Measure:
 
     def activations(self) -> Activations:
         """Of the full network, the largest path there is."""
-        objective = self._objective(self._settings.supernet, _FIRST_IMAGES)
-        return activations(self._supernet, lambda: objective((self._full(),))[0], _FIRST_IMAGES)
+        objective = self._objective(self._settings.supernet_recipe, _FIRST_IMAGES)
+        return activations(self._learner.module, lambda: objective((self._full(),))[0], _FIRST_IMAGES)
 
     def _step(self) -> float:
         terms = self._learner.plan(derived_generator(self._settings.seed, "estimate"))
         work = _TRAINING_PASS * sum(self._macs(path.widths) for term in terms for path in term.paths)
-        recipe = self._settings.supernet
+        recipe = self._settings.supernet_recipe
         return self._rate(
             work,
             recipe.batch_size,
@@ -117,7 +121,7 @@ class _Measure:
         )
 
     def _final(self) -> float:
-        recipe = self._settings.final
+        recipe = self._settings.training
         path = self._full()
         return self._rate(
             _TRAINING_PASS * self._macs(path.widths),
@@ -127,12 +131,14 @@ class _Measure:
 
     def _scoring(self) -> float:
         images = self._subject.validation[0][0]
-        precision = self._settings.supernet.precision
+        precision = self._settings.supernet_recipe.precision
+        supernet = self._supernet
+        assert supernet is not None, "only its paths are scored"
         widths = self._subject.space.uniform(self._subject.budget)
 
         def score(number: int) -> None:
             with torch.inference_mode(), autocast(precision, self._device):
-                self._supernet(taken(images, slice(number)), widths, Side.LEFT)
+                supernet(taken(images, slice(number)), widths, Side.LEFT)
 
         return self._rate(self._macs(widths), self.score_batch, score)
 
@@ -175,8 +181,8 @@ def _training(settings: Settings, workload: Workload, kept: Activations) -> floa
     Of several processes each holds the gradients once more, to add them up, and has its share of the images.
     """
     weights = sum(parameter.nbytes for parameter in workload.model.parameters())
-    recipes = (settings.supernet, settings.final)
-    copies, shares = (2, 1) if settings.processes == 1 else (3, settings.processes)
+    recipes = (settings.supernet_recipe, settings.training)
+    copies, shares = (2, 1) if settings.options.processes == 1 else (3, settings.options.processes)
     return max(
         (copies + _STATES[r.optimizer]) * weights + kept.training(math.ceil(r.batch_size / shares)) for r in recipes
     )

@@ -35,10 +35,10 @@ class ExamplesStage(Stage):
 
     def applies(self, settings: Settings) -> bool:
         """Where the report is to show any."""
-        return settings.examples > 0
+        return settings.options.examples > 0
 
     def plan(self, settings: Settings, workload: Workload) -> None:
-        """Too short to tell of."""
+        """Hidden in the plan: takes less than a second."""
 
     def run(self, context: Context) -> None:
         """Show some test images to the networks."""
@@ -70,7 +70,7 @@ def _examples(context: Context) -> dict[str, Any]:
 
 def _spread(context: Context, images: int) -> tuple[Nest, Any, list[int]]:
     """Test images at equal distances, their targets and their numbers, on the CPU."""
-    wanted = min(context.settings.examples, images)
+    wanted = min(context.settings.options.examples, images)
     numbers = [(2 * place + 1) * images // (2 * wanted) for place in range(wanted)]
     parts = [*_taken(context.workload.parts.test(), numbers)]
     return joined([x for x, _ in parts]), joined([y for _, y in parts]), numbers
@@ -104,7 +104,7 @@ def _pictures(context: Context, inputs: Nest) -> Tensor | None:
 @torch.inference_mode()
 def _outputs(network: nn.Module, inputs: Nest, context: Context) -> Any:
     device = next(network.parameters()).device
-    with autocast(resolve_precision(context.settings.final.precision, device), device):
+    with autocast(resolve_precision(context.settings.training.precision, device), device):
         outputs = called(network, moved(inputs, device))
     return torch.utils._pytree.tree_map_only(Tensor, Tensor.cpu, outputs)
 

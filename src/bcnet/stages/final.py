@@ -15,20 +15,21 @@ from torch import nn
 from bcnet.costs import Cost
 from bcnet.errors import RunError
 from bcnet.files.tensors import load_module
+from bcnet.methods import Given, TrainingsMethod, Uniform
 from bcnet.progress.forecast import Planned
-from bcnet.pruners import Pruned
 from bcnet.run.directory import RunDirectory
 from bcnet.run.score import measurement_of
-from bcnet.run.settings import Settings, in_sections
+from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.space import Widths
 from bcnet.stages.base import TRAINING_PASS, Context, Stage, copy_tensors
 from bcnet.stages.room import training_bytes
-from bcnet.stages.starting import begun_trial, drop_trials, from_scratch, starting_network
+from bcnet.stages.starting import begun_trial, drop_trials, empty_network, from_scratch, starting_network
+from bcnet.stages.supernet import SUPERNET
 from bcnet.tasks import Measurement
 from bcnet.train import Begun, NetworkLearner, train
 
-TRAINING = frozenset({"final", "final_from", "final_seed"})
+TRAINING = ("training.", "start", "options.training_seed")
 """Settings that every network trained by itself depends on."""
 
 
@@ -53,9 +54,9 @@ class FinalStage(Stage):
     def widths(self, context: Context) -> Widths:
         """What is trained."""
 
-    def reads(self, settings: Settings) -> frozenset[str]:
+    def reads(self, settings: Settings) -> tuple[str, ...]:
         """How final networks are trained, and the supernet where they start from it."""
-        return TRAINING | (in_sections("supernet") if settings.final_from == "supernet" else frozenset())
+        return (*TRAINING, *(SUPERNET if settings.start == "supernet" else ()))
 
     def macs(self, settings: Settings, workload: Workload) -> float:
         """What the network costs, about."""
@@ -66,7 +67,7 @@ class FinalStage(Stage):
 
     def teacher(self, context: Context) -> nn.Module | None:
         """What it learns from, beside the labels: the original, where the recipe distils."""
-        if context.settings.final.distillation is None:
+        if context.settings.training.distillation is None:
             return None
         teacher: nn.Module = context.output("original").network
         return teacher
@@ -77,7 +78,7 @@ class FinalStage(Stage):
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
         """All steps of the training."""
-        recipe = settings.final
+        recipe = settings.training
         distilled = recipe.distillation is not None and self.name != OriginalStage.name
         taught = workload.space.reference.macs if distilled else 0
         work = recipe.batch_size * (TRAINING_PASS * self.macs(settings, workload) + taught)
@@ -93,14 +94,14 @@ class FinalStage(Stage):
         teacher = self.teacher(context)
         network = self._start(context, widths)
         context.check_processes(self.name)
-        total = len(workload.all_training) * settings.final.epochs
-        directory.check_room(self.name, training_bytes(network, settings.final, total))
+        total = len(workload.all_training) * settings.training.epochs
+        directory.check_room(self.name, training_bytes(network, settings.training, total))
         with context.working(self.name, total, "steps") as advance:
             records = train(
                 NetworkLearner(network, workload.source.task),
                 workload.all_training,
-                settings.final,
-                seed=settings.seed_of_networks,
+                settings.training,
+                seed=settings.training_seed,
                 stage="final",
                 checkpoints=context.checkpoints(self.name),
                 teacher=teacher,
@@ -111,7 +112,7 @@ class FinalStage(Stage):
         directory.write_tensors(f"{self._stem}_losses.safetensors", f"{self.name} losses", records.tensors())
         test = context.world.on_rank_zero(
             lambda: dataclasses.asdict(
-                workload.source.task.test(network, workload.parts.test(), precision=settings.final.precision)
+                workload.source.task.test(network, workload.parts.test(), precision=settings.training.precision)
             )
         )
         outcome = {**_about(context, widths), "skipped": len(records.skipped), **test}
@@ -122,7 +123,7 @@ class FinalStage(Stage):
         directory = context.directory
         widths = self.widths(context)
         file = directory.file(self.file)
-        network = self._start(context, widths)
+        network = empty_network(context, widths)
         directory.drop_checkpoints(self.name)
         tensors, state = directory.read_tensors(self.file, self.name)
         if state.get("widths") != list(widths):
@@ -154,10 +155,10 @@ class OriginalStage(FinalStage):
         """Its own."""
         return context.workload.space.original_widths
 
-    def reads(self, settings: Settings) -> frozenset[str]:
-        """What others start from is nothing to it where that is its own weights, which come from scratch."""
-        own = frozenset({"final_from"}) if settings.final_from in ("scratch", "original") else frozenset()
-        return super().reads(settings) - own
+    def reads(self, settings: Settings) -> tuple[str, ...]:
+        """What others start from does not matter where that is its own weights, which come from scratch."""
+        from_scratch = settings.start in ("scratch", "original")
+        return tuple(name for name in super().reads(settings) if name != "start" or not from_scratch)
 
     def macs(self, settings: Settings, workload: Workload) -> float:
         """Exact."""
@@ -168,7 +169,7 @@ class OriginalStage(FinalStage):
         return None
 
     def _start(self, context: Context, widths: Widths) -> nn.Module:
-        own = context.settings.final_from == "original"
+        own = context.settings.start == "original"
         return from_scratch(context, widths) if own else super()._start(context, widths)
 
 
@@ -197,45 +198,52 @@ class SearchedStage(FinalStage):
     needs: ClassVar[tuple[str, ...]] = ("original", "Uniform")
 
     def widths(self, context: Context) -> Widths:
-        """Given, found by a search or a baseline."""
-        settings = context.settings
-        if settings.widths is not None:
-            return settings.widths
-        space = context.workload.space
-        budget = context.workload.budget
-        if settings.baseline == "uniform":
-            return space.uniform(budget)
-        if settings.baseline == "balanced":
-            return space.balanced(budget, exponent=settings.balance_exponent)
-        if settings.scores_candidates:
-            widths: Widths = context.output("finalists").widths
-            return widths
-        pruned: Pruned = context.output("pruning")
-        return pruned.widths
+        """As the run's method finds them.
 
-    def reads(self, settings: Settings) -> frozenset[str]:
-        """All settings: the widths are the run's; but for what is only shown."""
-        return Stage.reads(self, settings) - {"examples"}
+        Raises:
+            WidthError: the method gives widths that do not belong to the space.
+            RunError: it gives widths over the budget.
+        """
+        workload = context.workload
+        widths = tuple(context.settings.method.widths(context))
+        workload.space.check(widths)
+        within = workload.budget.resolve(workload.space.reference).admits(workload.space.cost(widths))
+        if not within and not isinstance(context.settings.method, Given):
+            raise RunError(
+                f"a method gives widths within the budget, {workload.budget}; {context.settings.method.name} gave "
+                f"{list(widths)}: return others from widths()"
+            )
+        return widths
+
+    def reads(self, settings: Settings) -> tuple[str, ...]:
+        """All settings: the widths are the run's."""
+        return Stage.reads(self, settings)
 
     def macs(self, settings: Settings, workload: Workload) -> float:
         """Nothing where it is the Uniform network once more."""
-        return 0 if settings.baseline == "uniform" else super().macs(settings, workload)
+        return 0 if isinstance(settings.method, Uniform) else super().macs(settings, workload)
 
     def _start(self, context: Context, widths: Widths) -> nn.Module:
-        """Of a pruned original the channels that are left; the Uniform network is that of every other run."""
-        pruned = "pruning" in context.names and context.settings.final_from == "original"
-        return starting_network(context, widths, context.output("pruning").kept if pruned else ())
+        """Of a pruned original the channels that are left."""
+        kept = context.settings.method.kept(context) if context.settings.start == "original" else ()
+        return starting_network(context, widths, kept)
 
     def begun(self, context: Context, widths: Widths) -> Callable[[], Begun] | None:
         """The trial of a random network whose own training goes on."""
-        return partial(begun_trial, context, widths) if context.settings.random_continued else None
+        method = context.settings.method
+        if not isinstance(method, TrainingsMethod) or not method.goes_on:
+            return None
+        return partial(begun_trial, context, widths, method.trial(context.settings.training).epochs)
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
         """No work where it is the Uniform network once more, less where a trial is gone on with."""
         planned = super().plan(settings, workload)
-        if settings.baseline == "uniform":
+        method = settings.method
+        if isinstance(method, Uniform):
             return dataclasses.replace(planned, work=0.0)
-        done = settings.trial.epochs / settings.final.epochs if settings.random_continued else 0.0
+        if not isinstance(method, TrainingsMethod) or not method.goes_on:
+            return planned
+        done = method.trial(settings.training).epochs / settings.training.epochs
         return dataclasses.replace(planned, work=(1 - done) * planned.work)
 
     def load(self, context: Context) -> TrainedNetwork:
@@ -246,7 +254,7 @@ class SearchedStage(FinalStage):
 
     def run(self, context: Context) -> None:
         """Train it; training the Uniform network again would repeat that training, byte by byte."""
-        if context.settings.baseline != "uniform":
+        if not isinstance(context.settings.method, Uniform):
             super().run(context)
             return
         directory = context.directory

@@ -26,9 +26,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bcnet.errors import RunError
+from bcnet.methods import SupernetMethod, Trainings
+from bcnet.methods.trainings import for_epochs
 from bcnet.progress.forecast import Planned
 from bcnet.run.score import score_text
-from bcnet.run.settings import Settings, in_sections
+from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.searchers import Candidate, Rescored, rescore
 from bcnet.space import Widths, WidthSpace
@@ -37,9 +39,11 @@ from bcnet.stages.acceptance import Acceptance
 from bcnet.stages.base import TRAINING_PASS, Context, Stage
 from bcnet.stages.final import TRAINING
 from bcnet.stages.scores import Scorer
-from bcnet.stages.search import EVALUATIONS, RESCORED, Searched, search_of, usual_macs
+from bcnet.stages.search import EVALUATIONS, RESCORED, SEARCH, Searched, search_of, usual_macs
+from bcnet.stages.trials import longer_epochs
 
 _BEGUN = "finalists.json"  # while they are scored; then rescored.json has them all
+_FINALISTS_OF_RANDOM = 10
 _INTERVAL = 2 * 1.96  # standard errors across a 95 % interval
 
 
@@ -119,23 +123,18 @@ class FinalistsStage(Stage):
     needs: ClassVar[tuple[str, ...]] = ("evolution", "trials")
     kind: ClassVar[str] = "training"
 
-    def applies(self, settings: Settings) -> bool:
-        """Where candidates are scored."""
-        return settings.scores_candidates
-
-    def reads(self, settings: Settings) -> frozenset[str]:
-        """All that the search depends on, and how the best are told apart."""
-        trained = TRAINING if settings.has_trials else frozenset[str]()
-        sections = in_sections("supernet", "prior", "scoring", "search", "baseline", "finalists")
-        return sections | trained | {"limits"}
+    def reads(self, settings: Settings) -> tuple[str, ...]:
+        """All that the search depends on."""
+        return (*SEARCH, *(TRAINING if settings.method.trains_candidates else ()))
 
     def plan(self, settings: Settings, workload: Workload) -> Planned | None:
         """Worth telling of where the best are trained first."""
-        if settings.finalist_epochs is not None and settings.has_trials:
-            recipe = settings.trial_of(settings.finalist_epochs)
+        longer = longer_epochs(settings)
+        if longer is not None:
+            recipe = for_epochs(settings.training, longer)
             passes = TRAINING_PASS * len(workload.training) * recipe.epochs * recipe.batch_size
             work = passes * usual_macs(workload)
-            return Planned(self.name, settings.rescored, "networks", work, kind=self.kind, file=self.file)
+            return Planned(self.name, _count(settings), "networks", work, kind=self.kind, file=self.file)
         return None
 
     @property
@@ -166,7 +165,7 @@ class FinalistsStage(Stage):
         modelled = searched.searcher.chosen(problem, inside)  # by more than their scores
         ordered = finalists(inside, len(inside)) if modelled is None else modelled
         free = acceptance.free
-        if modelled is not None and context.settings.has_trials and not longer:
+        if modelled is not None and context.settings.method.trains_candidates and not longer:
             ordered = no_worse([c for c in ordered if c.widths not in acceptance.slow], free)
         ranked = heuristics_next(ordered, free) if longer else ordered
         with context.directory.timed("rescore"):
@@ -198,11 +197,21 @@ def _inside(searched: Searched) -> dict[Widths, Candidate]:
 
 
 def _finalists(context: Context, scorer: Scorer, ranked: Sequence[Candidate]) -> list[Candidate]:
-    """The first; where they are trained for longer, those that are a choice of width apart in the mean."""
+    """Select finalists: the best candidates, at least one width choice apart on average if they are trained further."""
     settings = context.settings
     if not scorer.longer:
-        return list(ranked[: settings.rescored])
-    return apart(ranked, settings.rescored, context.workload.space, 1 / settings.num_choices)
+        return list(ranked[: _count(settings)])
+    return apart(ranked, _count(settings), context.workload.space, 1 / settings.space.num_choices)
+
+
+def _count(settings: Settings) -> int:
+    """How many of the best are scored again."""
+    method = settings.method
+    if isinstance(method, SupernetMethod):
+        return method.rescored
+    finalists = method.finalists if isinstance(method, Trainings) else _FINALISTS_OF_RANDOM
+    assert finalists is not None, "a run completes its method before it starts"
+    return finalists
 
 
 def _scored_again(context: Context, scorer: Scorer, best: Sequence[Candidate]) -> tuple[Rescored, ...]:

@@ -18,32 +18,31 @@ from bcnet.stages.search import EvolutionStage
 from bcnet.stages.supernet import SupernetStage
 from bcnet.stages.trials import TrialsStage
 
-STAGES: tuple[Stage, ...] = (
-    CalibrationStage(),
-    SupernetStage(),
-    PriorStage(),
-    EvolutionStage(),
-    TrialsStage(),
-    ReliabilityStage(),
-    FinalistsStage(),
-    PruningStage(),
-    OriginalStage(),
-    UniformStage(),
-    SearchedStage(),
-    TimingStage(),
-    ExamplesStage(),
-)
-"""All stages of ours, as they come where nothing they need comes later."""
+_FINDING: dict[str, Stage] = {
+    stage.name: stage
+    for stage in (
+        SupernetStage(),
+        PriorStage(),
+        EvolutionStage(),
+        TrialsStage(),
+        ReliabilityStage(),
+        FinalistsStage(),
+        PruningStage(),
+    )
+}
+"""Stages that find widths, by the names that methods list them under."""
+_FINAL: tuple[Stage, ...] = (OriginalStage(), UniformStage(), SearchedStage(), TimingStage(), ExamplesStage())
 
 
 def stages_of(settings: Settings, own: Sequence[Stage] = ()) -> tuple[Stage, ...]:
-    """The stages of a run of these settings in their order, with those of the user's `own`.
+    """Return the stages of a run in their order: those of its method, the final networks, and the user's `own`.
 
     Raises:
         RecipeError: something that is no stage.
         RunError: two stages of one name, or stages that need each other.
     """
-    for stage in own:
+    finding = [_FINDING[stage] if isinstance(stage, str) else stage for stage in settings.method.stages()]
+    for stage in (*finding, *own):
         if not isinstance(stage, Stage):
             raise RecipeError(f"stages are values of subclasses of bcnet.Stage; got {stage!r}: give Mine(), not Mine")
-    return in_order([stage for stage in (*STAGES, *own) if stage.applies(settings)])
+    return in_order([s for s in (CalibrationStage(), *finding, *_FINAL, *own) if s.applies(settings)])

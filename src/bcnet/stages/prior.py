@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from bcnet.methods import BCNet
 from bcnet.prior import Prior, learn_prior
 from bcnet.progress.forecast import Planned
-from bcnet.run.settings import Settings, in_sections
+from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.stages.base import Context, Stage
+from bcnet.stages.supernet import SUPERNET
 
 
 class PriorStage(Stage):
@@ -19,13 +21,10 @@ class PriorStage(Stage):
     needs: ClassVar[tuple[str, ...]] = ("supernet",)
     kind: ClassVar[str] = "prior"
 
-    def applies(self, settings: Settings) -> bool:
-        """Where the searcher starts from it."""
-        return settings.needs_prior
-
-    def reads(self, settings: Settings) -> frozenset[str]:
+    def reads(self, settings: Settings) -> tuple[str, ...]:
         """The supernet's settings, the budget, and its own."""
-        return in_sections("supernet", "prior") | {"limits"}
+        own = ("keep_records", "records_since", "effective_widths", "tightened")
+        return (*SUPERNET, *(f"method.{name}" for name in own), "limits")
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
         """One problem to solve, in seconds."""
@@ -35,6 +34,8 @@ class PriorStage(Stage):
         """Learn it, on one process."""
         space = context.workload.space
         settings = context.settings
+        method = settings.method
+        assert isinstance(method, BCNet), "only BCNet has a prior"
         records = context.output("supernet")[1]
 
         def learnt() -> dict[str, Any]:
@@ -44,10 +45,10 @@ class PriorStage(Stage):
                 records.widths,
                 records.losses,
                 context.workload.budget,
-                keep=settings.keep_records,
-                since=settings.records_since,
-                effective_widths=settings.effective_widths,
-                tightened=settings.tightened,
+                keep=method.keep_records,
+                since=method.records_since,
+                effective_widths=method.effective_widths,
+                tightened=method.tightened,
                 seed=settings.seed,
             ).to_dict()
 

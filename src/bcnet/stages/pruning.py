@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 from bcnet.data.transfer import moved
 from bcnet.errors import RunError
+from bcnet.methods import Pruned as PrunedMethod
 from bcnet.nests import Nest, called, taken
 from bcnet.progress.base import Advance
 from bcnet.progress.forecast import Planned
-from bcnet.pruners import PRUNERS, Pruned, depgraph_pruned, fastnas_widths
+from bcnet.pruners import Pruned, depgraph_pruned, fastnas_widths
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.stages.base import Context, Stage
@@ -42,10 +43,6 @@ class PruningStage(Stage):
     file: ClassVar[str] = "pruned.json"
     needs: ClassVar[tuple[str, ...]] = ("original",)
     kind: ClassVar[str] = "pruning"
-
-    def applies(self, settings: Settings) -> bool:
-        """For the baselines that prune."""
-        return settings.widths is None and settings.baseline in PRUNERS
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
         """One network; how long that takes is the pruner's business."""
@@ -80,16 +77,18 @@ class PruningStage(Stage):
 def _pruned(context: Context, network: nn.Module, advance: Advance) -> Pruned:
     workload = context.workload
     budget = context.workload.budget
+    method = context.settings.method
+    assert isinstance(method, PrunedMethod), "only such a method has this stage"
     device = next(network.parameters()).device
     example = moved(workload.source.example(), device)
 
     def batches(name: str) -> Iterator[tuple[Nest, Any]]:
-        order = derived_generator(context.settings.seed_of_networks, name)
+        order = derived_generator(context.settings.training_seed, name)
         return ((moved(x, device), moved(y, device)) for x, y in workload.all_training.epoch(order))
 
-    if context.settings.baseline == "magnitude":
+    if method.criterion == "magnitude":
         return depgraph_pruned(network, workload.space, budget, example)
-    if context.settings.baseline == "taylor":
+    if method.criterion == "taylor":
         task = workload.source.task
         again = chain.from_iterable(batches(f"taylor {epoch}") for epoch in count())
 
@@ -98,7 +97,6 @@ def _pruned(context: Context, network: nn.Module, advance: Advance) -> Pruned:
             return task.loss(called(pruned, inputs), targets)
 
         return depgraph_pruned(network, workload.space, budget, example, loss=loss)
-    assert context.settings.baseline == "fastnas"
     score = _Remembered(context, advance)
     first = taken(example, slice(1))
 

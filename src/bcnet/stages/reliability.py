@@ -36,9 +36,9 @@ from bcnet.searchers import Candidate, SupernetEvaluator, accuracy_interval
 from bcnet.searchers.score_model import ScoreModel
 from bcnet.space import Widths
 from bcnet.stages.base import Context, Stage
+from bcnet.stages.final import TRAINING
 from bcnet.stages.scores import NetworkScores
-from bcnet.stages.search import EvolutionStage, Searched, scoring_passes, search_of, usual_macs
-from bcnet.stages.trials import TrialsStage
+from bcnet.stages.search import SEARCH, Searched, scoring_passes, search_of, usual_macs
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -213,18 +213,13 @@ class ReliabilityStage(Stage):
     needs: ClassVar[tuple[str, ...]] = ("evolution", "trials")
     kind: ClassVar[str] = "scoring"
 
-    def applies(self, settings: Settings) -> bool:
-        """Where candidates are scored."""
-        return settings.scores_candidates
-
-    def reads(self, settings: Settings) -> frozenset[str]:
+    def reads(self, settings: Settings) -> tuple[str, ...]:
         """All that the search depends on."""
-        search = TrialsStage() if settings.has_trials else EvolutionStage()
-        return search.reads(settings)
+        return (*SEARCH, *(TRAINING if settings.method.trains_candidates else ()))
 
     def plan(self, settings: Settings, workload: Workload) -> Planned | None:
         """Some candidates, on fresh images; networks have told all that they have to tell."""
-        if settings.has_trials:
+        if settings.method.trains_candidates:
             return None
         work = scoring_passes(settings, workload) * usual_macs(workload)
         return Planned(self.name, CANDIDATES, "candidates", work, kind=self.kind, file=self.file)

@@ -17,7 +17,6 @@ import torch
 import bcnet
 from bcnet.costs import Cost
 from bcnet.machine.devices import device_name
-from bcnet.run.baselines import BASELINES
 from bcnet.run.workload import Workload
 from bcnet.searchers import SearchResult, heuristic_widths
 from bcnet.space.problem import Problem
@@ -26,6 +25,7 @@ from bcnet.stages.final import TrainedNetwork
 from bcnet.stages.finalists import Choice
 from bcnet.stages.reliability import Reliability
 from bcnet.stages.search import found_by
+from bcnet.stages.trials import longer_epochs
 from bcnet.tasks import Task
 
 
@@ -45,7 +45,8 @@ def result_document(context: Context) -> dict[str, Any]:
         "format": 1,
         "model": settings.model,
         "data": settings.data,
-        "method": settings.method,
+        "method": settings.method.name,
+        "origin": settings.method.origin,
         "task": task_document(context.workload.source.task),
         "budget": {"macs": limits.macs, "params": limits.params, "given": str(budget)}
         | _if_any({measure.description: limit for measure, limit in limits.others.items()}),
@@ -65,20 +66,20 @@ def result_document(context: Context) -> dict[str, Any]:
         ],
         **({"measured_latency": context.output("timing")} if "timing" in context.names else {}),
         **({"reliability": _reliability(context)} if "reliability" in context.names else {}),
-        "epochs": {"supernet": settings.supernet.epochs, "final": settings.final.epochs},
+        "epochs": {"supernet": settings.supernet_recipe.epochs, "final": settings.training.epochs},
         "skipped_steps": {
             "supernet": supernet_skipped,
             "original": original.skipped,
             "uniform": uniform.skipped,
             "searched": searched.skipped,
         },
-        "final_from": settings.final_from,
-        "own": {"loss": settings.loss, "score": settings.own_score},
+        "start": settings.start,
+        "own": {"loss": settings.loss, "score": settings.custom_score},
         "seed": settings.seed,
         "device": {
-            "name": device_name(settings.device or "cpu"),
-            "threads": settings.threads,
-            "processes": settings.processes,
+            "name": device_name(settings.options.device or "cpu"),
+            "threads": settings.options.threads,
+            "processes": settings.options.processes,
         },
         "versions": versions(),
         "seconds": context.directory.seconds(),
@@ -100,10 +101,8 @@ def _search(context: Context, choice: Choice, found: SearchResult) -> dict[str, 
         "fresh_score": again.score,
         "fresh_interval": [again.low, again.high],
         "fresh_images": choice.fresh_images,
-        "finalist_epochs": settings.finalist_epochs,
+        "finalist_epochs": longer_epochs(settings),
         "evaluations": len(found.evaluations),
-        "population": settings.population,
-        "generations": settings.generations,
         "rescored": [
             {"widths": list(r.candidate.widths), "score": r.candidate.score, "fresh_score": r.score}
             for r in choice.rescored
@@ -132,9 +131,8 @@ def _heuristics(workload: Workload, found: SearchResult, choice: Choice) -> list
 
 
 def origin_note(document: Mapping[str, Any]) -> str:
-    """A sentence on where the widths of a run come from that scored no candidates."""
-    baseline = BASELINES.get(document.get("method", "given"))
-    return baseline.origin if baseline is not None and baseline.origin else "The widths were given."
+    """Return a sentence on where the widths of a run come from that scored no candidates."""
+    return str(document["origin"] or f"The widths were found by the method {document['method']}.")
 
 
 def skipped_note(document: Mapping[str, Any]) -> str:

@@ -12,19 +12,23 @@ from pathlib import Path
 
 from bcnet.errors import RunError
 from bcnet.run.directory import RunDirectory, read_settings
-from bcnet.run.settings import Settings, in_sections
+from bcnet.run.settings import Settings
 from bcnet.stages.base import Context, Stage
+from bcnet.stages.plan import stages_of
 
-SHARED = in_sections("", "space", "machine") - {"limits"}
-"""What every stage depends on: model, data, seed, space and machine."""
+SHARED = (
+    *("model", "data", "task", "seed", "loss", "pretrained", "own_stages", "space."),
+    *("options.image_size", "options.threads", "options.device", "options.processes"),
+)
+"""Settings that every stage depends on: model, data, seed, space and machine."""
 
 
 def is_shared(stage: Stage, theirs: Settings, ours: Settings) -> bool:
     """Whether a stage of a run of `theirs` is that of one of `ours`."""
     a = theirs.identity()
     b = ours.identity()
-    read = SHARED | stage.reads(theirs) | stage.reads(ours)
-    return all(a.get(key) == b.get(key) for key in read)
+    read = (*SHARED, *stage.reads(theirs), *stage.reads(ours))
+    return all(a.get(key) == b.get(key) for key in {*a, *b} if key.startswith(read))
 
 
 def others(runs: Sequence[str | Path], run_dir: Path) -> list[Path]:
@@ -33,8 +37,6 @@ def others(runs: Sequence[str | Path], run_dir: Path) -> list[Path]:
     Raises:
         RunError: one is no run directory.
     """
-    if isinstance(runs, (str, Path)):
-        runs = (runs,)
     paths = [Path(run) for run in runs]
     for path in paths:
         read_settings(path)
@@ -53,9 +55,10 @@ def reuse(source: Path, context: Context) -> tuple[str, ...]:
     theirs = RunDirectory(source, read_settings(source))
     ours = context.directory
     _check_subject(theirs, context)
+    names = {stage.name for stage in stages_of(theirs.settings)}
     taken = []
     for stage in context.stages:
-        here = stage.applies(theirs.settings) and is_shared(stage, theirs.settings, context.settings)
+        here = stage.name in names and is_shared(stage, theirs.settings, context.settings)
         if here and stage.is_in(theirs) and not stage.is_in(ours) and stage.agrees(theirs, context):
             stage.reuse(theirs, context)
             # What a stage took is part of what the result took, wherever it was done.

@@ -13,6 +13,7 @@ from bcnet.errors import RecipeError, RunError
 from bcnet.machine.allocator import keeps_memory
 from bcnet.machine.defaults import primitive_cache_size, threads
 from bcnet.machine.devices import check_device
+from bcnet.methods import SupernetMethod
 from bcnet.progress.base import Reporter, Together
 from bcnet.progress.forecast import Planned
 from bcnet.progress.run_record import RunRecord
@@ -50,7 +51,7 @@ def run_stages(
     """
     every = stages_of(settings, own)
     stages = tuple(stage for stage in every if not until or stage.name in {*until, CalibrationStage.name})
-    with RunDirectory.open(path, settings, world) as directory, threads(settings.threads):
+    with RunDirectory.open(path, settings, world) as directory, threads(settings.options.threads):
         silent = Context(settings, workload, directory, Reporter(), world, checkpoint_seconds, stages)
         if take_from:
             alone = dataclasses.replace(
@@ -78,12 +79,13 @@ def _tell_plan(context: Context) -> None:
     reporter.plan(ahead)
     reporter.note(_machine(settings))
     if any(stage.unit == "steps" and not stage.finished for stage in ahead):
-        reporter.note(f"Training: {_training(settings.supernet, settings.final)}.")
+        reporter.note(f"Training: {_training(settings)}.")
     space = workload.space
     if workload.budget.resolve(space.reference).admits(space.cost(space.full)):
-        reporter.note(f"The budget, {workload.budget}, limits nothing: the widest network of the space holds it.")
-    if settings.has_supernet and settings.strategy != "complementary":
-        reporter.note(f"Strategy {settings.strategy} trains some channels more often than others.")
+        reporter.note(f"The budget, {workload.budget}, is not binding: the full-width network already satisfies it.")
+    method = settings.method
+    if isinstance(method, SupernetMethod) and method.strategy != "complementary":
+        reporter.note(f"Strategy {method.strategy} trains some channels more often than others.")
     expected = estimate(settings, workload, ahead)
     for line in expected.lines() if expected is not None else ():
         reporter.note(line)
@@ -113,8 +115,8 @@ def resolved_settings(
 
     world.check_same(request.flat() | {"images": source.data_digest} | versions())
     settings = Settings.model_validate(world.on_rank_zero(completed))
-    assert settings.device is not None
-    check_device(settings.device)
+    assert settings.options.device is not None
+    check_device(settings.options.device)
     return settings
 
 
@@ -129,8 +131,10 @@ def check_seconds(value: Any) -> None:
         raise RecipeError(f"checkpoint_seconds is a number of seconds, 0 or more; got {value!r}")
 
 
-def _training(supernet: Recipe, final: Recipe) -> str:
+def _training(settings: Settings) -> str:
     """How long, in which batches and how fast the networks are trained, for people."""
+    supernet = settings.supernet_recipe
+    final = settings.training
 
     def told(recipe: Recipe) -> str:
         epochs = "1 epoch" if recipe.epochs == 1 else f"{recipe.epochs} epochs"
@@ -143,13 +147,14 @@ def _training(supernet: Recipe, final: Recipe) -> str:
 
 def _machine(settings: Settings) -> str:
     """One line on what resolved settings do with the machine, and what this process does."""
-    count = settings.threads
-    precision = settings.supernet.precision
+    options = settings.options
+    precision = settings.supernet_recipe.precision
+    final = settings.training.precision
     parts = [
-        f"{settings.device}, {count} CPU thread{'' if count == 1 else 's'}",
-        precision if precision == settings.final.precision else f"{precision} ({settings.final.precision} at the end)",
-        f"supernet weights {settings.layout.replace('_', '-')}",
-        f"scores in batches of {settings.score_batch_size:,}",
+        f"{options.device}, {options.threads} CPU thread{'' if options.threads == 1 else 's'}",
+        precision if precision == final else f"{precision} ({final} at the end)",
+        *([f"supernet weights {options.layout.replace('_', '-')}"] if settings.method.trains_supernet else []),
+        f"scores in batches of {options.score_batch_size:,}",
         "freed memory kept" if keeps_memory() else "the system's allocator",
         f"{primitive_cache_size():,} operators cached",
     ]

@@ -18,6 +18,7 @@ from bcnet.searchers import ImageScores, Metric, PerImage, SupernetEvaluator
 from bcnet.searchers.search import Score
 from bcnet.space import Side, Widths
 from bcnet.stages.base import Context
+from bcnet.stages.supernet import method_of
 from bcnet.supernet import Supernet
 from bcnet.tasks import Classification
 from bcnet.train import STRATEGIES
@@ -80,10 +81,7 @@ class NetworkScores(ABC):
 
 
 def supernet_scorer(context: Context, supernet: Supernet) -> Scorer:
-    """Scores by the supernet, or by the user's own function of widths."""
-    of_widths = context.workload.source.own.of_widths
-    if of_widths is not None:
-        return Scorer(of_widths)
+    """Return what scores candidates and the best of them again by the paths of a supernet."""
     workload = context.workload
     return Scorer(
         supernet_evaluator(context, supernet, workload.validation),
@@ -93,7 +91,7 @@ def supernet_scorer(context: Context, supernet: Supernet) -> Scorer:
 
 def network_score(context: Context, network: nn.Module) -> float:
     """The score of a plain network in eval mode on the validation images, in the units of the run's metric."""
-    precision = context.settings.final.precision
+    precision = context.settings.training.precision
     return network_evaluator(context, network, context.workload.validation, precision).on_side((), Side.LEFT)
 
 
@@ -114,19 +112,24 @@ def network_evaluator(
 def metric_of(context: Context) -> Metric | PerImage:
     """What a run makes of the logits of images: its own score, or the user's."""
     source = context.workload.source
-    usual = context.settings.score if isinstance(source.task, Classification) else source.task.score
-    return source.own.per_image or usual
+    if source.own.per_image is not None:
+        return source.own.per_image
+    if not isinstance(source.task, Classification):
+        return source.task.score
+    metric: Metric = getattr(context.settings.method, "score", "accuracy")
+    return metric
 
 
 def supernet_evaluator(context: Context, supernet: Supernet, batches: Sequence[Batch]) -> SupernetEvaluator:
     """What scores widths on `batches` by the paths of a supernet, from the sides that it was trained by."""
-    assert context.settings.device is not None
-    precision = context.settings.supernet.precision
-    device = torch.device(context.settings.device)
+    settings = context.settings
+    assert settings.options.device is not None
+    precision = settings.supernet_recipe.precision
+    device = torch.device(settings.options.device)
 
     def logits(images: torch.Tensor, widths: Widths, side: Side) -> torch.Tensor:
         with autocast(precision, device):
             output: torch.Tensor = supernet(images, widths, side)
         return output
 
-    return SupernetEvaluator(logits, batches, metric_of(context), STRATEGIES[context.settings.strategy]().sides)
+    return SupernetEvaluator(logits, batches, metric_of(context), STRATEGIES[method_of(settings).strategy]().sides)

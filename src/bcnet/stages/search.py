@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from bcnet.costs import Cost
+from bcnet.methods import BCNet, Trainings, TrainingsMethod
 from bcnet.prior import Prior
 from bcnet.progress.base import Advance
 from bcnet.progress.forecast import Planned
 from bcnet.run.callables import takes_prior
 from bcnet.run.directory import RunDirectory
 from bcnet.run.score import score_text
-from bcnet.run.settings import Settings, in_sections
+from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.searchers import (
     TRUST_IN_PATHS,
@@ -36,12 +37,19 @@ from bcnet.searchers.search import Evaluator
 from bcnet.space.problem import Problem
 from bcnet.stages.acceptance import ROUNDS, rounds_of
 from bcnet.stages.base import Context, Stage
+from bcnet.stages.prior import PriorStage
 from bcnet.stages.room import search_bytes
 from bcnet.stages.scores import Scorer, supernet_scorer
+from bcnet.stages.supernet import method_of
 from bcnet.train import STRATEGIES
 
 EVALUATIONS = "evaluations.sqlite"
 RESCORED = "rescored.json"
+SEARCH = (
+    *("method.", "limits", "custom_score", "options.layout"),
+    *("options.validation_fraction", "options.fresh_fraction", "options.score_batch_size"),
+)
+"""Settings that the search depends on."""
 
 
 @dataclass(frozen=True)
@@ -54,38 +62,39 @@ class Searched:
 
 
 def searcher_of(context: Context) -> Searcher:
-    """What chooses the candidates to score: the user's own searcher, or the one of that name.
+    """Return what chooses the candidates to score: the user's own searcher, or that of the run's method.
 
     One with a field `prior` that is open gets the run's.
     """
-    settings = context.settings
+    method = context.settings.method
     own = context.workload.source.own.searcher
-    prior: Prior | None = context.output("prior") if settings.needs_prior else None
+    prior: Prior | None = context.output("prior") if PriorStage.name in context.names else None
     if own is not None:
         return dataclasses.replace(own, prior=prior) if takes_prior(own) else own  # type: ignore[type-var]
-    candidates = settings.candidates
-    if settings.searcher == "model":
-        by_paths = settings.has_supernet and context.workload.source.own.of_widths is None
-        if by_paths:
-            return ModelBased(candidates, trust=TRUST_IN_PATHS)
-        return ModelBased(candidates, reach=settings.reach)
-    if settings.searcher == "greedy":
+    candidates = candidates_of(None, context.settings)
+    name = getattr(method, "searcher", "random")
+    if name == "model":
+        if isinstance(method, Trainings):
+            return ModelBased(candidates, reach=method.reach)
+        return ModelBased(candidates, trust=TRUST_IN_PATHS)
+    if name == "greedy":
         return Greedy(candidates)
-    if settings.searcher == "random":
+    if name == "random":
         return Random(candidates)
-    if settings.searcher == "prior-only":
+    if name == "prior-only":
         assert prior is not None
         return PriorOnly(prior, candidates)
+    assert isinstance(method, BCNet), "only BCNet has evolution"
     problem = Problem.of(context.workload.space, context.workload.budget)
-    heuristics = heuristic_widths(problem) if settings.first_generation == "balanced" else {}
+    heuristics = heuristic_widths(problem) if method.first_generation == "balanced" else {}
     return Evolution(
-        settings.population,
-        settings.generations,
-        settings.parents,
+        method.population,
+        method.generations,
+        method.parents,
         prior,
         first=tuple(heuristics.values()),
-        macs_from=settings.macs_from,
-        tournament=settings.tournament,
+        macs_from=method.macs_from,
+        tournament=method.tournament,
     )
 
 
@@ -94,6 +103,7 @@ def scored(context: Context, searcher: Searcher, scorer: Scorer, stage: str) -> 
     settings = context.settings
     workload = context.workload
     directory = context.directory
+    own_seed: int | None = getattr(settings.method, "seed", None)
     if not directory.has(RESCORED):
         directory.check_room(stage, search_bytes(searcher.limit, len(workload.space.groups)))
     with (
@@ -106,7 +116,7 @@ def scored(context: Context, searcher: Searcher, scorer: Scorer, stage: str) -> 
             scorer.score,
             workload.budget,
             searcher=searcher,
-            seed=settings.seed if settings.search_seed is None else settings.search_seed,
+            seed=settings.seed if own_seed is None else own_seed,
             store=store,
             callback=_Told(context, stage, advance, len(store.evaluations)),
             mapper=context.world.map,
@@ -145,13 +155,9 @@ class EvolutionStage(Stage):
     needs: ClassVar[tuple[str, ...]] = ("supernet", "prior")
     kind: ClassVar[str] = "scoring"
 
-    def applies(self, settings: Settings) -> bool:
-        """Where there is a supernet to search on."""
-        return settings.has_supernet
-
-    def reads(self, settings: Settings) -> frozenset[str]:
-        """All but how the best are told apart, and trained."""
-        return in_sections("supernet", "prior", "scoring", "search", "baseline") | {"limits"}
+    def reads(self, settings: Settings) -> tuple[str, ...]:
+        """The method, the budget, and which images score."""
+        return SEARCH
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
         """All candidates, at most."""
@@ -199,8 +205,15 @@ def found_by(context: Context) -> SearchResult | None:
 
 
 def candidates_of(own: Searcher | None, settings: Settings) -> int:
-    """The most candidates that are scored."""
-    return settings.candidates if own is None else own.limit
+    """Return the most candidates that are scored."""
+    if own is not None:
+        return own.limit
+    method = settings.method
+    if isinstance(method, TrainingsMethod):
+        assert method.networks is not None, "a run completes its method before it starts"
+        return method.networks
+    supernet = method_of(settings)
+    return supernet.population * supernet.generations
 
 
 def usual_macs(workload: Workload) -> int:
@@ -213,7 +226,7 @@ def usual_macs(workload: Workload) -> int:
 
 def scoring_passes(settings: Settings, workload: Workload) -> int:
     """Return how many forward passes of one image score a candidate."""
-    return len(STRATEGIES[settings.strategy]().sides) * sum(len(labels) for _, labels in workload.validation)
+    return len(STRATEGIES[method_of(settings).strategy]().sides) * sum(len(labels) for _, labels in workload.validation)
 
 
 class _Told:

@@ -3,7 +3,7 @@
 A network starts from fresh weights, from the supernet's, from those that the model was given, or from those of the
 trained original. A trial is trained as a final network would be, from the same start, by the same recipe and seed, but
 for fewer epochs and without the images that score it, by one process. Where the best one's own training is gone on
-with, as the paper has it of random networks (`Settings.random_continued`), trials are the first epochs of the whole
+with, as the paper has it of random networks (`Random.continued`), trials are the first epochs of the whole
 recipe, at its learning rates, and not a recipe that is shorter.
 """
 
@@ -19,20 +19,19 @@ from bcnet.distributed import Loaded
 from bcnet.errors import RecipeError
 from bcnet.files.tensors import read_tensors
 from bcnet.machine.defaults import place
-from bcnet.run.settings import Settings
-from bcnet.run.workload import Workload
+from bcnet.methods import TrainingsMethod
+from bcnet.methods.base import Kept
+from bcnet.methods.trainings import for_epochs
 from bcnet.space import Side, Widths
 from bcnet.stages.base import Context
 from bcnet.supernet import Supernet, build, by_importance, recalibrate, reordered
 from bcnet.train import Begun, EpochBatches, NetworkLearner, derived_generator, train
 
-Kept = tuple[tuple[int, ...], ...]
-"""Of every group the channels that a pruner left."""
 CALIBRATION = 20  # batches for the statistics of batch norm
 
 
 def starting_network(context: Context, widths: Widths, kept: Kept = ()) -> nn.Module:
-    """The network of the given widths before its training, on the run's device.
+    """Return the network of the given widths before its training, on the run's device.
 
     From "scratch" it is freshly initialised as the original would be. From "supernet" it holds the first channels of
     every group, from "pretrained" or "original" the most important ones of the model as it was given or as it was
@@ -43,33 +42,38 @@ def starting_network(context: Context, widths: Widths, kept: Kept = ()) -> nn.Mo
         RecipeError: it is to start from a supernet, and the run has none.
     """
     settings = context.settings
-    workload = context.workload
-    if settings.final_from == "scratch":
+    if settings.start == "scratch":
         return from_scratch(context, widths)
-    if settings.final_from == "supernet":
+    if settings.start == "supernet":
         if "supernet" not in context.names:
-            raise RecipeError('final_from="supernet" needs a supernet, which this run has none of: take "scratch"')
+            raise RecipeError('start="supernet" needs a supernet, which this run does not train: take "scratch"')
         owner = context.output("supernet")[0]
     else:
-        owner = Supernet(_sorted(context, kept), workload.space)
-    network = first_channels(settings, workload, owner, widths)
-    return recalibrated(network, workload.all_training, settings.seed_of_networks)
+        # Sorting the channels and checking the permutation takes seconds: once for all candidates of a run.
+        owner = context.once(("sorted", kept), lambda: Supernet(_sorted(context, kept), context.workload.space))
+    network = _first_channels(context, owner, widths)
+    return recalibrated(network, context.workload.all_training, settings.training_seed)
+
+
+def empty_network(context: Context, widths: Widths) -> nn.Module:
+    """Return a network of the given widths on the run's device, for weights to be loaded into."""
+    workload = context.workload
+    return _first_channels(context, Supernet(workload.model, workload.space), widths)
 
 
 def from_scratch(context: Context, widths: Widths) -> nn.Module:
-    """The network of the given widths, freshly initialised as the original would be, on the run's device."""
+    """Return the network of the given widths, freshly initialised as the original would be, on the run's device."""
     settings = context.settings
     workload = context.workload
-    generator = derived_generator(settings.seed_of_networks, "initial weights")
+    generator = derived_generator(settings.training_seed, "initial weights")
     network = build(workload.original, workload.space, widths, factory=workload.source.factory, generator=generator)
-    return place(network, settings.device, workload.source.layout)
+    return place(network, settings.options.device, workload.source.layout)
 
 
 def _sorted(context: Context, kept: Kept) -> nn.Module:
     """The model as it was given or as it was trained, with the channels first that a narrow network keeps."""
-    settings = context.settings
     workload = context.workload
-    model = workload.model if settings.final_from == "pretrained" else context.output("original").network
+    model = workload.model if context.settings.start == "pretrained" else context.output("original").network
     orders = by_importance(model, workload.space)
     if kept:  # the pruner's own choice; what it has cut comes after it
         orders = tuple((*k, *(c for c in order if c not in {*k})) for k, order in zip(kept, orders, strict=True))
@@ -77,10 +81,10 @@ def _sorted(context: Context, kept: Kept) -> nn.Module:
     return reordered(model, workload.space, orders, moved(workload.source.example(), device))
 
 
-def first_channels(settings: Settings, workload: Workload, owner: Supernet, widths: Widths) -> nn.Module:
-    """A network of the given widths with the first channels of every group, on the run's device."""
+def _first_channels(context: Context, owner: Supernet, widths: Widths) -> nn.Module:
+    workload = context.workload
     network = build(workload.model, workload.space, widths, weights=(owner, Side.LEFT))
-    return place(network, settings.device, workload.source.layout)
+    return place(network, context.settings.options.device, workload.source.layout)
 
 
 def recalibrated(network: nn.Module, batches: EpochBatches, seed: int) -> nn.Module:
@@ -91,30 +95,30 @@ def recalibrated(network: nn.Module, batches: EpochBatches, seed: int) -> nn.Mod
 
 
 def trained_trial(context: Context, widths: Widths, epochs: int) -> nn.Module:
-    """The network of these widths after a trial, which goes on where this process stopped it.
+    """Return the network of these widths after a trial, which goes on where this process stopped it.
 
     Its checkpoints stay until `drop_trial` or `drop_trials`.
     """
     settings = context.settings
     workload = context.workload
-    recipe = settings.trial_of(settings.final.epochs if settings.random_continued else epochs)
+    # The first epochs of the whole recipe where the best one's own training goes on, else a recipe that is shorter.
+    goes_on = isinstance(settings.method, TrainingsMethod) and settings.method.goes_on
+    recipe = for_epochs(settings.training, settings.training.epochs if goes_on else epochs)
     network = starting_network(context, widths)
-    checkpoints = context.directory.alone().checkpoints(_name(widths, epochs), context.checkpoint_seconds)
     train(
         NetworkLearner(network, workload.source.task),
         workload.training,
         recipe,
-        seed=settings.seed_of_networks,
+        seed=settings.training_seed,
         stage="final",
-        checkpoints=checkpoints,
+        checkpoints=context.directory.alone().checkpoints(_name(widths, epochs), context.checkpoint_seconds),
         until=epochs,
     )
     return network
 
 
-def begun_trial(context: Context, widths: Widths) -> Begun:
-    """The trial of these widths, to be gone on with; it is trained again where its checkpoints are lost."""
-    epochs = context.settings.trial.epochs
+def begun_trial(context: Context, widths: Widths, epochs: int) -> Begun:
+    """Return the trial of these widths, to be gone on with; it is trained again where its checkpoints are lost."""
     name = _name(widths, epochs)
     directory = context.directory.alone()
 

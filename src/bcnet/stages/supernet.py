@@ -8,10 +8,11 @@ import torch
 
 from bcnet.errors import RecipeError
 from bcnet.files.tensors import load_module
+from bcnet.methods import SupernetMethod
 from bcnet.progress.forecast import Planned
 from bcnet.run.directory import RunDirectory
 from bcnet.run.inputs import InputFacts
-from bcnet.run.settings import Settings, in_sections
+from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.stages.base import TRAINING_PASS, Context, Stage, copy_tensors
 from bcnet.stages.room import training_bytes
@@ -19,7 +20,19 @@ from bcnet.supernet import Supernet
 from bcnet.supernet.pairs import Pairs, UnpairableError, worthwhile
 from bcnet.train import STRATEGIES, LossRecords, SupernetLearner, derived_generator, train
 
+SUPERNET = (
+    *("method.training", "method.strategy", "method.pairs"),
+    *("options.validation_fraction", "options.fresh_fraction", "options.layout"),
+)
+"""Settings that a supernet depends on."""
 _SAMPLES = 64  # draws of widths, for the mean work of a step
+
+
+def method_of(settings: Settings) -> SupernetMethod:
+    """Return the method of a run that trains a supernet."""
+    method = settings.method
+    assert isinstance(method, SupernetMethod), "only such a method has the stages of a supernet"
+    return method
 
 
 class SupernetStage(Stage):
@@ -29,20 +42,16 @@ class SupernetStage(Stage):
     file: ClassVar[str] = "supernet.safetensors"
     kind: ClassVar[str] = "training"
 
-    def applies(self, settings: Settings) -> bool:
-        """Where widths are searched on one."""
-        return settings.has_supernet
-
-    def reads(self, settings: Settings) -> frozenset[str]:
+    def reads(self, settings: Settings) -> tuple[str, ...]:
         """Its own recipe and strategy, and which images are held out."""
-        return in_sections("supernet")
+        return SUPERNET
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
         """All steps, each of the mean work of some draws."""
         space = workload.space
-        recipe = settings.supernet
+        recipe = settings.supernet_recipe
         generator = derived_generator(settings.seed, "forecast")
-        strategy = STRATEGIES[settings.strategy]()
+        strategy = STRATEGIES[method_of(settings).strategy]()
         costs = [
             sum(space.cost(path.widths).macs for term in strategy.plan(space, generator) for path in term.paths)
             for _ in range(_SAMPLES)
@@ -55,7 +64,7 @@ class SupernetStage(Stage):
         """Train it; leave its weights, the losses of its steps, and how often each channel was trained."""
         workload = context.workload
         directory = context.directory
-        recipe = context.settings.supernet
+        recipe = context.settings.supernet_recipe
         supernet = Supernet(workload.model, workload.space)
         context.check_processes(self.name)
         learner = supernet_learner(supernet, context.settings, workload.source.input)
@@ -97,15 +106,16 @@ def supernet_learner(supernet: Supernet, settings: Settings, inputs: InputFacts)
     Raises:
         RecipeError: the settings ask for pairs, and the network's paths cannot share a pass.
     """
-    strategy = STRATEGIES[settings.strategy]()
-    batch = settings.supernet.batch_size
-    if settings.pairs == "off" or (settings.pairs == "auto" and not worthwhile(supernet.space, batch)):
+    method = method_of(settings)
+    strategy = STRATEGIES[method.strategy]()
+    batch = method.recipe.batch_size
+    if method.pairs == "off" or (method.pairs == "auto" and not worthwhile(supernet.space, batch)):
         return SupernetLearner(supernet, strategy)
     x = inputs.drawn(2, torch.Generator().manual_seed(0), normal=True)
     try:
         pairs = Pairs.verified(supernet.network, supernet.space, x)
     except UnpairableError as error:
-        if settings.pairs == "on":
+        if method.pairs == "on":
             raise RecipeError(
                 f"pairs=on needs a network whose channels stay apart in its forward; got {settings.model}: {error}: "
                 "leave pairs at auto"

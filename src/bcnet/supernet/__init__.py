@@ -5,6 +5,18 @@ from bcnet.supernet.architecture import describe, rebuild
 from bcnet.supernet.build import build
 from bcnet.supernet.calibration import recalibrate
 from bcnet.supernet.importance import Order, by_importance, reordered
+from bcnet.supernet.narrow import narrow
 from bcnet.supernet.supernet import Supernet
 
-__all__ = ["Order", "Side", "Supernet", "build", "by_importance", "describe", "rebuild", "recalibrate", "reordered"]
+__all__ = [
+    "Order",
+    "Side",
+    "Supernet",
+    "build",
+    "by_importance",
+    "describe",
+    "narrow",
+    "rebuild",
+    "recalibrate",
+    "reordered",
+]

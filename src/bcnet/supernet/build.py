@@ -53,7 +53,7 @@ def build(
         if not isinstance(side, Side):
             raise WidthError(f"weights are a supernet and a side; got {side!r} for the side")
         network = _copy_of(model, supernet)
-        return _narrow(network, space, widths, side)
+        return narrowed(network, space, widths, side)
     generator = generator or torch.Generator().manual_seed(0)
     full = _fresh(model, factory, generator)
     if any(w > own_width for w, own_width in zip(widths, own.full, strict=True)):
@@ -61,7 +61,7 @@ def build(
         rescale(wide, full, own, space.full)
         full = wide
         own = space
-    network = _narrow(copy.deepcopy(full), own, widths, Side.LEFT)
+    network = narrowed(copy.deepcopy(full), own, widths, Side.LEFT)
     rescale(network, full, own, tuple(widths))
     return network
 
@@ -121,8 +121,8 @@ def _copy_of(model: nn.Module, supernet: Supernet) -> nn.Module:
     return network
 
 
-def _narrow(network: nn.Module, space: WidthSpace, widths: Sequence[int], side: Side) -> nn.Module:
-    """Slice the network for good: new contiguous tensors, and the layers' numbers set to fit."""
+def narrowed(network: nn.Module, space: WidthSpace, widths: Sequence[int], side: Side) -> nn.Module:
+    """Slice the network, changed in place, for good: new contiguous tensors, and the layers' numbers set to fit."""
     narrowing = Narrowing(network, space.layouts)
     old = tensors_of(network)
     new: dict[int, torch.Tensor] = {}

@@ -70,7 +70,7 @@ def reordered(model: nn.Module, space: WidthSpace, orders: Sequence[Order], exam
         for g, order in enumerate(orders):
             tried = [*kept[:g], order, *kept[g + 1 :]]
             kept = tried if _computes_the_same(model, space, tried, example) else kept
-    return _permuted(copy.deepcopy(model), space, kept)
+    return permuted(copy.deepcopy(model), space, kept)
 
 
 def _order(importance: torch.Tensor, unit: int) -> Order:
@@ -80,7 +80,7 @@ def _order(importance: torch.Tensor, unit: int) -> Order:
     return tuple(channels)
 
 
-def _permuted(model: nn.Module, space: WidthSpace, orders: Sequence[Order]) -> nn.Module:
+def permuted(model: nn.Module, space: WidthSpace, orders: Sequence[Order]) -> nn.Module:
     """The model, changed in place: element `j` of a segment comes from where the order of its group says."""
     tensors = {id(tensor): (name, tensor) for name, tensor in tensors_of(model).items() if name in space.layouts}
     with torch.no_grad():
@@ -114,7 +114,7 @@ def _computes_the_same(model: nn.Module, space: WidthSpace, orders: Sequence[Ord
     except (RuntimeError, TypeError):  # its own code insists on a precision
         network = copy.deepcopy(model).eval()
         expected = _outputs(network, example)
-    outputs = _outputs(_permuted(network, space, orders), example)
+    outputs = _outputs(permuted(network, space, orders), example)
     try:
         check_close(outputs, expected)
     except AssertionError:

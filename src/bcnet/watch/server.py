@@ -1,7 +1,8 @@
 """The server of the page: a few addresses that are read, none that changes anything.
 
-Whoever may use this machine may look at 127.0.0.1. Any other address is for whoever has the token in its link; a cookie
-keeps it from then on. Pages that other sites make a browser fetch under a name of theirs are refused by that name.
+A run is shown as its report, which a browser loads again while the run goes on. Whoever may use this machine may look
+at 127.0.0.1. Any other address is for whoever has the token in its link; a cookie keeps it from then on. Pages that
+other sites make a browser fetch under a name of theirs are refused by that name.
 """
 
 from __future__ import annotations
@@ -11,29 +12,29 @@ import secrets
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from importlib import resources
 from pathlib import Path
 
 import uvicorn
+from markupsafe import escape
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from bcnet.errors import BCNetError, RunError
 from bcnet.report.comparison import comparison_page
 from bcnet.report.evidence import read_evidence
-from bcnet.report.page import plotting_library, style
 from bcnet.report.single import report_page
-from bcnet.watch.state import machine_state, run_state
+from bcnet.run.status import read_status, status_lines
 
 _COOKIE = "bcnet_token"
 _LOCAL_NAMES = ["127.0.0.1", "localhost", "[::1]"]
+_REFRESH = 5  # seconds
 _HEADERS = {
     # Vega compiles its expressions; reports hold their scripts themselves. Nothing comes from or goes to elsewhere.
     "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
@@ -44,14 +45,14 @@ _HEADERS = {
 }
 
 
-def serve(runs: Sequence[Path], host: str, port: int, said: Callable[[str], None]) -> None:
+def serve(runs: Sequence[Path], host: str, port: int, on_ready: Callable[[str], None]) -> None:
     """Serve the page about `runs` until the process is stopped.
 
     Args:
-        runs: Run directories that exist.
+        runs: Run directories; one that does not exist yet is waited for.
         host: Address to listen on; one of another machine's view needs the token that the link has.
         port: 0 takes one that is free.
-        said: Hears the link once the server listens.
+        on_ready: Receives the link once the server answers.
 
     Raises:
         BCNetError: the address is not one of this machine, or the port is taken.
@@ -59,24 +60,31 @@ def serve(runs: Sequence[Path], host: str, port: int, said: Callable[[str], None
     listening = _listen(host, port)
     token = None if _is_loopback(host) else secrets.token_urlsafe(16)
     link = f"http://{_name(host)}:{listening.getsockname()[1]}/"
-    said(link if token is None else f"{link}?token={token}")
     config = uvicorn.Config(application(runs, token), log_level="warning", access_log=False, lifespan="off")
-    uvicorn.Server(config).run(sockets=[listening])
+    _Server(config, lambda: on_ready(link if token is None else f"{link}?token={token}")).run(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    """A server that says when it answers: Ctrl-C before that would leave its start unfinished."""
+
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, then call `on_ready`."""
+        await super().startup(sockets=sockets)
+        self._on_ready()
 
 
 def application(runs: Sequence[Path], token: str | None = None) -> Starlette:
-    """The server as an ASGI application; with a token, whoever asks has to know it."""
+    """Return the server as an ASGI application; with a token, whoever asks has to know it."""
     guard = Middleware(_Token, token=token) if token else Middleware(TrustedHostMiddleware, allowed_hosts=_LOCAL_NAMES)
     pages = _Pages(tuple(runs))
     return Starlette(
         routes=[
-            Route("/", _asset("watch.html", "text/html")),
-            Route("/watch.js", _asset("watch.js", "text/javascript")),
-            Route("/style.css", pages.style),
-            Route("/vega.js", pages.library),
-            Route("/machine.json", pages.machine),
-            Route("/runs/{number:int}.json", pages.run),
-            Route("/runs/{number:int}/report", pages.report),
+            Route("/", pages.index),
+            Route("/runs/{number:int}", pages.run),
             Route("/comparison", pages.comparison),
             Route("/favicon.ico", _nothing),
         ],
@@ -85,62 +93,66 @@ def application(runs: Sequence[Path], token: str | None = None) -> Starlette:
 
 
 class _Pages:
-    """What is shown of the runs. What takes time is done in threads, so that every run is told of in turn."""
+    """What is shown of the runs. What takes time is done in threads."""
 
     def __init__(self, runs: tuple[Path, ...]) -> None:
         self._runs = runs
 
-    async def style(self, request: Request) -> Response:
-        own = resources.files("bcnet.watch").joinpath("assets", "watch.css").read_text(encoding="utf-8")
-        return Response(style() + own, media_type="text/css")
-
-    async def library(self, request: Request) -> Response:
-        return Response(plotting_library(), media_type="text/javascript")
-
-    async def machine(self, request: Request) -> Response:
-        return JSONResponse({"runs": len(self._runs), **machine_state(self._runs[0])})
+    async def index(self, request: Request) -> Response:
+        if len(self._runs) == 1:
+            return HTMLResponse(await run_in_threadpool(_run_page, self._runs[0]))
+        links = [f'<li><a href="/runs/{number}">{escape(run)}</a></li>' for number, run in enumerate(self._runs)]
+        return HTMLResponse(_plain_page(f'<ul>{"".join(links)}</ul><p><a href="/comparison">Comparison</a></p>'))
 
     async def run(self, request: Request) -> Response:
-        known = request.query_params.get("known", "0")
-        if not (known.isascii() and known.isdecimal() and len(known) < 10):
-            return PlainTextResponse(f"known is a number of candidates; got {known!r}", 400)
-        folder = self._folder(request)
-        if folder is None:
+        number: int = request.path_params["number"]
+        if number >= len(self._runs):
             return PlainTextResponse(f"there are {len(self._runs)} runs, counted from 0", 404)
-        return JSONResponse(await run_in_threadpool(run_state, folder, int(known)))
-
-    async def report(self, request: Request) -> Response:
-        folder = self._folder(request)
-        if folder is None:
-            return PlainTextResponse(f"there are {len(self._runs)} runs, counted from 0", 404)
-        return await _page(lambda: report_page(read_evidence(folder)))
+        return HTMLResponse(await run_in_threadpool(_run_page, self._runs[number]))
 
     async def comparison(self, request: Request) -> Response:
         if len(self._runs) < 2:
-            return RedirectResponse("/runs/0/report")
-        return await _page(lambda: comparison_page([read_evidence(run) for run in self._runs]))
-
-    def _folder(self, request: Request) -> Path | None:
-        number: int = request.path_params["number"]
-        return self._runs[number] if number < len(self._runs) else None
+            return RedirectResponse("/runs/0")
+        return HTMLResponse(await run_in_threadpool(_comparison_page, self._runs))
 
 
-async def _page(make: Callable[[], str]) -> Response:
+def _run_page(run: Path) -> str:
+    """The report of a run, or its status where there is none yet; loaded again while the run is not finished."""
     try:
-        return HTMLResponse(await run_in_threadpool(make))
-    except RunError as error:  # as the run that is being written, or damaged
-        return PlainTextResponse(str(error), 409)
+        status = read_status(run) if run.exists() else None
+        lines = [f"{run}: waiting for the run to start"] if status is None else list(status_lines(status))
+        if status is None or status.state in ("empty", "damaged"):
+            return _plain_page(_status(lines), refresh=True)
+        page = report_page(read_evidence(run))
+    except BCNetError as error:  # files that are being written for the first time are read again the next time
+        return _plain_page(_status([str(error)]), refresh=True)
+    if status.state in ("finished", "in part"):
+        return page
+    head = page.replace("<head>", f'<head><meta http-equiv="refresh" content="{_REFRESH}">', 1)
+    return head.replace('<main id="main">', f'<main id="main">{_status(lines)}', 1)
+
+
+def _comparison_page(runs: Sequence[Path]) -> str:
+    try:
+        return comparison_page([read_evidence(run) for run in runs])
+    except RunError as error:
+        return _plain_page(_status([str(error)]), refresh=True)
+
+
+def _status(lines: Sequence[str]) -> str:
+    return f'<pre class="status">{escape(chr(10).join(lines))}</pre>'
+
+
+def _plain_page(body: str, *, refresh: bool = False) -> str:
+    again = f'<meta http-equiv="refresh" content="{_REFRESH}">' if refresh else ""
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8">{again}<title>bcnet watch</title></head>'
+        f"<body>{body}</body></html>"
+    )
 
 
 def _nothing(request: Request) -> Response:
     return Response(status_code=204)
-
-
-def _asset(name: str, kind: str) -> Callable[[Request], Response]:
-    def answer(request: Request) -> Response:
-        return Response(resources.files("bcnet.watch").joinpath("assets", name).read_bytes(), media_type=kind)
-
-    return answer
 
 
 class _Headers(BaseHTTPMiddleware):

@@ -1,0 +1,157 @@
+"""What `search` returns, and how far it goes for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from torch import nn
+
+from bcnet.display import table
+from bcnet.errors import RecipeError
+from bcnet.files.documents import write_plain
+from bcnet.prior import Prior
+from bcnet.run.score import headline_of, headline_value
+from bcnet.run.settings import Settings
+from bcnet.searchers import SearchResult
+from bcnet.space import Widths, WidthSpace
+from bcnet.stages.base import Context
+from bcnet.stages.plan import stages_of
+from bcnet.stages.result import result_document, table_rows
+from bcnet.stages.search import found_by
+from bcnet.supernet import Supernet, describe
+from bcnet.tasks import Measurement
+
+Until = Literal["prior", "widths", "network"]
+
+
+@dataclass(frozen=True)
+class SearchOutcome:
+    """What `search` returns; what it did not get to, as `until` says, is None.
+
+    `network` is the narrow network of the model's own class, trained, in eval mode; `widths` its widths, one per group
+    of `space`; `test` what it did on the test images; `found` all candidates that were scored, None where the method
+    scores none; `result` the content of `result.json`, accuracies in percent. `supernet` and `prior` are there with
+    `until="prior"`.
+    """
+
+    run_dir: Path
+    space: WidthSpace
+    widths: Widths | None = None
+    network: nn.Module | None = None
+    test: Measurement | None = None
+    found: SearchResult | None = None
+    result: Mapping[str, Any] | None = None
+    supernet: Supernet | None = None
+    prior: Prior | None = None
+
+    @property
+    def reliability(self) -> Mapping[str, Any] | None:
+        """How far the scores of candidates can be trusted: `verdict`, `text` and figures; None without scores."""
+        found: Mapping[str, Any] | None = None if self.result is None else self.result.get("reliability")
+        return found
+
+    def compare(self) -> str:
+        """Return a table of the original, the Uniform and the searched network: multiply-adds, parameters, test."""
+        if self.result is None:
+            return f"The run in {self.run_dir} has no networks to compare yet: call search again without until=."
+        metric = headline_of(self.result)
+        lines = [f"{'network':<10}{'MACs':>15}{'ratio':>8}{'parameters':>13}  {metric.heading}"]
+        for _, label, n in table_rows(self.result):
+            value = f"{headline_value(n, metric):.{metric.digits}f}"
+            lines.append(f"{label:<10}{n['macs']:>15,}{n['macs_ratio']:>8.3f}{n['params']:>13,}  {value}")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return f"{self.compare()}\nReport: {self.run_dir / 'report.html'}"
+
+    def _repr_html_(self) -> str:
+        if self.result is None:
+            return table(str(self.run_dir), ("group", "width"), self._widths_rows(), [self.compare()])
+        metric = headline_of(self.result)
+        rows = [
+            (label, n["macs"], n["macs_ratio"], n["params"], headline_value(n, metric))
+            for _, label, n in table_rows(self.result)
+        ]
+        title = f"{self.result['model']} on {self.result['data']}, budget {self.result['budget']['given']}"
+        headings = ("network", "MACs", "ratio", "parameters", metric.heading)
+        widths = [(g["name"], g["max_width"], g["uniform"], g["searched"]) for g in self.result["groups"]]
+        return table(title, headings, rows, [f"Run directory: {self.run_dir}"]) + table(
+            "Widths", ("group", "original", "Uniform", "searched"), widths
+        )
+
+    def _widths_rows(self) -> list[tuple[str, int]]:
+        return [(g.name, w) for g, w in zip(self.space.groups, self.widths or (), strict=False)]
+
+
+def check_until(until: Until | None) -> None:
+    """Raise RecipeError for a place to stop at that does not exist."""
+    if until is not None and until not in get_args(Until):
+        raise RecipeError(
+            f"until is one of {', '.join(get_args(Until))}; got {until!r}: leave it out for the whole run"
+        )
+
+
+def stages_until(settings: Settings, until: Until | None) -> tuple[str, ...]:
+    """Return the names of the stages that a run has up to there; nothing for all of them.
+
+    Raises:
+        RecipeError: the prior of a method without a supernet.
+    """
+    if until is None:
+        return ()
+    method = settings.method
+    finding = [stage if isinstance(stage, str) else stage.name for stage in method.stages()]
+    if until == "prior":
+        if not method.trains_supernet:
+            raise RecipeError(f"until='prior' needs a method with a supernet; got {method.name}: give method=BCNet()")
+        return ("supernet", "prior")
+    trains = until == "network"
+    names = [*finding, *(["searched"] if trains else [])]
+    learns = trains and settings.training.distillation is not None
+    starts = (trains or method.trains_candidates) and settings.start == "original"
+    needs = {need for stage in stages_of(settings) if stage.name in finding for need in stage.needs}
+    return (*(("original",) if learns or starts or "original" in needs else ()), *names)
+
+
+def go_on_until(context: Context, until: Until | None) -> SearchOutcome:
+    """Run the stages up to there, and return what they came to."""
+    path = context.directory.path
+    space = context.workload.space
+    if until == "prior":
+        supernet = context.output("supernet")[0]
+        prior = context.output("prior") if "prior" in context.names else None
+        return SearchOutcome(path, space, supernet=supernet, prior=prior)
+    if until is None:
+        return _to_the_end(context)
+    found = found_by(context)
+    if "reliability" in context.names:
+        context.output("reliability")
+    if until == "widths":
+        return SearchOutcome(path, space, tuple(context.settings.method.widths(context)), found=found)
+    trained = context.output("searched")
+    return SearchOutcome(path, space, trained.widths, trained.network, trained.test, found)
+
+
+def _to_the_end(context: Context) -> SearchOutcome:
+    """Go through all stages, and compare the original, the Uniform and the searched network."""
+    for name in context.names:
+        context.output(name)
+    document = result_document(context)
+    directory = context.directory
+    searched = context.output("searched")
+    workload = context.workload
+    described = describe(workload.original, workload.space, searched.widths, reference=context.settings.model)
+    context.world.on_rank_zero(lambda: write_plain(directory.file("architecture.json"), described))
+    directory.write("result.json", document)
+    return SearchOutcome(
+        directory.path,
+        workload.space,
+        searched.widths,
+        searched.network,
+        searched.test,
+        found_by(context),
+        directory.read("result.json"),
+    )

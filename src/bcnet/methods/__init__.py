@@ -1,0 +1,32 @@
+"""Methods: how a run finds its widths, each a value with its own fields, checks and stages.
+
+To add one, subclass `Method` in a file of its own and give a value of it to `bcnet.search(..., method=...)`.
+"""
+
+from bcnet.methods.base import Method, Start, parse_method
+from bcnet.methods.closed_form import Balanced, Given, Uniform
+from bcnet.methods.pruned import Pruned
+from bcnet.methods.supernet import AutoSlim, BCNet, SupernetMethod
+from bcnet.methods.trainings import Random, Trainings, TrainingsMethod
+
+METHODS: dict[str, type[Method]] = {
+    kind.name: kind for kind in (Trainings, BCNet, AutoSlim, Random, Uniform, Balanced, Pruned, Given)
+}
+"""The methods of the library by name."""
+
+__all__ = [
+    "METHODS",
+    "AutoSlim",
+    "BCNet",
+    "Balanced",
+    "Given",
+    "Method",
+    "Pruned",
+    "Random",
+    "Start",
+    "SupernetMethod",
+    "Trainings",
+    "TrainingsMethod",
+    "Uniform",
+    "parse_method",
+]

@@ -1,0 +1,222 @@
+"""What a method is, and how it is read from text and from documents."""
+
+from __future__ import annotations
+
+import difflib
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
+
+from bcnet.errors import RecipeError
+from bcnet.importing import imported
+from bcnet.space import Budget, Widths, WidthSpace
+from bcnet.train.recipe import Recipe, describe
+
+if TYPE_CHECKING:
+    from bcnet.stages.base import Context, Stage
+
+Start = Literal["scratch", "original", "pretrained", "supernet"]
+"""What networks that are trained by themselves start from."""
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Kept = tuple[tuple[int, ...], ...]
+"""Of every group the channels that a pruner left."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a method is completed with before a run starts.
+
+    `training` is the recipe of the final networks, `start` what they start from, `trained_share` the share of the
+    training images that candidates are trained on. `space` is traced when it is first read.
+    """
+
+    training: Recipe
+    start: Start
+    trained_share: float
+    budget: Budget
+    trace: Callable[[], WidthSpace]
+
+    @cached_property
+    def space(self) -> WidthSpace:
+        """The width space of the model."""
+        return self.trace()
+
+
+class Method(BaseModel):
+    """How the widths of a run are found. Subclass it, set `name`, and implement `widths`.
+
+    Fields are settings of the run: they are stored, compared on resuming, and shown in the report. A value checks
+    itself when it is made. The class attributes say what a run of the method has beside the final networks.
+
+    Example: widths that halve every group,
+
+        class Half(bcnet.Method):
+            name = "half"
+            origin = "Every layer is halved."
+
+            def widths(self, context):
+                space = context.workload.space
+                return tuple(min(g.choices, key=lambda c: abs(c - g.max_width / 2)) for g in space.groups)
+
+        bcnet.search(model, data, bcnet.Budget(macs=0.5), "runs/half", method=Half())
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+        arbitrary_types_allowed=True,
+    )
+
+    name: ClassVar[str]
+    """The word for it on the command line, in files and in reports."""
+    origin: ClassVar[str] = ""
+    """One sentence for reports on where the widths come from."""
+    narrowed: ClassVar[str] = "searched"
+    """What was done to the network, for reports: "narrowed to given widths"."""
+    usual_start: ClassVar[Start] = "original"
+    """What final networks start from where the user does not say."""
+    scores_candidates: ClassVar[bool] = False
+    """The widths are the best of many that were scored."""
+    trains_supernet: ClassVar[bool] = False
+    """A supernet is trained, whose paths are scored."""
+    trains_candidates: ClassVar[bool] = False
+    """Candidates are scored by short trainings of their own."""
+
+    def stages(self) -> tuple[Stage | str, ...]:
+        """Return the stages that find the widths: names of the library's, or stages of your own."""
+        return ()
+
+    @abstractmethod
+    def widths(self, context: Context) -> Widths:
+        """Return the widths to train, one per group, within `context.workload.budget`."""
+        raise TypeError(f"a method implements widths(context); {type(self).__name__} does not")
+
+    def kept(self, context: Context) -> Kept:
+        """Return the channels of each group that a narrow network keeps; none where it keeps the most important."""
+        return ()
+
+    def completed(self, request: Request) -> Self:
+        """Return the method with the fields filled in that were left open.
+
+        Raises:
+            RecipeError: a field that does not suit the run.
+        """
+        return self
+
+    @model_serializer(mode="wrap")
+    def _with_name(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {"name": self.name, **handler(self)}
+
+
+class CustomMethod(Method):
+    """A method of the user's as a run directory knows it: its name and its fields, but not its code."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: ClassVar[str] = "custom"
+    kind: str
+
+    def widths(self, context: Context) -> Widths:
+        """Raise RecipeError: the code is the user's."""
+        raise RecipeError(f"the method {self.kind!r} is yours: give bcnet.search the value of it, method=...")
+
+    @model_serializer(mode="wrap")
+    def _with_name(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields = handler(self)
+        return {"name": fields.pop("kind"), **fields}
+
+
+def method_from_document(document: Any) -> Method:
+    """Return the method that a document describes; one with an unknown name is the user's (`CustomMethod`).
+
+    Raises:
+        ValueError: no method, or fields that do not suit it.
+    """
+    from bcnet.methods import METHODS
+
+    if isinstance(document, Method):
+        return document
+    if not isinstance(document, Mapping) or not isinstance(document.get("name"), str):
+        raise ValueError(f"a method with its name; got {document!r}")
+    fields = {key: value for key, value in document.items() if key != "name"}
+    kind = METHODS.get(document["name"])
+    if kind is None:
+        return CustomMethod(kind=document["name"], **fields)
+    return kind.model_validate(fields)
+
+
+def parse_method(text: str) -> Method:
+    """Return the method that a text names: `NAME` or `NAME:key=value,key=value`; values are YAML.
+
+    `package.module:Class` and `package.module:Class:key=value` import a method of the user's own.
+
+    Raises:
+        RecipeError: an unknown name or key, or a value that does not suit.
+
+    Example: `parse_method("bcnet:epochs=8,generations=20")`.
+    """
+    from bcnet.methods import METHODS
+
+    name, _, rest = text.partition(":")
+    forms = f"{', '.join(METHODS)}, or package.module:Class; with fields as bcnet:epochs=8,generations=20"
+    if name in METHODS:
+        kind: type[Method] = METHODS[name]
+    elif "." in name and rest:
+        attribute, _, rest = rest.partition(":")
+        found = imported(f"{name}:{attribute}", what="method", forms=forms, error=RecipeError)
+        if not (isinstance(found, type) and issubclass(found, Method)):
+            raise RecipeError(f"a method is a subclass of bcnet.Method; got {name}:{attribute}, {found!r}")
+        kind = found
+    else:
+        near = difflib.get_close_matches(name, METHODS, n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise RecipeError(f"a method is one of {forms}; got {text!r}{hint}")
+    try:
+        return kind(**_fields(rest))
+    except ValidationError as error:
+        raise RecipeError(f"--method {name}: {describe(error, tuple(kind.model_fields))}") from None
+
+
+def _fields(text: str) -> dict[str, Any]:
+    """Return `key=value` pairs, split at commas outside of brackets; a dotted key goes into a mapping."""
+    from bcnet.train.yaml_text import parse_yaml
+
+    fields: dict[str, Any] = {}
+    for pair in _split(text):
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise RecipeError(f"a method's fields are key=value with commas between; got {pair!r}")
+        outer, dot, inner = key.strip().partition(".")
+        try:
+            parsed = parse_yaml(value)
+        except ValueError:
+            raise RecipeError(f"a method's field is a number, a word or a YAML value; got {pair!r}") from None
+        if dot:
+            fields.setdefault(outer, {})[inner] = parsed
+        else:
+            fields[outer] = parsed
+    return fields
+
+
+def _split(text: str) -> list[str]:
+    parts: list[str] = []
+    depth = 0
+    for piece in text.split(",") if text else ():
+        if depth:
+            parts[-1] += f",{piece}"
+        else:
+            parts.append(piece)
+        depth = sum(parts[-1].count(b) for b in "[{(") - sum(parts[-1].count(b) for b in ")}]")
+    return parts

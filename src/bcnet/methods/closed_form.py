@@ -1,0 +1,71 @@
+"""Methods that look at no data: one ratio for all layers, a formula, and widths that the user gives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field, field_validator
+
+from bcnet.methods.base import Method, Start
+from bcnet.space import Widths
+from bcnet.space.options import BALANCE_EXPONENT
+from bcnet.train.recipe import Count
+
+if TYPE_CHECKING:
+    from bcnet.stages.base import Context
+
+
+class Uniform(Method):
+    """One ratio for all groups, as large as the budget allows. The Uniform network of every run is this one."""
+
+    name: ClassVar[str] = "uniform"
+    origin: ClassVar[str] = "All groups have the same ratio."
+    narrowed: ClassVar[str] = "narrowed by one ratio"
+
+    def widths(self, context: Context) -> Widths:
+        """Return one ratio of every group."""
+        return context.workload.space.uniform(context.workload.budget)
+
+
+class Balanced(Method):
+    """A formula that looks at neither data nor weights (`WidthSpace.balanced`)."""
+
+    name: ClassVar[str] = "balanced"
+    origin: ClassVar[str] = "The widths follow from a formula that looks at neither data nor weights."
+    narrowed: ClassVar[str] = "narrowed by a formula that balances its layers"
+
+    exponent: float = Field(default=BALANCE_EXPONENT, ge=0, le=2)
+    """Share of a layer's multiply-adds: its positions to this power."""
+
+    def widths(self, context: Context) -> Widths:
+        """Return the balanced widths of the budget."""
+        return context.workload.space.balanced(context.workload.budget, exponent=self.exponent)
+
+
+class Given(Method):
+    """Widths that the user gives. Their own cost is the budget that the Uniform network keeps to.
+
+    `values` are widths, one per group; a mapping of group names to widths; or a text: numbers with commas, a JSON file,
+    a run directory, or "published:VARIANT".
+    """
+
+    name: ClassVar[str] = "given"
+    origin: ClassVar[str] = "The widths were given."
+    narrowed: ClassVar[str] = "narrowed to given widths"
+    usual_start: ClassVar[Start] = "scratch"
+
+    values: tuple[Count, ...] | dict[str, Count] | str
+    """The widths, one per group, or where they are."""
+
+    def __init__(self, values: object = None, **fields: object) -> None:
+        super().__init__(**({"values": values} if values is not None else {}), **fields)
+
+    @field_validator("values", mode="before")
+    @classmethod
+    def _as_text(cls, value: object) -> object:
+        return str(value) if hasattr(value, "__fspath__") else value
+
+    def widths(self, context: Context) -> Widths:
+        """Return the widths; a run has resolved them to numbers before it starts."""
+        assert isinstance(self.values, tuple), "widths are numbers once a run has started"
+        return self.values

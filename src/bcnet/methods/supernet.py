@@ -1,0 +1,180 @@
+"""Methods that score the paths of a supernet: BCNet, the method of the paper, and AutoSlim's greedy slimming."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from bcnet.methods.base import Method, Request, Seed, Start
+from bcnet.methods.trainings import check_score, check_searcher
+from bcnet.prior.prior import DEFAULT_EFFECTIVE_WIDTHS
+from bcnet.prior.records import DEFAULT_SINCE
+from bcnet.searchers.evolution import Evolution, Tournament
+from bcnet.space import Widths
+from bcnet.train.recipe import Count, Recipe
+
+if TYPE_CHECKING:
+    from bcnet.stages.base import Context
+
+StrategyName = Literal[
+    "complementary", "complementary-bounded", "bilateral", "unilateral", "unilateral-complementary", "sandwich"
+]
+FirstGeneration = Literal["balanced", "prior"]
+FROM_PRIOR = ("evolution", "prior-only")
+"""Searchers that start from the prior."""
+TAKES_PRIOR = '"prior": "learnt"'  # in the description of a custom searcher
+SEARCHERS = (*FROM_PRIOR, "evolution-without-prior", "greedy", "model", "random")
+_OF_EVOLUTION = ("population", "generations", "parents", "macs_from", "tournament")
+
+
+class SupernetMethod(Method):
+    """Base of the methods that train a supernet and score its paths."""
+
+    usual_start: ClassVar[Start] = "scratch"
+    scores_candidates: ClassVar[bool] = True
+    trains_supernet: ClassVar[bool] = True
+
+    epochs: Count | None = None
+    """Epochs of the supernet, where not those of the final networks."""
+    training: Recipe | dict[str, Any] = Field(default_factory=dict)
+    """Recipe of the supernet, or other values in the recipe of the final networks."""
+    strategy: StrategyName = "complementary"
+    """Paths of a step: complementary (BCNet, fair), complementary-bounded (BCNetV2: with a smallest width the middle
+    channels are trained more often), bilateral, unilateral, unilateral-complementary or sandwich (AutoSlim)."""
+    pairs: Literal["auto", "on", "off"] = "auto"
+    """Whether two complementary paths share a pass; auto, where that should be faster."""
+    score: Any = "accuracy"
+    """What ranks candidates: accuracy (top-1, percent), loss (negative cross-entropy, nats), or a custom function."""
+    searcher: Any = "evolution"
+    """What proposes candidates."""
+    population: Count = 40
+    """Candidates per generation."""
+    generations: Count = 50
+    """Generations; population times generations candidates are scored at most."""
+    rescored: Count = 10
+    """The best candidates that are scored again, on images that took no part in the search."""
+    seed: Seed | None = None
+    """Seed of the search, where not that of the run."""
+
+    @field_validator("score")
+    @classmethod
+    def _a_score(cls, value: Any) -> Any:
+        return check_score(value)
+
+    @property
+    def needs_prior(self) -> bool:
+        """Whether the searcher starts from a prior that is fitted to the supernet's training losses."""
+        return False
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of the supernet, once a run has completed it."""
+        assert isinstance(self.training, Recipe), "a run completes its method before it starts"
+        return self.training
+
+    def stages(self) -> tuple[str, ...]:
+        """The supernet, the prior where the searcher starts from it, the search, and the choice among the best."""
+        prior = ("prior",) if self.needs_prior else ()
+        return ("supernet", *prior, "evolution", "reliability", "finalists")
+
+    def widths(self, context: Context) -> Widths:
+        """Return the widths of the best candidate."""
+        widths: Widths = context.output("finalists").widths
+        return widths
+
+    def completed(self, request: Request) -> Self:
+        """Return the method with the whole recipe of its supernet.
+
+        A supernet has no teacher: every path would need its own.
+        """
+        recipe = self.training
+        if isinstance(recipe, Mapping):
+            recipe = request.training.changed(recipe) if recipe else request.training
+        epochs = self.epochs or recipe.epochs
+        recipe = recipe.model_copy(update={"distillation": None, "epochs": epochs})
+        return self.model_copy(update={"training": recipe, "epochs": epochs})
+
+
+class BCNet(SupernetMethod):
+    """BCNet: a supernet whose paths are judged from both sides, a prior fitted to its losses, and evolution.
+
+    Source: "BCNet: Searching for Network Width with Bilaterally Coupled Network", CVPR 2021. `BCNet.paper()` has the
+    paper's settings where the defaults differ (docs/differences.md).
+    """
+
+    name: ClassVar[str] = "bcnet"
+
+    searcher: Any = "evolution"
+    """What proposes candidates: evolution, evolution-without-prior, greedy, model, prior-only, random, a
+    bcnet.Evolution, or a custom bcnet.Searcher."""
+    parents: Count = 10
+    """Candidates that a generation of evolution keeps."""
+    macs_from: float = Field(default=0.9, ge=0, le=1)
+    """Share of the budget below which a cheaper candidate is no better to evolution (0 in the paper)."""
+    first_generation: FirstGeneration = "balanced"
+    """Evolution starts from the balanced and the Uniform widths as well (balanced), or without them (prior)."""
+    tournament: Tournament = "score"
+    """What wins a tournament of evolution: score, or rank and crowding (rank) as in the paper."""
+    keep_records: Count | None = None
+    """How many records of smallest loss the prior is fitted to; all where left out (100 in the paper)."""
+    records_since: float = Field(default=DEFAULT_SINCE, ge=0, lt=1)
+    """Share of the training before which records are left out (0 in the paper)."""
+    effective_widths: float = Field(default=DEFAULT_EFFECTIVE_WIDTHS, ge=1)
+    """Widths per group that the prior weighs, exp of its entropy; 1 is the optimum itself."""
+    tightened: bool = True
+    """Tighten the prior's budget until nearly half of its samples satisfy it (off in the paper)."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_evolution(cls, values: Any) -> Any:
+        """Take the settings of a `bcnet.Evolution`."""
+        searcher = values.get("searcher") if isinstance(values, dict) else None
+        if type(searcher) is not Evolution:
+            return values
+        settings = {name: getattr(searcher, name) for name in _OF_EVOLUTION}
+        return {**settings, **values, "searcher": "evolution"}
+
+    @field_validator("searcher")
+    @classmethod
+    def _a_searcher(cls, value: Any) -> Any:
+        return check_searcher(value, SEARCHERS)
+
+    @classmethod
+    def paper(cls, **fields: Any) -> Self:
+        """Return the method as the paper has it, with other `fields`."""
+        return cls(**{**_PAPER, **fields})
+
+    @property
+    def needs_prior(self) -> bool:
+        """Whether the searcher starts from a prior that is fitted to the supernet's training losses."""
+        return isinstance(self.searcher, str) and (self.searcher in FROM_PRIOR or TAKES_PRIOR in self.searcher)
+
+
+_PAPER: dict[str, Any] = {
+    "keep_records": 100,
+    "records_since": 0.0,
+    "tightened": False,
+    "first_generation": "prior",
+    "macs_from": 0.0,
+    "tournament": "rank",
+    "rescored": 1,
+}
+
+
+class AutoSlim(SupernetMethod):
+    """AutoSlim: greedy slimming on a supernet of the sandwich rule with in-place distillation.
+
+    With `strategy="unilateral"` the supernet is one of random left paths that learn the labels.
+    Source: Yu and Huang, "AutoSlim", 2019.
+    """
+
+    name: ClassVar[str] = "autoslim"
+    narrowed: ClassVar[str] = "narrowed by AutoSlim's greedy slimming"
+    usual_start: ClassVar[Start] = "original"
+
+    strategy: Literal["sandwich", "unilateral"] = "sandwich"
+    """Paths of a step: the sandwich rule, or random left paths."""
+    searcher: Literal["greedy"] = "greedy"
+    """Greedy slimming, from the full width down."""

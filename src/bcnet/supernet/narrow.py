@@ -1,0 +1,67 @@
+"""Narrowing a network in one call: a plain network of given widths, with the channels that matter."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import Literal, get_args
+
+import torch
+from torch import nn
+
+from bcnet.errors import WidthError
+from bcnet.nests import Nest
+from bcnet.space import Side, WidthSpace
+from bcnet.supernet.build import build, narrowed
+from bcnet.supernet.calibration import recalibrate
+from bcnet.supernet.importance import by_importance, permuted, reordered
+
+Weights = Literal["important", "first", "fresh"]
+
+
+def narrow(
+    model: nn.Module,
+    space: WidthSpace,
+    widths: Sequence[int],
+    *,
+    weights: Weights = "important",
+    calibrate: Iterable[Nest] | None = None,
+    factory: Callable[[], nn.Module] | None = None,
+    generator: torch.Generator | None = None,
+) -> nn.Module:
+    """Return a plain network of the model's own class at the given widths, in the mode of `model`.
+
+    Args:
+        model: the network `space` was traced from; it is not changed.
+        space: its width space (`bcnet.trace`).
+        widths: one per group, of `space.balanced(...)` for instance.
+        weights: "important" keeps the channels of the largest magnitude (`by_importance`), "first" the first ones,
+            "fresh" draws new weights as the model's constructor would.
+        calibrate: network inputs `(batch, ...)` for the statistics of batch norm, some hundred in all; the first one
+            also checks that sorting the channels of a group changes no output. Without them batch norms keep the
+            statistics of the channels that are kept, which do not fit a narrower network.
+        factory, generator: of fresh weights, as in `bcnet.supernet.build`.
+
+    Raises:
+        WidthError: widths that do not belong to the space, a model that does not, or unknown `weights`.
+        DataError: `calibrate` holds no batch.
+
+    Example: `narrow(model, space, space.balanced(macs=0.5), calibrate=[images])`
+    """
+    if weights not in get_args(Weights):
+        raise WidthError(f"weights are one of {', '.join(get_args(Weights))}; got {weights!r}")
+    space.check(widths)
+    if weights == "fresh":
+        network = build(model, space, widths, factory=factory, generator=generator)
+        return network.train(model.training)
+    batches = iter(() if calibrate is None else calibrate)
+    first = next(batches, None)
+    source = copy.deepcopy(model)
+    if weights == "important":
+        orders = by_importance(model, space)
+        source = permuted(source, space, orders) if first is None else reordered(model, space, orders, first)
+    network = narrowed(source, space, widths, Side.LEFT)
+    if calibrate is not None:
+        network = recalibrate(network, chain(() if first is None else (first,), batches))
+    return network.train(model.training)
