@@ -7,12 +7,12 @@ import sqlite3
 import torch
 from torch import nn
 
-from bcnet import Budget, DataSet, Recipe, Reporter
+import bcnet
+from bcnet import BCNet, Budget, DataSet, Recipe, Reporter, Trainings
 from bcnet.data import Augmentation
 from bcnet.files.documents import read_document
 
 RECIPE = Recipe(lr=0.05, batch_size=16, epochs=2, precision="fp32")
-SMALL = {"population": 4, "generations": 2, "parents": 2, "num_choices": 4, "threads": 1}
 NETWORKS = ("original", "uniform", "final")
 WEIGHTS = ("supernet", "records", "counts", *NETWORKS, *(f"{name}_losses" for name in NETWORKS))
 
@@ -41,14 +41,30 @@ def tiny_data(count: int = 120) -> DataSet:
     )
 
 
-def tiny_search(folder, **changes):
-    import bcnet
+def supernet_method(**fields) -> BCNet:
+    """A small search on a supernet, for what is special to one."""
+    return BCNet(**({"population": 4, "generations": 2, "parents": 2} | fields))
 
-    size = SMALL if "effort" not in changes else {name: SMALL[name] for name in ("num_choices", "threads")}
-    options = {"budget": Budget(macs=0.5), "run_dir": folder, "recipe": RECIPE} | size | changes
-    model = options.pop("model", TinyNetwork)
-    data = options.pop("data", None) or tiny_data()
-    return bcnet.search(model, data, **options)
+
+def tiny_search(folder, *, model=TinyNetwork, data=None, training=None, space=None, options=None, **changes):
+    """A small run of the default method; `training` are changes to the tiny recipe, or another."""
+
+    recipe = training if isinstance(training, Recipe) else RECIPE.changed(training or {})
+    asked = {"budget": Budget(macs=0.5), "method": Trainings(effort="small"), "progress": False} | changes
+    return bcnet.search(
+        model,
+        tiny_data() if data is None else data,
+        run_dir=folder,
+        training=recipe,
+        space={"num_choices": 4} | (space or {}),
+        options={"threads": 1} | (options or {}),
+        **asked,
+    )
+
+
+def tiny_supernet_search(folder, **changes):
+    """The same on a supernet."""
+    return tiny_search(folder, **({"method": supernet_method()} | changes))
 
 
 def traces(folder):

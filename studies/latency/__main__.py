@@ -1,14 +1,9 @@
-"""How well is the latency of a network predicted that was never measured, and do searches keep to such a budget?
+"""How well is the latency of a network predicted that was never measured, and what is a search by it worth?
 
 `model`: calibrate each network on an engine, then time forty networks that took no part: twenty of one ratio with noise
 around it, as calibration draws them, and twenty of independent uniform choices, which it never draws. Median and 90 %
 quantile of the relative error and Kendall's tau, each beside those of an affine function of the multiply-adds that is
 fitted to those forty networks themselves; and what the calibration took.
-
-`budgets`: searches under a ratio of the original's latency, each with a calibration of its own. Scores are those of a
-formula, since how good the widths are does not matter here: the sum over groups of the logarithm of the width, with
-random weights of each seed, so that winners differ. The winner, the Uniform network and the original are then timed
-again, in turns, by a process that knows nothing of the search. Supernets, which give the prior, see noise for an epoch.
 
 `accuracy`: CIFAR-10 halved to 16 x 16 pixels, on ONNX Runtime, one thread. Widths searched by multiply-adds, under a
 share of the original's; widths searched by latency, under what the first ones take as measured; and the widest Uniform
@@ -18,7 +13,7 @@ images.
 
 Finished cells are rows of the CSVs and are never computed again.
 
-    python -m studies.latency model|budgets|accuracy [--quick]
+    python -m studies.latency model|accuracy [--quick]
 """
 
 from __future__ import annotations
@@ -26,14 +21,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import math
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -54,13 +47,10 @@ RESULTS = ROOT / "results"
 NETWORKS = ("resnet20", "mobilenetv2", "vgg19")
 ENGINES = ("onnxruntime", "torch")
 THREADS = (1, 2)
-RATIOS = (0.3, 0.5, 0.7)
-SEEDS = 3
 UNSEEN = 40
 SEEDS_OF_ACCURACY = 2
 SHARES_OF_MACS = (0.5, 0.25)
 NEAR = np.linspace(-0.25, 0.15, 41)  # Uniform networks that are timed, off the limit as predicted
-WHOLE_FRONT: Any = {"macs_from": 0.0, "first_generation": "prior"}  # the evolution that the rows were computed with
 RUNS = ROOT / "runs" / "latency_accuracy"
 Timer = Callable[[Widths], Callable[[], object]]
 app = typer.Typer(add_completion=False)
@@ -158,47 +148,6 @@ def model(quick: Quick = False, out: Out = RESULTS) -> None:
 
 
 @app.command()
-def budgets(quick: Quick = False, out: Out = RESULTS) -> None:
-    """Whether what a search finds keeps to the latency."""
-    cells = [(n, r, s) for s in range(SEEDS) for n in NETWORKS for r in RATIOS]
-    for name, ratio, seed in cells[:1] if quick else cells:
-        key = {"network": name, "engine": "onnxruntime", "threads": "1", "ratio": str(ratio), "seed": str(seed)}
-        if finished(out / "latency_budgets.csv", key):
-            continue
-        latency = Latency("onnxruntime")
-        with tempfile.TemporaryDirectory() as folder:
-            began = time.monotonic()
-            found = bcnet.find_widths(
-                create(name, 10).build(),
-                noise_images(create(name, 10).input_size),
-                budget=Budget({latency: ratio}),
-                run_dir=folder,
-                score_of_widths=formula(seed),
-                tags={"score": f"formula {seed}"},
-                seed=seed,
-                supernet_epochs=1,
-                threads=1,
-                population=20,
-                generations=5,
-                **WHOLE_FRONT,
-            )
-            seconds = time.monotonic() - began
-            space = found.space
-            uniform = found.space.uniform(bcnet.Run.open(folder).budget)
-        taken = milliseconds(name, latency, [space.original_widths, found.widths, uniform])
-        row = {
-            **key,
-            "seconds": round(seconds, 1),
-            "original_ms": round(float(taken[0]), 4),
-            "searched_ratio": round(float(taken[1] / taken[0]), 4),
-            "uniform_ratio": round(float(taken[2] / taken[0]), 4),
-            "searched_macs": round(space.cost(found.widths).macs / space.reference.macs, 4),
-        }
-        append_row(out / "latency_budgets.csv", {**row, **provenance()})
-        print(row, flush=True)
-
-
-@app.command()
 def accuracy(quick: Quick = False, out: Out = RESULTS, runs: Runs = RUNS) -> None:
     """Accuracy at equal latency: searched by latency, searched by multiply-adds, Uniform."""
     effort = QUICK if quick else Effort()
@@ -225,13 +174,21 @@ def _at_equal_latency(effort: Effort, name: str, share: float, seed: int, folder
     space = WidthSpace.trace(network, image)
     latency = _calibrated(network, image, folder / "device.json")
     assert latency.model is not None
-    data = {"model": name, "data": effort.data, "image_size": effort.image_size, "recipe": effort.recipe}
-    settings = {"seed": seed, "threads": 1, "changes": {"epochs": effort.epochs}}
+    settings = {
+        "model": name,
+        "data": effort.data,
+        "training": {"recipe": effort.recipe, "epochs": effort.epochs},
+        "seed": seed,
+        "options": {"threads": 1, "image_size": effort.image_size},
+        "progress": False,
+    }
     cell = folder / f"seed{seed}-{share}"
     of_seed = [folder / f"seed{seed}-{other}" / "MACs" for other in effort.shares]  # one original for all
 
     def searched(by: str, budget: Budget) -> Widths:
-        return bcnet.find_widths(**data, **settings, budget=budget, run_dir=cell / by, take_from=_there(of_seed)).widths
+        found = bcnet.search(**settings, budget=budget, run_dir=cell / by, reuse=_there(of_seed), until="widths")
+        assert found.widths is not None, "the search is at its end"
+        return found.widths
 
     def nanoseconds(widths: Iterable[Widths]) -> dict[Widths, float]:
         times = timer(network, image, space, latency)
@@ -247,13 +204,13 @@ def _at_equal_latency(effort: Effort, name: str, share: float, seed: int, folder
     taken = nanoseconds(found.values())
     rows: list[dict[str, object]] = []
     for label, widths in found.items():
-        trained = bcnet.train_widths(
-            **data,
+        trained = bcnet.search(
             **settings,
-            widths=widths,
-            final_from="original",
+            method=bcnet.Given(widths),
+            start="original",
             run_dir=cell / f"trained-{label}",
-            take_from=_there(of_seed),
+            reuse=_there(of_seed),
+            until="network",
         )
         cost = space.cost(widths)
         rows.append(
@@ -290,16 +247,6 @@ def _calibrated(network: torch.nn.Module, image: torch.Tensor, file: Path) -> La
 
 def _there(runs: Iterable[Path]) -> list[Path]:
     return [run for run in runs if (run / "settings.json").exists()]
-
-
-def formula(seed: int) -> Callable[[Widths], float]:
-    """The sum of the widths' logarithms, weighted by draws of a seed."""
-
-    def score(widths: Widths) -> float:
-        weights = np.random.default_rng(seed).uniform(0.5, 1.5, len(widths))
-        return float(sum(weight * math.log(width) for weight, width in zip(weights, widths, strict=True)))
-
-    return score
 
 
 def noise_images(shape: tuple[int, ...]) -> bcnet.DataSet:

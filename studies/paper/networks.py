@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from bcnet.methods.supernet import PAPER
 from bcnet.models import ModelSpec, create
-from bcnet.run import PRESETS
 from bcnet.train import load_recipe
 
 
@@ -102,7 +102,9 @@ class Scale:
     @property
     def search(self) -> dict[str, Any]:
         """Settings of a search: the paper's own at its scale, elsewhere what the rows were computed with."""
-        return dict(PRESETS["paper"]) if self.name == "paper" else {"macs_from": 0.0, "first_generation": "prior"}
+        if self.name != "paper":
+            return {"macs_from": 0.0, "first_generation": "prior"}
+        return dict(PAPER)
 
     def network(self, network: Network) -> Network:
         """What is trained for the paper's network."""

@@ -19,9 +19,9 @@ import torch
 
 import bcnet
 from bcnet.data import DataSet, load
-from bcnet.progress import console_reporter
+from bcnet.progress import Together, console_reporter
 from bcnet.space import Budget, Widths, WidthSpace
-from bcnet.train import Distillation, load_recipe
+from bcnet.train import Distillation, Recipe, load_recipe
 from studies.paper.networks import Network, Scale
 from studies.shared.deadline import Deadline
 
@@ -86,56 +86,83 @@ class Workshop:
 
     def supernet(self, network: Network, plan: Plan, seed: int) -> Path:
         """The run directory of the trained supernet."""
-        wanted = self._supernet(network, plan, seed)
         run = self.supernet_run(network, plan, seed)
         if not (run / "supernet.safetensors").exists():
-            bcnet.train_supernet(
-                network.model,
-                self._data(network),
-                run_dir=run,
-                recipe=network.recipe,
-                reporter=self._reporter,
-                **wanted,
-                **self._machine,
-            )
+            self._run(network, run, Budget(macs=0.5), plan, seed, until="prior")
         return run
 
-    def search(self, network: Network, budget: Budget, plan: Plan, seed: int) -> bcnet.FoundWidths:
-        """The widths that a search finds on the supernet, and all that it evaluated."""
-        return bcnet.evolve(
-            self.supernet(network, plan, seed),
-            run_dir=self.search_run(network, budget, plan, seed),
-            budget=budget,
-            model=network.model,
-            data=self._data(network),
-            reporter=self._reporter,
-            **self._searching(plan),
-        )
+    def search(self, network: Network, budget: Budget, plan: Plan, seed: int) -> bcnet.SearchOutcome:
+        """Return the widths that a search finds on the supernet, and all that it evaluated."""
+        supernet = self.supernet(network, plan, seed)
+        place = self.search_run(network, budget, plan, seed)
+        return self._run(network, place, budget, plan, seed, until="widths", reuse=[supernet])
 
-    def random(self, network: Network, budget: Budget, seed: int) -> bcnet.FoundWidths:
-        """The best of some random networks near the budget, each trained for a short while (`bcnet.baseline`)."""
-        return bcnet.find_widths(network.model, self._data(network), **self._as_random(network, budget, seed))
+    def random(self, network: Network, budget: Budget, seed: int) -> bcnet.SearchOutcome:
+        """Return the best of some random networks near the budget, each trained for a short while."""
+        return self._random_search(network, budget, seed, until="widths")
 
-    def continued(self, network: Network, budget: Budget, seed: int) -> bcnet.TrainedNetwork:
-        """The network that `random` finds, its own training gone on with to the end, and tested."""
-        return bcnet.find_network(network.model, self._data(network), **self._as_random(network, budget, seed))
+    def continued(self, network: Network, budget: Budget, seed: int) -> bcnet.SearchOutcome:
+        """Return the network that `random` finds, its own training continued to the end, and tested."""
+        return self._random_search(network, budget, seed, until="network")
 
-    def train(self, network: Network, widths: Widths, seed: int, *, distilled: bool = False) -> bcnet.TrainedNetwork:
-        """The network of these widths, trained from scratch and tested; its teacher is the one of full width."""
-        epochs = self.scale.final_epochs(network)
+    def train(self, network: Network, widths: Widths, seed: int, *, distilled: bool = False) -> bcnet.SearchOutcome:
+        """Return the network of these widths, trained from scratch and tested; its teacher has the full width."""
         taught = load_recipe(network.recipe).distillation or Distillation()
-        return bcnet.train_widths(
+        return bcnet.search(
             network.model,
             self._data(network),
-            widths,
             run_dir=self.network_run(network, widths, seed, distilled=distilled),
+            method=bcnet.Given(widths),
+            training=self._training(network, taught if distilled else None),
             seed=seed,
-            recipe=network.recipe,
-            changes={"final.epochs": epochs, "final.distillation": taught.model_dump() if distilled else None},
-            take_from=self._siblings(network) if distilled else (),  # who may have trained the teacher
-            reporter=self._reporter,
+            until="network",
+            reuse=self._siblings(network) if distilled else (),  # who may have trained the teacher
             **self._machine,
         )
+
+    def _run(
+        self, network: Network, place: Path, budget: Budget, plan: Plan, seed: int, **changes: Any
+    ) -> bcnet.SearchOutcome:
+        """Run some stages of a search on a supernet."""
+        method = bcnet.BCNet(
+            strategy=plan.strategy,
+            searcher=plan.searcher,
+            epochs=self.scale.training_epochs(network, plan.training),
+            population=self.scale.population,
+            generations=self.scale.searching_generations(plan.searching),
+            **self.scale.search,
+        )
+        return bcnet.search(
+            network.model,
+            self._data(network),
+            budget,
+            place,
+            method=method,
+            training=network.recipe,
+            seed=seed,
+            space={"num_choices": plan.num_choices},
+            **self._machine,
+            **changes,
+        )
+
+    def _random_search(self, network: Network, budget: Budget, seed: int, **changes: Any) -> bcnet.SearchOutcome:
+        epochs = min(self.scale.random_epochs, self.scale.final_epochs(network))
+        return bcnet.search(
+            network.model,
+            self._data(network),
+            budget,
+            self.random_run(network, budget, seed),
+            method=bcnet.Random(self.scale.random_widths, epochs=epochs, continued=True),
+            training=self._training(network, None),
+            start="scratch",
+            seed=seed,
+            **self._machine,
+            **changes,
+        )
+
+    def _training(self, network: Network, distillation: Distillation | None) -> Recipe:
+        changes = {"epochs": self.scale.final_epochs(network), "distillation": distillation}
+        return load_recipe(network.recipe).model_copy(update=changes)
 
     def _supernet(self, network: Network, plan: Plan, seed: int) -> dict[str, Any]:
         epochs = self.scale.training_epochs(network, plan.training)
@@ -156,30 +183,18 @@ class Workshop:
         epochs = min(self.scale.random_epochs, self.scale.final_epochs(network))
         return {"random_networks": self.scale.random_widths, "random_epochs": epochs, "random_continued": True}
 
-    def _as_random(self, network: Network, budget: Budget, seed: int) -> dict[str, Any]:
-        return {
-            "budget": budget,
-            "run_dir": self.random_run(network, budget, seed),
-            "recipe": network.recipe,
-            "changes": {"final.epochs": self.scale.final_epochs(network), "final.distillation": None},
-            "baseline": "random",
-            "seed": seed,
-            "reporter": self._reporter,
-            **self._random(network),
-            **self._machine,
-        }
-
     def _siblings(self, network: Network) -> list[Path]:
         folders = self.runs.glob(f"network-{self._name(network)}-*")
         return sorted(folder for folder in folders if (folder / "original.safetensors").exists())
 
     @property
     def _reporter(self) -> bcnet.Reporter:
-        return console_reporter() if self.deadline is None else bcnet.Together(console_reporter(), self.deadline)
+        return console_reporter() if self.deadline is None else Together(console_reporter(), self.deadline)
 
     @property
     def _machine(self) -> dict[str, Any]:
-        return {"device": self.device, "threads": self.threads}
+        options = {"device": self.device, "threads": self.threads}
+        return {"options": options, "reporter": self._reporter, "progress": False}
 
     def _data(self, network: Network) -> DataSet:
         return _data(self.sources[network.data], network.image_size)

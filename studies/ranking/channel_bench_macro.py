@@ -38,7 +38,6 @@ from bcnet.searchers import (
     PriorOnly,
     Proposals,
     Random,
-    RegularizedEvolution,
     Searcher,
     search_widths,
 )
@@ -141,7 +140,6 @@ SEARCHERS: dict[str, Make] = {
     "random, uniform": lambda table, seed, budget: UniformRandom(),
     "random, near the budget": lambda table, seed, budget: Random(),
     "greedy": lambda table, seed, budget: Greedy(),
-    "regularised evolution": lambda table, seed, budget: RegularizedEvolution(),
     "evolution": lambda table, seed, budget: Evolution(macs_from=0.0),
     "evolution near the budget": lambda table, seed, budget: Evolution(),
     "evolution, prior of the best 100": lambda *cell: Evolution(prior=prior_of_the_best(*cell), macs_from=0.0),

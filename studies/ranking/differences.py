@@ -27,8 +27,8 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from bcnet.methods.supernet import PAPER
 from bcnet.prior import learn_prior
-from bcnet.run import PRESETS
 from bcnet.searchers import Evolution, Rescored, SearchResult, heuristic_widths, search_widths
 from bcnet.space import Budget, Problem, Widths
 from bcnet.stages import pooled_choice
@@ -38,7 +38,6 @@ from studies.shared.provenance import ROOT, append_row, finished, provenance
 Accuracies = np.ndarray[tuple[int], np.dtype[np.float64]]
 OUT = ROOT / "results" / "differences.csv"
 GENERATIONS = 3
-PAPER = PRESETS["paper"]
 # What a search has of the paper's; the rest is the default.
 SEARCHES: Mapping[str, Sequence[str]] = {
     "default": (),

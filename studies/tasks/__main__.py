@@ -89,17 +89,20 @@ def _rows(name: str, seed: int, budget: float, quick: bool, threads: int, runs: 
     data = loaders(job.pictures, counts, name)
     common: dict[str, Any] = {
         "budget": bcnet.Budget(macs=budget),
-        "recipe": bcnet.Recipe(lr=0.05, batch_size=32, epochs=epochs),
+        "training": bcnet.Recipe(lr=0.05, batch_size=32, epochs=epochs),
         "task": job.task,
         "seed": seed,
-        "threads": threads,
-        "min_ratio": SMALLEST,
-        "final_from": "scratch",
+        "options": {"threads": threads},
+        "space": {"min_ratio": SMALLEST},
+        "start": "scratch",
+        "progress": False,
     }
     size = {"population": candidates // 6 or 1, "generations": 6} if not quick else {"population": 4, "generations": 2}
     folder = runs / f"{name}-{seed}-{budget}"
-    outcome = bcnet.search(job.network, data, run_dir=folder, **common, **size)
-    balanced = bcnet.baseline("balanced", job.network, data, run_dir=f"{folder}-balanced", take_from=[folder], **common)
+    outcome = bcnet.search(job.network, data, run_dir=folder, method=bcnet.BCNet(**size), **common)
+    balanced = bcnet.search(
+        job.network, data, run_dir=f"{folder}-balanced", method=bcnet.Balanced(), reuse=[folder], **common
+    )
     found = {label: (outcome, network) for label, network in outcome.result["networks"].items()}
     found["balanced"] = (balanced, balanced.result["networks"]["searched"])
     headline = job.task.headline

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from photographs import photographs
-from tiny_job import SMALL, Recorder, StoppedError
+from tiny_job import Recorder, StoppedError, supernet_method
 from torch import nn
 
 import bcnet
@@ -26,8 +26,14 @@ class Network(nn.Module):
 
 
 def search(data, folder, recipe, **changes):
-    options = {"run_dir": folder, "image_size": 16, "budget": bcnet.Budget(macs=0.6), **SMALL} | changes
-    return bcnet.search(Network, f"imagenet:{data}", recipe=recipe, changes=SHORT, **options)
+    asked = {"run_dir": folder, "budget": bcnet.Budget(macs=0.6), "method": supernet_method()} | changes
+    asked |= {"space": {"num_choices": 4}, "options": {"threads": 1, "image_size": 16}, "progress": False}
+    return bcnet.search(
+        Network,
+        f"imagenet:{data}",
+        training={"recipe": recipe, **SHORT},
+        **asked,
+    )
 
 
 @pytest.fixture(scope="module")

@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from tiny_job import RECIPE, Recorder, tiny_data, tiny_search
+from tiny_job import Recorder, supernet_method, tiny_data, tiny_search
 from torch import nn
 from torch.utils.data import DataLoader
 
 import bcnet
 from bcnet.machine.defaults import runs_channels_last
 
-WAYS = {"default": {"effort": "small"}, "supernet": {}}
+WAYS = {"default": {}, "supernet": {"method": supernet_method()}}
 
 
 class View(nn.Module):
@@ -102,11 +102,9 @@ def test_the_usual_flatten_is_searched_with_contiguous_images(tmp_path, network,
 
 def test_the_usual_flatten_from_loaders_and_as_a_baseline(tmp_path):
     data = loaders(lambda: torch.randn(8, 8, 1).permute(2, 0, 1), 3)
-    for name in ("uniform", "balanced"):
-        outcome = bcnet.baseline(
-            name, View, data, budget=bcnet.Budget(macs=0.5), run_dir=tmp_path / name, recipe=RECIPE, threads=1
-        )
-        assert outcome.result["method"] == name
+    for method in (bcnet.Uniform(), bcnet.Balanced()):
+        outcome = tiny_search(tmp_path / method.name, model=View, data=data, method=method)
+        assert outcome.result["method"] == method.name
 
 
 @pytest.mark.parametrize(("network", "expected"), [(View, False), (ViewInTraining, False), (Reshape, True)])

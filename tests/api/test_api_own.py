@@ -3,13 +3,14 @@ import random
 import pytest
 import torch
 from safetensors.torch import save_file
-from tiny_job import RECIPE, Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
+from tiny_job import RECIPE, Recorder, StoppedError, TinyNetwork, supernet_method, tiny_data
+from tiny_job import tiny_supernet_search as tiny_search
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import bcnet
-from bcnet import Callbacks, Reporter
+from bcnet import Reporter
 from bcnet.distributed import ProcessGroup
 from bcnet.errors import DataError, ModelError, RecipeError, RunError
 from bcnet.files.tensors import read_tensors
@@ -71,11 +72,11 @@ def test_loaders_give_their_own_batches_and_a_stopped_run_ends_like_a_whole_one(
     assert again.widths == whole.widths
     assert weights(tmp_path / "stopped") == weights(tmp_path / "whole")
     settings = read_settings(tmp_path / "whole")
-    assert settings.final.batch_size == 12
+    assert settings.training.batch_size == 12
     assert settings.data.startswith("loaders ")
     assert whole.result["networks"]["searched"]["test_images"] == 30
     assert whole.result["search"]["fresh_images"] == 15
-    assert bcnet.FinishedRun.read(whole.run_dir, TinyNetwork).input.normaliser is None
+    assert bcnet.run.finished.FinishedRun.read(whole.run_dir, TinyNetwork).input.normaliser is None
     with pytest.raises(RunError, match="their normalisation is not known"):
         bcnet.load(whole.run_dir, TinyNetwork, with_normalisation=True)
 
@@ -105,26 +106,12 @@ def test_an_item_that_cannot_be_read_is_told_and_nothing_is_lost(tmp_path, worke
     tiny_search(tmp_path / "train", data=tiny_loaders(train=broken))
 
 
-@pytest.mark.slow
-def test_candidates_are_tuned_on_the_batches_of_loaders_and_a_stopped_search_ends_like_a_whole_one(tmp_path):
-    """Seven steps are more than an epoch, and end within one."""
-    before = random.getstate(), torch.get_rng_state()
-    whole = tiny_search(tmp_path / "whole", data=tiny_loaders(), tune_steps=7)
-    assert random.getstate() == before[0]
-    assert torch.equal(torch.get_rng_state(), before[1])
-    with pytest.raises(StoppedError):
-        tiny_search(tmp_path / "stopped", data=tiny_loaders(), tune_steps=7, reporter=Recorder(("evolution", 3)))
-    again = tiny_search(tmp_path / "stopped", data=tiny_loaders(), tune_steps=7)
-    assert again.found == whole.found
-    assert weights(tmp_path / "stopped") == weights(tmp_path / "whole")
-
-
 def test_two_torch_datasets_are_read_like_any_data_set(tmp_path):
     data = tiny_data()
     train, test = (TensorDataset(part.pixels, part.labels) for part in (data.train, data.test))
     train.classes = ["none", "rows", "columns"]
     outcome = tiny_search(tmp_path, data=(train, test))
-    assert bcnet.FinishedRun.read(tmp_path, TinyNetwork).input.class_names == ("none", "rows", "columns")
+    assert bcnet.run.finished.FinishedRun.read(tmp_path, TinyNetwork).input.class_names == ("none", "rows", "columns")
     assert outcome.result["networks"]["original"]["test_images"] == 30
 
 
@@ -174,18 +161,11 @@ def test_a_loss_of_ones_own_trains_and_is_part_of_the_run(tmp_path):
 
 
 def test_a_score_for_each_image_is_averaged_and_scored_again(tmp_path):
-    found = tiny_search(tmp_path, score=confidence).result["search"]
+    found = tiny_search(tmp_path, method=supernet_method(score=confidence)).result["search"]
     assert found["metric"] == "own"
     assert 0 < found["score"] < 1
     low, high = found["fresh_interval"]
     assert low < found["fresh_score"] < high
-
-
-def test_a_score_of_widths_alone_is_not_asked_again(tmp_path):
-    outcome = tiny_search(tmp_path, score_of_widths=width_sum)
-    assert sum(outcome.widths) == max(sum(c.widths) for c in outcome.found.evaluations) == outcome.found.best.score
-    assert outcome.result["search"]["fresh_images"] == 0
-    assert "not asked again" in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -194,12 +174,10 @@ def test_a_score_of_widths_alone_is_not_asked_again(tmp_path):
         ({"loss": lambda outputs, targets: outputs.sum()}, r"loss needs a name .* or give tags=\{'loss':"),
         ({"loss": 3}, r"loss is a function of \(outputs, targets\); got int"),
         ({"loss": width_sum}, r"loss is a function of \(outputs, targets\); got one of \(widths\)"),
-        ({"score": lambda a, b, c: 0}, r"score is a function of \(outputs, targets\); got one of \(a, b, c\)"),
-        ({"score": "loss", "score_of_widths": width_sum}, "by score or by score_of_widths; got both"),
-        ({"score": "speed"}, "'score' must be 'accuracy' or 'loss'"),
+        ({"method": bcnet.BCNet(score=lambda a, b, c: 0)}, r"score is a function of .*; got one of \(a, b, c\)"),
         ({"loss": half_loss, "tags": {"loss": ""}}, "the tag of loss is some text"),
         ({"tags": {"metric": "x"}}, r"tags are for loss and score; got \['metric'\]"),
-        ({"final_from": "scrap"}, "'final_from' must be 'scratch', 'supernet', 'pretrained' or 'original'"),
+        ({"start": "scrap"}, "start is one of scratch, original, pretrained, supernet; got 'scrap'"),
     ],
 )
 def test_functions_that_cannot_be_used_are_refused(tmp_path, options, message):
@@ -213,22 +191,6 @@ def test_a_tag_names_what_has_no_name(tmp_path):
     assert lines["loss"] == "half"
 
 
-def test_callbacks_hear_of_steps_evaluations_and_stages(tmp_path):
-    steps, candidates, stages = [], [], []
-    outcome = tiny_search(
-        tmp_path,
-        callbacks=Callbacks(
-            on_step=lambda stage, step, figures: steps.append((stage, step, figures["loss"])),
-            on_evaluation=lambda candidate, done: candidates.append(candidate),
-            on_stage=lambda stage, finished: stages.append((stage, finished)),
-        ),
-    )
-    assert [step for stage, step, _ in steps if stage == "supernet"] == list(range(1, 2 * (72 // 16) + 1))
-    assert tuple(candidates) == outcome.found.evaluations
-    names = ("supernet", "prior", "evolution", "reliability", "original", "Uniform", "searched")
-    assert stages == [(name, finished) for name in names for finished in (False, True)]
-
-
 def test_progress_can_be_asked_for(tmp_path, capsys):
     tiny_search(tmp_path, progress=True)
     shown = capsys.readouterr().out
@@ -238,7 +200,8 @@ def test_progress_can_be_asked_for(tmp_path, capsys):
 
 def prepared(model=TinyNetwork, **options):
     source = open_source(model, tiny_data(), image_size=None, seed=0, pretrained=options.pop("pretrained", None))
-    values = {"model": source.model_name, "data": "d", "limits": {"macs": 0.5}, "supernet": RECIPE, "final": RECIPE}
+    method = supernet_method(training=RECIPE, epochs=RECIPE.epochs)
+    values = {"model": source.model_name, "data": "d", "limits": {"macs": 0.5}, "method": method, "training": RECIPE}
     settings = make_settings(**values, **options).resolved()
     return settings, prepare(source, settings)
 
@@ -251,7 +214,7 @@ def context_of(folder, model, **options):
 
 
 def test_fine_tuning_from_a_supernet_starts_from_the_first_channels(tmp_path):
-    here = context_of(tmp_path, TinyNetwork(), final_from="supernet")
+    here = context_of(tmp_path, TinyNetwork(), start="supernet")
     supernet = here.output("supernet")[0]
     with torch.no_grad():
         for parameter in supernet.parameters():
@@ -265,9 +228,9 @@ def test_fine_tuning_from_a_supernet_starts_from_the_first_channels(tmp_path):
 
 def test_fine_tuning_from_trained_weights_starts_from_the_most_important_channels(tmp_path):
     given = TinyNetwork()
-    for final_from in ("pretrained", "original"):
-        here = context_of(tmp_path / final_from, given, final_from=final_from)
-        owner = given if final_from == "pretrained" else here.output("original").network
+    for start in ("pretrained", "original"):
+        here = context_of(tmp_path / start, given, start=start)
+        owner = given if start == "pretrained" else here.output("original").network
         first, second = by_importance(owner, here.workload.space)
         expected = owner.second[0].weight[list(second[:5])][:, list(first[:3])]
         network = starting_network(here, (3, 5))
@@ -277,10 +240,10 @@ def test_fine_tuning_from_trained_weights_starts_from_the_most_important_channel
 
 
 def test_candidates_and_networks_from_the_original_share_its_one_training(tmp_path):
-    first = tiny_search(tmp_path / "scratch", scorer="trainings", searcher="random", random_networks=2)
+    first = tiny_search(tmp_path / "scratch", method=bcnet.Trainings(searcher="random", networks=2), start="scratch")
     recorder = Recorder()
-    options = {"scorer": "trainings", "searcher": "random", "random_networks": 3, "final_from": "original"}
-    tuned = tiny_search(tmp_path / "tuned", **options, take_from=[tmp_path / "scratch"], reporter=recorder)
+    options = {"method": bcnet.Trainings(searcher="random", networks=3), "start": "original"}
+    tuned = tiny_search(tmp_path / "tuned", reuse=[tmp_path / "scratch"], reporter=recorder, **options)
     assert "original" not in recorder.stages, "what it starts from is nothing to the original"
     assert first.result["networks"]["original"]["test"] == tuned.result["networks"]["original"]["test"]
     alone = tiny_search(tmp_path / "alone", **options)
@@ -290,7 +253,7 @@ def test_candidates_and_networks_from_the_original_share_its_one_training(tmp_pa
     }
     for stop in (("original", 3), ("trials", 2), ("Uniform", 3), ("searched", 7)):
         with pytest.raises(StoppedError):
-            tiny_search(tmp_path / "stopped", **options, reporter=Recorder(stop))
+            tiny_search(tmp_path / "stopped", reporter=Recorder(stop), **options)
     tiny_search(tmp_path / "stopped", **options)
     for name in ("original", "uniform", "final"):
         mine, theirs = ((tmp_path / run / f"{name}.safetensors").read_bytes() for run in ("stopped", "alone"))
@@ -298,15 +261,15 @@ def test_candidates_and_networks_from_the_original_share_its_one_training(tmp_pa
 
 
 def test_parts_of_a_run_train_the_original_that_they_start_from(tmp_path):
-    options = {"budget": bcnet.Budget(macs=0.5), "recipe": RECIPE, "effort": "small", "num_choices": 4, "threads": 1}
-    found = bcnet.find_widths(TinyNetwork, tiny_data(), run_dir=tmp_path / "run", **options)
+    options = {"method": bcnet.Trainings(effort="small")}
+    found = tiny_search(tmp_path / "run", until="widths", **options)
     assert (tmp_path / "run" / "original.safetensors").exists()
     recorder = Recorder()
-    outcome = bcnet.search(TinyNetwork, tiny_data(), run_dir=tmp_path / "run", reporter=recorder, **options)
+    outcome = tiny_search(tmp_path / "run", reporter=recorder, **options)
     assert outcome.widths == found.widths
     assert {"original", "trials"} & set(recorder.stages) == {"trials"}, "replayed, and no original trained again"
-    alone = {"run_dir": tmp_path / "one", "recipe": RECIPE, "final_from": "original", "threads": 1}
-    trained = bcnet.train_widths(TinyNetwork, tiny_data(), found.widths, **alone)
+    given = {"method": bcnet.Given(found.widths), "budget": None, "start": "original", "until": "network"}
+    trained = tiny_search(tmp_path / "one", **given)
     assert (tmp_path / "one" / "original.safetensors").exists()
     for name, tensor in trained.network.state_dict().items():
         torch.testing.assert_close(tensor, outcome.network.state_dict()[name])
@@ -314,13 +277,13 @@ def test_parts_of_a_run_train_the_original_that_they_start_from(tmp_path):
 
 def test_what_final_networks_start_from_is_reported(tmp_path):
     scratch = tiny_search(tmp_path / "scratch")
-    tuned = tiny_search(tmp_path / "tuned", final_from="supernet")
-    assert (scratch.result["final_from"], tuned.result["final_from"]) == ("scratch", "supernet")
+    tuned = tiny_search(tmp_path / "tuned", start="supernet")
+    assert (scratch.result["start"], tuned.result["start"]) == ("scratch", "supernet")
     assert tuned.widths == scratch.widths
     assert weights(tmp_path / "tuned")["supernet"] != weights(tmp_path / "scratch")["supernet"]  # of another run
     identity = [read_tensors(tmp_path / name / "supernet.safetensors", o) for name, o in _supernets(tmp_path)]
     torch.testing.assert_close(identity[0][0], identity[1][0])
-    with pytest.raises(RunError, match="final_from is 'supernet' there and 'scratch' here"):
+    with pytest.raises(RunError, match="start is 'supernet' there and 'scratch' here"):
         tiny_search(tmp_path / "tuned")
 
 
@@ -336,10 +299,10 @@ def test_pretrained_weights_are_where_the_supernet_starts(tmp_path):
     for source in (given.state_dict(), tmp_path / "given.safetensors", str(tmp_path / "given.safetensors")):
         _, workload = prepared(pretrained=source)
         torch.testing.assert_close(workload.model.state_dict(), given.state_dict())
-    outcome = tiny_search(tmp_path / "run", pretrained=given.state_dict(), final_from="pretrained")
-    assert outcome.result["final_from"] == "pretrained"
+    outcome = tiny_search(tmp_path / "run", pretrained=given.state_dict(), start="pretrained")
+    assert outcome.result["start"] == "pretrained"
     with pytest.raises(RunError, match="pretrained is"):
-        tiny_search(tmp_path / "run", pretrained=TinyNetwork().state_dict(), final_from="pretrained")
+        tiny_search(tmp_path / "run", pretrained=TinyNetwork().state_dict(), start="pretrained")
 
 
 def test_a_last_layer_for_other_classes_is_left_out_and_said(tmp_path):

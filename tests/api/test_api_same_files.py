@@ -21,10 +21,9 @@ def test_search_in_python_and_on_the_command_line(tmp_path):
         "digits",
         budget=bcnet.Budget(macs=0.5),
         run_dir=tmp_path / "python",
-        changes={"epochs": 1},
-        threads=1,
-        population=2,
-        generations=1,
+        training={"epochs": 1},
+        method=bcnet.BCNet(population=2, generations=1),
+        options={"threads": 1},
     )
     files = [
         sorted(p.relative_to(folder) for p in folder.rglob("*"))

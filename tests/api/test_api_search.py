@@ -6,12 +6,24 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_job import NETWORKS, WEIGHTS, Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search, traces
+from tiny_job import (
+    NETWORKS,
+    WEIGHTS,
+    Recorder,
+    StoppedError,
+    TinyNetwork,
+    supernet_method,
+    tiny_data,
+    traces,
+)
+from tiny_job import tiny_supernet_search as tiny_search
 
-from bcnet import Budget, Side, Supernet, rebuild
+from bcnet import Budget, Supernet
 from bcnet.errors import BudgetError, DataError, ModelError, RecipeError, RunError, TraceError, TrainingError
 from bcnet.run.directory import RunDirectory, read_settings
+from bcnet.space import Side
 from bcnet.space.tracing import trace
+from bcnet.supernet import rebuild
 from bcnet.supernet.pairs import Pairs
 from bcnet.train import ChannelCounts, LossRecords
 
@@ -164,7 +176,7 @@ def test_what_changed_behind_its_name_is_refused(tmp_path, monkeypatch, what):
 
 def test_what_was_left_open_is_taken_from_the_run(finished, monkeypatch):
     monkeypatch.setattr("bcnet.run.settings.usual_threads", lambda: 64)
-    assert tiny_search(finished.run_dir, threads=None).widths == finished.widths
+    assert tiny_search(finished.run_dir, options={"threads": None}).widths == finished.widths
 
 
 def test_a_folder_that_is_no_run_directory_is_refused_and_left_alone(tmp_path):
@@ -230,7 +242,7 @@ class WrongInput(TinyNetwork):
     [
         ({"budget": Budget(macs=10)}, BudgetError, "narrowest network of the space"),
         ({"budget": Budget(macs=1e-4)}, BudgetError, "narrowest network of the space"),
-        ({"changes": {"batch_size": 1000}}, DataError, "at most the number of images"),
+        ({"training": {"batch_size": 1000}}, DataError, "at most the number of images"),
         ({"model": WrongInput}, TraceError, "WrongInput must run on the example input"),
         ({"model": WrongOutput}, ModelError, r"must return logits \(batch, classes\)"),
         ({"model": lambda: 3}, ModelError, "must return a torch.nn.Module; got int"),
@@ -238,13 +250,17 @@ class WrongInput(TinyNetwork):
         ({"model": 3}, ModelError, "a function that makes one, or a name; got int"),
         ({"data": (1, 2)}, DataError, r"torch datasets are two, \(train, test\); got \(int, int\)"),
         ({"budget": 0.5}, BudgetError, r"a budget is a bcnet.Budget; got 0.5: write Budget\(macs=0.5\)"),
-        ({"recipe": "vgg20"}, RecipeError, "one of"),
-        ({"population": 0}, RecipeError, "'population' must be greater than 0; got 0"),
-        ({"strategy": "trilateral"}, RecipeError, "'strategy' must be 'complementary'"),
-        ({"device": "abacus"}, RecipeError, "device must be one"),
-        ({"speed": 3}, RecipeError, "unknown key 'speed'"),
-        ({"image_size": 16}, DataError, r"image_size is for data that we load by name; got 16 with images of \(8, 8\)"),
-        ({"min_ratio": 0.9}, BudgetError, "lower min_ratio"),
+        ({"method": "bcnt"}, RecipeError, "one of"),
+        ({"method": "bcnet:population=0"}, RecipeError, "'population' must be greater than 0; got 0"),
+        ({"method": "bcnet:strategy=trilateral"}, RecipeError, "'strategy' must be 'complementary'"),
+        ({"options": {"device": "abacus"}}, RecipeError, "device must be one"),
+        ({"options": {"speed": 3}}, RecipeError, "unknown key 'speed'"),
+        (
+            {"options": {"image_size": 16}},
+            DataError,
+            r"image_size is for data that we load by name; got 16 with images of \(8, 8\)",
+        ),
+        ({"space": {"min_ratio": 0.9}}, BudgetError, "lower min_ratio"),
     ],
 )
 def test_mistakes_are_found_before_anything_is_written(tmp_path, changes, kind, message):
@@ -255,7 +271,7 @@ def test_mistakes_are_found_before_anything_is_written(tmp_path, changes, kind, 
 
 def test_a_loss_that_is_no_number_stops_the_run_without_a_result(tmp_path):
     with pytest.raises(TrainingError, match=r"stage supernet, step \d+ at widths .* finite number"):
-        tiny_search(tmp_path, changes={"lr": 1e30, "schedule.kind": "cosine"})
+        tiny_search(tmp_path, training={"lr": 1e30, "schedule.kind": "cosine"})
     assert not list(tmp_path.glob("*.safetensors"))
     assert not (tmp_path / "result.json").exists()
 
@@ -275,7 +291,7 @@ def test_a_module_is_searched_as_it_is_and_stays_as_it_was(tmp_path):
 
 def test_distillation_has_the_original_as_teacher(tmp_path):
     plain = tiny_search(tmp_path / "plain")
-    taught = tiny_search(tmp_path / "taught", changes={"distillation.weight": 0.9})
+    taught = tiny_search(tmp_path / "taught", training={"distillation.weight": 0.9})
     assert plain.widths == taught.widths
     assert plain.result["networks"]["original"] == taught.result["networks"]["original"]
     assert not torch.equal(plain.network.head.weight, taught.network.head.weight)
@@ -283,7 +299,7 @@ def test_distillation_has_the_original_as_teacher(tmp_path):
 
 @pytest.mark.parametrize("strategy", ["bilateral", "unilateral", "unilateral-complementary"])
 def test_every_strategy_goes_all_the_way(tmp_path, strategy):
-    outcome = tiny_search(tmp_path, strategy=strategy, budget=Budget(macs=0.6, params=0.7))
+    outcome = tiny_search(tmp_path, budget=Budget(macs=0.6, params=0.7), method=supernet_method(strategy=strategy))
     assert outcome.result["networks"]["searched"]["macs_ratio"] <= 0.6
     full = outcome.result["networks"]["original"]["params"]
     assert outcome.result["networks"]["searched"]["params"] <= 0.7 * full
@@ -303,9 +319,9 @@ def test_pairs_train_the_supernet_that_single_paths_train(tmp_path, monkeypatch)
         return forward(self, x, left, right)
 
     monkeypatch.setattr(Pairs, "forward", watched)
-    tiny_search(tmp_path / "off", model=WithoutDropout, pairs="off")
+    tiny_search(tmp_path / "off", model=WithoutDropout, method=supernet_method(pairs="off"))
     assert not together
-    tiny_search(tmp_path / "on", model=WithoutDropout, pairs="on")
+    tiny_search(tmp_path / "on", model=WithoutDropout, method=supernet_method(pairs="on"))
     assert together
     alone, paired = (load_file(tmp_path / name / "supernet.safetensors") for name in ("off", "on"))
     for name, weights in alone.items():
@@ -318,7 +334,7 @@ def test_pairs_of_a_network_that_couples_channels_are_refused(tmp_path):
             return super().forward(x).softmax(dim=1)
 
     with pytest.raises(RecipeError, match="pairs=on needs a network whose channels stay apart"):
-        tiny_search(tmp_path, model=Coupled, pairs="on")
+        tiny_search(tmp_path, model=Coupled, method=supernet_method(pairs="on"))
 
 
 def test_a_unilateral_supernet_scores_by_the_side_it_trained(tmp_path, monkeypatch):
@@ -330,12 +346,12 @@ def test_a_unilateral_supernet_scores_by_the_side_it_trained(tmp_path, monkeypat
         return forward(self, x, widths, side)
 
     monkeypatch.setattr(Supernet, "forward", watched)
-    tiny_search(tmp_path, strategy="unilateral")
+    tiny_search(tmp_path, method=supernet_method(strategy="unilateral"))
     assert seen == {Side.LEFT}
 
 
 def test_candidates_can_be_ranked_by_loss(tmp_path):
-    outcome = tiny_search(tmp_path, score="loss")
+    outcome = tiny_search(tmp_path, method=supernet_method(score="loss"))
     found = outcome.result["search"]
     low, high = found["fresh_interval"]
     assert found["metric"] == "loss"

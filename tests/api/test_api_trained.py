@@ -60,17 +60,8 @@ def module_of(trained):
 def test_trained_weights_are_where_all_networks_start(tmp_path, trained, form, way):
     model = module_of(trained) if form == "module" else lambda: module_of(trained)
     reporter = Notes()
-    options = {
-        "run_dir": tmp_path,
-        "recipe": STILL,
-        "reporter": reporter,
-        "threads": 1,
-        "budget": bcnet.Budget(macs=0.6),
-    }
-    if way == "search":
-        outcome = bcnet.search(model, tiny_data(), effort="small", **options)
-    else:
-        outcome = bcnet.baseline(way, model, tiny_data(), **options)
+    method = bcnet.Trainings(effort="small") if way == "search" else bcnet.Uniform()
+    outcome = tiny_search(tmp_path, model=model, method=method, training=STILL, reporter=reporter)
     assert outcome.result["networks"]["original"]["test"]["top1"] > 95
     assert any(note.startswith("The model comes with trained weights: all networks start") for note in reporter.notes)
 
@@ -80,27 +71,33 @@ def test_scratch_draws_new_weights_and_says_so(tmp_path, trained):
     outcome = tiny_search(
         tmp_path,
         model=lambda: module_of(trained),
-        recipe=STILL,
-        effort="small",
-        final_from="scratch",
+        training=STILL,
+        start="scratch",
         reporter=reporter,
+        method=bcnet.Trainings(effort="small"),
     )
     assert outcome.result["networks"]["original"]["test"]["top1"] < 80
-    assert any("Final networks do not start from them (final_from='scratch')" in note for note in reporter.notes)
+    assert any("Final networks do not start from them (start='scratch')" in note for note in reporter.notes)
 
 
 def test_a_factory_can_be_said_to_be_pretrained(tmp_path):
-    outcome = tiny_search(tmp_path / "factory", final_from="pretrained", effort="small")
+    outcome = tiny_search(tmp_path / "factory", start="pretrained", method=bcnet.Trainings(effort="small"))
     assert outcome.network is not None
     with pytest.raises(RecipeError, match="needs weights to start from"):
-        tiny_search(tmp_path / "name", model="resnet_digits", data="digits", final_from="pretrained", effort="small")
+        tiny_search(
+            tmp_path / "name",
+            model="resnet_digits",
+            data="digits",
+            start="pretrained",
+            method=bcnet.Trainings(effort="small"),
+        )
 
 
 def test_other_weights_are_another_run(tmp_path, trained):
-    tiny_search(tmp_path, model=lambda: module_of(trained), effort="small")
+    tiny_search(tmp_path, model=lambda: module_of(trained), method=bcnet.Trainings(effort="small"))
     others = {name: tensor * 1.5 if tensor.is_floating_point() else tensor for name, tensor in trained.items()}
     with pytest.raises(bcnet.BCNetError, match="pretrained"):
-        tiny_search(tmp_path, model=lambda: module_of(others), effort="small")
+        tiny_search(tmp_path, model=lambda: module_of(others), method=bcnet.Trainings(effort="small"))
 
 
 @pytest.mark.parametrize("name", [*TRICKY, "resnet20", "vgg19_quarter", "mobilenetv2"])

@@ -48,7 +48,10 @@ def test_the_wheel_takes_the_pages_along():
     ("line", "offered"),
     [
         pytest.param("bcnet wa", {"watch"}, marks=pytest.mark.slow),
-        ("bcnet re", {"report", "retrain", "recipes", "replay"}),
+        ("bcnet re", {"report", "recipes"}),
+        ("bcnet search --method auto", {"autoslim"}),
+        ("bcnet search --effort ", {"small", "medium", "large"}),
+        ("bcnet search --num", {"--num-choices"}),
         pytest.param("bcnet watch --p", {"--port"}, marks=pytest.mark.slow),
     ],
 )
@@ -57,10 +60,3 @@ def test_a_shell_completes_commands_and_options(line, offered):
     words = [sys.executable, "-c", "import sys; sys.argv = ['bcnet']; from bcnet.cli import main; main()"]
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=os.environ | asked)
     assert set(done.stdout.split()) == offered
-
-
-def test_completion_offers_the_settings_of_a_search():
-    asked = {"_BCNET_COMPLETE": "complete_bash", "COMP_WORDS": "bcnet search --supernet-e", "COMP_CWORD": "2"}
-    words = [sys.executable, "-c", "import sys; sys.argv = ['bcnet']; from bcnet.cli import main; main()"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, env=os.environ | asked)
-    assert "--supernet-epochs" in done.stdout.split()

@@ -119,8 +119,8 @@ def test_the_priors_expectation_and_every_candidate_satisfy_the_limit(budget):
         if limits.admits(counted.cost(widths))
     )
     assert solve(errors, space, budget).lower_bound <= best + 1e-9
-    for searcher in (bcnet.Evolution(8, 5, 4, prior), bcnet.Random(30), bcnet.PriorOnly(prior, 20)):
-        found = bcnet.search_widths(space, lambda widths: float(sum(widths)), budget, searcher=searcher)
+    for searcher in (bcnet.Evolution(8, 5, 4, prior), bcnet.Random(30), bcnet.searchers.PriorOnly(prior, 20)):
+        found = bcnet.searchers.search_widths(space, lambda widths: float(sum(widths)), budget, searcher=searcher)
         assert all(limits.admits(c.cost) for c in found.evaluations)
         assert all(c.cost.others["blocks"] == sum(-(-w // 8) for w in c.widths) for c in found.evaluations)
 
@@ -147,7 +147,7 @@ def test_a_run_with_a_measure_of_ones_own_from_end_to_end(tmp_path):
         rows = connection.execute("SELECT others FROM evaluations").fetchall()
     connection.close()
     assert all(json.loads(others)["weighted"] <= limit for (others,) in rows)
-    status = bcnet.read_status(tmp_path / "run")
+    status = bcnet.run.status.read_status(tmp_path / "run")
     assert status.state == "finished"
     assert status.best is not None
     evidence = read_evidence(tmp_path / "run")
@@ -179,4 +179,4 @@ def test_learning_a_prior_writes_and_reads_the_measures_it_is_for():
     space = toy_space(3).measuring(Budget({Steps(): 7}))
     widths = [tuple(g.choices[i] for g in space.groups) for i in range(8)]
     prior = learn_prior(space, range(8), widths, [1 / sum(w) for w in widths], Budget({Steps(): 7}), since=0)
-    assert bcnet.Prior.from_dict(prior.to_dict(), space).budget == Budget({Steps(): 7})
+    assert bcnet.prior.Prior.from_dict(prior.to_dict(), space).budget == Budget({Steps(): 7})

@@ -243,7 +243,9 @@ def test_what_is_limited_is_held_by_all_who_choose_widths():
         assert limits.admits(space.measuring(budget).cost(widths))
     wider = space.nearest([1.2 * w for w in space.uniform(budget)])
     assert not limits.admits(space.measuring(budget).cost(wider))
-    found = bcnet.search_widths(space, lambda w: float(sum(w)), budget, searcher=bcnet.Random(30), seed=1)
+    found = bcnet.searchers.search_widths(
+        space, lambda w: float(sum(w)), budget, searcher=bcnet.searchers.Random(30), seed=1
+    )
     assert all(limits.admits(c.cost) for c in found.evaluations)
     assert found.best.cost["memory"] <= 32 * 1024
 
@@ -277,4 +279,4 @@ def test_a_search_under_bytes_from_end_to_end(tmp_path):
     again = tiny_search(tmp_path, budget=bcnet.Budget(memory=0.6, size="2 KiB"))
     assert again.result["networks"] == networks
     assert bcnet.Run.open(tmp_path).networks["searched"].cost["size"] == networks["searched"]["others"]["size"]
-    assert bcnet.read_status(tmp_path).best is not None
+    assert bcnet.run.status.read_status(tmp_path).best is not None

@@ -142,7 +142,7 @@ def test_a_killed_run_goes_on_bit_identically(tmp_path, precision):
 
 
 def test_what_was_found_there_is_exported_and_loaded_anywhere(tmp_path):
-    outcome = tiny_search(tmp_path, device=DEVICE)
+    outcome = tiny_search(tmp_path, options={"device": DEVICE})
     pytest.importorskip("onnxruntime")
     assert bcnet.export_run(tmp_path, TinyNetwork).difference < 1e-4
     network = bcnet.load(tmp_path, TinyNetwork)
@@ -151,7 +151,7 @@ def test_what_was_found_there_is_exported_and_loaded_anywhere(tmp_path):
 
 
 def of_two(world: ProcessGroup, folder):
-    return tiny_search(folder, device=DEVICE, data=tiny_data()).widths
+    return tiny_search(folder, data=tiny_data(), options={"device": DEVICE}).widths
 
 
 def test_two_processes_share_a_device(processes, tmp_path):

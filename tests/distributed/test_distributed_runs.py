@@ -5,10 +5,10 @@ import time
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_job import RECIPE, Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search, traces
+from tiny_job import RECIPE, Recorder, StoppedError, TinyNetwork, supernet_method, tiny_data, tiny_search, traces
 from torch import nn
 
-from bcnet import evolve
+import bcnet
 from bcnet.errors import ProcessError, RecipeError, RunError, SearchError
 from bcnet.searchers import SupernetEvaluator
 
@@ -70,20 +70,8 @@ def test_a_run_of_two_does_not_go_on_with_another_number(together, processes):
         assert "processes is 2 there and 3 here" in str(error)
 
 
-def tuned(world, origin, folder):
-    found = evolve(origin, run_dir=folder, tune_steps=2, finalist_steps=4, model=TinyNetwork, data=tiny_data())
-    return found.widths, found.found
-
-
-@pytest.mark.slow
-def test_candidates_are_tuned_by_any_number_of_processes_to_the_same_scores(processes, tmp_path):
-    tiny_search(tmp_path / "origin")
-    alone = tuned(None, tmp_path / "origin", tmp_path / "alone")
-    assert processes.run(2, tuned, tmp_path / "origin", tmp_path / "two") == [alone] * 2
-
-
 def of_random(world, folder):
-    outcome = tiny_search(folder, baseline="random", random_networks=3, random_epochs=1, random_continued=True)
+    outcome = tiny_search(folder, method=bcnet.Random(networks=3, epochs=1, continued=True))
     return outcome.network.state_dict(), outcome.result["networks"]
 
 
@@ -148,7 +136,7 @@ def failing_candidate(world, folder):
 
     SupernetEvaluator.__call__ = score
     try:
-        return tiny_search(folder, generations=20, num_choices=8)
+        return tiny_search(folder, method=supernet_method(generations=20), space={"num_choices": 8})
     finally:
         SupernetEvaluator.__call__ = whole
 

@@ -46,7 +46,7 @@ def check(folder, printed, factory=None):
     assert f"Report: {folder / 'report.html'}\nNetwork: {network}" in printed
     assert "searched" in (folder / "report.html").read_text(encoding="utf-8")
     assert not bcnet.load(network, factory).training
-    return bcnet.FinishedRun.read(folder, factory).result["networks"]["searched"]["macs_ratio"]
+    return bcnet.run.finished.FinishedRun.read(folder, factory).result["networks"]["searched"]["macs_ratio"]
 
 
 def test_there_are_these_examples():
@@ -65,7 +65,7 @@ def test_timm_network_in_eights(images, tmp_path, monkeypatch, capsys):
     words = (images, tmp_path / "run", "--model", "test_resnet", "--image-size", 32)
     _, printed = run(TIMM, monkeypatch, capsys, *words)
     assert check(tmp_path / "run", printed) <= 0.7
-    result = bcnet.FinishedRun.read(tmp_path / "run").result
+    result = bcnet.run.finished.FinishedRun.read(tmp_path / "run").result
     assert all(width % 8 == 0 for width in result["networks"]["searched"]["widths"])
     assert "layer4" not in {group["name"].partition(".")[0] for group in result["groups"]}
     assert "x MACs" in printed
@@ -329,7 +329,7 @@ def test_a_narrow_network_in_timms_training(images, tmp_path):
     space = bcnet.WidthSpace.trace(model, torch.zeros(2, 3, 32, 32))
     widths = [group.choices[len(group.choices) // 2] for group in space.groups]
     architecture = tmp_path / "architecture.json"
-    architecture.write_text(json.dumps(bcnet.describe(model, space, widths)))
+    architecture.write_text(json.dumps(bcnet.supernet.describe(model, space, widths)))
     printed = alone(TIMM_TRAINING, architecture, images / "train", "--image-size", 32, MODEL="test_resnet")
     assert "epoch 1 of 1: loss" in printed
     assert f"of {space.cost(widths).params:,} parameters" in printed

@@ -2,15 +2,15 @@
 
 import ast
 import inspect
-from functools import partial
 from importlib import import_module
 
 import pages
 import pytest
 import torch
-from tiny_job import RECIPE, SMALL, TinyNetwork, tiny_data
+from tiny_job import RECIPE, TinyNetwork, tiny_data
 
 import bcnet
+from bcnet.api.search import search
 from bcnet.space.rules import RULES
 
 WITH_PYTHON = [page for page in pages.PAGES if pages.blocks(page, "python")]
@@ -62,7 +62,7 @@ def named(use):
 )
 def test_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(bcnet, "search", partial(bcnet.search, recipe=RECIPE, **SMALL))  # seconds instead of hours
+    monkeypatch.setattr(bcnet, "search", quick_search)  # seconds instead of hours
     before = dict(RULES)  # a page may add rules, for itself
     names = taken_for_granted()
     try:
@@ -71,6 +71,16 @@ def test_blocks_run(page, tmp_path, monkeypatch):
     finally:
         RULES.clear()
         RULES.update(before)
+
+
+def quick_search(*args, **kwargs):
+    """A search that takes seconds instead of hours, whatever its settings."""
+    method = kwargs.get("method") or bcnet.Trainings(effort="small", networks=8)
+    if isinstance(method, bcnet.BCNet):
+        method = method.model_copy(update={"epochs": 1, "population": 4, "generations": 2})
+    space = {"num_choices": 4, **dict(kwargs.get("space") or {})}
+    quick = {"method": method, "training": RECIPE, "epochs": None, "space": space, "options": {"threads": 1}}
+    return search(*args, **{**kwargs, **quick, "progress": False})
 
 
 def taken_for_granted():

@@ -25,7 +25,7 @@ def test_the_card_has_the_figures_of_the_run(finished):
     for name in ("original", "uniform", "searched"):
         figures = finished.result["networks"][name]
         assert f"| {figures['macs']:,} | {figures['macs_ratio']:.3f} | {figures['params']:,} |" in card
-    mean = bcnet.FinishedRun.read(finished.run_dir, TinyNetwork).input.normaliser.mean[0]
+    mean = bcnet.run.finished.FinishedRun.read(finished.run_dir, TinyNetwork).input.normaliser.mean[0]
     for text in (f"with mean ({mean:.4f})", "(batch, 1, 8, 8)", "classes, in this order: 0, 1, 2", "`export/network"):
         assert text in card
     for group, width in finished.result["widths"].items():
@@ -62,7 +62,7 @@ class FakeHub:
 
 def test_a_push_is_one_commit_of_file_card_and_architecture(finished):
     client, file = FakeHub(), finished.run_dir / "export" / "network.safetensors"
-    assert bcnet.push_run(finished.run_dir, file, "me/net", client=client) == "https://hub/me/net/commit/1"
+    assert bcnet.export.push_run(finished.run_dir, file, "me/net", client=client) == "https://hub/me/net/commit/1"
     (_, _, options), (_, name, files) = client.calls
     assert options == {"private": True, "exist_ok": True}
     assert name == "me/net"
@@ -82,7 +82,7 @@ def test_the_real_client_uploads_to_a_hub_what_the_run_holds(finished, monkeypat
     with local_hub() as hub:
         client = HfApi(endpoint=hub.address, token="hf_token")
         for _ in range(2):  # the second time there is a repository already
-            address = bcnet.push_run(finished.run_dir, file, "me/net", client=client)
+            address = bcnet.export.push_run(finished.run_dir, file, "me/net", client=client)
     assert address.startswith(f"{hub.address}/me/net/commit/")
     assert hub.tokens == {"Bearer hf_token"}
     assert hub.repositories["me/net"]["visibility"] == "private"
@@ -101,19 +101,19 @@ def test_a_hub_that_is_not_there_is_an_error_of_ours(finished):
     file = finished.run_dir / "export" / "network.safetensors"
     client = HfApi(endpoint="http://127.0.0.1:9", token="hf_token")
     with pytest.raises(ExportError, match=r"it answered with .* is kept in"):
-        bcnet.push_run(finished.run_dir, file, "me/net", client=client)
+        bcnet.export.push_run(finished.run_dir, file, "me/net", client=client)
 
 
 def test_a_hub_that_refuses_is_an_error_of_ours(finished):
     file = finished.run_dir / "export" / "network.safetensors"
     with pytest.raises(ExportError, match=r"it answered with OSError: no route to host: check .* is kept in"):
-        bcnet.push_run(finished.run_dir, file, "me/net", client=FakeHub(OSError("no route\nto host")))
+        bcnet.export.push_run(finished.run_dir, file, "me/net", client=FakeHub(OSError("no route\nto host")))
 
 
 def test_pushing_needs_a_name_and_a_token(finished, monkeypatch):
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
     with pytest.raises(ExportError, match="is ORG/NAME"):
-        bcnet.push_run(finished.run_dir, "x", "net")
+        bcnet.export.push_run(finished.run_dir, "x", "net")
     outcome = command(finished, "--push", "me/net")
     assert outcome.exit_code == 2
     assert "there is none: run `hf auth login`, or set HF_TOKEN" in outcome.stderr

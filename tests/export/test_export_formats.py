@@ -100,7 +100,7 @@ def test_a_run_loads_as_its_three_networks(finished):
     assert not loaded.training
     for name, tensor in finished.network.state_dict().items():
         assert torch.equal(loaded.state_dict()[name], tensor)
-    run = bcnet.FinishedRun.read(finished.run_dir, TinyNetwork())
+    run = bcnet.run.finished.FinishedRun.read(finished.run_dir, TinyNetwork())
     for which in ("original", "uniform", "searched"):
         params = sum(p.numel() for p in run.network(which).parameters())
         assert params == finished.result["networks"][which]["params"]
@@ -114,7 +114,7 @@ def test_an_object_is_loaded_with_the_code_that_made_it(finished):
     with pytest.raises(ModelError, match="must be the one described"):
         bcnet.load(finished.run_dir, lambda: TinyNetwork(10))
     with pytest.raises(ModelError, match="of the space"):
-        bcnet.FinishedRun.read(finished.run_dir, lambda: TinyNetwork(10)).space()
+        bcnet.run.finished.FinishedRun.read(finished.run_dir, lambda: TinyNetwork(10)).space()
 
 
 def test_only_a_finished_run_is_loaded(finished, tmp_path):
@@ -193,7 +193,12 @@ def test_outputs_that_are_not_finite_are_refused(finished, tmp_path):
     def bright(count):
         return DataLoader(TensorDataset(0.6 + 0.4 * torch.rand(count, 1, 8, 8), torch.arange(count) % 3), 8)
 
-    tiny_search(tmp_path / "log", model=Logarithm, data=(bright(48), bright(24), bright(16)), effort="small")
+    tiny_search(
+        tmp_path / "log",
+        model=Logarithm,
+        data=(bright(48), bright(24), bright(16)),
+        method=bcnet.Trainings(effort="small"),
+    )
     for format in FORMATS:
         with pytest.raises(ExportError, match=r"PyTorch must give finite outputs; got NaN or infinity .* nothing was"):
             bcnet.export_run(tmp_path / "log", Logarithm, format=format)

@@ -225,7 +225,7 @@ def test_a_search_keeps_to_a_device_that_is_not_here(tmp_path, monkeypatch):
     latency = latency_from(times(tmp_path / "t.csv", space), space)
     steps = {group.name: 2 for group in space.groups[1:]}
     monkeypatch.setattr("bcnet.api.resolution.multiples", lambda space, model: steps)
-    outcome = tiny_search(tmp_path / "run", budget=Budget({latency: 0.6}), multiple_of="auto")
+    outcome = tiny_search(tmp_path / "run", budget=Budget({latency: 0.6}), space={"multiple_of": "auto"})
     bound = outcome.result["networks"]["searched"]["others"]["latency"]
     assert bound <= 0.6 * latency.model.original
     assert outcome.result["measured_latency"] is None
@@ -234,8 +234,8 @@ def test_a_search_keeps_to_a_device_that_is_not_here(tmp_path, monkeypatch):
     assert all(width % 2 == 0 or width == g.max_width for g in run.space.groups[1:] for width in g.choices)
     assert all(width % 2 == 0 for width in outcome.widths[1:])
     monkeypatch.setattr("bcnet.api.resolution.multiples", lambda space, model: {})  # a run stays what it is
-    again = tiny_search(tmp_path / "run", budget=Budget({latency: 0.6}), multiple_of="auto")
+    again = tiny_search(tmp_path / "run", budget=Budget({latency: 0.6}), space={"multiple_of": "auto"})
     assert again.widths == outcome.widths
     with pytest.raises(BudgetError, match=r'multiple_of="auto" takes the multiples that pay from a calibration'):
-        tiny_search(tmp_path / "new", budget=Budget(macs=0.6), multiple_of="auto")
+        tiny_search(tmp_path / "new", budget=Budget(macs=0.6), space={"multiple_of": "auto"})
     assert not (tmp_path / "new").exists()

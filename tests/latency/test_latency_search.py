@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from tiny_job import Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
+from tiny_job import Recorder, StoppedError, TinyNetwork, supernet_method, tiny_data, tiny_search
 from typer.testing import CliRunner
 
 import bcnet
@@ -90,7 +90,9 @@ def test_a_machine_that_is_slower_by_now_is_compared_by_the_original(tmp_path, m
 
 def test_widths_that_are_slower_than_predicted_give_way_to_those_that_hold(tmp_path, machine):
     machine["slower"] = 1.2
-    outcome = tiny_search(tmp_path, budget=Budget(latency="12 us"), population=16, generations=4)
+    outcome = tiny_search(
+        tmp_path, budget=Budget(latency="12 us"), method=supernet_method(population=16, generations=4)
+    )
     assert outcome.result["measured_latency"]["searched"] <= 12_000
     assert outcome.result["networks"]["searched"]["others"]["latency"] < 12_000 / 1.1
 
@@ -103,7 +105,9 @@ def test_what_noise_leaves_open_is_taken_for_slow(tmp_path, machine, monkeypatch
         return [dataclasses.replace(m, noise=0.2) for m in plain(times, widths, threads)]
 
     monkeypatch.setattr(measurement, "measured", noisy)
-    outcome = tiny_search(tmp_path, budget=Budget(latency="12 us"), population=16, generations=4)
+    outcome = tiny_search(
+        tmp_path, budget=Budget(latency="12 us"), method=supernet_method(population=16, generations=4)
+    )
     measured = outcome.result["measured_latency"]
     assert measured["searched"] * 1.2 <= 12_000
     assert measured["original"] == pytest.approx(truth(machine["space"], [machine["space"].full])[0])
@@ -183,7 +187,7 @@ def test_a_search_that_finds_none_that_holds_says_so(tmp_path, machine):
 def test_a_search_without_a_supernet_that_finds_none_that_holds_is_not_sent_to_evolve(tmp_path, machine):
     machine["slower"] = 100.0
     with pytest.raises(RunError, match=r"search for less by the same command with --take-from RUN"):
-        tiny_search(tmp_path, budget=Budget(latency="2 us"), effort="small")
+        tiny_search(tmp_path, budget=Budget(latency="2 us"), method=bcnet.Trainings(effort="small"))
 
 
 def widths_score(widths):
@@ -193,7 +197,14 @@ def widths_score(widths):
 
 def by_own_score(folder, **settings):
     budget = Budget(latency="9 us")
-    return tiny_search(folder, budget=budget, effort="small", num_choices=8, score_of_widths=widths_score, **settings)
+    return tiny_search(
+        folder,
+        budget=budget,
+        score_of_widths=widths_score,
+        method=bcnet.Trainings(effort="small"),
+        space={"num_choices": 8},
+        **settings,
+    )
 
 
 def test_a_search_whose_best_are_slower_than_predicted_goes_on_within_what_was_measured(tmp_path, machine):

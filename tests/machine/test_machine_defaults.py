@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from tiny_job import Recorder, StoppedError, TinyNetwork, tiny_search
+from tiny_job import Recorder, StoppedError, TinyNetwork, supernet_method, tiny_search
 from typer.testing import CliRunner
 
 from bcnet.cli.app import app
@@ -187,7 +187,8 @@ def test_choices_of_a_run_are_part_of_it(tmp_path, changes, message):
 
 def test_layouts_give_the_same_scores_up_to_rounding(tmp_path):
     first, second = (
-        tiny_search(tmp_path / layout, layout=layout, score="loss") for layout in ("contiguous", "channels_last")
+        tiny_search(tmp_path / layout, method=supernet_method(score="loss"), options={"layout": layout})
+        for layout in ("contiguous", "channels_last")
     )
     one, two = (outcome.found.evaluations[0] for outcome in (first, second))
     assert one.widths == two.widths

@@ -3,7 +3,7 @@ from collections import namedtuple
 
 import pytest
 import torch
-from tiny_job import RECIPE, SMALL, Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
+from tiny_job import RECIPE, Recorder, StoppedError, TinyNetwork, supernet_method, tiny_data, tiny_search
 from torch import nn
 from typer.testing import CliRunner
 
@@ -20,7 +20,13 @@ from bcnet.stages.room import search_bytes, training_bytes
 from bcnet.stages.running import planned
 
 Usage = namedtuple("Usage", "total used free")
-ARGUMENTS = {"budget": Budget(macs=0.5), "recipe": RECIPE} | SMALL
+ARGUMENTS = {
+    "budget": Budget(macs=0.5),
+    "method": supernet_method(),
+    "training": RECIPE,
+    "space": {"num_choices": 4},
+    "options": {"threads": 1},
+}
 
 
 class Notes(Recorder):
@@ -60,7 +66,7 @@ def test_a_stage_that_will_not_fit_does_not_start(tmp_path, monkeypatch, stage, 
 def test_a_training_writes_no_more_than_it_says(tmp_path, optimizer):
     changes = {"optimizer": optimizer, "lr": 0.001}
     with pytest.raises(StoppedError):
-        tiny_search(tmp_path, reporter=Recorder(("prior", 1)), checkpoint_seconds=0, changes=changes)
+        tiny_search(tmp_path, reporter=Recorder(("prior", 1)), checkpoint_seconds=0, training=changes)
     files = [tmp_path / "supernet.safetensors", tmp_path / "records.safetensors"]
     workload, settings = resolved(tmp_path / "other", changes={"optimizer": optimizer})
     expected = training_bytes(workload.model, settings.supernet, 2 * 2 * len(workload.training), 2)
@@ -71,7 +77,7 @@ def test_a_training_writes_no_more_than_it_says(tmp_path, optimizer):
 
 
 def test_a_search_stores_no_more_than_it_says(tmp_path):
-    tiny_search(tmp_path, population=40, generations=3, num_choices=12)
+    tiny_search(tmp_path, method=supernet_method(population=40, generations=3), space={"num_choices": 12})
     stored = sum(file.stat().st_size for file in tmp_path.glob("evaluations.sqlite*"))
     assert stored < search_bytes(120, 2) + 65536  # an empty database has some pages
 

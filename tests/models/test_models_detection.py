@@ -27,9 +27,9 @@ def narrow() -> nn.Module:
     model = torchvision.models.resnet18(weights=None)
     space = bcnet.WidthSpace.trace(model, torch.zeros(2, 3, 64, 64))
     widths = tuple(max(1, group.max_width * (5 + i % 4) // 20) for i, group in enumerate(space.groups))
-    network = bcnet.build(model, space, widths)
+    network = bcnet.supernet.build(model, space, widths)
     images = torch.randn(8, 3, 64, 64, generator=torch.Generator().manual_seed(1))
-    return bcnet.recalibrate(network, [images])
+    return bcnet.supernet.recalibrate(network, [images])
 
 
 def sample() -> tuple[list[torch.Tensor], list[dict[str, torch.Tensor]]]:

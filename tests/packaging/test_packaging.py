@@ -22,7 +22,7 @@ assert bcnet.__file__.startswith(sys.prefix), bcnet.__file__
 assert bcnet.__version__ == metadata.version("bcnet")
 assert resources.files("bcnet").joinpath("py.typed").is_file()
 from bcnet.train import recipe_names
-assert all(bcnet.load_recipe(name).epochs for name in recipe_names()) and len(recipe_names()) > 3
+assert all(bcnet.train.load_recipe(name).epochs for name in recipe_names()) and len(recipe_names()) > 3
 """
 
 

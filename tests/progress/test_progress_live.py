@@ -5,9 +5,11 @@ import sys
 import pytest
 from tiny_job import Recorder, StoppedError, tiny_search
 
-from bcnet import TensorBoard, Together, read_status
+from bcnet import TensorBoard
 from bcnet.errors import BCNetError, TrainingError
+from bcnet.progress.base import Together
 from bcnet.progress.record import read_record
+from bcnet.run.status import read_status
 
 STAGES = ["supernet", "prior", "evolution", "reliability", "original", "Uniform", "searched"]
 
@@ -62,7 +64,7 @@ def test_a_stopped_and_a_failed_run_say_so(tmp_path):
     assert status.state == "stopped"
     assert status.evaluations == 3
     with pytest.raises(TrainingError):
-        tiny_search(tmp_path / "failed", changes={"lr": 1e30, "schedule.kind": "cosine"})
+        tiny_search(tmp_path / "failed", training={"lr": 1e30, "schedule.kind": "cosine"})
     status = read_status(tmp_path / "failed")
     assert (status.state, "finite number" in status.message) == ("failed", True)
 

@@ -39,7 +39,7 @@ def traced():
 def test_widths_of_a_built_network_are_read_back(traced):
     model, space = traced
     for widths in ((12, 16), (5, 3), (1, 16)):
-        assert read_widths(bcnet.build(model, space, widths), space) == widths
+        assert read_widths(bcnet.supernet.build(model, space, widths), space) == widths
 
 
 def test_layers_of_a_group_that_disagree_are_named(traced):
@@ -55,7 +55,7 @@ def test_layers_of_a_group_that_disagree_are_named(traced):
 
 def test_what_is_held_must_not_be_pruned(traced):
     model, space = traced
-    pruned = bcnet.build(model, space, (6, 8))
+    pruned = bcnet.supernet.build(model, space, (6, 8))
     pruned.head = nn.Linear(6, 4)
     with pytest.raises(ModelError, match=r"'head\.\w+' would have shape .* and has"):
         read_widths(pruned, space)
@@ -119,9 +119,9 @@ def test_the_channels_it_keeps_make_the_very_network_that_it_leaves(traced, monk
         for kept, order in zip(pruned.kept, by_importance(model, space), strict=True)
     ]
     ours = reordered(model, space, orders, example)
-    built = bcnet.build(ours, space, pruned.widths, weights=(bcnet.Supernet(ours, space), Side.LEFT))
+    built = bcnet.supernet.build(ours, space, pruned.widths, weights=(bcnet.Supernet(ours, space), Side.LEFT))
     for network in (built, left[-1]):
-        bcnet.recalibrate(network, [example])
+        bcnet.supernet.recalibrate(network, [example])
     torch.testing.assert_close(built(example), left[-1](example))
 
 

@@ -1,5 +1,5 @@
 import pytest
-from tiny_job import tiny_search
+from tiny_job import supernet_method, tiny_search
 
 
 @pytest.fixture(scope="session")
@@ -11,4 +11,6 @@ def finished(tmp_path_factory):
 @pytest.fixture(scope="session")
 def other(tmp_path_factory):
     """Another one, of other settings."""
-    return tiny_search(tmp_path_factory.mktemp("reports") / "other", seed=1, strategy="unilateral")
+    return tiny_search(
+        tmp_path_factory.mktemp("reports") / "other", seed=1, method=supernet_method(strategy="unilateral")
+    )

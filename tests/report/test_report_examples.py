@@ -49,7 +49,9 @@ def test_which_images_are_shown_does_not_depend_on_the_batches(size, tmp_path):
     test = tiny_data().test
     parts = [DataLoader(TensorDataset(test.pixels / 255, test.labels), 15) for _ in range(2)]
     last = DataLoader(TensorDataset(test.pixels / 255, test.labels), size)
-    tiny_search(tmp_path, data=bcnet.Loaders(*parts, last, class_names=("plain", "rows", "columns")), examples=3)
+    tiny_search(
+        tmp_path, data=bcnet.Loaders(*parts, last, class_names=("plain", "rows", "columns")), options={"examples": 3}
+    )
     rows = bcnet.Run.open(tmp_path).examples["rows"]
     assert [row[0]["words"] for row in rows] == ["number 5", "number 15", "number 25"]
     names = ("plain", "rows", "columns")
@@ -57,7 +59,7 @@ def test_which_images_are_shown_does_not_depend_on_the_batches(size, tmp_path):
 
 
 def test_none_are_shown_where_none_are_wanted(tmp_path):
-    tiny_search(tmp_path, examples=0)
+    tiny_search(tmp_path, options={"examples": 0})
     assert not (tmp_path / "examples.json").exists()
     assert 'id="examples"' not in (tmp_path / "report.html").read_text()
 

@@ -8,6 +8,7 @@ import pytest
 from charts import data_of
 from tiny_job import tiny_search
 
+import bcnet
 from bcnet.report import layers, look
 from bcnet.report.curves import Curve
 from bcnet.report.evidence import expected_macs, read_evidence
@@ -79,7 +80,13 @@ def lawful(widths):
 def by_a_law(tmp_path_factory):
     """Of a search by a model, whose scores are a law of the widths."""
     folder = tmp_path_factory.mktemp("reports") / "law"
-    tiny_search(folder, effort="large", score_of_widths=lawful, num_choices=8, changes={"epochs": 1})
+    tiny_search(
+        folder,
+        score_of_widths=lawful,
+        training={"epochs": 1},
+        method=bcnet.Trainings(effort="large"),
+        space={"num_choices": 8},
+    )
     return read_evidence(folder)
 
 

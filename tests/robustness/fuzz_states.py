@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import io
 import json
-import math
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -24,10 +23,10 @@ from bcnet.run.directory import RunDirectory, read_settings
 from bcnet.run.result_file import read_result
 from bcnet.run.settings import Settings, make_settings
 from bcnet.run.status import as_document, read_status
-from bcnet.space import Budget, Side
+from bcnet.space import Budget
 from bcnet.tasks import Classification
 from bcnet.testing import toy_space
-from bcnet.train import Checkpoints, FailedStep, NetworkLearner, Path, Recipe, Term, load_failed_step, train
+from bcnet.train import Checkpoints, NetworkLearner, Recipe, train
 from tests.robustness import mutations as m
 from tests.robustness.fuzz_base import Target
 
@@ -114,47 +113,6 @@ class SealedCheckpoint(Checkpoint):
         learner = NetworkLearner(nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)))
         checkpoints = Checkpoints(self.folder / self.file, IDENTITY, every_steps=4)
         return train(learner, Batches(), RECIPE, seed=0, checkpoints=checkpoints).losses.tolist()
-
-
-class BadStep(Target):
-    """A step that ended a training, kept for replay."""
-
-    name, file, checked = "bad step", "supernet-step-3.safetensors", True
-
-    def prepare(self) -> None:
-        paths = (Path((3, 4), Side.LEFT), Path((3, 4), Side.RIGHT))
-        tensors = {"module:w": torch.ones(3), "batch:x": torch.ones(2, 1, 4, 4), "batch:y": torch.zeros(2).long()}
-        FailedStep(
-            stage="supernet",
-            step=3,
-            fault="a loss must be a finite number; got nan",
-            terms=(Term((3, 4), paths),),
-            losses=(math.nan,),
-            norm=math.inf,
-            lr=0.1,
-            noise_seed=7,
-            channels_last=True,
-            recipe=RECIPE,
-            about={"classes": 3, "widths": []},
-            scaler={},
-            tensors=tensors,
-        ).save(self.folder, IDENTITY)
-        self.tensors, self.state = read_tensors(self.folder / self.file, IDENTITY)
-
-    def read(self) -> Any:
-        return repr(load_failed_step(self.folder / self.file, IDENTITY))
-
-
-class SealedBadStep(BadStep):
-    """A step that a stranger wrote."""
-
-    name, checked = "bad step, sealed", False
-
-    def change(self, rng: random.Random) -> bool:
-        state = json.loads(m.json_changed(json.dumps(self.state).encode(), rng))
-        tensors = {name: tensor for name, tensor in self.tensors.items() if rng.random() < 0.9}
-        write_tensors(self.folder / self.file, tensors, IDENTITY, state if isinstance(state, dict) else {"step": state})
-        return True
 
 
 class Document(Target):

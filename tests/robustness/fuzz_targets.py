@@ -20,12 +20,10 @@ from tests.robustness.fuzz_files import (
     Table,
 )
 from tests.robustness.fuzz_states import (
-    BadStep,
     Checkpoint,
     Document,
     Progress,
     Result,
-    SealedBadStep,
     SealedCheckpoint,
     SealedPrior,
     SealedResult,
@@ -36,8 +34,6 @@ from tests.robustness.fuzz_states import (
 TARGETS: Mapping[type[Target], int] = {
     Checkpoint: 600,
     SealedCheckpoint: 400,
-    BadStep: 200,
-    SealedBadStep: 200,
     Document: 500,
     SealedPrior: 400,
     SettingsFile: 300,

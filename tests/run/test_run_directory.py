@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+import bcnet
 from bcnet.errors import RunError
 from bcnet.files.atomic import make_folder
 from bcnet.files.documents import read_document
@@ -20,7 +21,7 @@ HOLD = "import fcntl, sys; lock = open(sys.argv[1], 'a'); fcntl.flock(lock, fcnt
 
 
 def settings(**changes):
-    values = {"model": "m", "data": "d", "limits": {"macs": 0.5}, "supernet": RECIPE, "final": RECIPE}
+    values = {"model": "m", "data": "d", "limits": {"macs": 0.5}, "method": bcnet.Uniform(), "training": RECIPE}
     return make_settings(**(values | changes))
 
 

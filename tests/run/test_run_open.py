@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from tiny_job import Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
+from tiny_job import Recorder, StoppedError, TinyNetwork, tiny_data
+from tiny_job import tiny_supernet_search as tiny_search
 
 import bcnet
 from bcnet.errors import ModelError, RunError
@@ -16,9 +17,12 @@ def outcome(tmp_path_factory):
 
 def test_a_finished_run_holds_everything(outcome):
     run = bcnet.Run.open(outcome.run_dir)
-    assert run.settings.population == 4
+    assert run.settings.method.population == 4
     assert run.status.state == "finished"
-    assert run.space.fingerprint() == bcnet.FinishedRun.read(outcome.run_dir, TinyNetwork).space().fingerprint()
+    assert (
+        run.space.fingerprint()
+        == bcnet.run.finished.FinishedRun.read(outcome.run_dir, TinyNetwork).space().fingerprint()
+    )
     assert run.evaluations == outcome.found.evaluations
     assert run.networks["searched"].widths == outcome.widths
     assert run.networks["searched"].value == outcome.result["networks"]["searched"]["test"]["top1"]

@@ -6,14 +6,15 @@ import torch
 from pydantic import Field
 from tiny_job import TinyNetwork
 
-from bcnet import Budget, DataSet, retrain
+import bcnet
+from bcnet import Budget, DataSet
 from bcnet.api import resolve
 from bcnet.errors import RecipeError, RunError
 from bcnet.files.documents import read_document, write_document
 from bcnet.run.directory import check_usable, read_settings
-from bcnet.run.recipes import check_request, default_recipe, for_few_images, split_changes
-from bcnet.run.settings import Settings, make_settings
-from bcnet.searchers import Evolution, RegularizedEvolution
+from bcnet.run.recipes import check_training, default_recipe, for_few_images
+from bcnet.run.settings import Settings, SpaceSettings, make_settings
+from bcnet.searchers import Evolution
 from bcnet.space import WidthSpace
 from bcnet.space.options import SpaceOptions
 from bcnet.train import Recipe, load_recipe, recipe_names
@@ -22,7 +23,7 @@ RECIPE = Recipe(lr=0.1, batch_size=8, epochs=2)
 
 
 def settings(**changes) -> Settings:
-    values = {"model": "m", "data": "d", "limits": {"macs": 0.5}, "supernet": RECIPE, "final": RECIPE}
+    values = {"model": "m", "data": "d", "limits": {"macs": 0.5}, "method": bcnet.Uniform(), "training": RECIPE}
     return make_settings(**(values | changes))
 
 
@@ -35,39 +36,31 @@ def test_settings_survive_a_file_with_the_type_of_the_budget(tmp_path):
         assert type(again.limits["macs"]) is type(budget)
 
 
-@pytest.mark.parametrize("part", [WidthSpace.trace, SpaceOptions, Evolution, RegularizedEvolution])
-def test_a_part_by_itself_has_the_defaults_of_the_settings(part):
-    shared = {
-        name: p.default for name, p in inspect.signature(part).parameters.items() if name in Settings.model_fields
-    }
-    shared.pop("model", None)
+@pytest.mark.parametrize(
+    ("part", "settings"),
+    [(WidthSpace.trace, SpaceSettings), (SpaceOptions, SpaceSettings), (Evolution, bcnet.BCNet)],
+)
+def test_a_part_by_itself_has_the_defaults_of_the_settings(part, settings):
+    fields = settings.model_fields
+    shared = {name: p.default for name, p in inspect.signature(part).parameters.items() if name in fields}
     assert "population" in shared or "num_choices" in shared
-    assert shared == {name: Settings.model_fields[name].default for name in shared}
+    assert shared == {name: fields[name].default for name in shared}
 
 
 def test_what_is_open_is_settled_once():
-    first = settings().resolved()
-    assert first.device
-    assert first.threads
-    assert first.supernet.precision != "auto"
-    stored = first.model_copy(update={"threads": 77})
-    assert settings().resolved(stored).threads == 77
-    assert settings(threads=3).resolved(stored).threads == 3
-
-
-def test_random_networks_are_tried_for_fifty_epochs_as_in_the_paper():
-    long = settings(final=RECIPE.changed({"epochs": 120, "distillation": {"weight": 0.5}}))
-    assert long.trial.epochs == 50
-    assert long.trial.distillation is None
-    assert long.trial.lr == long.final.lr
-    assert settings(final=RECIPE.changed({"epochs": 30})).trial.epochs == 30
-    assert settings(final=RECIPE.changed({"epochs": 120}), random_epochs=7).trial.epochs == 7
+    first = settings(method=bcnet.BCNet(training=RECIPE)).resolved()
+    assert first.options.device
+    assert first.options.threads
+    assert "auto" not in (first.supernet_recipe.precision, first.training.precision, first.options.layout)
+    stored = first.model_copy(update={"options": first.options.model_copy(update={"threads": 77})})
+    assert settings().resolved(stored).options.threads == 77
+    assert settings(options={"threads": 3}).resolved(stored).options.threads == 3
 
 
 def test_the_first_difference_is_named():
     assert settings().first_difference(settings()) is None
-    other = settings(final=RECIPE.changed({"schedule.final_lr": 0.01}))
-    assert settings().first_difference(other) == ("final.schedule.final_lr", 0.0, 0.01)
+    other = settings(training=RECIPE.changed({"schedule.final_lr": 0.01}))
+    assert settings().first_difference(other) == ("training.schedule.final_lr", 0.0, 0.01)
 
 
 def test_equal_settings_have_equal_fingerprints():
@@ -83,25 +76,25 @@ def test_a_version_with_more_settings_reads_earlier_runs():
         depth: int = 0
         names: tuple[str, ...] = Field(default_factory=tuple)
 
-    now = settings(population=7)
+    now = settings(method=bcnet.BCNet(population=7))
     values = {name: getattr(now, name) for name in Settings.model_fields}
     final = LaterRecipe(**RECIPE.model_dump())
     assert Later(**values).fingerprint() == now.fingerprint()
-    assert Later(**values | {"final": final}).fingerprint() == now.fingerprint()
-    for other in ({"depth": 1}, {"names": ("a",)}, {"final": final.model_copy(update={"clipping": 1.0})}):
+    assert Later(**values | {"training": final}).fingerprint() == now.fingerprint()
+    for other in ({"depth": 1}, {"names": ("a",)}, {"training": final.model_copy(update={"clipping": 1.0})}):
         assert Later(**values | other).fingerprint() != now.fingerprint()
 
 
 def test_every_setting_counts_but_those_that_may_change():
-    usual = settings(final=RECIPE)
+    usual = settings(training=RECIPE)
     others = {
         "schedule": {"schedule.final_lr": 0.01},
         "lr": {"lr": 0.3},
         "distillation": {"distillation": {"weight": 0.5}},
     }
-    seen = {settings(final=RECIPE.changed(change)).fingerprint() for change in others.values()}
-    assert len(seen | {usual.fingerprint(), settings(supernet=RECIPE.changed({"lr": 0.3})).fingerprint()}) == 5
-    assert settings(final=RECIPE.changed({"max_bad_steps": 9})).fingerprint() == usual.fingerprint()
+    seen = {settings(training=RECIPE.changed(change)).fingerprint() for change in others.values()}
+    assert len(seen | {usual.fingerprint(), settings(seed=1).fingerprint()}) == 5
+    assert settings(training=RECIPE.changed({"max_bad_steps": 9})).fingerprint() == usual.fingerprint()
 
 
 @pytest.mark.parametrize(
@@ -137,21 +130,17 @@ def test_few_images_get_small_batches_at_a_rate_in_proportion(images, batch):
 def test_a_batch_that_the_user_chose_stays(tmp_path):
     def batches(**choices):
         budget = Budget(macs=0.5)
-        _, settings = resolve(TinyNetwork, few, budget=budget, run_dir=tmp_path, **choices)
-        return settings.supernet.batch_size, settings.final.batch_size
+        _, settings = resolve(TinyNetwork, few, budget, tmp_path, **{"method": bcnet.BCNet()} | choices)
+        return settings.supernet_recipe.batch_size, settings.training.batch_size
 
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(256, (70, 1, 8, 8), dtype=torch.uint8, generator=generator)
     part = pixels, torch.arange(70) % 3
     few = DataSet.from_tensors(part, part, name="few")
     assert batches() == (16, 16)
-    assert batches(changes={"batch_size": 32}) == (32, 32)
-    assert batches(changes={"supernet.batch_size": 32}) == (32, 16)
-    assert batches(recipe=load_recipe("digits").changed({"batch_size": 24})) == (24, 24)
-
-
-def test_changes_go_to_both_recipes_or_to_one():
-    assert split_changes({"lr": 1, "supernet.epochs": 3, "final.lr": 2}) == ({"lr": 1, "epochs": 3}, {"lr": 2})
+    assert batches(training={"batch_size": 32}) == (32, 32)
+    assert batches(method=bcnet.BCNet(training={"batch_size": 32})) == (32, 16)
+    assert batches(training=load_recipe("digits").changed({"batch_size": 24})) == (24, 24)
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"null", b"\xff", b'{"sha256": 3}', b"[" * 100_000])
@@ -186,31 +175,25 @@ def test_settings_are_looked_for_where_a_run_should_be(tmp_path):
 
 TO_FETCH = "parquet:/no/such/folder"
 WRONG_ALWAYS = {
-    "recipe": ({"recipe": "vgg"}, "a recipe is a .yaml file or one of"),
-    "key": ({"changes": {"speed": 3}}, "unknown key 'speed'"),
-    "key of one training": ({"changes": {"final.speed": 3}}, "unknown key 'speed'"),
-    "value": ({"changes": {"lr": -1}}, "'lr' must be greater than 0; got -1"),
-    "part of the recipe": ({"recipe": "vgg19-cifar10", "changes": {"schedule.pace": 1}}, "pace"),
-    "impossible": ({"recipe": RECIPE, "changes": {"schedule.final_lr": 1.0}}, "must be at most 'lr', 0.1; got 1"),
+    "recipe": ({"training": "vgg"}, "a recipe is a .yaml file or one of"),
+    "key": ({"training": {"speed": 3}}, "unknown key 'speed'"),
+    "value": ({"training": {"lr": -1}}, "'lr' must be greater than 0; got -1"),
+    "part of the recipe": ({"training": {"recipe": "vgg19-cifar10", "schedule.pace": 1}}, "pace"),
+    "number": ({"training": 3}, "training is a bcnet.Recipe, the name of one, or a mapping of changes; got 3"),
+    "epochs": ({"epochs": 0}, "'epochs' must be greater than 0; got 0"),
+    "start": ({"start": "taste"}, "start is one of scratch, original, pretrained, supernet; got 'taste'"),
+    "method": ({"method": "best"}, "a method is one of trainings, bcnet"),
+    "field of a method": ({"method": "bcnet:haste=3"}, "BCNet: unknown key 'haste'"),
+    "value of a method": ({"method": "bcnet:score=taste"}, "'score' must be .*got 'taste'"),
+    "space": ({"space": {"haste": 3}}, "space: unknown key 'haste'"),
+    "options": ({"options": {"threads": 0}}, "options: 'threads' must be greater than 0; got 0"),
 }
-WRONG_SEARCH = {
-    "epochs": ({"supernet_epochs": 0}, "'epochs' must be greater than 0; got 0"),
-    "strategy": ({"strategy": "trilateral"}, "'strategy'.*'complementary'.*'trilateral'"),
-    "score": ({"score": "taste"}, "'score'.*'taste'"),
-    "setting": ({"haste": 3}, "unknown key 'haste'"),
-}
-
-
-@pytest.mark.parametrize(("wrong", "message"), {**WRONG_ALWAYS, **WRONG_SEARCH}.values())
-def test_what_no_data_make_right_is_said_before_a_search_fetches_any(wrong, message, tmp_path):
-    with pytest.raises(RecipeError, match=message):
-        resolve("resnet_digits", TO_FETCH, budget=Budget(macs=0.5), run_dir=tmp_path / "run", **wrong)
 
 
 @pytest.mark.parametrize(("wrong", "message"), WRONG_ALWAYS.values())
-def test_what_no_data_make_right_is_said_before_a_training_fetches_any(wrong, message, tmp_path):
+def test_what_no_data_make_right_is_said_before_a_search_fetches_any(wrong, message, tmp_path):
     with pytest.raises(RecipeError, match=message):
-        retrain(model="resnet_digits", data=TO_FETCH, widths="full", run_dir=tmp_path / "run", **wrong)
+        resolve("resnet_digits", TO_FETCH, budget=Budget(macs=0.5), run_dir=tmp_path / "run", **wrong)
 
 
 OF_SOME = [{"schedule.milestones": [1]}, {"schedule.final_lr": 0.001}, {"schedule.factor": 0.5}, {"lr": 1e-6}]
@@ -218,12 +201,12 @@ OF_SOME = [{"schedule.milestones": [1]}, {"schedule.final_lr": 0.001}, {"schedul
 
 @pytest.mark.parametrize("changes", OF_SOME)
 def test_a_change_that_only_some_recipes_take_waits_while_the_recipe_is_open(changes):
-    assert check_request(None, changes, {"processes": 1}) is None
+    assert check_training(changes, None) == (None, changes)
 
 
 OF_NONE = {
     "schedule.x": (1, "unknown key 'schedule.x'"),
-    "final.schedule.milestones": (3, "'schedule.milestones'.* got 3"),
+    "schedule.milestones": (3, "'schedule.milestones'.* got 3"),
     "schedule.factor": (2, "'schedule.factor' .*; got 2"),
     "distillation.heat": (1, "'distillation.heat'"),
     "lr.peak": (1, "'lr' has no settings inside"),
@@ -234,7 +217,7 @@ OF_NONE = {
 def test_a_change_that_no_recipe_takes_is_refused_while_the_recipe_is_open(key):
     value, message = OF_NONE[key]
     with pytest.raises(RecipeError, match=message):
-        check_request(None, {key: value}, {"processes": 1})
+        check_training({key: value}, None)
 
 
 @pytest.mark.parametrize("changes", OF_SOME)
@@ -242,7 +225,7 @@ def test_a_change_that_no_recipe_takes_is_refused_while_the_recipe_is_open(key):
 def test_a_change_of_a_recipe_is_refused_exactly_where_it_cannot_be_made(name, changes):
     recipe = load_recipe(name)
     refusals = []
-    for attempt in (lambda: recipe.changed(changes), lambda: check_request(name, changes, {"processes": 1})):
+    for attempt in (lambda: recipe.changed(changes), lambda: check_training({"recipe": name, **changes}, None)):
         try:
             attempt()
             refusals.append(None)
@@ -254,4 +237,10 @@ def test_a_change_of_a_recipe_is_refused_exactly_where_it_cannot_be_made(name, c
 def test_a_package_that_is_missing_is_said_before_data_are_fetched(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch_pruning", None)
     with pytest.raises(RecipeError, match="bcnet\\[magnitude\\]"):
-        resolve("resnet_digits", TO_FETCH, budget=Budget(macs=0.5), run_dir=tmp_path / "run", baseline="magnitude")
+        resolve(
+            "resnet_digits",
+            TO_FETCH,
+            budget=Budget(macs=0.5),
+            run_dir=tmp_path / "run",
+            method=bcnet.Pruned(criterion="magnitude"),
+        )

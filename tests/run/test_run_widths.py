@@ -4,10 +4,11 @@ import pytest
 import torch
 from tiny_job import TinyNetwork
 
-from bcnet import WidthSpace, describe
+from bcnet import WidthSpace
 from bcnet.errors import ModelError, WidthError
 from bcnet.models import create
 from bcnet.run.widths import resolve_widths
+from bcnet.supernet import describe
 
 
 @pytest.fixture(scope="module")

@@ -7,16 +7,7 @@ import pytest
 
 from bcnet.prior import prior_of_errors
 from bcnet.prior.prior import Prior
-from bcnet.searchers import (
-    Evolution,
-    Greedy,
-    GreedyEvolution,
-    ModelBased,
-    PriorOnly,
-    Random,
-    RegularizedEvolution,
-    Searcher,
-)
+from bcnet.searchers import Evolution, Greedy, ModelBased, PriorOnly, Random, Searcher
 from bcnet.space import Budget, WidthSpace
 from bcnet.testing import SEARCHER_CHECKS
 from bcnet.testing.searchers import same_result_in_another_process, takes_150_groups
@@ -44,12 +35,6 @@ def make_greedy(space: WidthSpace, budget: Budget, evaluations: int) -> Searcher
     return Greedy(evaluations=evaluations)
 
 
-def make_greedy_evolution(space: WidthSpace, budget: Budget, evaluations: int) -> Searcher:
-    population = min(evaluations, 20)
-    prior, generations = make_prior(space, budget), evaluations // population
-    return GreedyEvolution(Evolution(population, generations, parents=5, prior=prior, macs_from=0.9))
-
-
 def make_random(space: WidthSpace, budget: Budget, evaluations: int) -> Searcher:
     return Random(evaluations=evaluations)
 
@@ -58,17 +43,13 @@ def make_prior_only(space: WidthSpace, budget: Budget, evaluations: int) -> Sear
     return PriorOnly(make_prior(space, budget), evaluations=evaluations)
 
 
-def make_regularized(space: WidthSpace, budget: Budget, evaluations: int) -> Searcher:
-    return RegularizedEvolution(evaluations=evaluations, population=min(20, evaluations), sample=min(5, evaluations))
-
-
 def make_model_based(space: WidthSpace, budget: Budget, evaluations: int) -> Searcher:
     return ModelBased(evaluations=evaluations)
 
 
 MAKERS = (
-    *(make_evolution, make_evolution_with_prior, make_greedy, make_greedy_evolution),
-    *(make_random, make_prior_only, make_regularized, make_model_based),
+    *(make_evolution, make_evolution_with_prior, make_greedy),
+    *(make_random, make_prior_only, make_model_based),
 )
 STARTED = (make_evolution_with_prior,)  # starting a process for each takes longer than all the rest
 

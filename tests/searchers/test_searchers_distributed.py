@@ -6,19 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from bcnet.distributed import ProcessGroup
 from bcnet.errors import SearchError
-from bcnet.searchers import (
-    EvaluationStore,
-    Evolution,
-    Greedy,
-    GreedyEvolution,
-    ModelBased,
-    Race,
-    Random,
-    RegularizedEvolution,
-    search_widths,
-)
+from bcnet.searchers import EvaluationStore, Evolution, Greedy, ModelBased, Random, search_widths
 from bcnet.space import Budget
 from bcnet.testing import toy_space
 from bcnet.testing.searchers import smooth_score
@@ -28,9 +17,7 @@ SEARCHERS = {
     "evolution": Evolution(population=7, generations=4, parents=3),
     "random": Random(evaluations=30),
     "greedy": Greedy(evaluations=40),
-    "greedy-evolution": GreedyEvolution(Evolution(population=7, generations=6, parents=3)),
     "model": ModelBased(evaluations=24),
-    "ageing": RegularizedEvolution(evaluations=20, population=8, sample=3),
 }
 
 
@@ -58,38 +45,6 @@ def test_the_result_does_not_depend_on_the_number_of_processes(processes, name):
         assert [result for result, _ in found] == [alone] * size
         scored = Counter(widths for _, calls in found for widths in calls)
         assert scored == Counter(c.widths for c in alone.evaluations)  # once each, whoever did it
-
-
-class OnBatches:
-    """A score on ten batches that remembers what it was asked for."""
-
-    batches = 10
-
-    def __init__(self):
-        self.calls = []
-
-    def on_batch(self, widths, number):
-        self.calls.append((widths, number))
-        return smooth_score(widths) + ((hash((widths, number)) % 101) / 100 - 0.5)
-
-    def __call__(self, widths):
-        raise AssertionError("a race asks for batches")
-
-
-def raced(world):
-    score = OnBatches()
-    searcher = SEARCHERS["evolution"]
-    result = search_widths(toy_space(5), score, HALF, searcher=searcher, mapper=world.map, early_stop=Race())
-    return result, score.calls
-
-
-def test_who_is_stopped_early_does_not_depend_on_the_number_of_processes(processes):
-    alone, calls = raced(ProcessGroup())
-    assert alone.stopped > 0
-    for size in (2, 3):
-        found = processes.run(size, raced)
-        assert [result for result, _ in found] == [alone] * size
-        assert Counter(call for _, mine in found for call in mine) == Counter(calls)
 
 
 def test_the_lead_stores_the_same_rows_as_one_process(processes, tmp_path):

@@ -43,7 +43,6 @@ def test_a_supernet_of_one_side_is_asked_for_that_side_alone(metric):
 
     one, both = (SupernetEvaluator(heard, batches(), metric, *sides) for sides in (((Side.LEFT,),), ()))
     assert one((6,)) == pytest.approx(one.on_side((6,), Side.LEFT))
-    assert one.on_batch((6,), 1) == pytest.approx(one((6,)))
     assert one.per_image((6,)).mean() == pytest.approx(one((6,)))
     assert set(asked) == {Side.LEFT}
     assert both.per_image((6,)).mean() == pytest.approx(both((6,)))
@@ -54,7 +53,7 @@ def test_a_supernet_of_one_side_is_asked_for_that_side_alone(metric):
 def test_a_candidate_waits_for_the_device_once(metric):
     batches = [(torch.zeros(10, 11, device=DEVICE), torch.zeros(10, dtype=torch.long, device=DEVICE))] * 3
     evaluator = SupernetEvaluator(lambda images, widths, side: images.exp(), batches, metric)
-    for score in (evaluator, evaluator.per_image, lambda widths: evaluator.on_batch(widths, 1)):
+    for score in (evaluator, evaluator.per_image):
         with stand_in() as waits:
             score((1,))
         assert waits == ["searchers/evaluator.py: _to_copy"]

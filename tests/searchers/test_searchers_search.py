@@ -11,17 +11,7 @@ from pymoo.core.population import Population
 
 from bcnet.errors import BudgetError, SearchError
 from bcnet.prior import Prior
-from bcnet.searchers import (
-    Evolution,
-    Greedy,
-    GreedyEvolution,
-    ModelBased,
-    PriorOnly,
-    Random,
-    RegularizedEvolution,
-    Searcher,
-    search_widths,
-)
+from bcnet.searchers import Evolution, Greedy, ModelBased, PriorOnly, Random, Searcher, search_widths
 from bcnet.searchers.greedy import _slimmed
 from bcnet.searchers.nsga2 import better_scores
 from bcnet.searchers.result import Candidate, hypervolume, pareto_front
@@ -120,13 +110,11 @@ def test_a_wrong_seed_is_refused(seed):
         (lambda: Evolution(population=0), "population of an evolution"),
         (lambda: Evolution(mutation=1.5), "mutation of an evolution is a probability"),
         (lambda: Evolution(macs_from=1.1), "macs_from of an evolution is a share"),
-        (lambda: GreedyEvolution(share=1.0), "share of a GreedyEvolution"),
         (lambda: Random(evaluations=0), "evaluations of Random"),
         (lambda: Greedy(step=0), "step of Greedy"),
         (lambda: ModelBased(evaluations=0), "evaluations of ModelBased are at least 1.*; got 0 and 8"),
         (lambda: ModelBased(batch=3), "a batch of it at least 4; got 200 and 3"),
         (lambda: ModelBased(trust=1.5), "trust of ModelBased is in"),
-        (lambda: RegularizedEvolution(sample=50, population=40), "sample is in"),
     ],
 )
 def test_wrong_settings_are_refused(make, message):
@@ -184,18 +172,6 @@ def rough_score(seed):
         return float(-((w - wanted) ** 2).sum() + 0.3 * (pull * w[1:] * w[:-1]).sum() + 0.2 * w.sum())
 
     return score
-
-
-@given(seeds, st.sampled_from([0.2, 0.5, 0.8]), st.integers(1, 12))
-@settings(max_examples=30, deadline=None)
-def test_evolution_after_slimming_is_never_below_slimming_alone(seed, ratio, generations):
-    space, score, budget = toy_space(6), rough_score(seed), Budget(macs=ratio)
-    searcher = GreedyEvolution(Evolution(population=10, generations=generations, parents=4, macs_from=0.9))
-    result = search_widths(space, score, budget, searcher=searcher)
-    alone = search_widths(space, score, budget, searcher=Greedy(evaluations=5 * generations))
-    assert result.evaluations[: len(alone.evaluations)] == alone.evaluations[: len(result.evaluations)]
-    assert result.best.score >= alone.best.score
-    assert len(result.evaluations) <= 10 * generations
 
 
 def test_candidates_given_to_evolution_are_in_its_first_generation():

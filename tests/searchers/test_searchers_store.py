@@ -134,21 +134,18 @@ def test_a_journal_that_names_another_file_is_never_played_back(tmp_path):
 @pytest.mark.parametrize(
     "row",
     [
-        ("[1, 2]", 1.0, 3, 4, "{}", "[]", None),
-        ("[1, 2, 3", 1.0, 3, 4, "{}", "[]", None),
-        ("7", 1.0, 3, 4, "{}", "[]", None),
-        ("[" * 100_000, 1.0, 3, 4, "{}", "[]", None),
-        ("[1, 1, 1, 1]", float("inf"), 3, 4, "{}", "[]", None),
-        ("[1, 1, 1, 1]", 1.0, 3, 4, "{}", "[]", None),
-        ("[1, 1, 1, 1]", "high", 3, 4, "{}", "[]", None),
-        ("[1, 1, 1, 1]", 1.0, *COST, "{}", "[1.0, NaN]", None),
-        ("[1, 1, 1, 1]", 1.0, *COST, "{}", "[1.0, []]", None),
-        ("[1, 1, 1, 1]", 1.0, *COST, "{}", "1.0", None),
-        ("[1, 1, 1, 1]", 1.0, *COST, "{}", "[1.0]", float("inf")),
-        ("[1, 1, 1, 1]", 1.0, *COST, "{}", "[1.0]", "high"),
-        ("[1, 1, 1, 1]", 1.0, *COST, "{}", "[]", 2.0),
-        ("[1, 1, 1, 1]", 1.0, *COST, "[]", "[]", None),
-        ("[1, 1, 1, 1]", 1.0, *COST, '{"blocks": NaN}', "[]", None),
+        ("[1, 2]", 1.0, 3, 4, "{}", "[]"),
+        ("[1, 2, 3", 1.0, 3, 4, "{}", "[]"),
+        ("7", 1.0, 3, 4, "{}", "[]"),
+        ("[" * 100_000, 1.0, 3, 4, "{}", "[]"),
+        ("[1, 1, 1, 1]", float("inf"), 3, 4, "{}", "[]"),
+        ("[1, 1, 1, 1]", 1.0, 3, 4, "{}", "[]"),
+        ("[1, 1, 1, 1]", "high", 3, 4, "{}", "[]"),
+        ("[1, 1, 1, 1]", 1.0, *COST, "{}", "[1.0, NaN]"),
+        ("[1, 1, 1, 1]", 1.0, *COST, "{}", "[1.0, []]"),
+        ("[1, 1, 1, 1]", 1.0, *COST, "{}", "1.0"),
+        ("[1, 1, 1, 1]", 1.0, *COST, "[]", "[]"),
+        ("[1, 1, 1, 1]", 1.0, *COST, '{"blocks": NaN}', "[]"),
     ],
 )
 def test_a_good_checksum_does_not_make_a_candidate(tmp_path, row):
@@ -158,9 +155,9 @@ def test_a_good_checksum_does_not_make_a_candidate(tmp_path, row):
     def sealed(content):
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
-    checksum = sealed([sealed(["owner", 4, space.fingerprint(), ""]), 0, *row])
+    checksum = sealed([sealed(["owner", 5, space.fingerprint(), ""]), 0, *row])
     with sqlite3.connect(path) as other:
-        other.execute("INSERT INTO evaluations VALUES (0, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, checksum))
+        other.execute("INSERT INTO evaluations VALUES (0, ?, ?, ?, ?, ?, ?, ?)", (*row, checksum))
     other.close()
     with pytest.raises(RunError, match="holds no candidate of this space at evaluation 0"):
         EvaluationStore(path, space)

@@ -88,7 +88,7 @@ def test_paths_are_built_networks_and_products_are_counted(name):
     for seed in range(3):
         widths = space.sample(torch.Generator().manual_seed(seed))
         for side in Side:
-            network = bcnet.build(model, space, widths, weights=(supernet, side))
+            network = bcnet.supernet.build(model, space, widths, weights=(supernet, side))
             with torch.no_grad(), supernet.at(widths, side) as path:
                 expected, found = path(*args, **kwargs), network(*args, **kwargs)
             torch.testing.assert_close(found, expected)
@@ -142,12 +142,12 @@ class Tied(Tokens):
 def test_rows_that_are_looked_up_stay_even_where_outputs_may_vary():
     space = WidthSpace.trace(Tied(), (torch.randint(20, (2, 7)), torch.tensor([3, 7])), vary_outputs=True)
     assert [(group.name, group.max_width) for group in space.groups] == [("embedding", 8)]
-    network = bcnet.build(Tied(), space, space.narrowest)
+    network = bcnet.supernet.build(Tied(), space, space.narrowest)
     assert network(torch.arange(20)[None], torch.tensor([20])).shape == (1, 20, 20)
 
 
 def test_a_narrow_embedding_says_how_wide_it_is():
     space = WidthSpace.trace(Tokens(), (torch.randint(20, (2, 7)), torch.tensor([3, 7])))
-    network = bcnet.build(Tokens(), space, space.narrowest)
+    network = bcnet.supernet.build(Tokens(), space, space.narrowest)
     assert network.embedding.embedding_dim == network.embedding.weight.shape[1] == space.narrowest[0]
     assert network.embedding.num_embeddings == 20

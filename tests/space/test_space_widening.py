@@ -9,8 +9,8 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import bcnet
-from bcnet import Side
 from bcnet.errors import ModelError, TraceError, WidthError
+from bcnet.space import Side
 from bcnet.space.widening import unwidened
 
 X = torch.zeros(2, 3, 8, 8)
@@ -64,13 +64,13 @@ def test_uniform_at_the_cost_of_the_original_is_the_original(traced):
 def test_networks_no_wider_than_the_original_are_built_as_ever(traced):
     model, space, wide = traced
     for widths in (space.full, (3, 5, 4)):
-        one, two = bcnet.build(model, space, widths), bcnet.build(model, wide, widths)
+        one, two = bcnet.supernet.build(model, space, widths), bcnet.supernet.build(model, wide, widths)
         assert all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), two.state_dict().values(), strict=True))
 
 
 def test_wider_networks_run_and_are_drawn_by_the_law_of_their_fan(traced):
     model, _, wide = traced
-    network = bcnet.build(model, wide, wide.full)
+    network = bcnet.supernet.build(model, wide, wide.full)
     reference = Network(12, 18, 8)
     assert [tuple(p.shape) for p in network.parameters()] == [tuple(p.shape) for p in reference.parameters()]
     assert network(torch.randn(2, 3, 8, 8)).shape == (2, 5)
@@ -79,18 +79,18 @@ def test_wider_networks_run_and_are_drawn_by_the_law_of_their_fan(traced):
     ratio = float((network.inside[0].weight.std() / model.inside[0].weight.std()).detach())
     assert ratio == pytest.approx((8 / 12) ** 0.5, rel=0.1)
     assert torch.equal(network.inside[1].weight, torch.ones(18))
-    mixed = bcnet.build(model, wide, (12, 5, 4))
+    mixed = bcnet.supernet.build(model, wide, (12, 5, 4))
     assert mixed.inside[0].weight.shape == (5, 12, 3, 3)
 
 
 def test_paths_of_a_widened_supernet_are_the_networks_built_of_them(traced):
     model, _, wide = traced
-    widest = bcnet.build(model, wide, wide.full)
+    widest = bcnet.supernet.build(model, wide, wide.full)
     supernet = bcnet.Supernet(widest, wide)
     x = torch.randn(4, 3, 8, 8)
     for widths in ((12, 18, 8), (10, 3, 2)):
         for side in Side:
-            network = bcnet.build(widest, wide, widths, weights=(supernet, side)).train()
+            network = bcnet.supernet.build(widest, wide, widths, weights=(supernet, side)).train()
             torch.testing.assert_close(network(x), supernet(x, widths, side))
     with pytest.raises(WidthError, match="or build the widened one"):
         bcnet.Supernet(model, wide)
@@ -98,14 +98,14 @@ def test_paths_of_a_widened_supernet_are_the_networks_built_of_them(traced):
 
 def test_an_architecture_wider_than_its_factory_is_rebuilt(traced):
     model, _, wide = traced
-    document = json.loads(json.dumps(bcnet.describe(model, wide, (12, 7, 8))))
-    network = bcnet.rebuild(document, Network)
+    document = json.loads(json.dumps(bcnet.supernet.describe(model, wide, (12, 7, 8))))
+    network = bcnet.supernet.rebuild(document, Network)
     assert [tuple(p.shape) for p in network.parameters()] == [
-        tuple(p.shape) for p in bcnet.build(model, wide, (12, 7, 8)).parameters()
+        tuple(p.shape) for p in bcnet.supernet.build(model, wide, (12, 7, 8)).parameters()
     ]
     document["groups"][0]["width"] = 33
     with pytest.raises(ModelError, match="has width 33 of 8"):
-        bcnet.rebuild(document, Network)
+        bcnet.supernet.rebuild(document, Network)
 
 
 @pytest.mark.slow
@@ -114,7 +114,7 @@ def test_costs_of_widened_networks_are_those_of_an_independent_counter(name):
     spec = bcnet.models.create(name)
     model = spec.build().eval()
     wide = bcnet.WidthSpace.trace(model, torch.zeros(2, *spec.input_size), widen=1.5)
-    network = bcnet.build(model, wide, wide.full).eval()
+    network = bcnet.supernet.build(model, wide, wide.full).eval()
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         network(torch.zeros(1, *spec.input_size))
     assert counter.get_total_flops() == 2 * wide.cost(wide.full).macs

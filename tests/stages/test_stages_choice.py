@@ -95,13 +95,6 @@ def test_finalists_apart_are_the_best_of_all_that_are_near(space, data, distance
         assert apart(best, count, space, distance) == kept[:count]
 
 
-def test_a_candidate_that_was_stopped_early_keeps_none_out(space):
-    stopped = Candidate((6, 6), 9.0, space.cost((6, 6)), (1,), 10.0)
-    beside = Candidate((6, 5), 8.0, space.cost((6, 5)))
-    assert apart(finalists([stopped, beside], 2), 2, space, 0.5) == [beside]
-    assert apart(finalists([stopped], 1), 2, space, 0.5) == []
-
-
 def test_widths_that_need_no_search_are_looked_at_next_after_the_best():
     best = [candidate(name, 90 - name, 5) for name in range(5)]
     assert [c.widths[0] for c in heuristics_next(best, {(3,), (1,), (9,)})] == [0, 1, 3, 2, 4]

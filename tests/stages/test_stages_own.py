@@ -7,7 +7,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
-from tiny_job import RECIPE, Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
+from tiny_job import RECIPE, Recorder, StoppedError, TinyNetwork, supernet_method, tiny_data
+from tiny_job import tiny_supernet_search as tiny_search
 
 import bcnet
 from bcnet.errors import RecipeError, RunError
@@ -64,8 +65,8 @@ def test_a_stage_of_ones_own_is_run_once_and_told_of(tmp_path):
     found = read_document(tmp_path / "checked.json")
     assert 0 <= found["right"] <= 1
     assert found["images"] > 0
-    assert bcnet.read_status(tmp_path).stages[-1].record.name == "checked"
-    assert bcnet.read_status(tmp_path).stages[-1].state == "finished"
+    assert bcnet.run.status.read_status(tmp_path).stages[-1].record.name == "checked"
+    assert bcnet.run.status.read_status(tmp_path).stages[-1].state == "finished"
     assert "checked" in read_document(tmp_path / "result.json")["seconds"]
     tiny_search(tmp_path, stages=[Checked()])
     assert Checked.runs == 1
@@ -85,9 +86,9 @@ def test_a_run_with_a_stage_goes_on_with_it_and_is_refused_without(tmp_path):
 def test_a_stage_is_taken_over_where_what_it_reads_is_the_same(tmp_path):
     tiny_search(tmp_path / "one", stages=[Checked()])
     Checked.runs = 0
-    tiny_search(tmp_path / "two", stages=[Checked()], take_from=[tmp_path / "one"], generations=3)
+    tiny_search(tmp_path / "two", stages=[Checked()], reuse=[tmp_path / "one"], method=supernet_method(generations=3))
     assert Checked.runs == 0, "it says that it depends on the score alone"
-    tiny_search(tmp_path / "three", stages=[Checked()], take_from=[tmp_path / "one"], score="loss")
+    tiny_search(tmp_path / "three", stages=[Checked()], reuse=[tmp_path / "one"], method=supernet_method(score="loss"))
     assert Checked.runs == 1
 
 
@@ -148,7 +149,7 @@ class Blind(bcnet.Searcher):
 class Likely(bcnet.Searcher):
     """The most probable widths of the prior that the run learns."""
 
-    prior: bcnet.Prior | None = None
+    prior: bcnet.prior.Prior | None = None
 
     @property
     def limit(self):
@@ -159,34 +160,34 @@ class Likely(bcnet.Searcher):
 
 
 def test_a_searcher_of_ones_own_is_the_same_object_everywhere(tmp_path):
-    outcome = tiny_search(tmp_path, searcher=Blind(5))
+    outcome = tiny_search(tmp_path, method=supernet_method(searcher=Blind(5)))
     assert len(outcome.found.evaluations) == 5
     stored = read_document(tmp_path / "settings.json")["search"]["searcher"]
     assert stored == 'test_stages_own.Blind {"batch": 3, "evaluations": 5}'
-    assert "prior" not in [stage.record.name for stage in bcnet.read_status(tmp_path).stages]
+    assert "prior" not in [stage.record.name for stage in bcnet.run.status.read_status(tmp_path).stages]
     assert (tmp_path / "report.html").exists()
 
 
 def test_one_with_an_open_prior_gets_the_runs(tmp_path):
-    outcome = tiny_search(tmp_path, searcher=Likely())
+    outcome = tiny_search(tmp_path, method=supernet_method(searcher=Likely()))
     assert (tmp_path / "prior.json").exists()
     assert 0 < len(outcome.found.evaluations) <= 4
 
 
 def test_a_searcher_resumes_and_is_refused_where_it_changed(tmp_path):
     with pytest.raises(StoppedError):
-        tiny_search(tmp_path / "killed", searcher=Blind(), reporter=Recorder(("evolution", 4)))
+        tiny_search(tmp_path / "killed", reporter=Recorder(("evolution", 4)), method=supernet_method(searcher=Blind()))
     with pytest.raises(RunError, match=r"configuration: searcher is 'test_stages_own.Blind .*\"evaluations\": 6"):
-        tiny_search(tmp_path / "killed", searcher=Blind(7))
+        tiny_search(tmp_path / "killed", method=supernet_method(searcher=Blind(7)))
     with pytest.raises(RunError, match="another configuration: searcher is"):
         tiny_search(tmp_path / "killed")
-    resumed = tiny_search(tmp_path / "killed", searcher=Blind())
-    assert resumed.found == tiny_search(tmp_path / "whole", searcher=Blind()).found
+    resumed = tiny_search(tmp_path / "killed", method=supernet_method(searcher=Blind()))
+    assert resumed.found == tiny_search(tmp_path / "whole", method=supernet_method(searcher=Blind())).found
 
 
 def test_evolve_takes_one_too_and_asks_for_it_again(tmp_path):
     options = {"model": TinyNetwork, "data": tiny_data()}
-    tiny_search(tmp_path / "run", searcher=Blind())
+    tiny_search(tmp_path / "run", method=supernet_method(searcher=Blind()))
     again = bcnet.evolve(tmp_path / "run", searcher=Blind(4), run_dir=tmp_path / "new", **options)
     assert len(again.found.evaluations) == 4
     with pytest.raises(RunError, match="was given a searcher of your own, which only your code has: give searcher="):
@@ -196,11 +197,11 @@ def test_evolve_takes_one_too_and_asks_for_it_again(tmp_path):
 @pytest.mark.parametrize("wrong", [Blind, 3, object()])
 def test_what_is_no_searcher_is_refused(tmp_path, wrong):
     with pytest.raises(RecipeError, match=r"a searcher is a name or a value of a subclass of bcnet.Searcher"):
-        tiny_search(tmp_path / "run", searcher=wrong)
+        tiny_search(tmp_path / "run", method=supernet_method(searcher=wrong))
     with pytest.raises(
         RecipeError, match=r"'searcher' must be one of evolution, .* a bcnet.Searcher of your own; got 'x'"
     ):
-        tiny_search(tmp_path / "run", searcher="x")
+        tiny_search(tmp_path / "run", method=supernet_method(searcher="x"))
 
 
 def test_what_the_stages_of_a_run_are_given_can_be_had_again(tmp_path):

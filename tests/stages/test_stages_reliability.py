@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from tiny_job import RECIPE, Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
+from tiny_job import RECIPE, Recorder, StoppedError, TinyNetwork, supernet_method, tiny_data, tiny_search
 
 import bcnet
 from bcnet.costs import Cost
@@ -152,7 +152,9 @@ def nothing_to_learn():
 
 def test_a_search_by_trainings_that_learns_nothing_says_so_first(tmp_path):
     budget = bcnet.Budget(macs=0.5)
-    bcnet.search(TinyNetwork, nothing_to_learn(), budget=budget, run_dir=tmp_path, recipe=RECIPE, threads=1)
+    bcnet.search(
+        TinyNetwork, nothing_to_learn(), budget=budget, run_dir=tmp_path, training=RECIPE, options={"threads": 1}
+    )
     found = read_result(tmp_path)["reliability"]
     assert (found["verdict"], found["beats_chance"]) == ("nothing", False)
     assert found["chance"] == pytest.approx(-np.log(3), abs=0.01)
@@ -163,15 +165,8 @@ def test_a_search_by_trainings_that_learns_nothing_says_so_first(tmp_path):
     assert page.index("The scores say nothing about widths here") < page.index("Score against multiply-adds")
 
 
-def test_scores_of_tuned_networks_are_asked_too(tmp_path):
-    tiny_search(tmp_path, tune_steps=2)
-    found = read_result(tmp_path)["reliability"]
-    assert found["of_networks"]
-    assert found["candidates"] > 2
-
-
 def test_a_search_that_learns_nothing_says_so_first(tmp_path):
-    tiny_search(tmp_path, data=nothing_to_learn(), num_choices=8)
+    tiny_search(tmp_path, data=nothing_to_learn(), method=supernet_method(), space={"num_choices": 8})
     found = read_result(tmp_path)["reliability"]
     assert found["verdict"] == "nothing"
     assert found["beats_chance"] is False
@@ -180,10 +175,10 @@ def test_a_search_that_learns_nothing_says_so_first(tmp_path):
     assert page.index("The scores say nothing about widths here") < page.index("Score against multiply-adds")
 
 
-@pytest.mark.parametrize("how", [{}, {"effort": "small"}], ids=["supernet", "trainings"])
+@pytest.mark.parametrize("how", [{"method": supernet_method()}, {}], ids=["supernet", "trainings"])
 def test_it_is_measured_once_and_the_same_after_a_kill(how, tmp_path):
     told = []
-    at = ("original", 2) if not how else ("trials", 3)
+    at = ("original", 2) if how else ("trials", 3)
 
     class Notes(Recorder):
         def note(self, text):
@@ -201,13 +196,7 @@ def test_it_is_measured_once_and_the_same_after_a_kill(how, tmp_path):
     assert whole is not None
 
 
-def test_a_function_of_widths_is_not_asked(tmp_path):
-    tiny_search(tmp_path, score_of_widths=lambda widths: float(sum(widths)), tags={"score": "sum"})
-    assert read_result(tmp_path)["reliability"] is None
-    assert "widths explain" not in (tmp_path / "report.html").read_text()
-
-
 def test_a_baseline_has_no_scores_to_believe(tmp_path):
     budget = bcnet.Budget(macs=0.5)
-    bcnet.baseline("uniform", TinyNetwork, tiny_data(), budget=budget, run_dir=tmp_path, recipe=RECIPE)
+    bcnet.search(TinyNetwork, tiny_data(), budget=budget, run_dir=tmp_path, training=RECIPE, method=bcnet.Uniform())
     assert "reliability" not in read_result(tmp_path)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from tiny_job import Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
+from tiny_job import Recorder, StoppedError, TinyNetwork, supernet_method, tiny_data, tiny_search
 from torch.nn import functional
 
 import bcnet
@@ -71,7 +71,7 @@ class Only(Random):
 def test_a_killed_search_goes_on_as_if_it_had_not_been(whole, tmp_path):
     folder, _ = whole
     with pytest.raises(StoppedError):
-        tiny_search(tmp_path, **TRAINED, reporter=Recorder(("trials", 6)))
+        tiny_search(tmp_path, reporter=Recorder(("trials", 6)), **TRAINED)
     tiny_search(tmp_path, **TRAINED)
     mine, theirs = (read_document(f / "result.json") for f in (tmp_path, folder))
     assert mine["networks"] == theirs["networks"]
@@ -93,7 +93,9 @@ def test_candidates_are_shared_out_among_processes(processes, tmp_path):
 
 
 def test_the_model_chooses_of_paths_as_well(tmp_path):
-    outcome = tiny_search(tmp_path, searcher="model", population=12, generations=1, num_choices=8)
+    outcome = tiny_search(
+        tmp_path, method=supernet_method(population=12, generations=1, searcher="model"), space={"num_choices": 8}
+    )
     assert (tmp_path / "supernet.safetensors").exists()
     assert not (tmp_path / "prior.json").exists()
     candidates, space = outcome.found.evaluations, bcnet.Run.open(tmp_path).space
@@ -150,7 +152,7 @@ def test_a_second_score_is_that_of_a_longer_training_on_fresh_images(longer):
 def test_finalists_that_were_killed_go_on_as_if_they_had_not_been(longer, tmp_path, finished):
     folder, _ = longer
     with pytest.raises(StoppedError):
-        tiny_search(tmp_path, **LONGER, reporter=Recorder(("finalists", finished)))
+        tiny_search(tmp_path, reporter=Recorder(("finalists", finished)), **LONGER)
     tiny_search(tmp_path, **LONGER)
     mine, theirs = (read_document(f / "result.json") for f in (tmp_path, folder))
     assert mine["search"] == theirs["search"]

@@ -1,9 +1,8 @@
 """Every task's run, stopped in the middle, ends as one that never was: on one process, and on two."""
 
 import pytest
-from tiny_job import RECIPE, SMALL, Recorder, StoppedError
+from tiny_job import Recorder, StoppedError, supernet_method, tiny_search
 
-import bcnet
 from bcnet.files.documents import read_document
 from studies.tasks.__main__ import JOBS
 from studies.tasks.pictures import loaders
@@ -15,11 +14,10 @@ def searched(world, name, folder, stop=None):
     if name == "listen":
         pytest.importorskip("sktime", reason="the recordings are in sktime (extra studies)")
     job = JOBS[name]
-    options = {"recipe": RECIPE.changed({"epochs": 1}), "task": job.task, "min_ratio": 0.1, **SMALL}
     data = loaders(job.pictures, (96, 32, 32), name)
-    budget = bcnet.Budget(macs=0.5)
-    options |= {"reporter": Recorder(stop), "checkpoint_seconds": 0}
-    return bcnet.search(job.network, data, budget=budget, run_dir=folder, **options).widths
+    options = {"task": job.task, "space": {"min_ratio": 0.1}, "reporter": Recorder(stop), "checkpoint_seconds": 0}
+    method = supernet_method()
+    return tiny_search(folder, model=job.network, data=data, training={"epochs": 1}, method=method, **options).widths
 
 
 def left_in(folder):

@@ -94,7 +94,7 @@ def test_a_narrow_network_is_what_remains_when_its_weakest_channels_are_silent()
     widths = bcnet.WidthSpace.uniform(space, bcnet.Budget(macs=0.5))
     orders = by_importance(model, space)
     ranked = reordered(model, space, orders, x)
-    narrow = bcnet.build(ranked, space, widths, weights=(bcnet.Supernet(ranked, space), Side.LEFT))
+    narrow = bcnet.supernet.build(ranked, space, widths, weights=(bcnet.Supernet(ranked, space), Side.LEFT))
     silent = copy.deepcopy(model)
     with torch.no_grad():
         for key, parameter in silent.named_parameters():
@@ -103,7 +103,7 @@ def test_a_narrow_network_is_what_remains_when_its_weakest_channels_are_silent()
                 if segment.group is not None:
                     dropped = torch.tensor(orders[segment.group][widths[segment.group] :], dtype=torch.long)
                     parameter.index_fill_(d, dropped, 0.0)
-    torch.testing.assert_close(bcnet.recalibrate(narrow, [x])(x), bcnet.recalibrate(silent, [x])(x))
+    torch.testing.assert_close(bcnet.supernet.recalibrate(narrow, [x])(x), bcnet.supernet.recalibrate(silent, [x])(x))
 
 
 def test_a_network_that_insists_on_single_precision_is_compared_in_it() -> None:

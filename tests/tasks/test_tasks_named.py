@@ -56,7 +56,7 @@ def test_settings_left_out_are_as_they_are():
 
 class Counting(bcnet.Task):
     name = "counting"
-    headline = bcnet.Metric("mae", "mean absolute error", higher=False)
+    headline = bcnet.tasks.Metric("mae", "mean absolute error", higher=False)
 
     def loss(self, outputs, targets):
         return (outputs[:, 0] - targets).square().mean()

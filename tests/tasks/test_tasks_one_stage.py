@@ -135,7 +135,7 @@ def test_narrowed_parts_make_a_detector_of_the_same_class(kind):
     space = bcnet.WidthSpace.trace(network, torch.zeros(2, 3, SIDE, SIDE))
     assert len(space.groups) > 2
     widths = tuple(max(group.unit, group.max_width // 2 // group.unit * group.unit) for group in space.groups)
-    narrow = bcnet.build(network, space, widths).eval()
+    narrow = bcnet.supernet.build(network, space, widths).eval()
     whole = detector_with(detector, narrow)
     assert type(whole) is type(detector)
     assert sum(p.numel() for p in whole.parameters()) == space.cost(widths).params
@@ -158,7 +158,7 @@ def test_paths_of_the_parts_equal_built_ones(kind):
 def test_a_detector_on_a_pyramid_with_frozen_norms_is_searched_by_its_parts():
     from torchvision.models import resnet18
 
-    body = bcnet.recalibrate(resnet18(), [torch.rand(4, 3, 64, 64)])
+    body = bcnet.supernet.recalibrate(resnet18(), [torch.rand(4, 3, 64, 64)])
     network = one_stage(retinanet(body, 3))
     space = bcnet.WidthSpace.trace(network, torch.zeros(2, 3, 64, 64))
     widths = space.uniform(bcnet.Budget(macs=0.3))
@@ -199,7 +199,7 @@ def test_a_search_narrows_a_detector_and_goes_on_where_it_was_killed(tmp_path):
     with torch.no_grad():
         assert len(unresized(narrow.eval(), batch()[0])) == 3
     with pytest.raises(StoppedError):
-        tiny_search(tmp_path / "killed", **job | {"data": loaders()}, reporter=Recorder(("original", 3)))
+        tiny_search(tmp_path / "killed", reporter=Recorder(("original", 3)), **job | {"data": loaders()})
     resumed = tiny_search(tmp_path / "killed", **job | {"data": loaders()})
     assert resumed.result["networks"] == whole.result["networks"]
     assert bcnet.export_run(tmp_path / "whole", one_stage(detector)).difference < 1e-4
@@ -237,7 +237,7 @@ def test_a_detector_of_two_stages_is_searched_in_a_loop_of_ones_own():
         optimizer.step()
     assert losses[-1] < losses[0]
     widths = space.uniform(macs=0.5)
-    detector.backbone = bcnet.build(backbone, space, widths, weights=(supernet, bcnet.Side.LEFT))
+    detector.backbone = bcnet.supernet.build(backbone, space, widths, weights=(supernet, bcnet.space.Side.LEFT))
     assert sum(p.numel() for p in detector.backbone.parameters()) == space.cost(widths).params
     with torch.no_grad():
         found = detector.eval()(list(images))

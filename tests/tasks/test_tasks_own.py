@@ -16,7 +16,7 @@ from bcnet.errors import ModelError, RecipeError, RunError, TrainingError
 from bcnet.report.evidence import read_evidence
 from bcnet.searchers import accuracy_interval
 from bcnet.tasks import Classification, Measurement, distillation_loss
-from bcnet.train import Distillation, accuracy
+from bcnet.train import Distillation
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,9 @@ class Counting(bcnet.Task):
     """The label as a number, by least squares: the mean absolute error is measured."""
 
     name: ClassVar[str] = "counting"
-    headline: ClassVar[bcnet.Metric] = bcnet.Metric("mae", "mean absolute error", "stripes", digits=3, higher=False)
+    headline: ClassVar[bcnet.tasks.Metric] = bcnet.tasks.Metric(
+        "mae", "mean absolute error", "stripes", digits=3, higher=False
+    )
     power: int = 2
 
     def loss(self, outputs, targets):
@@ -83,7 +85,7 @@ def test_what_people_read_says_what_was_measured(counted):
         assert "top-1" not in text.lower()
     network = read_evidence(counted.run_dir).networks["searched"]
     assert network.low < network.value == value < network.high
-    status = bcnet.read_status(counted.run_dir)
+    status = bcnet.run.status.read_status(counted.run_dir)
     assert status.result["searched"]["test"]["mae"] == value
 
 
@@ -190,10 +192,10 @@ def test_a_teacher_pulls_as_hard_at_any_temperature(temperature):
 def test_classification_is_a_task_as_others_are(tmp_path):
     outcome = tiny_search(tmp_path)
     assert outcome.result["task"]["name"] == "classification"
-    assert bcnet.Metric(**outcome.result["task"]["headline"]) == Classification.headline
+    assert bcnet.tasks.Metric(**outcome.result["task"]["headline"]) == Classification.headline
     network = bcnet.Run.open(tmp_path).networks["searched"]
     data = tiny_data()
-    shares = accuracy(outcome.network, [(data.normaliser(data.test.pixels), data.test.labels)])
+    shares = Classification().test(outcome.network, [(data.normaliser(data.test.pixels), data.test.labels)])
     figures = outcome.result["networks"]["searched"]["test"]
     assert figures == pytest.approx({"top1": 100 * shares.top1, "top5": 100 * shares.top5})
     right = round(shares.top1 * shares.count)
@@ -203,7 +205,7 @@ def test_classification_is_a_task_as_others_are(tmp_path):
 
 
 def test_the_interval_of_a_share_is_wilsons_and_of_others_the_normal_one():
-    share, error = bcnet.Metric("hit", "hits", share=True), bcnet.Metric("mae", "error")
+    share, error = bcnet.tasks.Metric("hit", "hits", share=True), bcnet.tasks.Metric("mae", "error")
     measured = Measurement({"hit": 100.0, "mae": 3.0}, {"hit": 0.0, "mae": 0.5}, 20)
     assert measured.interval(share) == pytest.approx((83.89, 100), abs=0.01)
     assert measured.interval(error) == pytest.approx((2.02, 3.98))

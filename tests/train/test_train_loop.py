@@ -9,7 +9,7 @@ from torch import nn
 from bcnet.errors import RecipeError, RunError, TrainingError
 from bcnet.files.tensors import read_tensors
 from bcnet.machine.precision import resolve_precision
-from bcnet.tasks import Metric, Task, distillation_loss
+from bcnet.tasks import Classification, Metric, Task, distillation_loss
 from bcnet.train import (
     Begun,
     Checkpoints,
@@ -18,7 +18,6 @@ from bcnet.train import (
     NetworkLearner,
     Recipe,
     SupernetLearner,
-    accuracy,
     learning_rate,
     train,
 )
@@ -158,10 +157,9 @@ def test_training_learns(tiny_supernet):
 
     network = plain_network()
     train(NetworkLearner(network), Batches(), RECIPE.changed({"epochs": 20}), seed=0)
-    found = accuracy(network, [(x, y)])
-    assert found.top1 > 0.8
-    assert (found.top5, found.count) == (1.0, 64)
-    assert network.training
+    found = Classification().test(network, [(x, y)])
+    assert found.figures["top1"] > 80
+    assert found.count == 64
 
 
 def test_not_a_number_names_stage_step_and_widths(tiny_supernet, tiny_batches, tmp_path):
@@ -299,16 +297,3 @@ def test_a_file_holds_weights_optimiser_and_records(tiny_supernet, tiny_batches,
     tensors, state = read_tensors(tmp_path / "c.safetensors", IDENTITY)
     assert {"module:first.weight", "optimizer:first.weight/momentum_buffer", "records:losses"} <= set(tensors)
     assert state["step"] == 15
-
-
-def test_accuracy_of_nothing_is_an_error():
-    with pytest.raises(TrainingError, match="at least one image"):
-        accuracy(plain_network(), [])
-
-
-def test_accuracy_of_broken_weights_is_an_error():
-    network = plain_network()
-    with torch.no_grad():
-        network[6].bias.fill_(float("nan"))
-    with pytest.raises(TrainingError, match="got NaN"):
-        accuracy(network, [(torch.zeros(2, 1, 4, 4), torch.zeros(2, dtype=torch.long))])

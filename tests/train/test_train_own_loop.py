@@ -113,7 +113,7 @@ def test_from_a_loop_to_a_network(space):
     steps = bcnet.SupernetSteps(supernet)
     trained(supernet, steps, 60)
     budget, records = bcnet.Budget(macs=0.5), steps.records
-    prior = bcnet.learn_prior(space, records.steps, records.widths, records.losses, budget)
+    prior = bcnet.prior.learn_prior(space, records.steps, records.widths, records.losses, budget)
     (held_out,) = batches(1, seed=1)
 
     @torch.no_grad()
@@ -125,7 +125,7 @@ def test_from_a_loop_to_a_network(space):
         return sum(values) / 2
 
     found = search_widths(space, score, budget, searcher=Evolution(8, 3, 4, prior))
-    network = bcnet.build(Weighted(), space, found.best.widths)
+    network = bcnet.supernet.build(Weighted(), space, found.best.widths)
     assert isinstance(network, Weighted)
     assert space.cost(found.best.widths).macs <= 0.5 * space.reference.macs
     assert network(held_out["x"])["logits"].shape == (12, 3)

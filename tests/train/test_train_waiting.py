@@ -5,12 +5,11 @@ import torch
 from stand_in_device import DEVICE, stand_in
 from tiny_job import TinyNetwork
 
-from bcnet.data import Augmentation, Images, Normaliser, TrainingBatches, all_batches
+from bcnet.data import Augmentation, Images, Normaliser, TrainingBatches
 from bcnet.distributed import ProcessGroup
-from bcnet.errors import TrainingError
 from bcnet.space import WidthSpace
 from bcnet.supernet import Supernet, pairs
-from bcnet.train import Complementary, NetworkLearner, Recipe, SupernetLearner, accuracy, guard, train
+from bcnet.train import Complementary, NetworkLearner, Recipe, SupernetLearner, guard, train
 from bcnet.train.reduction import Reduction
 
 RECIPE = Recipe(lr=0.05, batch_size=8, epochs=2)
@@ -66,14 +65,6 @@ def test_adding_gradients_up_waits_for_nothing():
         network(torch.zeros(2, 4, device=DEVICE)).sum().backward()
         losses, classes = Reduction(network.parameters(), Two())(torch.zeros(2, device=DEVICE), 2, 3)
     assert (losses.device, classes, waits) == (DEVICE, 3, [])
-
-
-def test_an_accuracy_waits_once():
-    with stand_in() as waits:
-        batches = all_batches(images("cpu"), 5, NORMALISER, device=DEVICE)
-        with pytest.raises(TrainingError, match="got NaN"):  # every value asked for is 1, the number of NaN too
-            accuracy(TinyNetwork().to(DEVICE), batches)
-    assert [wait for wait in waits if wait.startswith("train/")] == ["train/evaluate.py: _to_copy"]
 
 
 def test_pairs_are_verified_on_the_device_of_the_network(monkeypatch, space):

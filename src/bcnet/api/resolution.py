@@ -72,6 +72,7 @@ def resolve(
     _check_start_name(start)
     if budget is None and not isinstance(asked, Given):
         raise BudgetError("a search needs a budget; got none: give Budget(macs=0.5) for half the multiply-adds")
+    asked.check()
     recipe, changes = check_training(training, epochs)
     asked, own = _with_functions(asked, loss, tags or {})
     if task is not None and loss is not None:

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 
 from pydantic import (
     BaseModel,
@@ -22,9 +22,6 @@ from bcnet.errors import RecipeError
 from bcnet.importing import imported
 from bcnet.space import Budget, Widths, WidthSpace
 from bcnet.train.recipe import Recipe, describe
-
-if TYPE_CHECKING:
-    from bcnet.stages.base import Context, Stage
 
 Start = Literal["scratch", "original", "pretrained", "supernet"]
 """What networks that are trained by themselves start from."""
@@ -51,6 +48,17 @@ class Request:
     def space(self) -> WidthSpace:
         """The width space of the model."""
         return self.trace()
+
+
+class Context(Protocol):
+    """What a method sees of a run: a `bcnet.stages.Context`."""
+
+    @property
+    def workload(self) -> Any:
+        """Model, data, `space` and `budget` (`bcnet.run.workload.Workload`)."""
+
+    def output(self, name: str) -> Any:
+        """What the stage of this name came to; it is run where it has not been."""
 
 
 class Method(BaseModel):
@@ -95,8 +103,15 @@ class Method(BaseModel):
     trains_candidates: ClassVar[bool] = False
     """Candidates are scored by short trainings of their own."""
 
-    def stages(self) -> tuple[Stage | str, ...]:
-        """Return the stages that find the widths: names of the library's, or stages of your own."""
+    def __init__(self, **fields: Any) -> None:
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            known = tuple(type(self).model_fields)
+            raise RecipeError(f"{type(self).__name__}: {describe(error, known)}") from None
+
+    def stages(self) -> tuple[Any, ...]:
+        """Return the stages that find the widths: names of the library's, or values of your own `bcnet.Stage`."""
         return ()
 
     @abstractmethod
@@ -107,6 +122,9 @@ class Method(BaseModel):
     def kept(self, context: Context) -> Kept:
         """Return the channels of each group that a narrow network keeps; none where it keeps the most important."""
         return ()
+
+    def check(self) -> None:
+        """Raise RecipeError where the method cannot work here; called before any data are loaded."""
 
     def completed(self, request: Request) -> Self:
         """Return the method with the fields filled in that were left open.
@@ -136,6 +154,13 @@ class CustomMethod(Method):
     def _with_name(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields = handler(self)
         return {"name": fields.pop("kind"), **fields}
+
+
+def is_custom(method: Method) -> bool:
+    """Whether a method is the user's own."""
+    from bcnet.methods import METHODS
+
+    return METHODS.get(method.name) is not type(method)
 
 
 def method_from_document(document: Any) -> Method:
@@ -185,8 +210,8 @@ def parse_method(text: str) -> Method:
         raise RecipeError(f"a method is one of {forms}; got {text!r}{hint}")
     try:
         return kind(**_fields(rest))
-    except ValidationError as error:
-        raise RecipeError(f"--method {name}: {describe(error, tuple(kind.model_fields))}") from None
+    except TypeError as error:  # of a constructor of the user's own
+        raise RecipeError(f"--method {name}: {error}") from None
 
 
 def _fields(text: str) -> dict[str, Any]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pydantic import Field, field_validator
 
-from bcnet.methods.base import Method, Start
+from bcnet.methods.base import Context, Method, Start
 from bcnet.space import Widths
 from bcnet.space.options import BALANCE_EXPONENT
 from bcnet.train.recipe import Count
-
-if TYPE_CHECKING:
-    from bcnet.stages.base import Context
 
 
 class Uniform(Method):
@@ -24,7 +21,8 @@ class Uniform(Method):
 
     def widths(self, context: Context) -> Widths:
         """Return one ratio of every group."""
-        return context.workload.space.uniform(context.workload.budget)
+        widths: Widths = context.workload.space.uniform(context.workload.budget)
+        return widths
 
 
 class Balanced(Method):
@@ -39,7 +37,8 @@ class Balanced(Method):
 
     def widths(self, context: Context) -> Widths:
         """Return the balanced widths of the budget."""
-        return context.workload.space.balanced(context.workload.budget, exponent=self.exponent)
+        widths: Widths = context.workload.space.balanced(context.workload.budget, exponent=self.exponent)
+        return widths
 
 
 class Given(Method):
@@ -57,8 +56,8 @@ class Given(Method):
     values: tuple[Count, ...] | dict[str, Count] | str
     """The widths, one per group, or where they are."""
 
-    def __init__(self, values: object = None, **fields: object) -> None:
-        super().__init__(**({"values": values} if values is not None else {}), **fields)
+    def __init__(self, values: object) -> None:
+        super().__init__(values=values)
 
     @field_validator("values", mode="before")
     @classmethod

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
-from bcnet.methods.base import Kept, Method, Request
+from bcnet.methods.base import Context, Kept, Method
 from bcnet.pruners import check_installed
 from bcnet.space import Widths
-
-if TYPE_CHECKING:
-    from bcnet.stages.base import Context
 
 Criterion = Literal["magnitude", "taylor", "fastnas"]
 
@@ -30,7 +27,7 @@ class Pruned(Method):
     """What decides which channels go."""
 
     def __init__(self, criterion: Criterion = "magnitude") -> None:
-        super().__init__(**{"criterion": criterion})
+        super().__init__(criterion=criterion)
 
     def stages(self) -> tuple[str, ...]:
         """The stage that prunes the trained original."""
@@ -46,11 +43,6 @@ class Pruned(Method):
         kept: Kept = context.output("pruning").kept
         return kept
 
-    def completed(self, request: Request) -> Self:
-        """Return the method itself.
-
-        Raises:
-            RecipeError: the pruner's package is not installed.
-        """
+    def check(self) -> None:
+        """Raise RecipeError where the pruner's package is not installed."""
         check_installed(self.criterion)
-        return self

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from bcnet.methods.base import Method, Request, Seed, Start
+from bcnet.methods.base import Context, Method, Request, Seed, Start
 from bcnet.methods.trainings import check_score, check_searcher
 from bcnet.prior.prior import DEFAULT_EFFECTIVE_WIDTHS
 from bcnet.prior.records import DEFAULT_SINCE
-from bcnet.searchers.evolution import Evolution, Tournament
+from bcnet.searchers.base import Tournament
+from bcnet.searchers.evolution import Evolution
 from bcnet.space import Widths
 from bcnet.train.recipe import Count, Recipe
-
-if TYPE_CHECKING:
-    from bcnet.stages.base import Context
 
 StrategyName = Literal[
     "complementary", "complementary-bounded", "bilateral", "unilateral", "unilateral-complementary", "sandwich"
@@ -144,7 +142,7 @@ class BCNet(SupernetMethod):
     @classmethod
     def paper(cls, **fields: Any) -> Self:
         """Return the method as the paper has it, with other `fields`."""
-        return cls(**{**_PAPER, **fields})
+        return cls(**{**PAPER, **fields})
 
     @property
     def needs_prior(self) -> bool:
@@ -152,7 +150,7 @@ class BCNet(SupernetMethod):
         return isinstance(self.searcher, str) and (self.searcher in FROM_PRIOR or TAKES_PRIOR in self.searcher)
 
 
-_PAPER: dict[str, Any] = {
+PAPER: dict[str, Any] = {
     "keep_records": 100,
     "records_since": 0.0,
     "tightened": False,
@@ -161,6 +159,7 @@ _PAPER: dict[str, Any] = {
     "tournament": "rank",
     "rescored": 1,
 }
+"""Fields of BCNet in which the paper differs from the defaults (docs/differences.md)."""
 
 
 class AutoSlim(SupernetMethod):

@@ -18,18 +18,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator
 
 from bcnet.errors import RecipeError
-from bcnet.methods.base import Method, Request, Seed
+from bcnet.methods.base import Context, Method, Request, Seed
 from bcnet.searchers.base import Searcher
 from bcnet.space import Widths
 from bcnet.train.recipe import Count, Recipe
-
-if TYPE_CHECKING:
-    from bcnet.stages.base import Context
 
 EffortName = Literal["small", "medium", "large"]
 FEWEST = 8  # networks: what a model of the scores learns anything from
@@ -179,7 +176,7 @@ class Random(TrainingsMethod):
     """What ranks candidates: accuracy (top-1, percent), loss (negative cross-entropy, nats), or a custom function."""
 
     def __init__(self, networks: int = 20, **fields: Any) -> None:
-        super().__init__(**{"networks": networks, **fields})
+        super().__init__(networks=networks, **fields)
 
     @field_validator("score")
     @classmethod

@@ -28,7 +28,7 @@ from bcnet.costs import Budget, measure_called
 from bcnet.errors import BudgetError, RecipeError
 from bcnet.machine.defaults import Layout, layout_of, precision_of, score_batch, usual_threads
 from bcnet.machine.devices import best_device, check_device
-from bcnet.methods.base import Method, Seed, Start, method_from_document
+from bcnet.methods.base import Method, Seed, Start, is_custom, method_from_document
 from bcnet.methods.supernet import SupernetMethod
 from bcnet.train import Recipe
 from bcnet.train.recipe import HEALTH, Count, describe
@@ -295,16 +295,16 @@ def make_section(kind: type[Section], given: Any, name: str) -> Any:
 
 def _beyond_defaults(model: BaseModel) -> dict[str, Any]:
     """The fields that differ from their defaults, those of models inside too, as JSON takes them; none of HEALTH."""
-    told: dict[str, Any] = {"name": model.name} if isinstance(model, Method) else {}
     dumped = model.model_dump(mode="json", exclude=set(HEALTH))
+    if isinstance(model, Method) and is_custom(model):
+        return dumped  # whose defaults only the user's code knows
+    told: dict[str, Any] = {"name": model.name} if isinstance(model, Method) else {}
     for name, field in type(model).model_fields.items():
         if name in HEALTH:
             continue
         given = getattr(model, name)
         if field.is_required() or given != field.get_default(call_default_factory=True):
             told[name] = _beyond_defaults(given) if isinstance(given, BaseModel) else dumped[name]
-    for name, value in (model.model_extra or {}).items():
-        told[name] = value
     return told
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from bcnet.space import Widths
 from bcnet.space.problem import Problem
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from bcnet.searchers.result import Candidate
 
 Proposals = Generator[list[Widths], list[float], None]
+Tournament = Literal["score", "rank"]
+"""What wins a tournament among the parents of an evolution."""
 
 
 class Searcher(ABC):

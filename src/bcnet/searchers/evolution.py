@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 
 from bcnet.costs import MACS
 from bcnet.errors import SearchError
 from bcnet.prior.prior import Prior
-from bcnet.searchers.base import Proposals, Searcher
+from bcnet.searchers.base import Proposals, Searcher, Tournament
 from bcnet.space import Widths
 from bcnet.space.problem import FloatArray, IntArray, Problem
-
-Tournament = Literal["score", "rank"]  # what wins it among the parents
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from pymoo.operators.mutation.pm import PolynomialMutation
 from pymoo.operators.repair.rounding import RoundingRepair
 from pymoo.operators.selection.tournament import TournamentSelection
 
-from bcnet.searchers.evolution import Tournament
+from bcnet.searchers.base import Tournament
 from bcnet.space import Widths
 from bcnet.space.problem import IntArray, Problem
 

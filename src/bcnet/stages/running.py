@@ -14,6 +14,7 @@ from bcnet.machine.allocator import keeps_memory
 from bcnet.machine.defaults import primitive_cache_size, threads
 from bcnet.machine.devices import check_device
 from bcnet.methods import SupernetMethod
+from bcnet.methods.base import is_custom
 from bcnet.progress.base import Reporter, Together
 from bcnet.progress.forecast import Planned
 from bcnet.progress.run_record import RunRecord
@@ -115,6 +116,8 @@ def resolved_settings(
 
     world.check_same(request.flat() | {"images": source.data_digest} | versions())
     settings = Settings.model_validate(world.on_rank_zero(completed))
+    if is_custom(request.method):  # the document has its fields, the request its code
+        settings = settings.model_copy(update={"method": request.method})
     assert settings.options.device is not None
     check_device(settings.options.device)
     return settings
