@@ -31,7 +31,7 @@ $(VENV)/.installed-test: $(VENV)/.installed
 
 # One thread: networks this small lose more by waiting for a second than they gain.
 demo: $(VENV)/.installed
-	$(BIN)/bcnet search --model resnet_digits --data digits --budget 0.5 --scorer supernet --threads 1 --out runs/demo
+	$(BIN)/bcnet search --model resnet_digits --data digits --budget 0.25 --threads 1 --out runs/demo
 
 # glibc gives large tensors back to the kernel at every free, which takes half the time of the tests; let it keep them.
 test test-all: export MALLOC_MMAP_THRESHOLD_ := 1073741824

@@ -19,14 +19,14 @@ from pydantic_core import PydanticUndefined
 
 import bcnet
 from bcnet import tasks
-from bcnet.run.settings import SECTIONS, Section
+from bcnet.methods import METHODS
+from bcnet.run.settings import RunOptions, Settings, SpaceSettings
 from bcnet.train import recipe, recipe_names
 
 _ROOT = Path(__file__).parents[1]
-_ROOMS = ("data", "distributed", "models")  # modules among the public names
 _API_OPENING = (
-    "What `import bcnet` gives, and the tasks of `bcnet.tasks`. The keyword arguments that `**settings` stands for are "
-    "on the page of [settings](settings.md)."
+    "What `import bcnet` gives, and the tasks of `bcnet.tasks`. Fields of methods, of `space` and of `options` are on "
+    "the page of [settings](settings.md)."
 )
 
 
@@ -60,7 +60,8 @@ def _commands() -> str:
 
 _API = {
     "Searching": ("api",),
-    "Runs and results": ("run", "stages.plan", "stages.final", "stages.replay"),
+    "Methods": ("methods",),
+    "Runs and results": ("run",),
     "Data": ("data",),
     "Tasks": ("tasks",),
     "Budgets and costs": ("costs", "latency"),
@@ -75,7 +76,8 @@ _API = {
 
 def _api() -> str:
     """All public names, by what they are for; mkdocstrings puts their docstrings there."""
-    homes = {name: getattr(bcnet, name).__module__ for name in bcnet.__all__ if name not in _ROOMS}
+    given = {name: getattr(bcnet, name) for name in bcnet.__all__}
+    homes = {name: value.__module__ for name, value in given.items() if not inspect.ismethod(value)}  # trace is one
     of_tasks = {name: getattr(tasks, name) for name in tasks.__all__}
     homes |= {
         n: v.__module__ for n, v in of_tasks.items() if n not in homes and (inspect.isclass(v) or inspect.isfunction(v))
@@ -92,27 +94,27 @@ def _api() -> str:
 
 def _settings() -> str:
     opening = (
-        "# Settings\n\nKeyword arguments of `bcnet.search` and, with dashes, options of the commands. In "
-        "`settings.json` of a run and in a file for `bcnet search FILE.yaml` they are in their sections. Those of a "
-        "recipe are given as `--set key=value` or `changes={...}`, with a dot to reach inside: "
-        "`--set schedule.final_lr=0.001`; `supernet.` and `final.` before a key mean one training. A search that is "
-        "not told how decides some of them by its effort ([a model of the scores](score_model.md)).\n"
+        "# Settings\n\nWhat a run depends on, as `settings.json` stores it. In Python the fields of a method are "
+        "arguments of its class, those of the width space and the options are `space={...}` and `options={...}`, those "
+        "of a recipe are `training={...}`. On the command line they are `--method NAME:key=value`, options of their "
+        "own or `--option key=value`, and `--set key=value` for the recipe, with a dot to reach inside: "
+        "`--set schedule.final_lr=0.001`.\n"
     )
-    sections = [_section(part) for part in SECTIONS]
+    parts = [_section(part.title, part) for part in (Settings, SpaceSettings, RunOptions)]
+    methods = [_section(f"Method {name}", method) for name, method in METHODS.items()]
     kinds = (recipe.Recipe, recipe.Cosine, recipe.Steps, recipe.Exponential, recipe.Distillation, recipe.Crop)
     tables = [_table(kind.__name__, kind) for kind in (*kinds, recipe.AreaCrop)]
-    return "\n".join((opening, *sections, *tables))
+    return "\n".join((opening, *parts, *methods, *tables))
 
 
-def _section(part: type[Section]) -> str:
-    """A table of settings with their own lines."""
-    where = f"In files under `{part.section}`." if part.section else "In files at the top."
+def _section(title: str, part: type[BaseModel]) -> str:
+    """A table of fields with their own lines."""
     rows = [
-        f"| `{name}` | {_usual(field)} | {field.description} |".replace(" | None", " or None")
+        f"| `{name}` | {_usual(field)} | {' '.join((field.description or '').split())} |".replace(" | None", " or None")
         for name, field in part.model_fields.items()
     ]
     head = "| setting | default | what it is |\n|---|---|---|\n"
-    return f"## {part.title}\n\n{inspect.getdoc(part)} {where}\n\n{head}" + "\n".join(rows) + "\n"
+    return f"## {title}\n\n{inspect.getdoc(part)}\n\n" + (head + "\n".join(rows) + "\n" if rows else "")
 
 
 def _usual(field: FieldInfo) -> str:

@@ -73,7 +73,7 @@ def main() -> None:
         bcnet.DataSet.from_tensors(training, test, name="digits, 32 x 32"),
         budget=bcnet.Budget(macs=0.5),
         run_dir=folder / "search",
-        recipe=bcnet.Recipe(lr=0.1, batch_size=64, epochs=1 if quick else 15, precision="fp32"),
+        training=bcnet.Recipe(lr=0.1, batch_size=64, epochs=1 if quick else 15, precision="fp32"),
         effort="small",
         threads=1,
     )

@@ -85,7 +85,7 @@ def main() -> None:
         loaders,
         budget=bcnet.Budget(macs=0.5),
         run_dir=options.run,
-        recipe=bcnet.Recipe(lr=0.05, batch_size=32, epochs=1 if options.quick else 10),
+        training=bcnet.Recipe(lr=0.05, batch_size=32, epochs=1 if options.quick else 10),
         loss=focal_loss,
         score=sureness,
         progress=True,

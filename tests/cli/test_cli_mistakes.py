@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from bcnet.cli.app import app
 
-QUICK = ["--epochs", "1", "--population", "2", "--generations", "1", "--threads", "1"]
+QUICK = ["--epochs", "1", "--method", "bcnet:population=2,generations=1,parents=1", "--threads", "1"]
 
 
 @pytest.fixture(autouse=True)
@@ -61,11 +61,14 @@ def search(**changes):
     return ["search", *flags, *quick]
 
 
-def retrain(widths):
-    return ["retrain", *TINY[1:], "--widths", widths, "--out", "{tmp}/run"]
+def method(fields, name="bcnet"):
+    return search(method=f"{name}:{fields}")
 
 
-TINY = ["train", "--model", "resnet_digits", "--data", "digits"]
+def given(widths):
+    return search(budget=None, method=f"given:values={widths}")
+
+
 MISTAKES = {
     "unknown model": (search(model="resnet_digit"), "a model is a name of ours.*got 'resnet_digit'.*resnet_digits"),
     "unknown data": (search(data="digit"), "a data set is one of digits, cifar10.*got 'digit'"),
@@ -91,7 +94,7 @@ MISTAKES = {
     "set without value": (search(set="lr"), "--set takes key=value"),
     "set of broken YAML": (search(set="lr=[1"), "takes a number, a word or a YAML value"),
     "no epochs": (search(epochs=0), "'epochs' must be greater than 0; got 0"),
-    "no population": (search(population=0), "'population' must be greater than 0; got 0"),
+    "no population": (method("population=0"), "'population' must be greater than 0; got 0"),
     "no choices": (search(num_choices=0), "'num_choices' must be greater than 0; got 0"),
     "ratio above one": (search(min_ratio=2), "'min_ratio' must be less than or equal to 1; got 2"),
     "no multiple": (
@@ -99,11 +102,12 @@ MISTAKES = {
         "'multiple_of' must be an int of at least 1, 'auto', .*; got 0",
     ),
     "negative seed": (search(seed=-1), "'seed' must be greater than or equal to 0; got -1"),
-    "unknown strategy": (search(strategy="x"), "'strategy' must be 'complementary', 'complementary-bounded'"),
-    "unknown score": (search(score="f1"), "'score' must be 'accuracy' or 'loss'; got 'f1'"),
+    "unknown strategy": (method("strategy=x"), "'strategy' must be 'complementary', 'complementary-bounded'"),
+    "unknown score": (method("score=f1"), "'score' must be 'accuracy', 'loss', or a function .*; got 'f1'"),
     "unknown precision": (search(precision="fp8"), "'precision' must be 'auto', 'fp32'"),
     "fp16 on a CPU": (search(precision="fp16", device="cpu"), "precision fp16 needs a GPU"),
     "unknown device": (search(device="abacus"), "device must be one that torch has here.*got 'abacus'"),
+    "population of words": (method("population=many"), "'population' must be .*got 'many'"),
     "no threads": (search(threads=0), "'threads' must be greater than 0; got 0"),
     "missing folder": (search(data="imagefolder:{tmp}/none"), "none"),
     "missing file": (search(data="parquet:{tmp}/none"), "none"),
@@ -129,11 +133,11 @@ MISTAKES = {
     "profile of no timm model": (["profile", "timm:resnet51x"], "timm:NAME takes one of .*got 'resnet51x'"),
     "seed beyond 32 bits": (search(seed=2**32), "'seed' must be less than 4294967296; got 4294967296"),
     "epochs beyond all time": (search(epochs=10**30), "'epochs' must be less than 2147483648; got 10{30}"),
-    "population beyond memory": (search(population=2**31), "'population' must be less than 2147483648"),
-    "no supernet epochs": (search(supernet_epochs=0), "'epochs' must be greater than 0; got 0"),
-    "no generations": (search(generations=0), "'generations' must be greater than 0; got 0"),
+    "population beyond memory": (method(f"population={2**31}"), "'population' must be less than 2147483648"),
+    "no supernet epochs": (method("epochs=0"), "'epochs' must be greater than 0; got 0"),
+    "no generations": (method("generations=0"), "'generations' must be greater than 0; got 0"),
     "threads beyond reason": (search(threads=5000), "'threads' must be less than or equal to 4096; got 5000"),
-    "no pixels": (search(image_size=0), "image_size is a positive int; got 0"),
+    "no pixels": (search(image_size=0), "'image_size' must be greater than 0; got 0"),
     "a GPU that is not there": (search(device="cuda:99"), "device must be one that torch has here.*got 'cuda:99'"),
     "parameter budget below the narrowest": (search(params_budget="1"), r"narrowest network of the space.*parameters"),
     "budget with a unit": (
@@ -187,34 +191,31 @@ MISTAKES = {
         "a format is one of onnx, pt2, safetensors; got 'tflite'",
     ),
     "upload without a name": (["export", "{tmp}/none", "--push", "net"], "is ORG/NAME"),
-    "replay of nothing": (["replay", "{tmp}/none"], "is no run directory"),
-    "train below half": (
-        [*TINY, "--budget", "half", "--out", "{tmp}/run"],
-        "a limit on (macs|params) is a ratio.*got 'half'",
-    ),
-    "train backwards": ([*TINY, "--set", "lr=-1", "--out", "{tmp}/run"], "'lr' must be greater than 0; got -1"),
-    "evolve nothing": (["evolve", "{tmp}/none"], "is no run directory"),
-    "evolve to a word": (
-        ["evolve", "{tmp}/none", "--budget", "x"],
-        "a limit on (macs|params) is a ratio such as 0.5.*got 'x'",
-    ),
-    "retrain nothing": (["retrain"], "needs --model, --data, --widths and --out; missing: --model"),
-    "retrain no run": (["retrain", "{tmp}/none"], "is no run directory"),
-    "retrain to words": (retrain("a,b"), "--widths are whole numbers with commas.*got 'a,b'"),
-    "retrain to too few": (retrain("1,2"), "one entry per group, 6 here; got 2"),
-    "retrain to no file": (retrain("{tmp}/none.json"), "none.json cannot be read"),
-    "retrain to what nobody published": (retrain("published:x"), "published widths are there for mobilenetv2, vgg19"),
+    "a negative rate": (search(set="lr=-1"), "'lr' must be greater than 0; got -1"),
+    "reuse of nothing": (search(reuse="{tmp}/none"), "is no run directory"),
+    "unknown method": (search(method="evolve"), "a method is one of trainings, bcnet.*got 'evolve'"),
+    "unknown field": (method("size=3"), "unknown key 'size'.*population"),
+    "method without value": (method("population"), "a method's fields are key=value .*got 'population'"),
+    "effort beside the supernet": (search(effort="small"), "--effort is of the method trainings; got small"),
+    "unknown effort": (search(method="trainings", effort="huge"), "'effort' must be 'small', 'medium' or 'large'.*got 'huge'"),
+    "unknown start": (search(start="zero"), "start is one of scratch, .*got 'zero'"),
+    "unknown end": (search(until="tomorrow"), "until is .*got 'tomorrow'"),
+    "unknown option": (search(option="speed=3"), "options: unknown key 'speed'"),
+    "option out of range": (search(option="examples=99"), "options: 'examples' must be less than or equal to 24; got 99"),
+    "option without value": (search(option="examples"), "--option takes key=value.*got 'examples'"),
+    "given words": (given("a,b"), "widths are whole numbers with commas.*got 'a,b'"),
+    "given too few": (given("1,2"), "one entry per group, 6 here; got 2"),
+    "given no file": (given("{tmp}/none.json"), "none.json cannot be read"),
+    "given what nobody published": (given("published:x"), "published widths are there for mobilenetv2, vgg19"),
     "recipe of no name": (["recipes", "none"], "a recipe is a .yaml file or one of digits.*got 'none'"),
-    "replay of another folder": (["replay", "{tmp}/empty"], "is no run directory"),
 }
 
 
 USAGE = {
-    "a missing option": (["train", "--model", "resnet_digits"], "Missing option"),
     "an unknown command": (["serach"], "No such command 'serach'"),
     "an unknown option": (search(speed=3), "No such option: --speed"),
-    "a word for a number": (search(population="many"), "Invalid value for '--population'"),
-    "a fraction for a count": (search(generations=2.5), "Invalid value for '--generations'"),
+    "a word for a number": (search(epochs="many"), "Invalid value for '--epochs'"),
+    "a fraction for a count": (search(threads=2.5), "Invalid value for '--threads'"),
     "a missing run": (["report"], "Missing argument"),
     "two models": (["profile", "vgg19", "resnet20"], "unexpected extra argument"),
 }

@@ -1,4 +1,4 @@
-"""The commands for single stages, on the digits: each says how to go on, and what is shared is never done again."""
+"""A search in parts on the command line, on the digits: each part says how to go on, and nothing is done twice."""
 
 import json
 
@@ -9,6 +9,7 @@ from bcnet.cli.app import app
 from bcnet.files.documents import read_document
 
 SUBJECT = ["--model", "resnet_digits", "--data", "digits", "--epochs", "1", "--threads", "1"]
+SMALL = [*SUBJECT, "--num-choices", "4", "--method", "bcnet:population=2,generations=2,parents=1"]
 
 
 def run(*arguments):
@@ -18,45 +19,46 @@ def run(*arguments):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "trained"
-    outcome = run("train", *SUBJECT, "--num-choices", "4", "--out", folder)
+    outcome = run("search", *SMALL, "--budget", "0.5", "--until", "prior", "--out", folder)
     assert outcome.exit_code == 0, outcome.output
-    assert "Trained the supernet of 6 width groups" in outcome.output
-    assert f"Go on: bcnet evolve {folder}" in outcome.output
+    assert "prior" in outcome.output
+    assert not (folder / "result.json").exists()
     return folder
 
 
-@pytest.fixture(scope="module")
-def searched(trained):
+def test_a_search_under_another_budget_reuses_what_it_shares(trained):
     folder = trained.parent / "searched"
-    options = ["--population", "2", "--generations", "2", "--budget", "0.4", "--seed", "3"]
-    outcome = run("evolve", trained, *options, "--out", folder)
-    assert outcome.exit_code == 0, outcome.output
-    assert f"reused from {trained}: supernet" in outcome.output
-    assert "supernet: " not in outcome.output.replace("runs: supernet", "")
-    assert f"Go on: bcnet retrain {folder}" in outcome.output
-    return folder
-
-
-def test_a_search_under_another_budget_is_trained_to_the_end(searched):
-    outcome = run("retrain", searched, "--log", "json")
+    asked = [*SMALL, "--budget", "0.4", "--reuse", trained, "--log", "json", "--out", folder]
+    outcome = run("search", *asked)
     assert outcome.exit_code == 0, outcome.output
     events = [json.loads(line) for line in outcome.stdout.splitlines()]
-    assert [e["stage"] for e in events if e["event"] == "start"] == ["evolution", "original", "Uniform", "searched"]
-    result = read_document(searched / "result.json")
+    assert [e["stage"] for e in events if e["event"] == "start"] == [
+        "prior", "evolution", "reliability", "original", "Uniform", "searched"
+    ]
+    result = read_document(folder / "result.json")
     assert result["networks"]["searched"]["macs_ratio"] <= 0.4
     assert events[-1]["result"]["widths"] == result["widths"]
-    assert "finished since" in run("status", searched).output
+    assert "finished since" in run("status", folder).output
 
 
 def test_another_budget_in_place_is_refused_with_the_way_on(trained):
-    outcome = run("evolve", trained, "--budget", "0.3")
+    outcome = run("search", *SMALL, "--budget", "0.3", "--out", trained)
     assert outcome.exit_code == 2
-    assert "is one of limits.macs 0.5 and stays so; 0.3 makes another run" in outcome.stderr
-    assert "--out" in outcome.stderr
+    assert "limits.macs is 0.5 there and 0.3 here" in outcome.stderr
+    assert "--out" in outcome.stderr or "run_dir" in outcome.stderr
+
+
+def test_the_same_command_without_until_goes_to_the_end(trained):
+    asked = [*SMALL, "--budget", "0.5", "--log", "json", "--out", trained]
+    outcome = run("search", *asked)
+    assert outcome.exit_code == 0, outcome.output
+    events = [json.loads(line) for line in outcome.stdout.splitlines()]
+    assert "supernet" not in [e["stage"] for e in events if e["event"] == "start"]
+    assert (trained / "result.json").exists()
 
 
 def test_widths_are_trained_by_one_command(tmp_path):
-    outcome = run("retrain", *SUBJECT, "--widths", "8,12,12,16,16,24", "--out", tmp_path / "given")
+    outcome = run("search", *SUBJECT, "--method", "given:values=8,12,12,16,16,24", "--out", tmp_path / "given")
     assert outcome.exit_code == 0, outcome.output
     assert "The widths were given." in outcome.output
     assert list(read_document(tmp_path / "given" / "result.json")["widths"].values()) == [8, 12, 12, 16, 16, 24]
@@ -78,18 +80,16 @@ def test_published_widths_are_profiled_by_name():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["evolve", "{tmp}"], "is no run directory"),
-        (["retrain"], "needs --model, --data, --widths and --out; missing: --model"),
-        (["retrain", *SUBJECT, "--widths", "8,8", "--out", "{tmp}/new"], "one entry per group, 6 here; got 2"),
-        (["retrain", *SUBJECT, "--widths", "gone.json", "--out", "{tmp}/new"], "gone.json cannot be read"),
-        (["train", *SUBJECT, "--budget", "half", "--out", "{tmp}/new"], "a limit on macs is a ratio"),
-        (["train", *SUBJECT, "--set", "augmentation.padding=x", "--out", "{tmp}/new"], "'augmentation"),
-        (["search", *SUBJECT, "--budget", "0.5", "--log", "loud", "--out", "{tmp}/new"], "--log is one of auto"),
-        (["recipes", "vgg"], "a recipe is a .yaml file or one of"),
+        (["--budget", "half"], "a limit on macs is a ratio"),
+        (["--budget", "0.5", "--set", "augmentation.padding=x"], "'augmentation"),
+        (["--budget", "0.5", "--log", "loud"], "--log is one of auto"),
+        ([], "a search needs a budget; got none"),
+        (["--budget", "0.5", "--reuse", "{tmp}"], "is no run directory"),
     ],
 )
 def test_mistakes_end_with_one_message(tmp_path, arguments, message):
-    outcome = run(*(text.replace("{tmp}", str(tmp_path)) for text in arguments))
+    given = (text.replace("{tmp}", str(tmp_path)) for text in arguments)
+    outcome = run("search", *SUBJECT, *given, "--out", tmp_path / "new")
     assert outcome.exit_code == 2, outcome.output
     assert message in outcome.stderr
     assert "Traceback" not in outcome.stderr
@@ -103,25 +103,20 @@ def test_recipes_stand_beside_their_results(tmp_path):
         assert text in outcome.output
 
 
-@pytest.mark.parametrize("command", ["train", "evolve", "retrain", "recipes"])
-def test_help_reads_like_a_manual_page(command):
-    outcome = run(command, "--help")
+def test_help_reads_like_a_manual_page():
+    outcome = run("recipes", "--help")
     assert outcome.exit_code == 0
     assert "Example" in outcome.output
-    assert f"bcnet {command}" in outcome.output
+    assert "bcnet recipes" in outcome.output
 
 
-def test_a_baseline_by_one_command_and_from_another_run(trained, tmp_path):
+def test_methods_by_one_command_and_from_another_run(tmp_path):
     options = [*SUBJECT, "--num-choices", "4", "--budget", "0.5", "--log", "lines"]
-    first = run("baseline", "uniform", *options, "--out", tmp_path / "uniform")
+    first = run("search", *options, "--method", "uniform", "--out", tmp_path / "uniform")
     assert first.exit_code == 0, first.output
-    assert "All layers were narrowed alike." in first.output
-    networks = ["--random-networks", "2", "--random-epochs", "1"]
-    sharing = ["--take-from", tmp_path / "uniform", "--take-from", trained, "--out", tmp_path / "random"]
-    second = run("baseline", "random", *options, *networks, *sharing)
+    assert "All groups have the same ratio." in first.output
+    method = ["--method", "random:networks=2,epochs=1"]
+    second = run("search", *options, *method, "--reuse", tmp_path / "uniform", "--out", tmp_path / "random")
     assert second.exit_code == 0, second.output
     assert f"reused from {tmp_path / 'uniform'}: original, Uniform" in second.output
     assert "finished since" in run("status", tmp_path / "random").output
-    wrong = run("baseline", "Uniform", *options, "--out", tmp_path / "new")
-    assert (wrong.exit_code, (tmp_path / "new").exists()) == (2, False)
-    assert "magnitude, taylor, fastnas; got 'Uniform'" in wrong.stderr

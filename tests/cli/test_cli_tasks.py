@@ -87,7 +87,7 @@ def run(*arguments):
 
 def searching(out, *more, task="segmentation:classes=2,dice=0.5"):
     model = ("--model", "own_job:Net", "--data", "own_job:loaders", "--task", task, "--budget", "0.5", "--out", out)
-    small = ("--epochs", "1", "--population", "4", "--generations", "2", "--parents", "2", "--threads", "1")
+    small = ("--epochs", "1", "--method", "bcnet:population=4,generations=2,parents=2", "--threads", "1")
     return run("search", *model, *small, "--set", "lr=0.05", "--precision", "fp32", *more)
 
 
@@ -109,46 +109,22 @@ def test_a_segmentation_is_searched_from_the_command_line(searched):
     assert "mIoU" in (searched / "report.html").read_text()
 
 
-def test_it_is_searched_for_another_budget_once_its_code_is_named(searched, tmp_path):
-    another = ("--budget", "0.3", "--out", tmp_path / "run")
-    refused = run("evolve", searched, *another)
-    assert refused.exit_code == 2
-    assert "which imports and runs that code" in refused.stderr
-    assert "--model own_job:Net" in refused.stderr
-    refused = run("evolve", searched, "--model", "own_job:Net", *another)
-    assert refused.exit_code == 2
-    assert "is of the data 'own_job:loaders', which imports and runs that code" in refused.stderr
-    assert "--data own_job:loaders" in refused.stderr
-    assert not (tmp_path / "run").exists()
-    code = ("--model", "own_job:Net", "--data", "own_job:loaders")
-    found = run("evolve", searched, *code, *another)
+def test_it_is_searched_for_another_budget(searched, tmp_path):
+    found = searching(tmp_path / "run", "--budget", "0.3", "--reuse", searched)
     assert found.exit_code == 0, found.output
-    trained = run("retrain", tmp_path / "run", *code)
-    assert trained.exit_code == 0, trained.output
+    assert f"reused from {searched}: supernet" in found.output
     assert json.loads((tmp_path / "run" / "result.json").read_text())["task"]["headline"]["key"] == "miou"
 
 
 def test_what_was_searched_is_not_taken_for_another_task(searched, tmp_path):
-    code = ("--model", "own_job:Net", "--data", "own_job:loaders")
-    refused = run("evolve", searched, *code, "--task", "segmentation:classes=2", "--out", tmp_path / "run")
-    assert refused.exit_code == 2
-    assert "is of the task 'segmentation {" in refused.stderr
-
-
-def test_a_task_of_ones_own_is_named_each_time(folder, tmp_path):
-    searchable = searching(tmp_path / "run", task="own_job:far")
-    assert searchable.exit_code == 0, searchable.output
-    code = ("--model", "own_job:Net", "--data", "own_job:loaders", "--budget", "0.3", "--out", tmp_path / "new")
-    refused = run("evolve", tmp_path / "run", *code)
-    assert refused.exit_code == 2
-    assert "was given a task of your own, which only your code has: give task=... (--task)" in refused.stderr
-    found = run("evolve", tmp_path / "run", *code, "--task", "own_job:far")
-    assert found.exit_code == 0, found.output
+    other = searching(tmp_path / "run", "--reuse", searched, "--until", "prior", task="segmentation:classes=2")
+    assert other.exit_code == 0, other.output
+    assert "reused from" not in other.output
 
 
 def test_a_network_by_name_gets_as_many_outputs_as_the_task_says(folder, tmp_path):
     job = ("--model", "own_job:scores", "--data", "own_job:amounts", "--task", "regression:values=1")
-    made = run("baseline", "uniform", *job, "--budget", "0.5", "--epochs", "1", "--out", tmp_path / "run")
+    made = run("search", *job, "--method", "uniform", "--budget", "0.5", "--epochs", "1", "--out", tmp_path / "run")
     assert made.exit_code == 0, made.output
     assert "regression" in json.loads((tmp_path / "run" / "result.json").read_text())["task"]["name"]
     exported = run("export", tmp_path / "run", "--model", "own_job:scores")
@@ -171,11 +147,12 @@ def test_a_run_file_says_the_task(folder, tmp_path):
 def test_widths_are_trained_and_baselines_found_for_a_task(tmp_path):
     code = ("--model", "own_job:Net", "--data", "own_job:loaders", "--task", "segmentation:classes=2")
     small = ("--epochs", "1", "--set", "lr=0.05")
-    trained = run("retrain", *code, *small, "--widths", "3,4", "--out", tmp_path / "given")
+    widths = ("--method", "given:values=3,4")
+    trained = run("search", *code, *small, *widths, "--out", tmp_path / "given")
     assert trained.exit_code == 0, trained.output
-    uniform = run("baseline", "uniform", *code, *small, "--budget", "0.5", "--out", tmp_path / "uniform")
+    uniform = run("search", *code, *small, "--method", "uniform", "--budget", "0.5", "--out", tmp_path / "uniform")
     assert uniform.exit_code == 0, uniform.output
-    refused = run("retrain", *code, *small, "--set", "label_smoothing=0.1", "--widths", "3,4", "--out", tmp_path / "no")
+    refused = run("search", *code, *small, "--set", "label_smoothing=0.1", *widths, "--out", tmp_path / "no")
     assert refused.exit_code == 2
     assert "label smoothing and distillation are for classification" in refused.stderr
     assert not (tmp_path / "no").exists()

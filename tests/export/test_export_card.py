@@ -77,6 +77,7 @@ def test_a_push_is_one_commit_of_file_card_and_architecture(finished):
 def test_the_real_client_uploads_to_a_hub_what_the_run_holds(finished, monkeypatch):
     from huggingface_hub import HfApi, constants
 
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)  # which other tests set before they import it
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # Xet's own servers are no part of the stand-in
     file = finished.run_dir / "export" / "network.safetensors"
     with local_hub() as hub:

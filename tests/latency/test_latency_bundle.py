@@ -230,7 +230,7 @@ def test_a_search_keeps_to_a_device_that_is_not_here(tmp_path, monkeypatch):
     assert bound <= 0.6 * latency.model.original
     assert outcome.result["measured_latency"] is None
     run = bcnet.Run.open(tmp_path / "run")
-    assert run.settings.multiple_of == steps
+    assert run.settings.space.multiple_of == steps
     assert all(width % 2 == 0 or width == g.max_width for g in run.space.groups[1:] for width in g.choices)
     assert all(width % 2 == 0 for width in outcome.widths[1:])
     monkeypatch.setattr("bcnet.api.resolution.multiples", lambda space, model: {})  # a run stays what it is

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from tiny_job import Recorder, StoppedError, TinyNetwork, supernet_method, tiny_data, tiny_search
+from tiny_job import Recorder, StoppedError, TinyNetwork, supernet_method, tiny_search
 from typer.testing import CliRunner
 
 import bcnet
@@ -22,6 +22,7 @@ from bcnet.searchers import Candidate
 from bcnet.space import Budget, WidthSpace
 from bcnet.stages import acceptance, calibration
 from bcnet.stages.acceptance import ROUNDS
+from bcnet.stages.scores import Scorer
 
 
 def truth(space, widths):
@@ -180,14 +181,14 @@ def test_more_widths_are_timed_before_they_are_scored(machine, monkeypatch):
 
 def test_a_search_that_finds_none_that_holds_says_so(tmp_path, machine):
     machine["slower"] = 100.0
-    with pytest.raises(RunError, match=r"within .*; none of \d+ candidates was, the quickest took .* evolve RUN"):
-        tiny_search(tmp_path, budget=Budget(latency="2 us"))
+    with pytest.raises(RunError, match=r"within .*; none of \d+ candidates was, the quickest took .* --reuse RUN --out NEW, which trains no supernet again"):
+        tiny_search(tmp_path, budget=Budget(latency="2 us"), method=supernet_method())
 
 
-def test_a_search_without_a_supernet_that_finds_none_that_holds_is_not_sent_to_evolve(tmp_path, machine):
+def test_a_search_without_a_supernet_that_finds_none_that_holds_names_the_original(tmp_path, machine):
     machine["slower"] = 100.0
-    with pytest.raises(RunError, match=r"search for less by the same command with --take-from RUN"):
-        tiny_search(tmp_path, budget=Budget(latency="2 us"), method=bcnet.Trainings(effort="small"))
+    with pytest.raises(RunError, match=r"search for less by the same command with --reuse RUN --out NEW, which trains no original again"):
+        tiny_search(tmp_path, budget=Budget(latency="2 us"))
 
 
 def widths_score(widths):
@@ -195,19 +196,18 @@ def widths_score(widths):
     return float(np.log(np.array(widths) + 1.0).sum())
 
 
-def by_own_score(folder, **settings):
-    budget = Budget(latency="9 us")
-    return tiny_search(
-        folder,
-        budget=budget,
-        score_of_widths=widths_score,
-        method=bcnet.Trainings(effort="small"),
-        space={"num_choices": 8},
-        **settings,
-    )
+@pytest.fixture
+def by_own_score(monkeypatch):
+    """A search whose candidates are scored by their widths alone."""
+    monkeypatch.setattr("bcnet.stages.trials.trial_scorer", lambda context: Scorer(widths_score))
+
+    def search(folder, **changes):
+        return tiny_search(folder, budget=Budget(latency="9 us"), space={"num_choices": 8}, **changes)
+
+    return search
 
 
-def test_a_search_whose_best_are_slower_than_predicted_goes_on_within_what_was_measured(tmp_path, machine):
+def test_a_search_whose_best_are_slower_than_predicted_goes_on_within_what_was_measured(tmp_path, machine, by_own_score):
     machine["slower"] = 1.3
     outcome = by_own_score(tmp_path / "run")
     scores = {c.widths: c.score for c in outcome.found.evaluations}
@@ -223,7 +223,7 @@ def test_a_search_whose_best_are_slower_than_predicted_goes_on_within_what_was_m
     assert again.found == outcome.found
 
 
-def test_a_search_killed_while_it_goes_on_ends_as_if_it_had_not_been(tmp_path, machine):
+def test_a_search_killed_while_it_goes_on_ends_as_if_it_had_not_been(tmp_path, machine, by_own_score):
     machine["slower"] = 1.3
     whole = by_own_score(tmp_path / "whole")
     with pytest.raises(StoppedError):
@@ -270,11 +270,9 @@ def test_a_model_that_was_given_is_used_and_kept(tmp_path, machine):
     assert outcome.result["measured_latency"] is None
     page = (tmp_path / "run" / "report.html").read_text()
     assert "a model of another machine: time the networks there" in page
-    evolved = bcnet.evolve(
-        tmp_path / "run", budget=Budget({Latency("onnxruntime", model=theirs): 0.5}), run_dir=tmp_path / "new",
-        model=TinyNetwork, data=tiny_data(),
-    )  # fmt: skip
-    assert evolved.found.budget.admits(space.measuring(evolved.found.budget).cost(evolved.widths))
+    tighter = Budget({Latency("onnxruntime", model=theirs): 0.5})
+    again = tiny_search(tmp_path / "new", budget=tighter, reuse=tmp_path / "run")
+    assert again.found.budget.admits(space.measuring(again.found.budget).cost(again.widths))
     other = Budget({Latency("onnxruntime", model=dataclasses.replace(theirs, constant=2.0)): 0.6})
     with pytest.raises(RunError, match="holds another latency model than the one given"):
         tiny_search(tmp_path / "run", budget=other)
@@ -309,7 +307,7 @@ def test_the_command_takes_a_model_and_refuses_what_does_not_fit(tmp_path):
         assert found.exit_code == 2
         assert message in found.stderr
         assert not (tmp_path / "run").exists()
-    alone = run("evolve", tmp_path / "run", "--latency-model", tmp_path / "d.json")
+    alone = run(*job, "--latency-model", tmp_path / "d.json")
     assert (alone.exit_code, "a search needs a budget" in alone.stderr) == (2, True)
     assert "give a MODEL, for instance" in run("calibrate").stderr
     assert "give the file to write" in run("calibrate", "resnet20").stderr
@@ -340,7 +338,7 @@ def test_the_commands_calibrate_search_and_tell(tmp_path):
     device = tmp_path / "device.json"
     assert "median error" in run("calibrate", "resnet_digits", "--engine", "onnxruntime", "--out", device)
     job = ["--model", "resnet_digits", "--data", "digits", "--epochs", 1, "--threads", 1, "--log", "lines"]
-    small = ["--set", "batch_size=256", "--population", 8, "--generations", 2]
+    small = ["--set", "batch_size=256", "--method", "bcnet:population=8,generations=2,parents=2"]
     limit = ["--budget", "latency:onnxruntime=0.6", "--latency-model", device]
     assert "Latency as measured" in run("search", *job, *small, *limit, "--out", tmp_path / "run")
     assert "0.6x of latency:onnxruntime" in run("status", tmp_path / "run")

@@ -3,7 +3,8 @@
 import sys
 
 import pytest
-from tiny_job import Recorder, StoppedError, tiny_search
+from tiny_job import Recorder, StoppedError
+from tiny_job import tiny_supernet_search as tiny_search
 
 from bcnet import TensorBoard
 from bcnet.errors import BCNetError, TrainingError

@@ -1,5 +1,6 @@
 import pytest
-from tiny_job import supernet_method, tiny_search
+from tiny_job import supernet_method
+from tiny_job import tiny_supernet_search as tiny_search
 
 
 @pytest.fixture(scope="session")

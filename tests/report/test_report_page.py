@@ -6,7 +6,8 @@ import re
 
 import pytest
 from charts import data_of
-from tiny_job import Recorder, StoppedError, tiny_search
+from tiny_job import Recorder, StoppedError
+from tiny_job import tiny_supernet_search as tiny_search
 
 from bcnet import write_comparison, write_report
 from bcnet.errors import RunError
@@ -165,7 +166,7 @@ def test_runs_side_by_side(finished, other, tmp_path):
     page = write_comparison([finished.run_dir, other.run_dir], tmp_path / "c.html").read_text()
     assert set(data_of(page)["charts"]) == {"trained", "fronts", "widths"}
     settings = page[page.index('id="settings"') : page.index('id="time"')]
-    assert re.findall(r'<th scope="row">([\w.]+)</th>', settings) == ["seed", "strategy"]
+    assert re.findall(r'<th scope="row">([\w.]+)</th>', settings) == ["method.strategy", "seed"]
     for outcome in (finished, other):
         assert f"{outcome.result['networks']['searched']['macs']:,}" in page
     rows = data_of(page)["charts"]["fronts"]["data"]["values"]

@@ -21,6 +21,7 @@ from bcnet.report.profile import profile_rows
 from bcnet.report.provenance import machine_facts
 from bcnet.report.ratios import layer_rows
 from bcnet.report.worth import worth_rows
+from bcnet.stages.scores import Scorer
 
 
 @pytest.fixture(scope="module")
@@ -80,13 +81,10 @@ def lawful(widths):
 def by_a_law(tmp_path_factory):
     """Of a search by a model, whose scores are a law of the widths."""
     folder = tmp_path_factory.mktemp("reports") / "law"
-    tiny_search(
-        folder,
-        score_of_widths=lawful,
-        training={"epochs": 1},
-        method=bcnet.Trainings(effort="large"),
-        space={"num_choices": 8},
-    )
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("bcnet.stages.trials.trial_scorer", lambda context: Scorer(lawful))
+        method = bcnet.Trainings(effort="large")
+        tiny_search(folder, training={"epochs": 1}, method=method, space={"num_choices": 8})
     return read_evidence(folder)
 
 

@@ -15,6 +15,7 @@ import torch
 from rich.console import Console
 from torch import nn
 
+from bcnet import BCNet
 from bcnet.cli.show import show_result
 from bcnet.files.documents import write_document
 from bcnet.files.tensors import read_tensors, write_tensors
@@ -32,13 +33,14 @@ from tests.robustness.fuzz_base import Target
 
 IDENTITY = {"run": "fuzz", "stage": "supernet"}
 RECIPE = Recipe(lr=0.1, batch_size=4, epochs=2)
-SMALL = {"population": 4, "generations": 2, "num_choices": 4, "threads": 1, "device": "cpu"}
+METHOD = BCNet(population=4, generations=2, parents=2)
+SMALL = {"space": {"num_choices": 4}, "options": {"threads": 1, "device": "cpu"}}
 
 
 def settings() -> Settings:
     """Those of the run whose files are changed."""
     return make_settings(
-        model="resnet_digits", data="digits", limits={"macs": 0.5}, supernet=RECIPE, final=RECIPE, **SMALL
+        model="resnet_digits", data="digits", limits={"macs": 0.5}, method=METHOD, training=RECIPE, **SMALL
     )
 
 
@@ -222,13 +224,13 @@ def _result() -> dict[str, Any]:
         "fresh_score": 9.0,
         "fresh_images": 9,
         "evaluations": 8,
-        "stopped": 2,
-        "effort": 0.5,
     }
     return {
         "format": 1,
         "model": "resnet_digits",
         "data": "digits",
+        "method": "bcnet",
+        "origin": "",
         "task": {"name": "classification", "headline": dataclasses.asdict(Classification.headline)},
         "budget": {"macs": 10, "params": None, "given": "0.5x MACs"},
         "widths": {"a": 3, "b": 4},

@@ -4,7 +4,8 @@ import dataclasses
 import shutil
 
 import pytest
-from tiny_job import Recorder, StoppedError, tiny_search, traces
+from tiny_job import Recorder, StoppedError, traces
+from tiny_job import tiny_supernet_search as tiny_search
 
 from bcnet.errors import RunError
 from bcnet.files.atomic import previous_of

@@ -7,7 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from tiny_job import tiny_search, traces
+from tiny_job import tiny_supernet_search as tiny_search
+from tiny_job import traces
 
 from bcnet.errors import RunError
 

@@ -7,10 +7,11 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
-from tiny_job import RECIPE, Recorder, StoppedError, TinyNetwork, supernet_method, tiny_data
+from tiny_job import Recorder, StoppedError, TinyNetwork, supernet_method, tiny_data
 from tiny_job import tiny_supernet_search as tiny_search
 
 import bcnet
+from bcnet import Given
 from bcnet.errors import RecipeError, RunError
 from bcnet.files.documents import read_document
 from bcnet.stages.base import Context, in_order
@@ -26,7 +27,7 @@ class Checked(bcnet.Stage):
     runs = 0
 
     def reads(self, settings):
-        return frozenset({"score"})
+        return ("method.score",)
 
     def run(self, context):
         type(self).runs += 1
@@ -79,8 +80,6 @@ def test_a_run_with_a_stage_goes_on_with_it_and_is_refused_without(tmp_path):
         tiny_search(tmp_path)
     tiny_search(tmp_path, stages=[Checked()])
     assert (tmp_path / "checked.json").exists()
-    with pytest.raises(RunError, match="was given stages of your own, which only your code has"):
-        bcnet.retrain(tmp_path, seed=3, model=TinyNetwork, data=tiny_data(), run_dir=tmp_path.with_name("again"))
 
 
 def test_a_stage_is_taken_over_where_what_it_reads_is_the_same(tmp_path):
@@ -103,8 +102,8 @@ def test_stages_come_after_what_they_need(tmp_path):
 def tiny_settings(folder):
     from bcnet.api import resolve
 
-    asked = {"budget": bcnet.Budget(macs=0.5), "run_dir": folder / "none", "scorer": "supernet", "threads": 1}
-    return resolve(TinyNetwork, tiny_data(), **asked)[1]
+    asked = {"budget": bcnet.Budget(macs=0.5), "run_dir": folder / "none", "method": supernet_method()}
+    return resolve(TinyNetwork, tiny_data(), **asked, options={"threads": 1})[1]
 
 
 def test_what_is_no_stage_is_refused(tmp_path):
@@ -162,7 +161,7 @@ class Likely(bcnet.Searcher):
 def test_a_searcher_of_ones_own_is_the_same_object_everywhere(tmp_path):
     outcome = tiny_search(tmp_path, method=supernet_method(searcher=Blind(5)))
     assert len(outcome.found.evaluations) == 5
-    stored = read_document(tmp_path / "settings.json")["search"]["searcher"]
+    stored = read_document(tmp_path / "settings.json")["method"]["searcher"]
     assert stored == 'test_stages_own.Blind {"batch": 3, "evaluations": 5}'
     assert "prior" not in [stage.record.name for stage in bcnet.run.status.read_status(tmp_path).stages]
     assert (tmp_path / "report.html").exists()
@@ -177,56 +176,46 @@ def test_one_with_an_open_prior_gets_the_runs(tmp_path):
 def test_a_searcher_resumes_and_is_refused_where_it_changed(tmp_path):
     with pytest.raises(StoppedError):
         tiny_search(tmp_path / "killed", reporter=Recorder(("evolution", 4)), method=supernet_method(searcher=Blind()))
-    with pytest.raises(RunError, match=r"configuration: searcher is 'test_stages_own.Blind .*\"evaluations\": 6"):
+    with pytest.raises(RunError, match=r"configuration: method.searcher is 'test_stages_own.Blind .*\"evaluations\": 6"):
         tiny_search(tmp_path / "killed", method=supernet_method(searcher=Blind(7)))
-    with pytest.raises(RunError, match="another configuration: searcher is"):
+    with pytest.raises(RunError, match="another configuration: method.searcher is"):
         tiny_search(tmp_path / "killed")
     resumed = tiny_search(tmp_path / "killed", method=supernet_method(searcher=Blind()))
     assert resumed.found == tiny_search(tmp_path / "whole", method=supernet_method(searcher=Blind())).found
 
 
-def test_evolve_takes_one_too_and_asks_for_it_again(tmp_path):
-    options = {"model": TinyNetwork, "data": tiny_data()}
+def test_another_run_reuses_the_supernet_for_one(tmp_path):
     tiny_search(tmp_path / "run", method=supernet_method(searcher=Blind()))
-    again = bcnet.evolve(tmp_path / "run", searcher=Blind(4), run_dir=tmp_path / "new", **options)
+    recorder = Recorder()
+    asked = {"method": supernet_method(searcher=Blind(4)), "reuse": tmp_path / "run", "reporter": recorder}
+    again = tiny_search(tmp_path / "new", **asked)
     assert len(again.found.evaluations) == 4
-    with pytest.raises(RunError, match="was given a searcher of your own, which only your code has: give searcher="):
-        bcnet.evolve(tmp_path / "run", budget=bcnet.Budget(macs=0.4), run_dir=tmp_path / "other", **options)
+    assert "supernet" not in recorder.stages
 
 
-@pytest.mark.parametrize("wrong", [Blind, 3, object()])
+@pytest.mark.parametrize("wrong", [Blind, 3, object(), "x"])
 def test_what_is_no_searcher_is_refused(tmp_path, wrong):
-    with pytest.raises(RecipeError, match=r"a searcher is a name or a value of a subclass of bcnet.Searcher"):
+    with pytest.raises(RecipeError, match=r"'searcher' must be one of evolution, .*, or a bcnet.Searcher of your own"):
         tiny_search(tmp_path / "run", method=supernet_method(searcher=wrong))
-    with pytest.raises(
-        RecipeError, match=r"'searcher' must be one of evolution, .* a bcnet.Searcher of your own; got 'x'"
-    ):
-        tiny_search(tmp_path / "run", method=supernet_method(searcher="x"))
+    assert not (tmp_path / "run").exists()
 
 
 def test_what_the_stages_of_a_run_are_given_can_be_had_again(tmp_path):
-    options = {"recipe": RECIPE.changed({"epochs": 1}), "threads": 1, "num_choices": 4, "seed": 3}
-    bcnet.train_widths("resnet_digits", "digits", [4] * 6, run_dir=tmp_path / "run", **options)
-    context = Context.of_run(tmp_path / "run", score="loss")
-    assert (context.settings.score, context.settings.seed) == ("loss", 3)
+    asked = {"method": Given([4] * 6), "space": {"num_choices": 4}, "seed": 3, "training": {"epochs": 1}}
+    bcnet.search("resnet_digits", "digits", run_dir=tmp_path / "run", options={"threads": 1}, progress=False, **asked)
+    context = Context.of_run(tmp_path / "run", seed=4)
+    assert (context.settings.seed, context.settings.space.num_choices) == (4, 4)
     assert len(context.workload.space.groups) == 6
     assert context.directory.path == tmp_path / "run"
     context = Context.of_run(tmp_path / "run")
     context = dataclasses.replace(context, stages=stages_of(context.settings))
     assert context.output("searched").widths == (4,) * 6
-    other = dataclasses.replace(context, settings=context.settings.model_copy(update={"widths": (8,) * 6}))
+    changed = context.settings.model_copy(update={"method": Given((8,) * 6)})
     with pytest.raises(RunError, match=r"holds widths \[4, 4"):
-        other.output("searched")  # what other settings came to is not taken for its own
+        dataclasses.replace(context, settings=changed).output("searched")  # not taken for its own
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({}, "is of 'TinyNetwork.*', which only your code can make: give model="),
-        ({"score_of_widths": sum, "tags": {"score": "sum"}}, "was given something of your own"),
-    ],
-)
-def test_what_only_the_users_code_has_cannot_be_had_again(tmp_path, given, message):
-    tiny_search(tmp_path / "run", **given)
-    with pytest.raises(RunError, match=message):
+def test_what_only_the_users_code_has_cannot_be_had_again(tmp_path):
+    tiny_search(tmp_path / "run")
+    with pytest.raises(RunError, match="a model is a name of ours.*; got 'TinyNetwork from a factory'"):
         Context.of_run(tmp_path / "run")

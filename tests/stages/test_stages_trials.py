@@ -7,8 +7,9 @@ from tiny_job import Recorder, StoppedError, TinyNetwork, supernet_method, tiny_
 from torch.nn import functional
 
 import bcnet
+from bcnet import Trainings
 from bcnet.distributed import ProcessGroup
-from bcnet.errors import RecipeError, RunError
+from bcnet.errors import RecipeError
 from bcnet.files.documents import read_document
 from bcnet.run.directory import RunDirectory
 from bcnet.run.workload import open_source, prepare
@@ -20,8 +21,8 @@ from bcnet.stages.scores import NetworkScores
 from bcnet.stages.starting import starting_network
 from bcnet.train import NetworkLearner, train
 
-TRAINED = {"scorer": "trainings", "searcher": "model", "random_networks": 10, "random_epochs": 1}
-TRAINED |= {"score": "loss", "num_choices": 8}
+SHORT = Trainings(networks=10, epochs=1, finalists=1)
+TRAINED = {"method": SHORT, "start": "scratch", "space": {"num_choices": 8}}
 
 
 @pytest.fixture(scope="module")
@@ -40,20 +41,19 @@ def test_candidates_are_trained_and_the_model_chooses(whole):
     assert all(np.isfinite(c.score) and c.score < 0 for c in candidates)
     run = bcnet.Run.open(folder)
     problem = Problem.of(run.space, Budget(macs=0.5))
-    chosen = ModelBased(10, reach=run.settings.reach).chosen(problem, candidates)
+    chosen = ModelBased(10, reach=run.settings.method.reach).chosen(problem, candidates)
     scores = {c.widths: c.score for c in candidates}
     free = max(scores[widths] for widths in heuristic_widths(problem).values())
     assert outcome.widths == next(c.widths for c in chosen if c.score >= free)
     assert "scored by a short training of its own" in (folder / "report.html").read_text()
-    assert bcnet.Run.open(folder).settings.searcher == "model"
+    assert bcnet.Run.open(folder).settings.method.searcher == "model"
 
 
 def test_a_score_is_that_of_a_training_of_its_own(whole):
     folder, outcome = whole
     candidate = outcome.found.evaluations[3]
-    again = tiny_search(
-        folder.parent / "again", **TRAINED | {"searcher": Only((candidate.widths,)), "random_networks": 1}
-    )
+    only = SHORT.model_copy(update={"searcher": Only((candidate.widths,)), "networks": 1})
+    again = tiny_search(folder.parent / "again", **TRAINED | {"method": only})
     assert again.found.evaluations[0].score == candidate.score
 
 
@@ -104,7 +104,7 @@ def test_the_model_chooses_of_paths_as_well(tmp_path):
     assert outcome.widths == chosen[0].widths
 
 
-LONGER = TRAINED | {"finalist_epochs": 2, "rescored": 3}
+LONGER = TRAINED | {"method": SHORT.model_copy(update={"finalist_epochs": 2, "finalists": 3})}
 
 
 @pytest.fixture(scope="module")
@@ -121,13 +121,13 @@ def test_the_best_are_trained_for_longer_which_decides(longer, whole):
     assert outcome.widths == tuple(max(rows, key=lambda row: row["fresh_score"])["widths"])
     run = bcnet.Run.open(folder)
     problem = Problem.of(run.space, Budget(macs=0.5))
-    best = ModelBased(10, reach=run.settings.reach).chosen(problem, outcome.found.evaluations)[0].widths
+    best = ModelBased(10, reach=run.settings.method.reach).chosen(problem, outcome.found.evaluations)[0].widths
     finalists = [tuple(row["widths"]) for row in rows]
     assert 1 < len(finalists) <= 3
     assert best in finalists
     for name, widths in heuristic_widths(problem).items():
         near = min(np.mean(np.abs(np.subtract(widths, other)) / run.space.full) for other in finalists)
-        assert near < 1 / LONGER["num_choices"], f"{name} is a finalist, or a near copy of one"
+        assert near < 1 / run.settings.space.num_choices, f"{name} is a finalist, or a near copy of one"
     page = (folder / "report.html").read_text()
     assert "The best of them were then trained for 2 epochs, which decided." in page
     assert "after 2 epochs of training" in page
@@ -140,7 +140,7 @@ def test_a_second_score_is_that_of_a_longer_training_on_fresh_images(longer):
     row = outcome.result["search"]["rescored"][0]
     here = Context(settings, workload, RunDirectory(folder, settings), bcnet.Reporter(), ProcessGroup())
     network = starting_network(here, tuple(row["widths"]))
-    recipe = settings.final.changed({"epochs": 2})
+    recipe = settings.training.changed({"epochs": 2})
     train(NetworkLearner(network, workload.source.task), workload.training, recipe, seed=settings.seed, stage="final")
     with torch.no_grad():
         losses = [functional.cross_entropy(network.eval()(x), y, reduction="none") for x, y in workload.fresh]
@@ -189,39 +189,25 @@ def test_a_finalist_that_was_trained_and_not_yet_scored_is_not_trained_again(lon
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("method", "start", "message"),
     [
-        ({"searcher": "evolution"}, "the searcher evolution starts from a prior .* take searcher model, greedy or ran"),
-        ({"tune_steps": 3}, "of which the scorer 'trainings' makes no use; got 3"),
-        ({"final_from": "supernet"}, "a supernet, which the scorer 'trainings' has none of"),
-        ({"finalist_epochs": 1}, "finalist_epochs is more than the 1 epochs of all candidates, .* the 2 of .*; got 1"),
-        ({"finalist_epochs": 3}, "at most the 2 of final networks; got 3"),
-        ({"finalist_epochs": 0}, "finalist_epochs"),
-        (
-            {"finalist_epochs": 2, "scorer": "supernet", "searcher": "evolution"},
-            "finalist_epochs trains .* a search on a supernet makes no use; got 2: leave it out, or give scorer train",
-        ),
-        (
-            {"finalist_epochs": 2, "score_of_widths": sum, "score": None},
-            "of which a score of widths alone makes no use; got 2",
-        ),
-        ({"scorer": "guess"}, "'scorer' must be 'supernet' or 'trainings'; got 'guess'"),
+        ({"searcher": "evolution"}, "scratch", "'searcher' must be one of model, greedy, random, .*; got 'evolution'"),
+        ({}, "supernet", "needs a supernet, which the method trainings does not train"),
+        ({"finalist_epochs": 1}, "scratch", "is more than the 1 epochs of all candidates, .* the 2 of .*; got 1"),
+        ({"finalist_epochs": 3}, "scratch", "at most the 2 of final networks; got 3"),
+        ({"finalist_epochs": 0}, "scratch", "finalist_epochs"),
+        ({"reach": 0.9}, "scratch", "a factor above 1, or 0 for any"),
     ],
 )
-def test_what_trainings_do_not_go_with_is_refused(tmp_path, changes, message):
+def test_what_trainings_do_not_go_with_is_refused(tmp_path, method, start, message):
     with pytest.raises(RecipeError, match=message):
-        tiny_search(tmp_path / "run", **TRAINED | changes)
+        tiny_search(tmp_path / "run", method=Trainings(networks=10, epochs=1, **method), start=start)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_without_a_supernet_cannot_be_searched_again(whole, tmp_path):
+def test_a_run_without_a_supernet_has_none_to_reuse(whole, tmp_path):
     folder, _ = whole
-    with pytest.raises(RunError, match=r"evolve searches on a trained supernet, .* call bcnet search with --take-"):
-        bcnet.evolve(folder, run_dir=tmp_path / "new", population=4)
-
-
-def test_its_networks_are_not_fine_tuned_from_a_supernet_there_is_not(whole, tmp_path):
-    folder, _ = whole
-    with pytest.raises(RecipeError, match="needs a supernet, which the scorer 'trainings' has none of"):
-        bcnet.retrain(folder, run_dir=tmp_path / "new", final_from="supernet", model=TinyNetwork, data=tiny_data())
-    assert not (tmp_path / "new").exists()
+    recorder = Recorder()
+    tiny_search(tmp_path, reuse=folder, method=supernet_method(), space={"num_choices": 8}, reporter=recorder)
+    assert "supernet" in recorder.stages
+    assert "original" not in recorder.stages

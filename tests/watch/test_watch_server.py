@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 import uvicorn
-from tiny_job import tiny_search
+from tiny_job import Recorder, StoppedError, tiny_search
 
 from bcnet.errors import BCNetError
 from bcnet.watch.server import application, serve
@@ -61,24 +61,32 @@ def address(run):
         yield address
 
 
-@pytest.mark.parametrize("place", ["/", "/watch.js", "/style.css", "/vega.js", "/machine.json", "/runs/0.json"])
-def test_every_address_answers_and_names_no_other_host(address, place):
+@pytest.mark.parametrize("place", ["/", "/runs/0"])
+def test_every_address_is_the_report_of_the_run(address, run, place):
     code, headers, text = get(address + place)
     assert code == 200
     assert "default-src 'self'" in headers["content-security-policy"]
-    if place not in ("/vega.js", "/runs/0.json"):  # which names JSON schemas by address, and fetches none
-        assert "http" not in text
-
-
-def test_the_report_is_made_from_the_run(address, run):
-    code, _, text = get(f"{address}/runs/0/report")
-    assert code == 200
     assert text == (run / "report.html").read_text()
+    assert "http-equiv" not in text, "a finished run is not loaded again"
+
+
+def test_a_run_on_its_way_is_loaded_again(tmp_path):
+    with pytest.raises(StoppedError):
+        tiny_search(tmp_path / "run", reporter=Recorder(("trials", 2)))
+    with served([tmp_path / "run", tmp_path / "later"]) as address:
+        _, _, links = get(address)
+        _, _, begun = get(f"{address}/runs/0")
+        _, _, later = get(f"{address}/runs/1")
+    assert links.count('href="/runs/') == 2
+    for page in (begun, later):
+        assert 'http-equiv="refresh" content="5"' in page
+    assert "trials" in begun[begun.index('<pre class="status">') :]
+    assert "waiting for the run to start" in later
 
 
 def test_one_run_is_compared_with_nothing(address):
     code, headers, _ = get(f"{address}/comparison")
-    assert (code, headers["location"]) == (307, "/runs/0/report")
+    assert (code, headers["location"]) == (307, "/runs/0")
 
 
 def test_two_runs_are_compared(run):
@@ -91,13 +99,11 @@ def test_two_runs_are_compared(run):
 @pytest.mark.parametrize(
     ("place", "code", "said"),
     [
-        ("/runs/1.json", 404, "counted from 0"),
-        ("/runs/1/report", 404, "counted from 0"),
-        ("/runs/0.json?known=-1", 400, "a number of candidates; got '-1'"),
-        ("/runs/0.json?known=%D9%A3", 400, "a number of candidates"),
-        ("/runs/0.json?known=99999999999", 400, "a number of candidates"),
+        ("/runs/1", 404, "counted from 0"),
+        ("/runs/99999999999999999999", 404, "counted from 0"),
+        ("/runs/%D9%A3", 404, ""),
         ("/../../etc/passwd", 404, ""),
-        ("/runs/-1.json", 404, ""),
+        ("/runs/-1", 404, ""),
     ],
 )
 def test_wrong_questions_are_refused(address, place, code, said):
@@ -107,19 +113,21 @@ def test_wrong_questions_are_refused(address, place, code, said):
 
 
 def test_a_report_that_cannot_be_made_says_why(tmp_path):
+    (tmp_path / "settings.json").write_text("{")
     with served([tmp_path]) as address:
-        code, _, text = get(f"{address}/runs/0/report")
-    assert code == 409
+        code, _, text = get(address)
+    assert code == 200
     assert "settings.json" in text
+    assert "http-equiv" in text, "it may be a file that is being written"
 
 
 def test_a_page_under_another_name_is_refused(address):
-    assert get(f"{address}/runs/0.json", Host="evil.example")[0] == 400
+    assert get(f"{address}/runs/0", Host="evil.example")[0] == 400
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
 def test_nothing_can_be_changed(address, method):
-    request = urllib.request.Request(f"{address}/runs/0.json", method=method)
+    request = urllib.request.Request(f"{address}/runs/0", method=method)
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(request)
     with refused.value as error:
@@ -128,14 +136,14 @@ def test_nothing_can_be_changed(address, method):
 
 def test_a_token_lets_in_and_is_kept_in_a_cookie(run):
     with served([run], token="secret") as address:
-        for place in ("/", "/runs/0.json", "/runs/0/report", "/?token=wrong", "/?token="):
+        for place in ("/", "/runs/0", "/comparison", "/?token=wrong", "/?token="):
             assert get(address + place)[0] == 403
         assert get(address, Cookie="bcnet_token=other")[0] == 403
         code, headers, _ = get(f"{address}/?token=secret")
         assert (code, headers["location"]) == (303, "/")
         cookie = headers["set-cookie"]
         assert {"HttpOnly", "SameSite=strict"} <= set(cookie.split("; "))
-        assert get(f"{address}/runs/0.json", Cookie=cookie.partition(";")[0])[0] == 200
+        assert get(f"{address}/runs/0", Cookie=cookie.partition(";")[0])[0] == 200
 
 
 def test_a_port_that_is_taken_is_refused(run):
@@ -169,7 +177,8 @@ def test_the_command_says_its_link_and_ends_with_ctrl_c(run, host, has_token):
 
 
 def test_the_command_refuses_what_is_no_folder(tmp_path):
-    words = [sys.executable, "-m", "bcnet", "watch", tmp_path / "nothing"]
+    (tmp_path / "file").write_text("mine")
+    words = [sys.executable, "-m", "bcnet", "watch", tmp_path / "file"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "is not there" in done.stderr
+    assert "a run directory is a folder" in done.stderr

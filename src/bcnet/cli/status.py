@@ -15,7 +15,7 @@ HELP = """
 Say where a run is, what it has found so far, and when it will end; from any terminal, also while it runs.
 
 A run is running (a process holds its directory), stopped (the same command goes on with it), failed, finished, in part
-(what was asked for is done, as after bcnet train, and more can go on from it) or damaged. The end is forecast from the
+(what was asked for is done, as with --until prior, and more can go on from it) or damaged. The end is forecast from the
 work ahead and the speed so far, "?" where nothing is known yet.
 
 Examples:

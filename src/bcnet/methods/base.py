@@ -215,7 +215,7 @@ def parse_method(text: str) -> Method:
 
 
 def _fields(text: str) -> dict[str, Any]:
-    """Return `key=value` pairs, split at commas outside of brackets; a dotted key goes into a mapping."""
+    """Return `key=value` pairs with commas between; a dotted key goes into a mapping."""
     from bcnet.train.yaml_text import parse_yaml
 
     fields: dict[str, Any] = {}
@@ -236,10 +236,11 @@ def _fields(text: str) -> dict[str, Any]:
 
 
 def _split(text: str) -> list[str]:
+    """Split at commas outside of brackets; a piece without an equals sign goes on with the value before it."""
     parts: list[str] = []
     depth = 0
     for piece in text.split(",") if text else ():
-        if depth:
+        if depth or (parts and "=" not in piece):
             parts[-1] += f",{piece}"
         else:
             parts.append(piece)

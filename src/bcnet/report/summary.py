@@ -162,7 +162,7 @@ def _selection(evidence: Evidence) -> Markup:
         return Markup("")
     found = evidence.result["search"]
     heuristics = heuristics_text(found)
-    how = "bcnet baseline balanced --take-from RUN trains the balanced ones."
+    how = "--method balanced --reuse RUN trains the balanced ones."
     beside = paragraph(f"{heuristics}{how}") if heuristics else Markup("")
     if not found["fresh_images"]:
         score = score_text(found["score"], evidence.metric)

@@ -99,10 +99,8 @@ class Acceptance:
     def error(self) -> RunError:
         """What to say where nothing was accepted."""
         assert self._asked is not None, "something was too slow"
-        if self._context.settings.method.trains_supernet:
-            advice = "`bcnet evolve RUN --budget latency=... --out NEW`, which trains no supernet again"
-        else:
-            advice = "the same command with --take-from RUN --out NEW, which trains no original again"
+        kept = "supernet" if self._context.settings.method.trains_supernet else "original"
+        advice = f"the same command with --reuse RUN --out NEW, which trains no {kept} again"
         quickest = min(m.nanoseconds for m in self.slow.values())
         return RunError(
             f"a search ends with widths whose latency was measured within {self._asked.text(self._limit)}; none of "

@@ -105,7 +105,7 @@ class Reliability:
         longer = "train the supernet for longer"
         if self.of_networks:
             longer = "train candidates for longer (a larger --epochs or --effort)"
-        free = "widths that need no search (bcnet baseline balanced)"
+        free = "widths that need no search (--method balanced)"
         source = "short trainings" if self.of_networks else "shared weights"
         unsaid = f"Whether {source} rank widths as whole trainings do, that cannot tell: compare with {free}."
         return {
@@ -122,7 +122,7 @@ class Reliability:
         widths = ",".join(map(str, self.smallest))
         return (
             f" {self.tied} candidates are tied with the best as far as this can tell; the smallest of them has "
-            f"{1 - self.smallest_params:.0%} fewer parameters (bcnet retrain RUN --widths {widths} --out NEW)."
+            f"{1 - self.smallest_params:.0%} fewer parameters (--method given:values={widths})."
         )
 
     @property

@@ -55,7 +55,7 @@ def reuse(source: Path, context: Context) -> tuple[str, ...]:
     theirs = RunDirectory(source, read_settings(source))
     ours = context.directory
     _check_subject(theirs, context)
-    names = {stage.name for stage in stages_of(theirs.settings)}
+    names = {*(stage.name for stage in stages_of(theirs.settings)), *theirs.settings.own_stages}
     taken = []
     for stage in context.stages:
         here = stage.name in names and is_shared(stage, theirs.settings, context.settings)
