@@ -87,7 +87,7 @@ def main() -> None:
         run_dir=options.run,
         training=bcnet.Recipe(lr=0.05, batch_size=32, epochs=1 if options.quick else 10),
         loss=focal_loss,
-        score=sureness,
+        method=bcnet.Trainings(score=sureness),
         progress=True,
     )
     for group in outcome.result["groups"]:

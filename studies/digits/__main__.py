@@ -24,8 +24,8 @@ from studies.shared.provenance import ROOT
 from studies.shared.result_row import NETWORKS, columns
 
 OUTPUT = ROOT / "results" / "demo_digits.csv"
-DEMO = ["--model", "resnet_digits", "--data", "digits", "--budget", "0.5", "--scorer", "supernet"]
-QUICK = ["--epochs", "1", "--population", "4", "--generations", "2"]
+DEMO = ["--model", "resnet_digits", "--data", "digits", "--budget", "0.25"]
+QUICK = ["--epochs", "1", "--effort", "small"]
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bcnet.methods.supernet import PAPER
+from bcnet.methods import PAPER
 from bcnet.models import ModelSpec, create
 from bcnet.train import load_recipe
 

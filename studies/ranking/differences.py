@@ -27,7 +27,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from bcnet.methods.supernet import PAPER
+from bcnet.methods import PAPER
 from bcnet.prior import learn_prior
 from bcnet.searchers import Evolution, Rescored, SearchResult, heuristic_widths, search_widths
 from bcnet.space import Budget, Problem, Widths

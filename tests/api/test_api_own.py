@@ -202,7 +202,7 @@ def prepared(model=TinyNetwork, **options):
     source = open_source(model, tiny_data(), image_size=None, seed=0, pretrained=options.pop("pretrained", None))
     method = supernet_method(training=RECIPE, epochs=RECIPE.epochs)
     values = {"model": source.model_name, "data": "d", "limits": {"macs": 0.5}, "method": method, "training": RECIPE}
-    settings = make_settings(**values, **options).resolved()
+    settings = make_settings(**values | options).resolved()
     return settings, prepare(source, settings)
 
 
@@ -330,14 +330,14 @@ def test_weights_of_another_network_are_refused(change, message):
 
 def test_a_pruned_network_starts_from_the_channels_that_the_pruner_kept(tmp_path, monkeypatch):
     pytest.importorskip("torch_pruning", reason="the extra 'magnitude' is not installed")
-    here = context_of(tmp_path, TinyNetwork, baseline="magnitude", final_from="original")
+    here = context_of(tmp_path, TinyNetwork, method=bcnet.Pruned(), start="original")
     owner, widths = here.output("original").network, here.output("pruning").widths
     first = tuple(reversed(range(8)))[: widths[0]]  # no order that importance would give
     second = tuple(reversed(range(12)))[: widths[1]]
     monkeypatch.setitem(here._outputs, "pruning", Pruned(widths, (first, second)))
     network = SearchedStage()._start(here, widths)
     torch.testing.assert_close(network.second[0].weight, owner.second[0].weight[list(second)][:, list(first)])
-    usual = context_of(tmp_path / "usual", TinyNetwork, baseline="balanced", final_from="original")
+    usual = context_of(tmp_path / "usual", TinyNetwork, method=bcnet.Balanced(), start="original")
     uniform, same = (UniformStage()._start(context, widths).state_dict() for context in (here, usual))
     for name, tensor in uniform.items():
         assert torch.equal(tensor, same[name]), name

@@ -5,7 +5,8 @@ import time
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_job import RECIPE, Recorder, StoppedError, TinyNetwork, supernet_method, tiny_data, tiny_search, traces
+from tiny_job import RECIPE, Recorder, StoppedError, TinyNetwork, supernet_method, tiny_data, traces
+from tiny_job import tiny_supernet_search as tiny_search
 from torch import nn
 
 import bcnet
@@ -63,15 +64,15 @@ def test_a_run_of_two_stopped_anywhere_ends_like_one_that_never_stopped(together
 
 def test_a_run_of_two_does_not_go_on_with_another_number(together, processes):
     folder, _ = together
-    with pytest.raises(RunError, match=r"processes is 2 there and 1 here; .* go on with 2 processes \(torchrun\)"):
+    with pytest.raises(RunError, match=r"options.processes is 2 there and 1 here; .* go on with 2 processes \(torchrun\)"):
         tiny_search(folder)
     for error in processes.run(3, searched, folder):
         assert isinstance(error, RunError)
-        assert "processes is 2 there and 3 here" in str(error)
+        assert "options.processes is 2 there and 3 here" in str(error)
 
 
 def of_random(world, folder):
-    outcome = tiny_search(folder, method=bcnet.Random(networks=3, epochs=1, continued=True))
+    outcome = tiny_search(folder, method=bcnet.Random(networks=3, epochs=1, continued=True), start="scratch")
     return outcome.network.state_dict(), outcome.result["networks"]
 
 
@@ -111,9 +112,9 @@ def wrong(world, folder, changes):
 @pytest.mark.parametrize(
     ("changes", "kind", "message"),
     [
-        ({"recipe": RECIPE.changed({"batch_size": 2})}, RecipeError, "got batch_size 2 for 3 processes"),
+        ({"training": RECIPE.changed({"batch_size": 2})}, RecipeError, "got batch_size 2 for 3 processes"),
         ({"data": None}, ProcessError, "all processes of a run have the same data; process 0 has 'stripes"),
-        ({"recipe": "vgg20"}, RecipeError, "one of"),
+        ({"space": {"num_choices": 0}}, RecipeError, "'num_choices' must be greater than 0; got 0"),
     ],
 )
 def test_mistakes_are_found_by_all_before_anything_is_written(processes, tmp_path, changes, kind, message):

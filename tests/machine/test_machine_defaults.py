@@ -5,7 +5,8 @@ import sys
 
 import pytest
 import torch
-from tiny_job import Recorder, StoppedError, TinyNetwork, supernet_method, tiny_search
+from tiny_job import Recorder, StoppedError, TinyNetwork, supernet_method
+from tiny_job import tiny_supernet_search as tiny_search
 from typer.testing import CliRunner
 
 from bcnet.cli.app import app
@@ -69,12 +70,10 @@ def test_cpus_take_bf16_where_it_pays(monkeypatch, wish, largest, avx512, amx, p
 
 
 @pytest.mark.parametrize(
-    ("largest", "free", "batch"),
-    [(65536, None, 2048), (65536, 16384 * MIB, 2048), (3211264, 24 * 1024 * MIB, 512), (3211264, MIB, 64)],
+    ("largest", "batch"), [(0, 2048), (65536, 2048), (3211264, 256), (1 << 40, 64)]
 )
-def test_scores_come_in_batches_that_fit(largest, free, batch):
-    assert score_batch(largest, free) == batch
-    assert score_batch(largest, free, raced=True) == min(batch, 128)
+def test_scores_come_in_batches_that_fit(largest, batch):
+    assert score_batch(largest) == batch
 
 
 def test_the_largest_activation_is_found_and_the_hooks_are_gone():
@@ -162,10 +161,10 @@ def test_what_was_left_open_is_stored_told_and_kept(tmp_path, monkeypatch):
     with pytest.raises(StoppedError):
         tiny_search(tmp_path, reporter=recorder)
     settings = read_settings(tmp_path)
-    assert (settings.layout, settings.score_batch_size, settings.threads) == ("contiguous", 2048, 1)
+    assert (settings.options.layout, settings.options.score_batch_size, settings.options.threads) == ("contiguous", 2048, 1)
     (line,) = [note for note in recorder.notes if note.startswith("Machine:")]
     assert "cpu, 1 CPU thread, fp32, supernet weights contiguous, scores in batches of 2,048, " in line
-    monkeypatch.setattr("bcnet.run.settings.score_batch", lambda largest, free: 64)
+    monkeypatch.setattr("bcnet.run.settings.score_batch", lambda largest: 64)
     monkeypatch.setattr("bcnet.run.settings.usual_threads", lambda: 64)
     tiny_search(tmp_path)
     assert read_settings(tmp_path) == settings
@@ -174,15 +173,15 @@ def test_what_was_left_open_is_stored_told_and_kept(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"layout": "channels_last"}, "layout is 'contiguous' there and 'channels_last' here"),
-        ({"score_batch_size": 8}, "score_batch_size is 2048 there and 8 here"),
+        ({"layout": "channels_last"}, "options.layout is 'contiguous' there and 'channels_last' here"),
+        ({"score_batch_size": 8}, "options.score_batch_size is 2048 there and 8 here"),
     ],
 )
 def test_choices_of_a_run_are_part_of_it(tmp_path, changes, message):
     with pytest.raises(StoppedError):
         tiny_search(tmp_path, reporter=Notes(("supernet", 1)))
     with pytest.raises(RunError, match=message):
-        tiny_search(tmp_path, **changes)
+        tiny_search(tmp_path, options=changes)
 
 
 def test_layouts_give_the_same_scores_up_to_rounding(tmp_path):

@@ -3,7 +3,8 @@ from collections import namedtuple
 
 import pytest
 import torch
-from tiny_job import RECIPE, Recorder, StoppedError, TinyNetwork, supernet_method, tiny_data, tiny_search
+from tiny_job import RECIPE, Recorder, StoppedError, TinyNetwork, supernet_method, tiny_data
+from tiny_job import tiny_supernet_search as tiny_search
 from torch import nn
 from typer.testing import CliRunner
 
@@ -68,8 +69,8 @@ def test_a_training_writes_no_more_than_it_says(tmp_path, optimizer):
     with pytest.raises(StoppedError):
         tiny_search(tmp_path, reporter=Recorder(("prior", 1)), checkpoint_seconds=0, training=changes)
     files = [tmp_path / "supernet.safetensors", tmp_path / "records.safetensors"]
-    workload, settings = resolved(tmp_path / "other", changes={"optimizer": optimizer})
-    expected = training_bytes(workload.model, settings.supernet, 2 * 2 * len(workload.training), 2)
+    workload, settings = resolved(tmp_path / "other", training=RECIPE.changed({"optimizer": optimizer}))
+    expected = training_bytes(workload.model, settings.supernet_recipe, 2 * 2 * len(workload.training), 2)
     headers = 4096 * len(files)
     assert sum(file.stat().st_size for file in files) < expected + headers
     parameters = sum(p.nbytes for p in workload.model.parameters())
@@ -137,7 +138,7 @@ def test_larger_batches_take_more_memory(tmp_path, monkeypatch):
     monkeypatch.setattr("bcnet.stages.estimate.used_bytes", lambda device: 0)
 
     def peak(batch_size):
-        workload, settings = resolved(tmp_path, changes={"batch_size": batch_size})
+        workload, settings = resolved(tmp_path, training=RECIPE.changed({"batch_size": batch_size}))
         return estimate(settings, workload, planned(stages_of(settings), settings, workload, set())).peak
 
     assert peak(70) > peak(8)
@@ -163,19 +164,19 @@ def test_a_run_says_what_it_will_take_and_a_finished_one_nothing(tmp_path):
 
 def test_a_preview_writes_nothing(tmp_path):
     found = preview(TinyNetwork, tiny_data(), run_dir=tmp_path / "run", **ARGUMENTS)
-    assert found.settings.device is not None
+    assert found.settings.options.device is not None
     assert found.estimate is not None
     assert 0 < found.disk < found.disk_free
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("how", "stage"), [([], "trials"), (["--scorer", "supernet"], "supernet")], ids=["trainings", "supernet"]
+    ("how", "stage"), [([], "trials"), (["--method", "bcnet"], "supernet")], ids=["trainings", "supernet"]
 )
 def test_a_dry_run_shows_everything_and_writes_nothing(how, stage, tmp_path):
     search = ["search", "--model", "resnet_digits", "--data", "digits", "--budget", "0.5", "--threads", "1", *how]
-    outcome = CliRunner().invoke(app, [*search, "--dry-run", "--out", str(tmp_path / "run")], terminal_width=120)
+    outcome = CliRunner().invoke(app, [*search, "--dry-run", "--all", "--out", str(tmp_path / "run")], terminal_width=120)
     assert outcome.exit_code == 0, outcome.output
-    for text in ("supernet.on_bad_step", "6 width groups", f"Estimate: {stage}", "peak memory", "Nothing was written."):
+    for text in ("training.on_bad_step", "6 width groups", f"Estimate: {stage}", "peak memory", "Nothing was written"):
         assert text in outcome.output
     assert list(tmp_path.iterdir()) == []

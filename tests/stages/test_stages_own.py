@@ -12,7 +12,7 @@ from tiny_job import tiny_supernet_search as tiny_search
 
 import bcnet
 from bcnet import Given
-from bcnet.errors import RecipeError, RunError
+from bcnet.errors import ModelError, RecipeError, RunError
 from bcnet.files.documents import read_document
 from bcnet.stages.base import Context, in_order
 from bcnet.stages.plan import stages_of
@@ -217,5 +217,5 @@ def test_what_the_stages_of_a_run_are_given_can_be_had_again(tmp_path):
 
 def test_what_only_the_users_code_has_cannot_be_had_again(tmp_path):
     tiny_search(tmp_path / "run")
-    with pytest.raises(RunError, match="a model is a name of ours.*; got 'TinyNetwork from a factory'"):
+    with pytest.raises(ModelError, match="a model is a name of ours.*; got 'TinyNetwork from a factory'"):
         Context.of_run(tmp_path / "run")

@@ -50,7 +50,7 @@ def test_scores_that_are_all_the_same_say_nothing():
     assert (found.reliability, found.sides, found.verdict) == (0.0, 0.0, "nothing")
     assert (found.chance, found.beats_chance) == (pytest.approx(100 / 3), False)
     assert "no candidate is surely better than the most frequent class, 33.33 %" in str(found)
-    assert "take widths that need no search (bcnet baseline balanced)" in str(found)
+    assert "take widths that need no search (--method balanced)" in str(found)
 
 
 def test_the_best_of_many_is_not_better_than_chance_by_luck():
@@ -104,7 +104,7 @@ def test_candidates_that_a_fit_cannot_tell_from_the_best_are_tied_with_it():
     assert (tied.tied, tied.smallest, tied.smallest_params) == (2, (8, 4), 0.7)
     words = "2 candidates are tied with the best as far as this can tell; the smallest of them has 30% fewer parameters"
     assert words in str(tied)
-    assert "(bcnet retrain RUN --widths 8,4 --out NEW)" in str(tied)
+    assert "(--method given:values=8,4)" in str(tied)
     worse = with_ties(believed, candidates(scores, [100, 10, 10, 10, 70]), 0.0)
     assert (worse.tied, worse.smallest) == (3, (8, 1))
     largest = with_ties(believed, candidates(scores, [60, 10, 10, 10, 70]), 0.75)

@@ -6,7 +6,7 @@ To add one, subclass `Method` in a file of its own and give a value of it to `bc
 from bcnet.methods.base import Method, Start, parse_method
 from bcnet.methods.closed_form import Balanced, Given, Uniform
 from bcnet.methods.pruned import Pruned
-from bcnet.methods.supernet import AutoSlim, BCNet, SupernetMethod
+from bcnet.methods.supernet import PAPER, AutoSlim, BCNet, SupernetMethod
 from bcnet.methods.trainings import Random, Trainings, TrainingsMethod
 
 METHODS: dict[str, type[Method]] = {
@@ -16,6 +16,7 @@ METHODS: dict[str, type[Method]] = {
 
 __all__ = [
     "METHODS",
+    "PAPER",
     "AutoSlim",
     "BCNet",
     "Balanced",

@@ -258,6 +258,6 @@ def _check_same(path: Path, settings: Settings, stored: Settings) -> None:
 def _way_on(key: str, here: Any, there: Any) -> str:
     if key == "model" and " " in here and here.partition(" ")[0] == there.partition(" ")[0]:
         return "its weights differ: call torch.manual_seed before making it, or give the function that makes it"
-    if key == "processes":
+    if key == "options.processes":
         return f"batch norm and the rounding of sums depend on it: go on with {there} processes (torchrun)"
     return "repeat its settings to go on with it"
