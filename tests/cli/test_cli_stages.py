@@ -33,7 +33,12 @@ def test_a_search_under_another_budget_reuses_what_it_shares(trained):
     assert outcome.exit_code == 0, outcome.output
     events = [json.loads(line) for line in outcome.stdout.splitlines()]
     assert [e["stage"] for e in events if e["event"] == "start"] == [
-        "prior", "evolution", "reliability", "original", "Uniform", "searched"
+        "prior",
+        "evolution",
+        "reliability",
+        "original",
+        "Uniform",
+        "searched",
     ]
     result = read_document(folder / "result.json")
     assert result["networks"]["searched"]["macs_ratio"] <= 0.4

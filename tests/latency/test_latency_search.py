@@ -181,13 +181,19 @@ def test_more_widths_are_timed_before_they_are_scored(machine, monkeypatch):
 
 def test_a_search_that_finds_none_that_holds_says_so(tmp_path, machine):
     machine["slower"] = 100.0
-    with pytest.raises(RunError, match=r"within .*; none of \d+ candidates was, the quickest took .* --reuse RUN --out NEW, which trains no supernet again"):
+    with pytest.raises(
+        RunError,
+        match=r"within .*; none of \d+ candidates was, the quickest took .* trains no supernet again",
+    ):
         tiny_search(tmp_path, budget=Budget(latency="2 us"), method=supernet_method())
 
 
 def test_a_search_without_a_supernet_that_finds_none_that_holds_names_the_original(tmp_path, machine):
     machine["slower"] = 100.0
-    with pytest.raises(RunError, match=r"search for less by the same command with --reuse RUN --out NEW, which trains no original again"):
+    with pytest.raises(
+        RunError,
+        match=r"search for less by the same command with --reuse RUN .* no original again",
+    ):
         tiny_search(tmp_path, budget=Budget(latency="2 us"))
 
 
@@ -207,7 +213,7 @@ def by_own_score(monkeypatch):
     return search
 
 
-def test_a_search_whose_best_are_slower_than_predicted_goes_on_within_what_was_measured(tmp_path, machine, by_own_score):
+def test_a_search_whose_best_are_too_slow_goes_on_within_what_was_measured(tmp_path, machine, by_own_score):
     machine["slower"] = 1.3
     outcome = by_own_score(tmp_path / "run")
     scores = {c.widths: c.score for c in outcome.found.evaluations}

@@ -69,9 +69,7 @@ def test_cpus_take_bf16_where_it_pays(monkeypatch, wish, largest, avx512, amx, p
     assert precision_of(wish, torch.device("cpu"), largest) == precision
 
 
-@pytest.mark.parametrize(
-    ("largest", "batch"), [(0, 2048), (65536, 2048), (3211264, 256), (1 << 40, 64)]
-)
+@pytest.mark.parametrize(("largest", "batch"), [(0, 2048), (65536, 2048), (3211264, 256), (1 << 40, 64)])
 def test_scores_come_in_batches_that_fit(largest, batch):
     assert score_batch(largest) == batch
 
@@ -161,7 +159,11 @@ def test_what_was_left_open_is_stored_told_and_kept(tmp_path, monkeypatch):
     with pytest.raises(StoppedError):
         tiny_search(tmp_path, reporter=recorder)
     settings = read_settings(tmp_path)
-    assert (settings.options.layout, settings.options.score_batch_size, settings.options.threads) == ("contiguous", 2048, 1)
+    assert (settings.options.layout, settings.options.score_batch_size, settings.options.threads) == (
+        "contiguous",
+        2048,
+        1,
+    )
     (line,) = [note for note in recorder.notes if note.startswith("Machine:")]
     assert "cpu, 1 CPU thread, fp32, supernet weights contiguous, scores in batches of 2,048, " in line
     monkeypatch.setattr("bcnet.run.settings.score_batch", lambda largest: 64)

@@ -175,7 +175,9 @@ def test_a_preview_writes_nothing(tmp_path):
 )
 def test_a_dry_run_shows_everything_and_writes_nothing(how, stage, tmp_path):
     search = ["search", "--model", "resnet_digits", "--data", "digits", "--budget", "0.5", "--threads", "1", *how]
-    outcome = CliRunner().invoke(app, [*search, "--dry-run", "--all", "--out", str(tmp_path / "run")], terminal_width=120)
+    outcome = CliRunner().invoke(
+        app, [*search, "--dry-run", "--all", "--out", str(tmp_path / "run")], terminal_width=120
+    )
     assert outcome.exit_code == 0, outcome.output
     for text in ("training.on_bad_step", "6 width groups", f"Estimate: {stage}", "peak memory", "Nothing was written"):
         assert text in outcome.output

@@ -141,7 +141,7 @@ def test_a_method_of_your_own_is_run_stored_resumed_and_reported(tmp_path):
     assert recorder.stages == []
     with pytest.raises(RunError, match=r"method.share is 0.75 there and 0.5 here"):
         tiny_search(tmp_path, method=Half(), budget=budget)
-    with pytest.raises(RunError, match="method.name"):
+    with pytest.raises(RunError, match=r"method.name"):
         tiny_search(tmp_path, budget=budget)
 
 

@@ -176,9 +176,11 @@ def test_one_with_an_open_prior_gets_the_runs(tmp_path):
 def test_a_searcher_resumes_and_is_refused_where_it_changed(tmp_path):
     with pytest.raises(StoppedError):
         tiny_search(tmp_path / "killed", reporter=Recorder(("evolution", 4)), method=supernet_method(searcher=Blind()))
-    with pytest.raises(RunError, match=r"configuration: method.searcher is 'test_stages_own.Blind .*\"evaluations\": 6"):
+    with pytest.raises(
+        RunError, match=r"configuration: method.searcher is 'test_stages_own.Blind .*\"evaluations\": 6"
+    ):
         tiny_search(tmp_path / "killed", method=supernet_method(searcher=Blind(7)))
-    with pytest.raises(RunError, match="another configuration: method.searcher is"):
+    with pytest.raises(RunError, match=r"another configuration: method\.searcher is"):
         tiny_search(tmp_path / "killed")
     resumed = tiny_search(tmp_path / "killed", method=supernet_method(searcher=Blind()))
     assert resumed.found == tiny_search(tmp_path / "whole", method=supernet_method(searcher=Blind())).found
@@ -217,5 +219,5 @@ def test_what_the_stages_of_a_run_are_given_can_be_had_again(tmp_path):
 
 def test_what_only_the_users_code_has_cannot_be_had_again(tmp_path):
     tiny_search(tmp_path / "run")
-    with pytest.raises(ModelError, match="a model is a name of ours.*; got 'TinyNetwork from a factory'"):
+    with pytest.raises(ModelError, match=r"a model is a name of ours.*; got 'TinyNetwork from a factory'"):
         Context.of_run(tmp_path / "run")

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import bcnet
-
 from studies.shared.provenance import ROOT
 
 FILES = sorted((ROOT / "studies").rglob("*.py"))
