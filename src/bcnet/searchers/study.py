@@ -54,7 +54,6 @@ class Study:
         self._store = EvaluationStore(store, self._problem.space, settings)
         self._known = {c.widths: c for c in self._store.evaluations}
         self._proposals = self._searcher.proposals(self._problem)
-        self._ends: list[int] = []
         self._candidates: list[Widths] | None = None
         self._asked: set[Widths] = set()
         self._advance(None)

@@ -1,0 +1,68 @@
+"""Narrowing in one call: the class, the channels, the statistics, and that the model is left as it was."""
+
+import copy
+
+import pytest
+import torch
+from tiny_job import TinyNetwork
+
+import bcnet
+from bcnet.errors import DataError, WidthError
+from bcnet.supernet import by_importance
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    model = TinyNetwork()
+    for part in model.modules():
+        if isinstance(part, torch.nn.BatchNorm2d):
+            torch.nn.init.uniform_(part.weight, 0.5, 2.0)
+    return model.eval()
+
+
+IMAGES = torch.randn(16, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("weights", ["important", "first", "fresh"])
+def test_a_narrow_network_is_of_the_class_and_the_model_stays(model, weights):
+    before = copy.deepcopy(model.state_dict())
+    space = bcnet.trace(model, IMAGES[:2])
+    network = bcnet.narrow(model, space, (3, 5), weights=weights)
+    assert type(network) is TinyNetwork
+    assert not network.training
+    assert network(IMAGES).shape == (16, 3)
+    assert space.cost((3, 5)).params == sum(p.numel() for p in network.parameters())
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name])
+
+
+def test_the_important_channels_and_the_first_ones_are_kept(model):
+    space = bcnet.trace(model, IMAGES[:2])
+    order = by_importance(model, space)[0]
+    kept = bcnet.narrow(model, space, (3, 12)).first[0].weight
+    assert torch.equal(kept, model.first[0].weight[list(order[:3])])
+    assert torch.equal(bcnet.narrow(model, space, (3, 12), weights="first").first[0].weight, model.first[0].weight[:3])
+
+
+def test_at_full_width_it_computes_what_the_model_does(model):
+    space = bcnet.trace(model, IMAGES[:2])
+    for weights in ("important", "first"):
+        torch.testing.assert_close(bcnet.narrow(model, space, space.full, weights=weights)(IMAGES), model(IMAGES))
+
+
+def test_statistics_are_those_of_the_calibration_images(model):
+    space = bcnet.trace(model, IMAGES[:2])
+    network = bcnet.narrow(model, space, (3, 5), calibrate=[IMAGES])
+    mean = network.first[0](IMAGES).mean((0, 2, 3))
+    torch.testing.assert_close(network.first[1].running_mean, mean)
+
+
+def test_what_does_not_fit_is_refused(model):
+    space = bcnet.trace(model, IMAGES[:2])
+    with pytest.raises(WidthError, match="important, first, fresh; got 'best'"):
+        bcnet.narrow(model, space, (3, 5), weights="best")
+    with pytest.raises(WidthError, match="got 1"):
+        bcnet.narrow(model, space, (3,))
+    with pytest.raises(DataError, match="batch"):
+        bcnet.narrow(model, space, (3, 5), calibrate=[])
