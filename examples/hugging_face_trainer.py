@@ -6,7 +6,7 @@
 
 The narrow network is a `ResNetForImageClassification` as before, with its own loss and its own outputs, so that Trainer
 sees no difference. A `config.json` cannot say the widths of single layers: `architecture.json` does, for
-`bcnet.rebuild`.
+`bcnet.supernet.rebuild`.
 """
 
 import argparse
@@ -68,19 +68,20 @@ def main() -> None:
     folder, quick = Path(options.run), options.quick
     training, test = digits()
     # Widths found by short trainings of some tens of networks: no supernet is needed.
-    found = bcnet.find_widths(
+    found = bcnet.search(
         Logits,
         bcnet.DataSet.from_tensors(training, test, name="digits, 32 x 32"),
         budget=bcnet.Budget(macs=0.5),
         run_dir=folder / "search",
         training=bcnet.Recipe(lr=0.1, batch_size=64, epochs=1 if quick else 15, precision="fp32"),
-        effort="small",
-        threads=1,
+        method=bcnet.Trainings(effort="small"),
+        options={"threads": 1},
+        until="widths",
     )
 
     wrapped = Logits()
     space = bcnet.WidthSpace.trace(wrapped, torch.zeros(2, 1, 32, 32))
-    network = bcnet.build(wrapped, space, found.widths).network
+    network = bcnet.supernet.build(wrapped, space, found.widths)
     set_seed(0)
     trainer = Trainer(
         network,
@@ -102,11 +103,11 @@ def main() -> None:
     trainer.train()
     accuracy = 100 * trainer.evaluate()["eval_accuracy"]
 
-    document = bcnet.describe(wrapped, space, found.widths, reference="hugging_face_trainer:Logits")
+    document = bcnet.supernet.describe(wrapped, space, found.widths, reference="hugging_face_trainer:Logits")
     (folder / "architecture.json").write_text(json.dumps(document))
     save_file(network.state_dict(), folder / "model.safetensors")
 
-    elsewhere = bcnet.rebuild(folder / "architecture.json", Logits).network.eval()
+    elsewhere = bcnet.supernet.rebuild(folder / "architecture.json", Logits).eval()
     elsewhere.load_state_dict(load_file(folder / "model.safetensors"))
     with torch.no_grad():
         images = Examples(*test).images

@@ -74,21 +74,21 @@ class WidthSearch(lightning.Callback):
 
     def __init__(self, held_out: TensorDataset, budget: bcnet.Budget) -> None:
         self.held_out, self.budget = held_out, budget
-        self.found: bcnet.SearchResult | None = None
+        self.found: bcnet.searchers.SearchResult | None = None
 
     def on_fit_end(self, trainer: lightning.Trainer, module: SupernetModule) -> None:
         supernet, records = module.supernet, module.steps.records
-        prior = bcnet.learn_prior(supernet.space, records.steps, records.widths, records.losses, self.budget)
+        prior = bcnet.prior.learn_prior(supernet.space, records.steps, records.widths, records.losses, self.budget)
 
         def score(widths: tuple[int, ...]) -> float:
             values = []
-            for side in bcnet.Side:
+            for side in bcnet.supernet.Side:
                 with supernet.at(widths, side) as network:
                     values.append(accuracy(network, self.held_out))
             return sum(values) / 2
 
         searcher = bcnet.Evolution(20, 5, prior=prior)
-        self.found = bcnet.search_widths(supernet.space, score, self.budget, searcher=searcher)
+        self.found = bcnet.searchers.search_widths(supernet.space, score, self.budget, searcher=searcher)
 
 
 class NetworkModule(lightning.LightningModule):
@@ -134,7 +134,7 @@ def main() -> None:
     search = WidthSearch(held_out, bcnet.Budget(macs=0.5))
     lightning.Trainer(max_epochs=epochs, callbacks=[search], **place).fit(module, loader)
     widths = search.found.best.widths
-    network = bcnet.build(model, space, widths)
+    network = bcnet.supernet.build(model, space, widths)
     lightning.Trainer(max_epochs=epochs, **place).fit(NetworkModule(network), loader)
     ratio = space.cost(widths).macs / space.reference.macs
     print(f"widths {widths} of {space.full}, {ratio:.2f}x multiply-adds")

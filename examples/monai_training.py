@@ -82,18 +82,18 @@ def main() -> None:
     supernet.eval()
 
     budget, records = bcnet.Budget(macs=0.5), steps.records
-    prior = bcnet.learn_prior(space, records.steps, records.widths, records.losses, budget)
+    prior = bcnet.prior.learn_prior(space, records.steps, records.widths, records.losses, budget)
 
     def score(widths: tuple[int, ...]) -> float:
         values = []
-        for side in bcnet.Side:
+        for side in bcnet.supernet.Side:
             with supernet.at(widths, side) as network:
                 values.append(dice(network, held_out))
         return sum(values) / len(values)
 
     size = (4, 1) if options.quick else (20, 5)
-    found = bcnet.search_widths(space, score, budget, searcher=bcnet.Evolution(*size, prior=prior))
-    network = bcnet.build(make(), space, found.best.widths)
+    found = bcnet.searchers.search_widths(space, score, budget, searcher=bcnet.Evolution(*size, prior=prior))
+    network = bcnet.supernet.build(make(), space, found.best.widths)
     trainer(network, training, epochs).run()
     options.run.mkdir(parents=True, exist_ok=True)
     torch.save(network.state_dict(), options.run / "network.pt")

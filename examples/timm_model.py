@@ -13,7 +13,7 @@ import torch
 
 import bcnet
 
-QUICK = {"changes": {"epochs": 1, "batch_size": 16}}
+QUICK = {"epochs": 1, "batch_size": 16}
 SPACE = {"num_choices": 10, "multiple_of": 8, "ignore": ("*layer4*",)}
 
 
@@ -30,10 +30,10 @@ def main() -> None:
         f"imagefolder:{options.images}",
         budget=bcnet.Budget(macs=0.7),
         run_dir=options.run,
-        image_size=size,
+        options={"image_size": size},
         progress=True,
-        **SPACE,
-        **(QUICK if options.quick else {}),
+        space=SPACE,
+        training=QUICK if options.quick else None,
     )
     latency = bcnet.measure_latency(options.run, rounds=5 if options.quick else 50)
     for name, time in latency.milliseconds.items():

@@ -33,7 +33,7 @@ def narrowed(pretrained: bool = False, **options) -> torch.nn.Module:
     if pretrained:
         raise ValueError("a narrow network has no weights to be fetched: load those of its run")
     wanted = {name: options[name] for name in ("num_classes", "in_chans") if options.get(name) is not None}
-    return bcnet.rebuild(Path(os.environ["ARCHITECTURE"]), lambda: timm.create_model(MODEL, **wanted))
+    return bcnet.supernet.rebuild(Path(os.environ["ARCHITECTURE"]), lambda: timm.create_model(MODEL, **wanted))
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import argparse
 
 import bcnet
 
-QUICK = {"changes": {"epochs": 1, "batch_size": 16}}
+QUICK = {"epochs": 1, "batch_size": 16}
 
 
 def main() -> None:
@@ -21,9 +21,9 @@ def main() -> None:
         f"imagefolder:{options.images}",
         budget=bcnet.Budget(macs=0.5),  # half the multiply-adds
         run_dir=options.run,
-        image_size=options.image_size,
+        options={"image_size": options.image_size},
         progress=True,
-        **(QUICK if options.quick else {}),
+        training=QUICK if options.quick else None,
     )
     for name, figures in outcome.result["networks"].items():
         print(f"{name}: {figures['macs']:,} multiply-adds, {figures['test']['top1']:.2f} % of the test images right")

@@ -71,20 +71,20 @@ def main() -> None:
     steps = bcnet.SupernetSteps(supernet)
     trained(supernet, lambda batch: steps.backward(lambda network: loss_of(network, batch)), training, epochs)
     budget, records = bcnet.Budget(macs=options.budget), steps.records
-    prior = bcnet.learn_prior(space, records.steps, records.widths, records.losses, budget)
+    prior = bcnet.prior.learn_prior(space, records.steps, records.widths, records.losses, budget)
     validation = list(batches(held_out))
 
     @torch.no_grad()
     def score(widths: tuple[int, ...]) -> float:
         losses = []
-        for side in bcnet.Side:
+        for side in bcnet.supernet.Side:
             with supernet.at(widths, side) as network:
                 losses += [float(loss_of(network, batch)) / len(batch["img"]) for batch in validation]
         return -sum(losses) / len(losses)
 
     count = (4, 1) if options.quick else (20, 10)
-    found = bcnet.search_widths(space, score, budget, searcher=bcnet.Evolution(*count, prior=prior))
-    network = bcnet.build(model, space, found.best.widths)
+    found = bcnet.searchers.search_widths(space, score, budget, searcher=bcnet.Evolution(*count, prior=prior))
+    network = bcnet.supernet.build(model, space, found.best.widths)
     trained(network, lambda batch: loss_of(network, batch).backward(), training, epochs)
     options.run.mkdir(parents=True, exist_ok=True)
     torch.save(network, options.run / "network.pt")

@@ -132,7 +132,7 @@ def _compared(model: nn.Module, space: WidthSpace, x: Tensor) -> dict[str, objec
     outputs = 0.0
     gradients = 0.0
     for side in Side:
-        built = bcnet.build(model, space, widths, weights=(supernet, side)).train()
+        built = bcnet.supernet.build(model, space, widths, weights=(supernet, side)).train()
         supernet.train()
         mine, theirs = (_run(network, x) for network in (lambda v, side=side: supernet(v, widths, side), built))
         outputs = max(outputs, _apart(mine, theirs))
@@ -146,7 +146,7 @@ def _compared(model: nn.Module, space: WidthSpace, x: Tensor) -> dict[str, objec
         )
         gradients = max(gradients, float((whole / part - 1).abs()))
     cost = space.cost(widths)
-    network = bcnet.build(model, space, widths).float().eval()
+    network = bcnet.supernet.build(model, space, widths).float().eval()
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         network(x.float()[:1])
     return {

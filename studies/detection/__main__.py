@@ -111,7 +111,7 @@ def backbone(settings: Settings) -> tuple[nn.Module, bcnet.Cost]:
     model = source.build()
     space = WidthSpace.trace(model, torch.zeros(2, *source.input_size))
     widths = chosen_widths(space, settings.widths)
-    network = bcnet.build(model, space, widths, factory=source.factory)
+    network = bcnet.supernet.build(model, space, widths, factory=source.factory)
     if settings.weights is not None:
         try:
             network.load_state_dict(load_file(settings.weights))

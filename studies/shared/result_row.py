@@ -29,7 +29,7 @@ def columns(run: Path) -> dict[str, object]:
         "score": round(result["search"]["score"], 3),
         "fresh_score": round(result["search"]["fresh_score"], 3),
         "evaluations": result["search"]["evaluations"],
-        "image_size": settings["image_size"] or "usual",
+        "image_size": settings["options"]["image_size"] or "usual",
         "supernet_epochs": result["epochs"]["supernet"],
         "final_epochs": result["epochs"]["final"],
         "seconds": round(sum(value for value in result["seconds"].values()), 1),

@@ -1,6 +1,6 @@
 """A supernet trained into a folder by the public training loop, for studies whose training is none of a run's settings.
 
-`bcnet.train_supernet` trains by the settings of a run. Studies that compare strategies at an equal number of paths, or
+`bcnet.search` trains by the settings of a run. Studies that compare strategies at an equal number of paths, or
 train for so many steps and no validation images, call `bcnet.train.train` themselves. What is trained is kept:
 
     supernet.safetensors    the weights

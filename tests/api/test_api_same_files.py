@@ -8,7 +8,8 @@ from typer.testing import CliRunner
 import bcnet
 from bcnet.cli.app import app
 
-OPTIONS = ["--budget", "0.5", "--threads", "1", "--epochs", "1", "--population", "2", "--generations", "1"]
+OPTIONS = ["--budget", "0.5", "--threads", "1", "--epochs", "1", "--method"]
+OPTIONS += ["bcnet:population=2,generations=1"]
 
 
 @pytest.mark.slow

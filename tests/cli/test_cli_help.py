@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from bcnet.cli.app import app
 from bcnet.cli.help import TOPICS
+from bcnet.methods import METHODS
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,6 +27,14 @@ def test_all_topics_are_listed_by_their_titles():
         title = (ROOT / "docs" / f"{topic}.md").read_text().partition("\n")[0].removeprefix("# ")
         assert f"{topic} " in shown.output
         assert title in shown.output
+
+
+def test_the_methods_and_their_fields_are_a_page():
+    shown = run("help", "methods").output
+    for name, kind in METHODS.items():
+        assert f"## {name}\n" in shown
+        assert all(f"- `{field}`: " in shown for field in kind.model_fields)
+    assert "methods " in run("help").output
 
 
 @pytest.mark.parametrize("topic", ["own_data", "own-data", "Own data", "own_data.md"])

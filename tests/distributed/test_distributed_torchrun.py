@@ -36,7 +36,8 @@ class Network(nn.Module):
         return self.head(self.second(self.first(x)).mean((2, 3)))
 '''
 SEARCH = ("search", "--model", "slow_model:Network", "--data", "digits", "--budget", "0.5", "--threads", "1")
-SHORT = ("--epochs", "3", "--population", "6", "--generations", "5", "--num-choices", "6", "--precision", "fp32")
+SHORT = ("--epochs", "3", "--num-choices", "6", "--precision", "fp32", "--method")
+SHORT += ("bcnet:population=6,generations=5,parents=3",)
 FILES = ("supernet", "records", "original", "uniform", "final")
 
 

@@ -115,7 +115,7 @@ def test_masks_on_disk_from_the_command_line(voc, tmp_path, monkeypatch):
     assert {13, 255} < set(next(iter(validation))[1].unique().tolist())
     words = next(line for line in example.__doc__.splitlines() if "bcnet search" in line).split()
     rest = ["--task", "segmentation:classes=21", "--budget", "0.5", "--out", str(tmp_path / "run")]
-    small = ["--population", "4", "--generations", "1", "--parents", "2", "--epochs", "1", "--set", "lr=0.05"]
+    small = ["--method", "bcnet:population=4,generations=1,parents=2", "--epochs", "1", "--set", "lr=0.05"]
     outcome = CliRunner().invoke(app, ["search", *words[2:6], *rest, *small])
     assert outcome.exit_code == 0, outcome.output
     assert "miou" in json.loads((tmp_path / "run" / "result.json").read_text())["networks"]["searched"]["test"]
@@ -126,7 +126,7 @@ def searched(example, tmp_path, *words):
     text = example.__doc__.replace("\\\n", " ")
     said = next(line for line in text.splitlines() if "bcnet search" in line).split()[1:]
     said[said.index("--out") + 1] = str(tmp_path / "run")
-    small = ["--population", "4", "--generations", "1", "--parents", "2", "--epochs", "1", "--set", "lr=0.05"]
+    small = ["--method", "bcnet:population=4,generations=1,parents=2", "--epochs", "1", "--set", "lr=0.05"]
     outcome = CliRunner().invoke(app, [*said, *words, *small])
     assert outcome.exit_code == 0, outcome.output
     return json.loads((tmp_path / "run" / "result.json").read_text())

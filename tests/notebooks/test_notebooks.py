@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parents[2] / "notebooks"
 QUICK = {
     "your_own_network": "EPOCHS = 2",
     "timm_to_onnx": 'MODEL, SIZE = "test_resnet", 32\nPICTURES, EPOCHS = 24, 1',
-    "read_a_search": 'SETTINGS = {"changes": {"epochs": 2}, "population": 4, "generations": 2, "parents": 2}',
+    "read_a_search": 'METHOD = "bcnet:epochs=2,population=4,generations=2,parents=2"',
 }
 
 

@@ -76,7 +76,7 @@ def test_the_installed_wheel_searches(built, tmp_path):
     run(python, "-c", SMOKE, cwd=tmp_path)
     command = home / "bin" / "bcnet"
     assert "vgg19-cifar10" in run(command, "profile", "--list", cwd=tmp_path)
-    options = ["--budget", "0.5", "--threads", "1", "--epochs", "1", "--population", "2", "--generations", "1"]
+    options = ["--budget", "0.5", "--threads", "1", "--epochs", "1", "--effort", "small"]
     run(command, "search", "--model", "resnet_digits", "--data", "digits", *options, "--out", "run", cwd=tmp_path)
     assert (tmp_path / "run" / "report.html").exists()
     assert run(command, "help", "budgets", cwd=tmp_path) == (ROOT / "docs" / "budgets.md").read_text()

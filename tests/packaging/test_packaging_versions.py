@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SEARCH = (
     *("search", "--model", "resnet_digits", "--data", "digits", "--budget", "0.5", "--threads", "1", "--epochs", "1"),
-    *("--population", "4", "--generations", "2", "--log", "quiet"),
+    *("--log", "quiet"),
 )
 TABLES = """
 import datasets, numpy
@@ -68,13 +68,23 @@ def test_the_oldest_versions_do(python, tmp_path):
         name, _, version = requirement.partition("==")
         numbers = [[*map(int, text.split("."))] for text in (version, found[name])]
         assert numbers[1][: len(numbers[0])] == numbers[0], f"{name} {found[name]} is not {version}"
-    run(python, "-m", "bcnet", *SEARCH, "--out", "run", cwd=tmp_path)
+    run(
+        python,
+        "-m",
+        "bcnet",
+        *SEARCH,
+        "--method",
+        "bcnet:population=4,generations=2,parents=2",
+        "--out",
+        "run",
+        cwd=tmp_path,
+    )
     assert (tmp_path / "run" / "report.html").exists()
-    run(python, "-m", "bcnet", *SEARCH, "--searcher", "model", "--out", "modelled", cwd=tmp_path)
+    run(python, "-m", "bcnet", *SEARCH, "--effort", "small", "--out", "modelled", cwd=tmp_path)
     assert "searched" in run(python, "-m", "bcnet", "status", "run", cwd=tmp_path)
     assert "Wrote" in run(python, "-m", "bcnet", "export", "run", "--format", "safetensors", cwd=tmp_path)
     run(python, "-m", "bcnet", "report", "run", "modelled", cwd=tmp_path)
     (tmp_path / "tables").mkdir()
     run(python, "-c", TABLES, cwd=tmp_path)
     parquet = [word if word != "digits" else "parquet:tables" for word in SEARCH]
-    run(python, "-m", "bcnet", *parquet, "--set", "batch_size=8", "--out", "third", cwd=tmp_path)
+    run(python, "-m", "bcnet", *parquet, "--effort", "small", "--set", "batch_size=8", "--out", "third", cwd=tmp_path)

@@ -18,12 +18,18 @@ from tests.robustness import chaos
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="file events are watched through inotify")
 
+SHORT = {"--epochs": "1", "--method": "bcnet:population=6,generations=2,parents=3"}
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _short():
     """Every stage of the study's run, and half of its steps."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chaos, "SETTINGS", chaos.SETTINGS | {"--epochs": "1", "--generations": "2"})
+        patch.setattr(
+            chaos,
+            "SETTINGS",
+            chaos.SETTINGS | SHORT,
+        )
         yield
 
 

@@ -31,7 +31,7 @@ A run lives in one directory. The same command on the same directory resumes it.
 
 Examples:
 
-  bcnet search --model resnet_digits --data digits --budget 0.5 --out runs/demo
+  bcnet search --model resnet_digits --data digits --budget 0.25 --out runs/demo
 
   bcnet search --model vgg19 --data cifar10 --budget 0.5 --out runs/vgg
 

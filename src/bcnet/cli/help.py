@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import inspect
+import os
 from collections.abc import Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -23,18 +25,23 @@ Examples:
   bcnet help
 
   bcnet help budgets
+
+  bcnet help methods
 """
 TOPICS = (
     *("how_to", "how_it_works", "when_not", "own_model", "own_data", "budgets", "tasks", "trained", "own_loop"),
     *("stages", "baselines", "distributed", "live", "report", "trouble", "survival", "extending", "faq"),
 )
+METHODS = "methods"
+"""The page that is made from the methods themselves."""
 _WIDTH = 100  # characters, beyond which lines are hard to read
 
 
 @guarded
 def help_(topic: Annotated[str | None, typer.Argument(help="Name of a page (default: list them).")] = None) -> None:
     """Show a page; the help is `HELP`."""
-    pages = {name: (_folder() / f"{name}.md").read_text(encoding="utf-8") for name in TOPICS}
+    pages = {METHODS: "# Methods"}
+    pages |= {name: (_folder() / f"{name}.md").read_text(encoding="utf-8") for name in TOPICS}
     console = Console()
     console.width = min(console.width, _WIDTH)
     if topic is None:
@@ -45,7 +52,10 @@ def help_(topic: Annotated[str | None, typer.Argument(help="Name of a page (defa
         near = difflib.get_close_matches(name, pages, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]}?" if near else ""
         refuse(f"a topic is one of {', '.join(pages)}; got {topic!r}{hint} `bcnet COMMAND --help` explains a command")
+    if name == METHODS:
+        pages[name] = _methods()
     if console.is_terminal:
+        os.environ.setdefault("LESS", "-R")  # or it shows the codes of colours as text
         with console.pager(styles=True):
             console.print(Markdown(pages[name]))
     else:
@@ -58,6 +68,30 @@ def _list(console: Console, pages: Mapping[str, str]) -> None:
         title = text.partition("\n")[0].lstrip("# ")
         console.print(f"{name:<{longest}}  {title}", highlight=False, markup=False, soft_wrap=True)
     console.print("\nbcnet help TOPIC shows one of them, bcnet COMMAND --help explains a command.", highlight=False)
+
+
+def _methods() -> str:
+    """Every method with its fields, as Markdown."""
+    from bcnet import methods
+
+    page = [
+        "# Methods",
+        "How widths are found: `--method NAME:key=value,key=value` on the command line, `method=Class(key=value)` in "
+        "Python.",
+    ]
+    for name, kind in methods.METHODS.items():
+        page += [f"## {name}", f"In Python `bcnet.{kind.__name__}`. {inspect.getdoc(kind)}"]
+        lines = [
+            f"- `{key}`: {' '.join((field.description or '').split())}"
+            + ("" if field.is_required() else f" [{_usual(field.get_default(call_default_factory=True))}]")
+            for key, field in kind.model_fields.items()
+        ]
+        page.append("\n".join(lines) or "It has no fields.")
+    return "\n\n".join(page) + "\n"
+
+
+def _usual(default: object) -> str:
+    return "left open" if default is None or default == {} else str(default)
 
 
 def _folder() -> Traversable:

@@ -73,7 +73,7 @@ A FILE.yaml says the same as the options; --print-settings writes one, and optio
 
 Examples:
 
-  bcnet search --model resnet_digits --data digits --budget 0.5 --out runs/demo
+  bcnet search --model resnet_digits --data digits --budget 0.25 --out runs/demo
 
   bcnet search --model resnet20 --data parquet:data/cifar10 --budget 20M --epochs 30 --out runs/r20
 
