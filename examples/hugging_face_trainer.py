@@ -81,7 +81,7 @@ def main() -> None:
 
     wrapped = Logits()
     space = bcnet.WidthSpace.trace(wrapped, torch.zeros(2, 1, 32, 32))
-    network = bcnet.supernet.build(wrapped, space, found.widths)
+    network = bcnet.supernet.build(wrapped, space, found.widths).network
     set_seed(0)
     trainer = Trainer(
         network,
@@ -107,7 +107,7 @@ def main() -> None:
     (folder / "architecture.json").write_text(json.dumps(document))
     save_file(network.state_dict(), folder / "model.safetensors")
 
-    elsewhere = bcnet.supernet.rebuild(folder / "architecture.json", Logits).eval()
+    elsewhere = bcnet.supernet.rebuild(folder / "architecture.json", Logits).network.eval()
     elsewhere.load_state_dict(load_file(folder / "model.safetensors"))
     with torch.no_grad():
         images = Examples(*test).images

@@ -7,7 +7,8 @@ import pytest
 import torch
 from networks import paper_network
 from properties import check_path_equals_built, free_widths, tensors
-from tiny_job import RECIPE, Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
+from tiny_job import RECIPE, Recorder, StoppedError, TinyNetwork, tiny_data
+from tiny_job import tiny_supernet_search as tiny_search
 
 import bcnet
 from bcnet.distributed import ProcessGroup
@@ -129,7 +130,7 @@ def test_scores_are_those_of_the_cpu():
     "precision", ["fp32", pytest.param("bf16", marks=only_gpu), pytest.param("fp16", marks=only_gpu)]
 )
 def test_a_killed_run_goes_on_bit_identically(tmp_path, precision):
-    options = {"device": DEVICE, "recipe": RECIPE.changed({"precision": precision})}
+    options = {"options": {"device": DEVICE}, "training": RECIPE.changed({"precision": precision})}
     whole = tiny_search(tmp_path / "whole", **options)
     with pytest.raises(StoppedError):
         tiny_search(tmp_path / "killed", reporter=Recorder(("original", 5)), **options)

@@ -4,8 +4,10 @@ from collections import Counter
 
 import pytest
 from stand_in_device import outside, stand_in
-from tiny_job import TinyNetwork, tiny_search
+from tiny_job import TinyNetwork, supernet_method
+from tiny_job import tiny_supernet_search as tiny_search
 
+from bcnet import Random
 from bcnet.data import DataSet, Images
 from bcnet.run import workload
 
@@ -13,6 +15,7 @@ AT_THE_START = {"run/workload.py", "data/images.py", "data/splits.py", "supernet
 OF_A_NETWORK = {
     *("stages/starting.py", "supernet/calibration.py", "files/tensors.py"),  # placing and saving it
     "supernet/importance.py",  # which channels of trained weights it keeps
+    "machine/defaults.py",  # whether it runs channels-last, tried once
 }
 AT_THE_END = {
     "export/latency.py",  # the networks are timed for the report, where they were trained
@@ -26,11 +29,11 @@ AT_THE_END = {
     ("lives", "trainings", "scored", "changes"),
     [
         (True, 4, 3, {}),
-        (False, 4, 3, {"pairs": "off", "final_from": "supernet"}),
-        (True, 4, 3, {"model": TinyNetwork(), "final_from": "pretrained"}),
-        (True, 4, 3, {"final_from": "original"}),
-        (True, 4, 3, {"supernet_width": 1.5}),
-        (True, 5, 1, {"baseline": "random", "random_epochs": 1, "random_networks": 2}),
+        (False, 4, 3, {"method": supernet_method(pairs="off"), "start": "supernet"}),
+        (True, 4, 3, {"model": TinyNetwork(), "start": "pretrained"}),
+        (True, 4, 3, {"start": "original"}),
+        (True, 4, 3, {"space": {"widen": 1.5}}),
+        (True, 5, 1, {"method": Random(2, epochs=1), "start": "scratch"}),
     ],
 )
 def test_a_run_keeps_to_its_device(tmp_path, monkeypatch, lives, trainings, scored, changes):
@@ -38,8 +41,8 @@ def test_a_run_keeps_to_its_device(tmp_path, monkeypatch, lives, trainings, scor
         monkeypatch.setattr(kind, "__post_init__", lambda self: None)  # they check values, which there are none of
     for place in ("pairs", "importance"):
         monkeypatch.setattr(f"bcnet.supernet.{place}.check_close", lambda output, expected: None)
-    for place in ("workload", "finished"):
-        monkeypatch.setattr(f"bcnet.run.{place}.trace", outside(workload.trace))
+    for place in ("run.workload", "run.finished", "api.resolution"):
+        monkeypatch.setattr(f"bcnet.{place}.trace", outside(workload.trace))
     monkeypatch.setattr("bcnet.stages.running.estimate", lambda *args: None)  # hooks on saved tensors mind the block
     monkeypatch.setattr("bcnet.run.parts.lives_on", lambda device, data, free: lives)
     with stand_in() as waits:
