@@ -1,12 +1,13 @@
 """Images that stay in their files: an ImageNet-shaped folder of a few tiny photographs."""
 
+import io
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from photographs import CLASSES, photographs
-from PIL import Image
+from PIL import Image, ImageOps
 
 from bcnet.data import (
     FilePixels,
@@ -18,6 +19,7 @@ from bcnet.data import (
     load,
     split_validation,
 )
+from bcnet.data.decoding import decode, decode_all
 from bcnet.errors import DataError
 
 
@@ -126,3 +128,24 @@ def test_colours_shift_only_where_asked_for():
     assert torch.equal(ResizedCrop()(grey, generator), grey)
     shifted = ResizedCrop(colour_jitter=0.4)(grey, generator)
     assert not torch.equal(shifted[0], shifted[1])
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_picture_that_was_taken_turned_is_upright(orientation):
+    pixels = np.arange(16 * 24 * 3, dtype=np.uint8).reshape(16, 24, 3) // 4
+    tag = Image.Exif()
+    tag[0x0112] = orientation
+    stored = io.BytesIO()
+    Image.fromarray(pixels).save(stored, "PNG", exif=tag)
+    with Image.open(io.BytesIO(stored.getvalue())) as image:
+        expected = np.asarray(ImageOps.exif_transpose(image))
+    assert np.array_equal(np.asarray(decode("a", stored.getvalue())), expected)
+    small = decode_all([("a", stored.getvalue())], 8)
+    upright = Image.fromarray(expected)
+    assert torch.equal(small[0], decode_all([("b", as_png(upright))], 8)[0])
+
+
+def as_png(image):
+    stored = io.BytesIO()
+    image.save(stored, "PNG")
+    return stored.getvalue()

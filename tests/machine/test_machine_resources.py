@@ -157,6 +157,7 @@ def test_a_run_says_what_it_will_take_and_a_finished_one_nothing(tmp_path):
     tiny_search(tmp_path, reporter=notes)
     assert [note for note in notes.notes if note.startswith("Estimate: supernet 1 s, search 1 s, final")]
     assert "Training: 2 epochs in batches of 16 at a rate of up to 0.05." in notes.notes
+    assert [note for note in notes.notes if note.startswith("Augmentation of training images: crops of 1 px;")]
     again = Notes()
     tiny_search(tmp_path, reporter=again)
     assert not [note for note in again.notes if note.startswith(("Estimate", "Training"))]

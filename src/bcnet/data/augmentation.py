@@ -27,6 +27,10 @@ class Augmentation:
         if isinstance(self.padding, bool) or not isinstance(self.padding, int) or self.padding < 0:
             raise DataError(f"the padding of an augmentation is an int of at least 0; got {self.padding!r}")
 
+    def __str__(self) -> str:
+        parts = [f"crops of {self.padding} px"] if self.padding else []
+        return " and ".join([*parts, *(["flips from left to right"] if self.flip else [])]) or "none"
+
     def __call__(
         self, pixels: torch.Tensor, generator: torch.Generator, *, first: int = 0, whole: int | None = None
     ) -> torch.Tensor:

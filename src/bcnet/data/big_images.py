@@ -44,6 +44,11 @@ class ResizedCrop:
     flip: bool = True
     colour_jitter: float = 0.0
 
+    def __str__(self) -> str:
+        flips = ", flips from left to right" if self.flip else ""
+        colours = f", colours changed by up to {self.colour_jitter:.0%}" if self.colour_jitter else ""
+        return f"crops of {self.min_area:.0%} to all of the area{flips}{colours}"
+
     def __post_init__(self) -> None:
         for name, value, good in (
             ("min_area", self.min_area, 0 < self.min_area <= 1),

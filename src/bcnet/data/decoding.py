@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 import torch
-from PIL import Image
+from PIL import ExifTags, Image, ImageOps
 
 from bcnet.errors import DataError
 
@@ -20,6 +20,7 @@ from bcnet.errors import DataError
 FORMATS = ("PNG", "JPEG", "JPEG2000", "GIF", "BMP", "WEBP", "TIFF", "PPM")
 Bytes = npt.NDArray[np.uint8]
 Labelled = tuple[torch.Tensor, torch.Tensor]  # pixels (n, C, H, W) and labels (n,)
+_ORIENTATION = ExifTags.Base.Orientation
 _SPARE = 2.0  # times the pixels wanted, which a JPEG decoded at a fraction still has
 
 
@@ -110,6 +111,10 @@ def decode(name: str, source: bytes | Path, view: ViewOf | None = None) -> Image
     """
     try:
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
+            if image.getexif().get(_ORIENTATION, 1) != 1:  # as a phone stores a picture that was taken upright
+                upright = ImageOps.exif_transpose(image)
+                whole = eight_bits(name, upright)
+                return whole if view is None else view(*upright.size).of(whole, 1.0)
             if view is None:
                 return eight_bits(name, image)
             wanted = view(*image.size)

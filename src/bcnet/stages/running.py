@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bcnet.data import DataSet
 from bcnet.distributed import ProcessGroup
 from bcnet.errors import RecipeError, RunError
 from bcnet.machine.allocator import keeps_memory
@@ -19,6 +20,7 @@ from bcnet.progress.base import Reporter, Together
 from bcnet.progress.forecast import Planned
 from bcnet.progress.run_record import RunRecord
 from bcnet.run.directory import RunDirectory, read_settings
+from bcnet.run.parts import augmentation_of
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Source, Workload
 from bcnet.stages.base import Context, Stage
@@ -81,6 +83,9 @@ def _tell_plan(context: Context) -> None:
     reporter.note(_machine(settings))
     if any(stage.unit == "steps" and not stage.finished for stage in ahead):
         reporter.note(f"Training: {_training(settings)}.")
+        if isinstance(workload.data, DataSet):
+            augmentation = augmentation_of(settings.training, workload.data)
+            reporter.note(f"Augmentation of training images: {augmentation}; `augmentation` in the recipe changes it.")
     space = workload.space
     if workload.budget.resolve(space.reference).admits(space.cost(space.full)):
         reporter.note(f"The budget, {workload.budget}, is not binding: the full-width network already satisfies it.")
