@@ -133,7 +133,7 @@ def test_a_distilled_network_learns_from_a_teacher(tmp_path):
     pairs = zip(alone.network.parameters(), taught.network.parameters(), strict=True)
     assert any(not torch.equal(a, b) for a, b in pairs)
     (folder,) = (file.parent for file in tmp_path.glob("*/original.safetensors"))  # the teacher's
-    assert json.loads((folder / "settings.json").read_text())["final"]["recipe"]["distillation"] is not None
+    assert json.loads((folder / "settings.json").read_text())["training"]["distillation"] is not None
     assert len(list(tmp_path.glob("*/final.safetensors"))) == 2
     assert workshop._siblings(network) == [folder]
     assert not workshop._siblings(dataclasses.replace(network, image_size=2 * network.image_size))
@@ -155,7 +155,7 @@ def test_the_training_of_the_best_random_network_goes_on(tmp_path):
     (piece,) = pieces(job, workshop, None, None)
     assert piece.run == run
     assert piece.taken > 0
-    assert bcnet.Run.open(run).settings.random_continued
+    assert bcnet.Run.open(run).settings.method.continued
     assert not [*run.glob("original*"), *run.glob("uniform*")]
     assert figures["evaluations"] == 2
     again = workshop.continued(SCALES["quick"].network(RESNET50), budget_of(job, workshop), 0)
