@@ -147,7 +147,7 @@ def test_a_run_stopped_anywhere_ends_like_one_that_never_stopped(finished, tmp_p
         ({"budget": Budget(macs=0.6)}, r"limits.macs is 0.5 there and 0.6 here"),
         (
             {"method": supernet_method(strategy="bilateral")},
-            r"method.strategy is 'complementary' there",
+            r"method.strategy is 'complementary' there and 'bilateral' here",
         ),
         ({"data": tiny_data(126)}, r"data is 'stripes \w+' there"),
     ],

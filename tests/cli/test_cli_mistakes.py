@@ -199,14 +199,14 @@ MISTAKES = {
     "effort beside the supernet": (search(effort="small"), "--effort is of the method trainings; got small"),
     "unknown effort": (
         search(method="trainings", effort="huge"),
-        "'effort' must be 'small', .*got 'huge'",
+        "'effort' must be 'small', 'medium' or 'large'.*got 'huge'",
     ),
     "unknown start": (search(start="zero"), "start is one of scratch, .*got 'zero'"),
     "unknown end": (search(until="tomorrow"), "until is .*got 'tomorrow'"),
     "unknown option": (search(option="speed=3"), "options: unknown key 'speed'"),
     "option out of range": (
         search(option="examples=99"),
-        "options: 'examples' must be .* 24; got 99",
+        "options: 'examples' must be less than or equal to 24; got 99",
     ),
     "option without value": (search(option="examples"), "--option takes key=value.*got 'examples'"),
     "given words": (given("a,b"), "widths are whole numbers with commas.*got 'a,b'"),

@@ -183,7 +183,8 @@ def test_a_search_that_finds_none_that_holds_says_so(tmp_path, machine):
     machine["slower"] = 100.0
     with pytest.raises(
         RunError,
-        match=r"within .*; none of \d+ candidates was, the quickest took .* trains no supernet again",
+        match=r"within .*; none of \d+ candidates was, the quickest took .*"
+        r" --reuse RUN --out NEW, which trains no supernet again",
     ):
         tiny_search(tmp_path, budget=Budget(latency="2 us"), method=supernet_method())
 
@@ -192,7 +193,8 @@ def test_a_search_without_a_supernet_that_finds_none_that_holds_names_the_origin
     machine["slower"] = 100.0
     with pytest.raises(
         RunError,
-        match=r"search for less by the same command with --reuse RUN .* no original again",
+        match=r"search for less by the same command with --reuse RUN --out NEW, "
+        r"which trains no original again",
     ):
         tiny_search(tmp_path, budget=Budget(latency="2 us"))
 
