@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from bcnet.methods.base import Context, Method, Request, Seed, Start
-from bcnet.methods.trainings import check_score, check_searcher
+from bcnet.methods.trainings import Score, check_searcher
 from bcnet.prior.prior import DEFAULT_EFFECTIVE_WIDTHS
 from bcnet.prior.records import DEFAULT_SINCE
 from bcnet.searchers.base import Tournament
@@ -43,7 +43,7 @@ class SupernetMethod(Method):
     channels are trained more often), bilateral, unilateral, unilateral-complementary or sandwich (AutoSlim)."""
     pairs: Literal["auto", "on", "off"] = "auto"
     """Whether two complementary paths share a pass; auto, where that should be faster."""
-    score: Any = "accuracy"
+    score: Score = "accuracy"
     """What ranks candidates: accuracy (top-1, percent), loss (negative cross-entropy, nats), or a custom function."""
     searcher: Any = "evolution"
     """What proposes candidates."""
@@ -55,11 +55,6 @@ class SupernetMethod(Method):
     """The best candidates that are scored again, on images that took no part in the search."""
     seed: Seed | None = None
     """Seed of the search, where not that of the run."""
-
-    @field_validator("score")
-    @classmethod
-    def _a_score(cls, value: Any) -> Any:
-        return check_score(value)
 
     @property
     def needs_prior(self) -> bool:

@@ -18,9 +18,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from bcnet.errors import RecipeError
 from bcnet.methods.base import Context, Method, Request, Seed
@@ -33,6 +33,17 @@ FEWEST = 8  # networks: what a model of the scores learns anything from
 _SHARE_OF_TUNING = 0.05  # of a final training, for candidates that start from trained weights
 _USUAL_RANDOM_EPOCHS = 50  # of the paper
 SEARCHERS = ("model", "greedy", "random")
+
+
+def _score(value: Any) -> Any:
+    """Return a score that candidates can be ranked by; ValueError for anything else."""
+    if callable(value) or value in ("accuracy", "loss", "custom"):
+        return value
+    raise ValueError("'accuracy', 'loss', or a function of outputs and targets")
+
+
+Score = Annotated[Any, AfterValidator(_score)]
+"""A field that says what ranks candidates."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +110,7 @@ class Trainings(TrainingsMethod):
     """How many of the best are scored again after a longer training."""
     finalist_epochs: Count | None = None
     """Epochs of that longer training; none where candidates start from trained weights."""
-    score: Any = "loss"
+    score: Score = "loss"
     """What ranks candidates: loss (negative cross-entropy, nats), accuracy (top-1, percent), or a custom function."""
     searcher: Any = "model"
     """What proposes candidates: model, greedy or random, or a custom bcnet.Searcher."""
@@ -114,11 +125,6 @@ class Trainings(TrainingsMethod):
         if 0 < value <= 1:
             raise ValueError("a factor above 1, or 0 for any")
         return value
-
-    @field_validator("score")
-    @classmethod
-    def _a_score(cls, value: Any) -> Any:
-        return check_score(value)
 
     @field_validator("searcher")
     @classmethod
@@ -172,16 +178,11 @@ class Random(TrainingsMethod):
     """Epochs of each of them (50, but no more than the final networks')."""
     continued: bool = False
     """Continue the best random network's own training (as the paper does), instead of training its widths anew."""
-    score: Any = "accuracy"
+    score: Score = "accuracy"
     """What ranks candidates: accuracy (top-1, percent), loss (negative cross-entropy, nats), or a custom function."""
 
     def __init__(self, networks: int = 20, **fields: Any) -> None:
         super().__init__(networks=networks, **fields)
-
-    @field_validator("score")
-    @classmethod
-    def _a_score(cls, value: Any) -> Any:
-        return check_score(value)
 
     @property
     def goes_on(self) -> bool:
@@ -197,13 +198,6 @@ class Random(TrainingsMethod):
 def for_epochs(training: Recipe, epochs: int) -> Recipe:
     """Return the recipe for another number of epochs, without a teacher."""
     return training.model_copy(update={"epochs": epochs, "distillation": None})
-
-
-def check_score(value: Any) -> Any:
-    """Return a score that candidates can be ranked by; ValueError for anything else."""
-    if callable(value) or value in ("accuracy", "loss", "custom"):
-        return value
-    raise ValueError("'accuracy', 'loss', or a function of outputs and targets")
 
 
 def check_searcher(value: Any, names: tuple[str, ...]) -> Any:
