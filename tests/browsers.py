@@ -40,14 +40,20 @@ def browser_with(profile: Path) -> Iterator[Any]:
     driver.quit()
 
 
+LOADED = """
+return document.readyState === "complete"
+    && (!document.getElementById("data") || document.documentElement.dataset.drawn === "yes");
+"""
+
+
 def open_page(browser, address, size=DESKTOP, scheme="light"):
-    """Open a page at a size and in a colour scheme, and wait until it says that its charts are drawn."""
+    """Open a page at a size and in a colour scheme, and wait until it is loaded and its charts, if any, are drawn."""
     screen = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
     features = [{"name": "prefers-color-scheme", "value": scheme}]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
     browser.get(address)
-    until(lambda: browser.execute_script("return document.documentElement.dataset.drawn") == "yes")
+    until(lambda: browser.execute_script(LOADED))
 
 
 def until(condition, seconds=60):
