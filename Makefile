@@ -9,7 +9,7 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --co
 .PHONY: help demo test test-all test-device wheels mutants bench lint docs clean
 
 help:
-	@echo "make demo      install, then search a narrower network for scikit-learn's digits (about two minutes)"
+	@echo "make demo      install, then search a narrower network for scattered digits (about three minutes)"
 	@echo "make test      install with test extras, then run the tests (under ten minutes on two cores)"
 	@echo "make test-all  the slow tests and the --quick form of every study as well"
 	@echo "make test-device DEVICE=cuda  what must hold on a GPU (about five minutes)"
@@ -31,7 +31,7 @@ $(VENV)/.installed-test: $(VENV)/.installed
 
 # One thread: networks this small lose more by waiting for a second than they gain.
 demo: $(VENV)/.installed
-	$(BIN)/bcnet search --model resnet_digits --data digits --budget 0.25 --threads 1 --out runs/demo
+	$(BIN)/bcnet search --model vgg_digits --data scattered_digits --budget 0.25 --threads 1 --out runs/demo
 
 # glibc gives large tensors back to the kernel at every free, which takes half the time of the tests; let it keep them.
 test test-all: export MALLOC_MMAP_THRESHOLD_ := 1073741824

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 Nest = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
@@ -86,9 +86,10 @@ def contiguous(nest: Some) -> Some:
     return mapped(lambda t: t.clone(memory_format=torch.contiguous_format), nest)
 
 
-def as_float(nest: Some, target: Tensor) -> Some:
-    """The nest on the device of `target`, with its floats in the precision of that."""
-    return mapped(lambda t: t.to(target) if t.is_floating_point() else t.to(target.device), nest)
+def as_float(nest: Some, network: nn.Module) -> Some:
+    """The nest on the device of a network, with its floats in the precision of the network's."""
+    floats = next((p for p in network.parameters() if p.is_floating_point()), torch.empty(0))
+    return mapped(lambda t: t.to(floats) if t.is_floating_point() else t.to(floats.device), nest)
 
 
 def called(network: Callable[..., Any], inputs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The demo over five seeds: does the searched network hold its own against the original and Uniform?
+"""The demo over five seeds: is the searched network ahead of Uniform on each?
 
     python -m studies.digits            # seeds 0-4, one after the other, into results/demo_digits.csv
     python -m studies.digits --quick    # one tiny run, to see that everything works; writes nothing
@@ -24,7 +24,7 @@ from studies.shared.provenance import ROOT
 from studies.shared.result_row import NETWORKS, columns
 
 OUTPUT = ROOT / "results" / "demo_digits.csv"
-DEMO = ["--model", "resnet_digits", "--data", "digits", "--budget", "0.25"]
+DEMO = ["--model", "vgg_digits", "--data", "scattered_digits", "--budget", "0.25"]
 QUICK = ["--epochs", "1", "--effort", "small"]
 
 

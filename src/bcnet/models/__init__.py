@@ -6,7 +6,7 @@ from bcnet.models.create import NAMES, ModelSpec, create, imports_code
 from bcnet.models.mobile import mobilenetv2, proxylessnas_mobile
 from bcnet.models.one_stage import detector_with, one_stage
 from bcnet.models.resnet import resnet20, resnet56, resnet_digits
-from bcnet.models.vgg import vgg19, vgg19_quarter
+from bcnet.models.vgg import vgg19, vgg19_quarter, vgg_digits
 
 __all__ = [
     "NAMES",
@@ -26,4 +26,5 @@ __all__ = [
     "resnet_digits",
     "vgg19",
     "vgg19_quarter",
+    "vgg_digits",
 ]

@@ -21,7 +21,7 @@ from bcnet.importing import imported
 from bcnet.models.channel_bench import channel_bench_mobilenet, channel_bench_resnet
 from bcnet.models.mobile import mobilenetv2, proxylessnas_mobile
 from bcnet.models.resnet import resnet20, resnet56, resnet_digits
-from bcnet.models.vgg import vgg19, vgg19_quarter
+from bcnet.models.vgg import vgg19, vgg19_quarter, vgg_digits
 
 _OURS: Mapping[str, tuple[Callable[..., nn.Module], tuple[int, int, int]]] = {
     "vgg19": (vgg19, (3, 32, 32)),
@@ -33,6 +33,7 @@ _OURS: Mapping[str, tuple[Callable[..., nn.Module], tuple[int, int, int]]] = {
     "channel_bench_resnet": (channel_bench_resnet, (3, 32, 32)),
     "proxylessnas_mobile": (proxylessnas_mobile, (3, 224, 224)),
     "resnet_digits": (resnet_digits, (1, 8, 8)),
+    "vgg_digits": (vgg_digits, (1, 20, 20)),
 }
 NAMES = tuple(_OURS)
 _IMAGENET_SIZE = 224

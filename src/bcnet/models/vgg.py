@@ -1,4 +1,7 @@
-"""VGG19 for CIFAR-10: sixteen convolutions with batch norm and one linear layer (Simonyan and Zisserman, 2015)."""
+"""VGG19 for CIFAR-10: sixteen convolutions with batch norm and one linear layer (Simonyan and Zisserman, 2015).
+
+Beside it a small network of the same kind for the demo.
+"""
 
 from __future__ import annotations
 
@@ -47,3 +50,11 @@ def vgg19(num_classes: int = 10, in_channels: int = 3) -> VGG:
 def vgg19_quarter(num_classes: int = 10, in_channels: int = 3) -> VGG:
     """VGG19 with a quarter of the channels in every layer, for small machines: 25.2M MACs, 1.26M parameters."""
     return VGG(tuple(tuple(width // 4 for width in stage) for stage in _STAGES), num_classes, in_channels)
+
+
+def vgg_digits(num_classes: int = 10, in_channels: int = 1) -> VGG:
+    """A network for 20x20 scattered digits whose early layers are wide and whose late layers are narrow.
+
+    2.85M MACs, 16,162 parameters, 6 width groups.
+    """
+    return VGG(((24, 24), (16, 16), (16, 16)), num_classes, in_channels)

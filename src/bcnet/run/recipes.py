@@ -75,6 +75,8 @@ def default_recipe(model: str, data: str, image_size: int) -> str:
     network = model.rpartition(":")[2].lower().replace("_", "")
     if data == "digits":
         return "digits"
+    if data == "scattered_digits":
+        return "scattered_digits"
     if image_size <= 64:
         small = {"vgg": "vgg19-cifar10", "mobilenet": "mobilenetv2-cifar10"}
         return next((name for prefix, name in small.items() if network.startswith(prefix)), "resnet-cifar10")

@@ -61,7 +61,13 @@ class Propagation:
     silent = Reason("")
 
     def __init__(
-        self, tensors: Mapping[str, torch.Tensor], *, vary_outputs: bool = False, within: Set[str] = frozenset()
+        self,
+        tensors: Mapping[str, torch.Tensor],
+        *,
+        vary_outputs: bool = False,
+        within: Set[str] = frozenset(),
+        made_alike: bool = False,
+        channels_first: bool = False,
     ) -> None:
         self.vary_outputs = vary_outputs
         self.within = within  # weights of group convolutions that are narrowed within their groups
@@ -75,6 +81,15 @@ class Propagation:
         self.node: Any = None  # the graph's node at hand
         self.of_input = True  # whether its value depends on the input, and not on weights alone
         self.counting = False
+        self.has_made = False
+        self.has_divided = False
+        self.has_shares = False  # whether code cuts at what may be shares of the channels or numbers
+        self.channels_first = channels_first
+        self.padding: set[int] = set()  # variables of channels that padding has added
+        self._made: set[int] = set()  # variables of tensors that are made from a shape alone
+        self._made_alike = made_alike  # whether these have the labels of the last tensor of their shape
+        self._latest: dict[tuple[int, ...], Labels] = {}
+        self.used: set[int] = set()  # ids of the labels of tensors that a graph reads
         self.uncounted: dict[str, None] = {}  # operators without a rule that may multiply, with their places
         shared: dict[int, Labels] = {}
         self.tensors: dict[str, Labels] = {}
@@ -88,8 +103,10 @@ class Propagation:
 
     def _fresh_dims(self, shape: tuple[int, ...]) -> tuple[Dim | None, ...]:
         """Every dimension may hold channels, but for the kernel of a convolution's weight."""
-        kernel = len(shape) >= 4 and shape[0] > 1
-        return tuple(None if kernel and d >= 2 else self.symbols.fresh(size) for d, size in enumerate(shape))
+        is_kernel = len(shape) >= 4 and shape[0] > 1
+        # Of a bank of kernels, (bank, out, in, k, k), the last two are a kernel.
+        first = next((d for d in range(2, len(shape)) if len(set(shape[d:])) == 1), len(shape)) if is_kernel else len(shape)
+        return tuple(None if d >= first else self.symbols.fresh(size) for d, size in enumerate(shape))
 
     def stands_for(self, labels: Labels, tensor: Labels) -> Labels:
         """Labels of a weight that is computed from the parameter `tensor`, under the name that it has in its layer."""
@@ -108,11 +125,31 @@ class Propagation:
     def join(self, dims: Sequence[Dim | None], why_fixed: str) -> Dim | None:
         """Tie all the dimensions, and return one of them."""
         known = [dim for dim in dims if dim is not None]
+        unlabelled = len(known) < len(dims)
+        made = all(piece.variable in self._made for dim in known for piece in dim)
         for dim in known[1:]:
             self.unify(known[0], dim, why_fixed)
-        if known and len(known) < len(dims):
+        if known and unlabelled:
             self.fix(known[0], self.reason(why_fixed))
-        return known[0] if known else None
+        return None if not known or (unlabelled and made) else known[0]
+
+    def note(self, labels: Labels) -> None:
+        """Remember the labels of an operator's result by its shape."""
+        if all(isinstance(size, int) for size in labels.shape) and any(dim is not None for dim in labels.dims):
+            self._latest[labels.shape] = labels
+
+    def made(self, value: torch.Tensor) -> Labels:
+        """Labels of a tensor made from a shape alone: each dimension becomes what it meets first.
+
+        Where the code makes a tensor in the shape of another, both must stay alike before they meet: `made_alike` takes
+        the last tensor of its shape for that other one.
+        """
+        self.has_made = True
+        if self._made_alike and tuple(value.shape) in self._latest:
+            return self._latest[tuple(value.shape)]
+        dims = tuple(self.symbols.fresh(size) if size > 1 else None for size in value.shape)
+        self._made.update(piece.variable for dim in dims for piece in dim or ())
+        return Labels(tuple(value.shape), dims)
 
     def fix(self, dim: Dim | None, reason: Reason) -> None:
         """Hold a dimension at full width."""

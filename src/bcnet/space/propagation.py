@@ -12,7 +12,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from bcnet.errors import TraceError
 from bcnet.space.labels import Labels, Propagation
 from bcnet.space.liveness import live_sets
-from bcnet.space.rules import RULES, operator_of, unknown
+from bcnet.space.rules import MADE_OF_NOTHING, RULES, broadcast, operator_of, unknown
 from bcnet.space.symbols import Reason
 
 
@@ -48,6 +48,8 @@ def _evaluate(p: Propagation, node: Any, values: dict[Any, Any], of_input: set[A
         values[node] = _region(p, node, values, of_input)
     else:
         values[node] = _call(p, node, values)
+        if isinstance(values[node], Labels):
+            p.note(values[node])
 
 
 _REGIONS = {
@@ -77,6 +79,8 @@ def _region(p: Propagation, node: Any, values: dict[Any, Any], of_input: set[Any
 
 def _placeholder(p: Propagation, node: Any, spec: Any) -> Any:
     if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
+        if node.users:
+            p.used.add(id(p.tensors[spec.target]))
         return p.tensors[spec.target]
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor):
@@ -94,6 +98,10 @@ def _call(p: Propagation, node: Any, values: dict[Any, Any]) -> Any:
     kwargs = _filled_in(dict(node.kwargs), values)
     found = RULES.get(operator_of(node))
     tensors = [item for item in _flat([args, kwargs]) if isinstance(item, Labels)]
+    if found is None and not tensors and operator_of(node) in MADE_OF_NOTHING:
+        return p.made(node.meta["val"])
+    if found is None and torch.Tag.pointwise in getattr(node.target, "tags", ()):
+        return broadcast(p, node, *_flat([args, kwargs]))
     if found is None:
         return unknown(p, node, tensors)
     if not tensors:  # arithmetic of sizes

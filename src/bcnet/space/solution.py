@@ -16,7 +16,10 @@ from bcnet.space.options import SpaceOptions
 from bcnet.space.space import WidthSpace
 from bcnet.space.symbols import Dim, Piece, Reason
 
+SINGLE = "a single channel"
 _SHOWN = 4  # reasons in one message
+_NOT_RUN = "not run by the example's call, in neither mode: it will not fit a narrower network that does run it"
+_NOT_RUN_REMEDY = "give an example that runs it, or leave that part out of the network"
 
 
 class Solution:
@@ -37,7 +40,7 @@ class Solution:
 
     def space(self, parameters: Set[str], batch: int) -> WidthSpace:
         """The width space; `parameters` are the names to count, `batch` the size of the traced batch."""
-        fixed = tuple(self._fixed())
+        fixed = (*self._fixed(), *self._not_run(parameters))
         if not self.groups:
             held = list(dict.fromkeys(dimension.reason for dimension in fixed))
             more = f"; and {len(held) - _SHOWN} other reasons" if len(held) > _SHOWN else ""
@@ -172,6 +175,12 @@ class Solution:
             for name in dict.fromkeys((*macs, *owned))
         )
 
+    def _not_run(self, parameters: Set[str]) -> Iterable[FixedDimension]:
+        """What layers that the example's call does not run produce, in neither mode."""
+        for name, labels in self._propagation.tensors.items():
+            if name in parameters and labels.shape and id(labels) not in self._propagation.used:
+                yield FixedDimension(name, 0, labels.shape[0], _NOT_RUN, remedy=_NOT_RUN_REMEDY)
+
     def _fixed(self) -> Iterable[FixedDimension]:
         """What layers read or produce that is pinned at full width, once for each variable."""
         symbols = self._propagation.symbols
@@ -184,7 +193,7 @@ class Solution:
             if variable in self._index or variable not in places:
                 continue
             name, d, piece = places[variable]
-            reason = symbols.reason(variable) or Reason("a single channel")
+            reason = symbols.reason(variable) or Reason(SINGLE)
             if reason.text:
                 yield FixedDimension(name, d, piece.size, reason.text, reason.operator, reason.where, reason.remedy)
 

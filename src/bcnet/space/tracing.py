@@ -10,19 +10,22 @@ from __future__ import annotations
 import copy
 import re
 import warnings
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any
 
 import torch
 from torch import nn
 from torch.export import ExportedProgram
 
 from bcnet.errors import TraceError
+from bcnet.space.closures import check_closures
 from bcnet.space.example import Example
 from bcnet.space.labels import Propagation
 from bcnet.space.narrowing import tensors_of
 from bcnet.space.options import SpaceOptions, matches
 from bcnet.space.propagation import propagate
-from bcnet.space.solution import Solution
+from bcnet.space.solution import SINGLE, Solution
 from bcnet.space.space import WidthSpace
 from bcnet.space.symbols import Reason
 from bcnet.space.trial import MODES, breaking_groups, without_log
@@ -40,12 +43,20 @@ def trace(model: nn.Module, example: Example, options: SpaceOptions) -> WidthSpa
     held = frozenset(
         name
         for name, out in propagation.grouped
-        if any(propagation.symbols.reason(piece.variable) for piece in propagation.symbols.resolve(out))
+        if any(
+            piece.atoms == 1 or propagation.symbols.reason(piece.variable)
+            for piece in propagation.symbols.resolve(out)
+        )
     )
-    attempts = [propagation]
+    readings: list[dict[str, Any]] = []  # other readings of what the graph leaves open
     if held:
-        attempts.append(_propagated(model, graphs, options, within=held))
-    space = _freest(model, example, attempts, options)
+        readings.append({"within": held})
+    if propagation.has_made:
+        readings.append({"made_alike": True})
+    if propagation.has_divided:
+        readings.append({"channels_first": True})
+    others = (_propagated(model, graphs, options, **reading) for reading in readings)
+    space = _freest(model, example, chain((propagation,), others), options)
     if options.widen > 1:
         wide = widened(space, options)
         check_runs(model, example, space, wide)
@@ -56,25 +67,31 @@ def trace(model: nn.Module, example: Example, options: SpaceOptions) -> WidthSpa
 
 
 def _propagated(
-    model: nn.Module, graphs: Sequence[ExportedProgram], options: SpaceOptions, within: Set[str] = frozenset()
+    model: nn.Module,
+    graphs: Sequence[ExportedProgram],
+    options: SpaceOptions,
+    **reading: Any,
 ) -> Propagation:
     """Labels through the graphs of both modes, with what the user wishes."""
-    propagation = Propagation(tensors_of(model), vary_outputs=options.vary_outputs, within=within)
+    propagation = Propagation(tensors_of(model), vary_outputs=options.vary_outputs, **reading)
     for training, graph in zip(MODES, graphs, strict=True):
         propagate(propagation, graph, count_macs=not training)
     _apply_wishes(propagation, options)
     return propagation
 
 
-def _freest(model: nn.Module, example: Example, attempts: Sequence[Propagation], options: SpaceOptions) -> WidthSpace:
-    """The space that holds the fewest groups; where none of them can be searched, the error of the first."""
-    spaces = []
+def _freest(model: nn.Module, example: Example, attempts: Iterable[Propagation], options: SpaceOptions) -> WidthSpace:
+    """The first space that holds nothing by need, else the one that holds least; else the error of the first."""
+    spaces: list[WidthSpace] = []
     errors = []
     for propagation in attempts:
         try:
             spaces.append(_tried(model, example, propagation, options))
         except TraceError as error:
             errors.append(error)
+            continue
+        if not any(dimension.remedy or dimension.reason == SINGLE for dimension in spaces[-1].fixed):
+            break
     if not spaces:
         raise errors[0]
     return min(spaces, key=lambda space: len(space.fixed))
@@ -89,7 +106,7 @@ def _tried(model: nn.Module, example: Example, propagation: Propagation, options
     parameters = {name for name, _ in model.named_parameters()}
     solution = Solution(propagation, options)
     space = solution.space(parameters, batch=example.batch)
-    broken = breaking_groups(model, example, space, solution.outputs())
+    broken = breaking_groups(model, example, space, solution.outputs(), checks_slices=propagation.has_shares)
     if not broken:
         return space
     for group, reason in broken.items():
@@ -131,6 +148,7 @@ def _tie(propagation: Propagation, patterns: tuple[str, ...]) -> None:
 def _copied(model: nn.Module) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise TraceError(f"trace needs a torch.nn.Module; got {type(model).__name__}: pass the network itself")
+    check_closures(model)
     try:
         return copy.deepcopy(model)
     except RuntimeError as error:

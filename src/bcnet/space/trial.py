@@ -11,13 +11,14 @@ import logging
 import os
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from bcnet.space.example import Example
 from bcnet.space.layout import ParameterLayout, Side, length
@@ -26,22 +27,45 @@ from bcnet.space.space import Widths, WidthSpace
 from bcnet.space.symbols import Reason
 
 _LIBRARY = os.path.dirname(os.path.dirname(__file__))
+_NO_END = 2**31  # as torch says "to the end"
 MODES = (True, False)  # training, then evaluation: the order in which a model is traced and tried
 Outputs = Sequence[Sequence[ParameterLayout]]
 
 
-def breaking_groups(model: nn.Module, example: Example, space: WidthSpace, outputs: Outputs) -> dict[int, Reason]:
+def breaking_groups(
+    model: nn.Module, example: Example, space: WidthSpace, outputs: Outputs, *, checks_slices: bool = False
+) -> dict[int, Reason]:
     """The groups that break the model when they are narrow, with the error each gives; empty where all is well.
 
     `outputs` are the layouts of the model's output tensors, for each of the `MODES`: what their shapes ought to be.
+    `checks_slices` refuses parts that begin within a tensor and end beyond it: their sizes may be right by chance.
     """
     # With a ShapeEnv an operator whose result has a size that the data decide (nonzero) runs all the same.
     mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv(), static_shapes=True)
     fakes: dict[int, Any] = {id(t): _fake(mode, t) for t in [*model.parameters(), *model.buffers()]}
     fake_model = copy.deepcopy(model, fakes)  # outside of the mode: tensors in plain attributes stay real
-    with mode, torch.no_grad(), without_log():
+    slices = _WithinTensors() if checks_slices else nullcontext()
+    with mode, torch.no_grad(), without_log(), slices:
         trial = _Trial(fake_model, example.mapped(mode.from_tensor), space, outputs)
         return trial.search(_narrow_widths(space))
+
+
+class _WithinTensors(TorchDispatchMode):
+    """Refuses a slice that begins within a tensor and ends beyond it: the code counts on more channels."""
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if func is torch.ops.aten.slice.Tensor and len(args) >= 4:
+            tensor, dim, start, end = args[:4]
+            size = tensor.shape[dim]
+            if start is not None and end is not None and 0 < start < size < end < _NO_END:
+                raise ValueError(f"a part from {start} to {end} of {size} channels")
+        return func(*args, **(kwargs or {}))
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from bcnet.errors import ModelError, WidthError
 from bcnet.space import Side, WidthSpace
@@ -91,8 +92,7 @@ def _fresh(model: nn.Module, factory: Callable[[], nn.Module] | None, generator:
             redraw(full, generator)
         if _class_of(full) != _class_of(model):
             raise ModelError(f"the factory must make a {type(model).__name__}; got {type(full).__name__}")
-    for name, buffer in full.named_buffers():
-        _reset_statistics(name, buffer)
+    _reset_statistics(full)
     return full
 
 
@@ -101,11 +101,11 @@ def _class_of(network: nn.Module) -> tuple[str, str]:
     return type(network).__module__, type(network).__qualname__
 
 
-def _reset_statistics(name: str, buffer: torch.Tensor) -> None:
-    if name.endswith(("running_mean", "num_batches_tracked")):
-        buffer.zero_()
-    elif name.endswith("running_var"):
-        buffer.fill_(1)
+def _reset_statistics(network: nn.Module) -> None:
+    """Reset the statistics of torch's batch norms; a layer of the user's own may hold others, which stay."""
+    for part in network.modules():
+        if isinstance(part, _NormBase):
+            part.reset_running_stats()
 
 
 def _copy_of(model: nn.Module, supernet: Supernet) -> nn.Module:
@@ -116,8 +116,7 @@ def _copy_of(model: nn.Module, supernet: Supernet) -> nn.Module:
         for name, tensor in (*network.named_parameters(), *network.named_buffers()):
             if name in tensors:
                 tensor.copy_(tensors[name])
-            else:
-                _reset_statistics(name, tensor)
+    _reset_statistics(network)
     return network
 
 

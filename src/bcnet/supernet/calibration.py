@@ -10,6 +10,28 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from bcnet.errors import DataError
 from bcnet.nests import Nest, called
+from bcnet.supernet.supernet import has_own_forward
+
+
+class _MeanStatistics:
+    """The mean statistics of a norm's inputs; of one whose own `forward` may know no `momentum` of None."""
+
+    def __init__(self, norm: _BatchNorm) -> None:
+        self._norm = norm
+        self._seen: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._hook = norm.register_forward_pre_hook(self._look)
+
+    def _look(self, norm: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        values = inputs[0].transpose(0, 1).flatten(1)  # (channels, values)
+        self._seen.append((values.mean(1), values.var(1)))
+
+    def write(self) -> None:
+        """Put the means in the place of the norm's running statistics."""
+        self._hook.remove()
+        if self._seen:
+            means, variances = (torch.stack(column).mean(0) for column in zip(*self._seen, strict=True))
+            self._norm.running_mean.copy_(means)  # type: ignore[union-attr]
+            self._norm.running_var.copy_(variances)  # type: ignore[union-attr]
 
 
 @torch.no_grad()
@@ -24,10 +46,12 @@ def recalibrate(network: nn.Module, batches: Iterable[Nest]) -> nn.Module:
     norms = [part for part in network.modules() if isinstance(part, _BatchNorm) and part.track_running_stats]
     modes = {part: part.training for part in network.modules()}
     momenta = {norm: norm.momentum for norm in norms}
+    means = {norm: _MeanStatistics(norm) for norm in norms if has_own_forward(norm)}
     network.eval()
     for norm in norms:
         norm.reset_running_stats()
-        norm.momentum = None  # a plain mean over the batches
+        if norm not in means:
+            norm.momentum = None  # a plain mean over the batches
         norm.train()
     count = 0
     for batch in batches:
@@ -35,6 +59,8 @@ def recalibrate(network: nn.Module, batches: Iterable[Nest]) -> nn.Module:
         count += 1
     for norm in norms:
         norm.momentum = momenta[norm]
+    for mean in means.values():
+        mean.write()
     for part, training in modes.items():
         part.training = training
     if count == 0 and norms:

@@ -16,6 +16,9 @@ from bcnet.space.layout import length
 
 _GAINS = (1 / 3, 1.0, 2.0, 1 / 6, 25 / 9)  # PyTorch's default, Xavier- and Kaiming-like laws, depthwise halves, tanh
 _TOLERANCE = 0.1
+_COPIES = 2  # draws of a law that gives the same value twice on average: none has so many copies
+_MOST_COUNTED = 2**20  # elements; draws of far more repeat themselves in single precision
+_ALIKE = 0.8  # a correlation of neighbours that independent draws do not have
 _FEWEST_ELEMENTS = 16  # of a filter, for its mean square to say anything
 _FAR = 10.0  # standard errors between a filter's mean square and all filters' that no independent draws show
 
@@ -24,7 +27,8 @@ def redraw(model: nn.Module, generator: torch.Generator) -> None:
     """Give the model, changed in place, new random weights from the laws of its own.
 
     Weights of a model that was never trained are independent draws: a random permutation of each tensor's elements is a
-    draw from the same law, whatever it was. The layers of a model that has been trained (`is_trained`) are reset by
+    draw from the same law, whatever it was. Tensors of which this cannot be (`_are_draws`), an identity transform or a
+    ramp, keep their values. The layers of a model that has been trained (`is_trained`) are reset by
     their own `reset_parameters` instead. Parameters that ask for no gradient are no draws but part of what
     the network computes, a filter or a table: they stay as they are, bit for bit.
     """
@@ -36,8 +40,34 @@ def redraw(model: nn.Module, generator: torch.Generator) -> None:
             model.get_parameter(name).copy_(values)
         for parameter in dict.fromkeys(p for p in model.parameters() if p.requires_grad):
             flat = parameter.flatten()
+            if not _are_draws(parameter):
+                continue
             order = torch.randperm(flat.numel(), generator=generator).to(flat.device)
             parameter.copy_(flat[order].view_as(parameter))
+
+
+def _are_draws(values: torch.Tensor) -> bool:
+    """Return whether the values may be independent draws: not few different ones, not sorted, not alike in neighbours."""
+    flat = values.detach().flatten()
+    if flat.is_complex():
+        flat = torch.view_as_real(flat)[:, 0]
+    steps = flat.double().diff()
+    if steps.numel() == 0 or bool((steps >= 0).all()) or bool((steps <= 0).all()):
+        return False
+    countable = flat.numel() <= _MOST_COUNTED and flat.element_size() >= 4  # a lesser precision repeats itself
+    if countable and flat.unique().numel() <= flat.numel() // _COPIES:
+        return False
+    return all(_correlation(values.detach(), dim) < _ALIKE for dim in range(values.ndim))
+
+
+def _correlation(values: torch.Tensor, dim: int) -> float:
+    """The correlation of neighbours along a dimension; 0 where there are too few."""
+    size = values.shape[dim]
+    if size < 2 or values.numel() < _FEWEST_ELEMENTS or values.is_complex():
+        return 0.0
+    centred = values.double() - values.double().mean()
+    neighbours = (centred.narrow(dim, 1, size - 1) * centred.narrow(dim, 0, size - 1)).mean()
+    return float(neighbours / centred.square().mean())
 
 
 def rescale(model: nn.Module, full: nn.Module, space: WidthSpace, widths: tuple[int, ...]) -> None:
@@ -75,7 +105,7 @@ def is_trained(model: nn.Module) -> bool:
 
 def _is_far_from_drawn(layer: nn.Linear | nn.modules.conv._ConvNd) -> bool:
     weight = layer.weight
-    if weight.numel() == 0 or not weight.requires_grad:
+    if not weight.requires_grad or not weight.any():  # zeros, beside which a bias may be an identity transform
         return False
     bias = layer.bias
     if bias is not None and bias.numel() > 1:

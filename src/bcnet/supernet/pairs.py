@@ -78,7 +78,7 @@ class Pairs:
         """
         # In float64 a coupling of channels stands out from rounding, however deep the network.
         double = copy.deepcopy(network).double().eval()
-        x = as_float(mapped(torch.Tensor.detach, x), next(double.parameters()))
+        x = as_float(mapped(torch.Tensor.detach, x), double)
         pairs = cls(double, space)
         single = Narrowing(double, space.layouts)
         # Narrow, mixed and full widths: paths that overlap in no group, in some, and in all.

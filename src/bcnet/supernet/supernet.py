@@ -45,8 +45,17 @@ class Supernet(nn.Module):
         check_fits(model, space)
         self.space = space
         self.network = without_running_statistics(copy.deepcopy(model))
+        self._own_norms = [part for part in self.network.modules() if isinstance(part, _NormBase) and has_own_forward(part)]
         self._narrowing = Narrowing(self.network, space.layouts)
         self._strides = UnitStrides(self.network)
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> Supernet:
+        """Set the mode; batch norms with a `forward` of the user's own stay in training mode, for batch statistics."""
+        super().train(mode)
+        for norm in self._own_norms:
+            norm.training = True
+        return self
 
     def forward(self, x: Any, widths: Sequence[int], side: Side) -> Any:
         """The model's output at `widths` on `side`, for its own input `x`, usually `(batch, channels, height, width)`.
@@ -123,10 +132,18 @@ def _add(full: torch.Tensor, runs: _Runs, part: torch.Tensor) -> None:
     take(full, runs).add_(part)
 
 
+def has_own_forward(norm: _NormBase) -> bool:
+    """Return whether a subclass of torch's normalisations replaces their `forward`."""
+    return not type(norm).forward.__module__.startswith("torch.nn.")
+
+
 def without_running_statistics(model: nn.Module) -> nn.Module:
-    """Let every normalisation use the statistics of the batch at hand, in both modes; changes and returns `model`."""
+    """Let torch's normalisations use the statistics of the batch at hand, in both modes; changes and returns `model`.
+
+    A `forward` of the user's own may count on its statistics being there.
+    """
     for part in model.modules():
-        if isinstance(part, _NormBase) and part.track_running_stats:
+        if isinstance(part, _NormBase) and part.track_running_stats and not has_own_forward(part):
             part.track_running_stats = False
             part.running_mean = part.running_var = part.num_batches_tracked = None
     return model

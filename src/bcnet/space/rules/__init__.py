@@ -4,6 +4,20 @@ To teach the library a new operator, add a rule to the module it belongs to.
 """
 
 from bcnet.space.rules import layers, moves, parts, pointwise, products, shape
-from bcnet.space.rules.table import RULES, operator_of, rule, unknown
+from bcnet.space.rules.pointwise import broadcast
+from bcnet.space.rules.table import MADE_OF_NOTHING, RULES, operator_of, rule, unknown
 
-__all__ = ["RULES", "layers", "moves", "operator_of", "parts", "pointwise", "products", "rule", "shape", "unknown"]
+__all__ = [
+    "MADE_OF_NOTHING",
+    "RULES",
+    "broadcast",
+    "layers",
+    "moves",
+    "operator_of",
+    "parts",
+    "pointwise",
+    "products",
+    "rule",
+    "shape",
+    "unknown",
+]

@@ -127,6 +127,29 @@ def _weight_norm(p: Propagation, node: Any, direction: Labels, length: Labels, d
     return (weight, length) if isinstance(node.meta["val"], (tuple, list)) else weight
 
 
+@rule("fused_moving_avg_obs_fake_quant", "_fused_moving_avg_obs_fq_helper")
+def _observed(p: Propagation, node: Any, x: Labels, *rest: Any) -> Any:
+    """A fake quantisation that observes ranges first: `..., min, max, scale, zero, constant, low, high, axis, per row`."""
+    minimum, maximum, scale, zero = rest[2:6]
+    axis = rest[9]
+    per_channel = rest[10] if len(rest) > 10 else False
+    quantised = _quantised(p, x, (minimum, maximum, scale, zero), axis if per_channel else None)
+    return (quantised, quantised) if isinstance(node.meta["val"], (tuple, list)) else quantised
+
+
+@rule("fake_quantize_per_channel_affine", "_fake_quantize_learnable_per_channel_affine")
+def _quantised_by_channel(p: Propagation, node: Any, x: Labels, scale: Labels, zero: Labels, axis: int, *rest: Any) -> Labels:
+    return _quantised(p, x, (scale, zero), axis)
+
+
+def _quantised(p: Propagation, x: Labels, tables: Sequence[Labels], axis: int | None) -> Labels:
+    """A tensor with other values, of which a table holds one for each index of a dimension."""
+    for table in tables if axis is not None else ():
+        if table.shape and table.shape[0] == x.shape[axis] > 1:
+            p.unify(x.dims[axis], table.dims[0], "is quantised by what is pinned at full width")
+    return p.stands_for(Labels(x.shape, x.dims), x) if p.name_of(x) else x
+
+
 @rule("linear")
 def _linear(p: Propagation, node: Any, x: Labels, weight: Labels, bias: Labels | None = None) -> Labels:
     out = dense(p, x, len(x.shape) - 1, weight, 0, 1)

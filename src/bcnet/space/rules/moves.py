@@ -151,4 +151,4 @@ def _cosine(p: Propagation, node: Any, x: Labels, y: Labels, dim: int = 1, eps: 
 def _made(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> Any:
     """What takes kind and place of a tensor, and none of its elements."""
     value = node.meta["val"]
-    return Labels(tuple(value.shape), (None,) * len(value.shape)) if hasattr(value, "shape") else value
+    return p.made(value) if hasattr(value, "shape") else value

@@ -6,6 +6,7 @@ Numbers that the code holds (`x[:, :16]`) are seen by the trial, which runs narr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from bcnet.space.rules.shape import divided
 from bcnet.space.rules.table import out_shape, rule
 from bcnet.space.symbols import Dim
 
+_MOST_SHARES = 16
 _PARTS = "channels divided into parts that do not correspond"
 BY_NUMBER = "give each part a convolution of its own, or cut with chunk"
 
@@ -80,6 +82,8 @@ def _slice(
     first = (start or 0) % x.shape[axis]
     if step == 1 and size and x.shape[axis] % size == 0 and first % size == 0:
         return equal_parts(p, x, x.shape[axis] // size, axis)[first // size]
+    if step == 1 and size and _is_share([first, size], x.shape[axis]):
+        return _shares(p, x, [size], math.gcd(first, size, x.shape[axis]), axis)[0]
     return _picked(p, x, [size], axis, "channels picked by number: the model's code may count on exactly these")[0]
 
 
@@ -91,6 +95,8 @@ def _split(p: Propagation, node: Any, x: Labels, sizes: Any, dim: int = 0) -> tu
         return tuple(Labels(tuple(value.shape), x.dims) for value in node.meta["val"])
     if len(set(found)) == 1:
         return equal_parts(p, x, len(found), axis)
+    if _is_share(found, x.shape[axis]):
+        return _shares(p, x, found, math.gcd(*found), axis)
     return _picked(p, x, found, axis, "channels split at numbers that the model's code holds")
 
 
@@ -103,6 +109,25 @@ def _chunk(p: Propagation, node: Any, x: Labels, chunks: Any, dim: int = 0) -> t
 @rule("glu")
 def _glu(p: Propagation, node: Any, x: Labels, dim: int = -1) -> Labels:
     return equal_parts(p, x, 2, dim % len(x.shape))[0]
+
+
+def _is_share(sizes: Sequence[int], whole: int) -> bool:
+    """Whether parts may be so many eighths, say, of the whole: code that computes them follows any width."""
+    part = math.gcd(*sizes, whole)
+    return part > 1 and whole // part <= _MOST_SHARES
+
+
+def _shares(p: Propagation, x: Labels, sizes: Sequence[int], part: int, axis: int) -> tuple[Labels, ...]:
+    """Parts of the given sizes, each several equal parts joined."""
+    p.has_shares = True
+    dim = equal_parts(p, x, x.shape[axis] // part, axis)[0].dims[axis]
+    return tuple(
+        Labels(
+            (*x.shape[:axis], size, *x.shape[axis + 1 :]),
+            (*x.dims[:axis], None if dim is None else dim * (size // part), *x.dims[axis + 1 :]),
+        )
+        for size in sizes
+    )
 
 
 def equal_parts(p: Propagation, x: Labels, count: int, axis: int) -> tuple[Labels, ...]:

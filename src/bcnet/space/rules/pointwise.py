@@ -81,10 +81,18 @@ def _resized(p: Propagation, x: Labels, shape: tuple[int, ...]) -> Labels:
     dims = list(x.dims)
     for d, (before, after) in enumerate(zip(x.shape, shape, strict=True)):
         if before != after:
+            inner = _without_padding(p, dims[d])
+            if inner is not None and sum(piece.size for piece in inner) == after > 1:
+                dims[d] = inner  # a window along channels, padded so that their number stays
+                continue
             if after > 1:
                 p.fix(dims[d], p.reason("channels along which is pooled or resized"))
             dims[d] = None
     return Labels(shape, tuple(dims))
+
+
+def _without_padding(p: Propagation, dim: Dim | None) -> Dim | None:
+    return None if dim is None else tuple(piece for piece in dim if piece.variable not in p.padding)
 
 
 @rule("pad", "constant_pad_nd")
@@ -102,11 +110,9 @@ def _pad(p: Propagation, node: Any, x: Labels, amounts: Sequence[int], *rest: An
             p.fix(dim, reason)
             dims[d] = p.symbols.fresh(out_shape(node)[d], reason)
         else:
-            dims[d] = (
-                *(p.symbols.fresh(before, reason) if before else ()),
-                *dim,
-                *(p.symbols.fresh(after, reason) if after else ()),
-            )
+            zeros = [p.symbols.fresh(count, reason) if count else () for count in (before, after)]
+            p.padding.update(piece.variable for added in zeros for piece in added)
+            dims[d] = (*zeros[0], *dim, *zeros[1])
     return Labels(out_shape(node), tuple(dims))
 
 

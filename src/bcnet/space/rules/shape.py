@@ -55,12 +55,18 @@ def _reshape_block(p: Propagation, x: Labels, old: list[int], sizes: list[int]) 
     labelled = [d for d in old if x.dims[d] is not None and x.shape[d] > 1]
     if not labelled:
         return [None] * len(sizes)
+    if len(labelled) > 1:  # what is pinned anyway counts as positions
+        labelled = [d for d in labelled if not _is_pinned(p, x.dims[d])] or labelled
     dim = _merged(p, x, [d for d in old if x.shape[d] > 1], labelled)
     wide = [k for k, size in enumerate(sizes) if size > 1]
     if len(wide) <= 1:
         return [dim if k in wide else None for k in range(len(sizes))]
     parts = divided(p, dim, [sizes[k] for k in wide])
     return [parts[wide.index(k)] if k in wide else None for k in range(len(sizes))]
+
+
+def _is_pinned(p: Propagation, dim: Dim | None) -> bool:
+    return dim is not None and all(p.symbols.reason(piece.variable) for piece in p.symbols.resolve(dim))
 
 
 def _merged(p: Propagation, x: Labels, old: list[int], labelled: list[int]) -> Dim:
@@ -81,13 +87,20 @@ def _merged(p: Propagation, x: Labels, old: list[int], labelled: list[int]) -> D
 def divided(p: Propagation, dim: Dim, sizes: list[int]) -> list[Dim | None]:
     """One dimension made several.
 
-    The channels go to the first where atoms stay whole, else to the last of two, in equal parts.
+    The channels go to the first where atoms stay whole, else to the last of two, in equal parts; with `channels_first`
+    to the first, in runs of neighbours.
     """
     behind = math.prod(sizes[1:])
     pieces = p.symbols.resolve(dim)
     if all(piece.repeat % behind == 0 for piece in pieces):
         head: Dim = tuple(Piece(v, atoms, repeat // behind) for v, atoms, repeat in pieces)
         return [head] + [None] * (len(sizes) - 1)
+    p.has_divided = True
+    if p.channels_first:
+        shared = p.symbols.fresh(sizes[0])[0]
+        reason = p.reason("channels divided into runs that do not correspond")
+        p.symbols.unify(dim, (shared._replace(repeat=behind),), reason)
+        return [p.symbols.resolve((shared,))] + [None] * (len(sizes) - 1)
     if len(sizes) > 2:
         reason = p.reason("channels divided over more than two dimensions")
         p.fix(dim, reason)

@@ -49,6 +49,14 @@ def operator_of(node: Any) -> str:
     return str(name) if namespace == "aten" else str(schema.name)
 
 
+# Operators that make a tensor from a shape alone. Their dimensions take over the labels of what they meet.
+MADE_OF_NOTHING = frozenset(
+    {
+        "zeros", "ones", "full", "empty", "rand", "randn", "new_zeros", "new_ones", "new_full", "new_empty",
+        "empty_permuted",
+    }
+)  # fmt: skip
+
 # Operators that move, choose, compare or add, but multiply nothing: there is no rule for them, or not for every form.
 _NO_PRODUCTS = frozenset(
     {

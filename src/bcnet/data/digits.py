@@ -1,0 +1,76 @@
+"""Scikit-learn's handwritten digits, as they are and scattered over larger images: data that needs no download."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+
+from bcnet.data.augmentation import Augmentation
+from bcnet.data.decoding import fit, stack
+from bcnet.data.images import DataSet
+from bcnet.data.splits import hold_out
+
+Bytes = npt.NDArray[np.uint8]
+
+_SIDE = 20  # pixels of a scattered image
+_COPIES = (3, 4)  # images made of each digit, of training and of test digits
+_PIECES = 6  # parts of other digits in an image
+_PIECE = 3  # pixels
+_NOISE = 35.0  # standard deviation, of 255
+
+
+def digits(image_size: int | None = None) -> DataSet:
+    """Return the 1,797 digits, 8x8 and grey, a fixed fifth of every class for testing."""
+    train, test = _parts()
+    return DataSet.from_tensors(_sized(*train, image_size), _sized(*test, image_size), name="digits")
+
+
+def scattered_digits(image_size: int | None = None) -> DataSet:
+    """Return grey images with a digit anywhere in them, beside parts of other digits and under noise.
+
+    Each digit of `digits` is drawn several times, so that no test image shows a digit of the training images.
+    """
+    train, test = (
+        _sized(*_scattered(images, labels, copies, seed), image_size)
+        for seed, ((images, labels), copies) in enumerate(zip(_parts(), _COPIES, strict=True))
+    )
+    augmentation = Augmentation(padding=1, flip=False)
+    return DataSet.from_tensors(train, test, name="scattered_digits", augmentation=augmentation)
+
+
+def _parts() -> tuple[tuple[Bytes, torch.Tensor], tuple[Bytes, torch.Tensor]]:
+    from sklearn.datasets import load_digits
+
+    source = load_digits()
+    values = torch.from_numpy((source.images * (255 / 16)).round().astype("uint8"))  # (1797, 8, 8), from 0..16
+    train, test, _ = hold_out((values, torch.as_tensor(source.target, dtype=torch.int64)))
+    return (train[0].numpy(), train[1]), (test[0].numpy(), test[1])
+
+
+def _scattered(images: Bytes, labels: torch.Tensor, copies: int, seed: int) -> tuple[Bytes, torch.Tensor]:
+    """Return `copies` images of every digit and their labels, `(digits * copies, 20, 20)`."""
+    rng = np.random.default_rng(seed)
+    size = images.shape[-1]
+    found = np.empty((len(images) * copies, _SIDE, _SIDE), np.uint8)
+    for number in range(len(found)):
+        canvas = np.zeros((_SIDE, _SIDE))
+        for _ in range(_PIECES):
+            y, x = rng.integers(size - _PIECE + 1, size=2)
+            piece = images[rng.integers(len(images)), y : y + _PIECE, x : x + _PIECE]
+            y, x = rng.integers(_SIDE - _PIECE + 1, size=2)
+            canvas[y : y + _PIECE, x : x + _PIECE] = piece
+        y, x = rng.integers(_SIDE - size + 1, size=2)
+        place = canvas[y : y + size, x : x + size]
+        np.maximum(0.3 * place, images[number // copies], out=place)
+        canvas = canvas * rng.uniform(0.6, 1.0) + rng.normal(0, _NOISE, canvas.shape)
+        found[number] = canvas.clip(0, 255).round()
+    return found, labels.repeat_interleave(copies)
+
+
+def _sized(values: Bytes, labels: torch.Tensor, image_size: int | None) -> tuple[torch.Tensor, torch.Tensor]:
+    images = ((f"digit {index}", Image.fromarray(array)) for index, array in enumerate(values))
+    if image_size is not None:
+        images = ((name, fit(image, image_size)) for name, image in images)
+    return stack(images), labels

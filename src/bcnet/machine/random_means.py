@@ -1,0 +1,62 @@
+"""Random numbers replaced with their means, so that two calls of a network can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+_DROPOUTS = frozenset(
+    {
+        *(F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout),
+        *(torch.dropout, torch.feature_dropout, torch.alpha_dropout, torch.feature_alpha_dropout),
+    }
+)
+_LIKE = {torch.randn_like: 0.0, torch.rand_like: 0.5}
+_OF_SHAPE = {torch.randn: 0.0, torch.rand: 0.5}
+_IN_PLACE = {torch.Tensor.normal_: ("mean", 0.0), torch.Tensor.bernoulli_: ("p", 0.5)}
+
+
+class MeansOfRandom(TorchFunctionMode):
+    """Within the block dropout does nothing, in eval mode too, and random tensors hold the means of their laws.
+
+    What is drawn otherwise comes from a fixed seed. The generator of the CPU is as before afterwards.
+    """
+
+    def __enter__(self) -> MeansOfRandom:
+        self._fork = torch.random.fork_rng(devices=[])
+        self._fork.__enter__()
+        torch.manual_seed(0)
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._fork.__exit__(*error)
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Return the mean in place of a draw."""
+        options = dict(kwargs or {})
+        if func in _DROPOUTS:
+            return args[0] if args else options["input"]
+        if func in _LIKE:
+            return torch.full_like(*args, fill_value=_LIKE[func], **options)
+        if func in _OF_SHAPE:
+            options.pop("generator", None)
+            size = options.pop("size", args[0] if args and not isinstance(args[0], int) else args)
+            return torch.full(size, _OF_SHAPE[func], **options)
+        if func is torch.bernoulli:
+            return args[0].clone()
+        if func in _IN_PLACE:
+            name, usual = _IN_PLACE[func]
+            return args[0].fill_(args[1] if len(args) > 1 else options.get(name, usual))
+        return func(*args, **options)

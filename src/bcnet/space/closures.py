@@ -1,0 +1,72 @@
+"""Functions within a network that hold on to it: a copy of the network would go on calling the original.
+
+A hook that is a lambda or an inner function keeps features where it was made. A deep copy of the network has the same
+function, so that the copy's features land in the original. Bound methods are copied with their network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import FunctionType
+from typing import Any
+
+from torch import nn
+
+from bcnet.errors import TraceError
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+
+
+def check_closures(model: nn.Module) -> None:
+    """Raise TraceError where a hook or an attribute is a function that refers to the network or to a part of it."""
+    owned = set(_owned(model))
+    for prefix, part in model.named_modules():
+        for what, function in _functions(part):
+            if any(id(value) in owned for value in _captured(function)):
+                code = function.__code__
+                raise TraceError(
+                    f"a network is copied before it is traced, and functions in it must not refer to the original; "
+                    f"{what} of {prefix or type(model).__name__} is {function.__qualname__} ({code.co_filename}, line "
+                    f"{code.co_firstlineno}), which does: make it a method of the network (self.keep), which is copied "
+                    "with it"
+                )
+
+
+def _owned(model: nn.Module) -> Iterator[int]:
+    """The identities of a network's modules, tensors and of what their attributes hold."""
+    for part in model.modules():
+        yield id(part)
+        for table in (part._parameters, part._buffers):
+            yield from (id(tensor) for tensor in table.values() if tensor is not None)
+        for name, value in vars(part).items():
+            if not name.startswith("_") and isinstance(value, (list, dict, set)):
+                yield id(value)
+
+
+def _functions(part: nn.Module) -> Iterator[tuple[str, FunctionType]]:
+    for table in _HOOKS:
+        yield from (("a hook", hook) for hook in vars(part)[table].values() if isinstance(hook, FunctionType))
+    for name, value in vars(part).items():
+        if isinstance(value, FunctionType):
+            yield f"the attribute {name}", value
+
+
+def _captured(function: FunctionType) -> Iterator[Any]:
+    """What a function's cells and defaults hold, and what is in the lists and dicts among these."""
+    cells = (cell.cell_contents for cell in function.__closure__ or () if not _is_empty(cell))
+    for value in (*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+        yield value
+        if isinstance(value, Mapping):
+            yield from value.values()
+        elif isinstance(value, (list, tuple)):
+            yield from value
+        elif isinstance(value, FunctionType) and value is not function:
+            yield from _captured(value)
+
+
+def _is_empty(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return True
+    return False

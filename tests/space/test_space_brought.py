@@ -1,0 +1,372 @@
+"""Networks as people bring them: what their code does with channels is followed, or named."""
+
+import pytest
+import torch
+from properties import check_path_equals_built, free_widths
+from torch import nn
+from torch.nn import functional as F
+
+import bcnet
+from bcnet import Supernet, WidthSpace
+from bcnet.errors import TraceError
+from bcnet.supernet import Side
+
+
+def check_paths(model, x):
+    """Trace a network and compare its paths with built networks; functions within it cannot be pickled."""
+    space = WidthSpace.trace(model, x)
+    check_path_equals_built(model, space, x, free_widths(space, torch.Generator().manual_seed(0)))
+    return space
+
+
+class Between(nn.Module):
+    """A function of the maps between two convolutions."""
+
+    def __init__(self, between, channels=16, out=None):
+        super().__init__()
+        self.between = between
+        self.a = nn.Conv2d(3, channels, 3, padding=1)
+        self.b = nn.Conv2d(out or channels, 6, 3)
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.head(self.b(self.between(self.a(x))).mean((2, 3)))
+
+
+def first_rows(x):
+    out = torch.zeros(x.shape[0], x.shape[1], x.shape[2] + 2, x.shape[3], dtype=x.dtype)
+    out[:, :, 2:] = x
+    return out
+
+
+FOLLOWED = {
+    "pointwise by torch's tag": lambda x: torch.asinh(x.neg()).clip(-1, 6) + torch.copysign(x, -x),
+    "in place with operands": lambda x: x.clone().addcmul_(x, x).lerp_(2 * x, 0.5),
+    "ones for each channel": lambda x: x * torch.ones(1, x.shape[1], 1, 1, dtype=x.dtype),
+    "full in the shape of another": lambda x: torch.maximum(x, torch.full(x.shape, 0.1, dtype=x.dtype)),
+    "zeros, filled": first_rows,
+    "the last three quarters": lambda x: torch.cat([x[:, : x.shape[1] // 4].tanh(), x[:, x.shape[1] // 4 :]], 1),
+    "a quarter and the rest": lambda x: torch.cat(
+        [part.relu() for part in x.split((x.shape[1] // 4, x.shape[1] - x.shape[1] // 4), 1)], 1
+    ),
+    "local response normalisation": nn.LocalResponseNorm(5),
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_channels_are_searched_across(name):
+    space = check_paths(Between(FOLLOWED[name]).double(), torch.randn(2, 3, 8, 8, dtype=torch.float64))
+    assert [group.name for group in space.groups] == ["a", "b"]
+
+
+def largest_of_two(x):
+    batch, channels, height, width = x.shape
+    return x.view(batch, channels // 2, 2, height, width).amax(2)
+
+
+def test_the_largest_of_neighbours_keeps_pairs():
+    space = check_paths(Between(largest_of_two, 16, 8).double(), torch.randn(2, 3, 8, 8, dtype=torch.float64))
+    assert [(group.name, group.max_width, group.unit) for group in space.groups] == [("a", 8, 1), ("b", 6, 1)]
+
+
+class Generator(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 12 * 16)
+        self.up = nn.ConvTranspose2d(12, 6, 4, 2, 1)
+        self.out = nn.Conv2d(6, 3, 3)
+
+    def forward(self, z):
+        return self.out(torch.relu(self.up(torch.relu(self.fc(z)).view(z.shape[0], -1, 4, 4))))
+
+
+def test_a_vector_becomes_a_map():
+    space = check_paths(Generator().double(), torch.randn(2, 8, dtype=torch.float64))
+    assert [(group.name, group.max_width, group.unit) for group in space.groups] == [("fc", 12, 1), ("up", 6, 1)]
+
+
+class Bank(nn.Module):
+    """One kernel, mixed of several."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 16, 3, padding=1)
+        self.bank = nn.Parameter(torch.randn(4, 24, 16, 3, 3) * 0.1)
+        self.mix = nn.Parameter(torch.randn(4, 1, 1, 1, 1))
+        self.head = nn.Linear(24, 5)
+
+    def forward(self, x):
+        kernel = (self.bank * self.mix.softmax(0)).sum(0)
+        return self.head(torch.relu(F.conv2d(torch.relu(self.stem(x)), kernel)).mean((2, 3)))
+
+
+class Packed(nn.Module):
+    """Several members in one grouped convolution, all of which see the same maps."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 16, 3, padding=1)
+        self.a = nn.Conv2d(64, 96, 3, groups=4)
+        self.b = nn.Conv2d(96, 48, 3, groups=4)
+        self.head = nn.Linear(12, 5)
+
+    def forward(self, x):
+        x = torch.relu(self.stem(x)).repeat(1, 4, 1, 1)
+        x = torch.relu(self.b(torch.relu(self.a(x)))).mean((2, 3))
+        return self.head(torch.stack(x.chunk(4, 1)).mean(0))
+
+
+class Gated(nn.Module):
+    """A gated recurrent cell over two steps whose state is made in the shape of its input."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Conv2d(3, 16, 3, padding=1)
+        self.gates = nn.Conv2d(32, 32, 3, padding=1)
+        self.new = nn.Conv2d(32, 16, 3, padding=1)
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, x):
+        x = self.a(x)
+        state = torch.zeros(x.shape, dtype=x.dtype)
+        for _ in range(2):
+            r, z = torch.sigmoid(self.gates(torch.cat([x, state], 1))).chunk(2, 1)
+            state = (1 - z) * state + z * torch.tanh(self.new(torch.cat([x, r * state], 1)))
+        return self.head(state.mean((2, 3)))
+
+
+class Quantised(nn.Module):
+    """A weight quantised by channel in training."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Conv2d(3, 12, 3, padding=1)
+        self.b = nn.Conv2d(12, 16, 3, 2)
+        self.head = nn.Linear(16, 5)
+        self.register_buffer("scale", torch.rand(12) * 0.1 + 0.01)
+        self.register_buffer("zero", torch.zeros(12, dtype=torch.int32))
+
+    def forward(self, x):
+        weight = torch.fake_quantize_per_channel_affine(self.a.weight, self.scale, self.zero, 0, -128, 127)
+        return self.head(torch.relu(self.b(torch.relu(F.conv2d(x, weight, self.a.bias, padding=1)))).mean((2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("network", "groups"),
+    [(Bank, ["stem", "bank"]), (Packed, ["stem", "a", "b"]), (Gated, ["a"]), (Quantised, ["a", "b"])],
+)
+def test_their_channels_are_searched(network, groups):
+    model, x = network(), torch.randn(2, 3, 12, 12)
+    if network is not Quantised:  # which computes in single precision alone
+        model, x = model.double(), x.double()
+    space = check_paths(model, x)
+    assert [group.name for group in space.groups] == groups
+
+
+class Flattened(nn.Module):
+    """An image without a channel axis, whose second dimension is no channel."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Conv2d(1, 8, 3, padding=1)
+        self.b = nn.Conv2d(8, 12, 3, padding=1)
+        self.head = nn.Linear(12 * 64, 5)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.b(torch.relu(self.a(x[:, None])))).flatten(1))
+
+
+def test_rows_of_an_input_do_not_pin_what_is_flattened_with_them():
+    space = check_paths(Flattened().double(), torch.randn(2, 8, 8, dtype=torch.float64))
+    assert [group.name for group in space.groups] == ["a", "b"]
+
+
+class Tasks(nn.Module):
+    """A head for each task, one of which the example's call runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Conv2d(3, 12, 3)
+        self.heads = nn.ModuleList(nn.Linear(12, k) for k in (4, 7))
+
+    def forward(self, x, task=0):
+        return self.heads[task](torch.relu(self.body(x)).mean((2, 3)))
+
+
+def test_what_the_example_does_not_run_is_named():
+    space = WidthSpace.trace(Tasks(), torch.randn(2, 3, 8, 8))
+    (named,) = {f.reason for f in space.fixed if f.name.startswith("heads.1")}
+    assert named.startswith("not run by the example's call")
+    assert not [f for f in space.fixed if f.name.startswith("heads.0.") and "not run" in f.reason]
+
+
+class Hooked(nn.Module):
+    """Features kept by a hook that is a function of the original's."""
+
+    def __init__(self, bound):
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.last = nn.Conv2d(16, 2, 1)
+        self.kept = {}
+        if bound:
+            self.first.register_forward_hook(self.keep)
+        else:
+            self.first.register_forward_hook(lambda module, inputs, output: self.kept.update(first=output))
+
+    def keep(self, module, inputs, output):
+        self.kept["first"] = output
+
+    def forward(self, x):
+        return self.last(torch.cat([torch.relu(self.first(x)), self.kept["first"]], 1))
+
+
+def test_a_hook_that_holds_on_to_the_original_is_refused_by_name():
+    model = Hooked(bound=False)
+    with pytest.raises(TraceError, match=r"a hook of first is .*<lambda>.*make it a method"):
+        bcnet.trace(model, torch.randn(2, 3, 8, 8))
+    assert model.kept == {}
+    assert [g.name for g in bcnet.trace(Hooked(bound=True), torch.randn(2, 3, 8, 8)).groups] == ["first"]
+
+
+def test_functions_that_hold_nothing_of_the_network_are_left_alone():
+    seen = []
+    model = Between(torch.relu)
+    model.a.register_forward_hook(lambda module, inputs, output: seen.append(output.shape))
+    model.activation = lambda x: x.relu()
+    assert len(bcnet.trace(model, torch.randn(2, 3, 8, 8)).groups) == 2
+
+
+class OwnNorm(nn.BatchNorm2d):
+    """Written out, with statistics of its own keeping."""
+
+    def forward(self, x):
+        if self.training:
+            mean, variance = x.mean((0, 2, 3)), x.var((0, 2, 3), unbiased=False)
+            with torch.no_grad():
+                self.running_mean.mul_(0.9).add_(mean, alpha=0.1)
+                self.running_var.mul_(0.9).add_(variance, alpha=0.1)
+        else:
+            mean, variance = self.running_mean, self.running_var
+        x = (x - mean[:, None, None]) / (variance[:, None, None] + self.eps).sqrt()
+        return x * self.weight[:, None, None] + self.bias[:, None, None]
+
+
+class Normed(nn.Module):
+    def __init__(self, norm):
+        super().__init__()
+        self.a = nn.Conv2d(3, 12, 3, bias=False)
+        self.norm = norm(12)
+        self.head = nn.Linear(12, 3)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.norm(self.a(x))).mean((2, 3)))
+
+
+def test_a_batch_norm_of_ones_own_is_as_torchs():
+    torch.manual_seed(0)
+    model = Normed(OwnNorm)
+    plain = Normed(nn.BatchNorm2d)
+    plain.load_state_dict(model.state_dict())
+    x = torch.randn(8, 3, 8, 8)
+    space = bcnet.trace(model, x)
+    widths = space.uniform(macs=0.5)
+    paths = [Supernet(network, space).eval()(x, widths, Side.RIGHT) for network in (model, plain)]
+    torch.testing.assert_close(*paths)
+    narrow, alike = (bcnet.narrow(network, space, widths, calibrate=[x, 2 * x]).eval() for network in (model, plain))
+    torch.testing.assert_close(narrow.norm.running_mean, alike.norm.running_mean)
+    torch.testing.assert_close(narrow.norm.running_var, alike.norm.running_var)
+
+
+class FrozenNorm(nn.Module):
+    """Statistics that are buffers, no batch norm's."""
+
+    def __init__(self, n):
+        super().__init__()
+        for name in ("weight", "bias", "running_mean", "running_var"):
+            self.register_buffer(name, torch.rand(n) + 0.5)
+
+    def forward(self, x):
+        scale = self.weight * self.running_var.rsqrt()
+        return x * scale[:, None, None] + (self.bias - self.running_mean * scale)[:, None, None]
+
+
+def test_buffers_of_a_frozen_norm_stay():
+    model = Normed(FrozenNorm)
+    space = bcnet.trace(model, torch.randn(2, 3, 8, 8))
+    built = bcnet.supernet.build(model, space, space.full)
+    for (name, buffer), same in zip(built.named_buffers(), model.buffers(), strict=True):
+        assert torch.equal(buffer, same), name
+
+
+class Placed(nn.Module):
+    """Initial values that mean something: an identity transform, and a ramp."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Conv2d(1, 16, 3)
+        self.say = nn.Linear(16, 6)
+        nn.init.zeros_(self.say.weight)
+        self.say.bias.data.copy_(torch.tensor([1.0, 0, 0, 0, 1, 0]))
+        self.bands = nn.Parameter(torch.linspace(0.1, 1, 16))
+        self.places = nn.Parameter(torch.sin(torch.arange(64)[:, None] / torch.linspace(4, 8, 8)))
+
+    def forward(self, x):
+        return self.say((torch.relu(self.a(x)) * self.bands[:, None, None]).mean((2, 3))) + self.places.mean()
+
+
+def test_values_that_are_no_draws_keep_their_order():
+    torch.manual_seed(0)
+    model = Placed()
+    space = bcnet.trace(model, torch.randn(2, 1, 8, 8))
+    built = bcnet.supernet.build(model, space, space.full)
+    for name in ("say.bias", "bands", "places"):
+        assert torch.equal(built.get_parameter(name), model.get_parameter(name)), name
+    assert not torch.equal(built.a.weight, model.a.weight)
+    assert torch.equal(built.a.weight.flatten().sort().values, model.a.weight.flatten().sort().values)
+
+
+class Complex(nn.Module):
+    """The first parameter is complex, so that it does not tell the precision of images."""
+
+    def __init__(self):
+        super().__init__()
+        self.filter = nn.Parameter(torch.randn(1, 1, 8, 5, dtype=torch.cfloat))
+        self.a = nn.Conv2d(1, 8, 3)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = torch.fft.irfft2(torch.fft.rfft2(x) * self.filter, s=x.shape[-2:])
+        return self.head(torch.relu(self.a(x)).mean((2, 3)))
+
+
+def test_images_keep_their_kind_whatever_the_first_parameter_is():
+    model, x = Complex(), torch.randn(4, 1, 8, 8)
+    space = bcnet.trace(model, x)
+    narrow = bcnet.narrow(model, space, space.uniform(macs=0.5), calibrate=[x])
+    assert narrow(x).shape == (4, 3)
+
+
+class Noisy(nn.Module):
+    """Random numbers in eval mode: dropout that stays on, and noise by channel."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Conv2d(1, 8, 3)
+        self.b = nn.Conv2d(8, 8, 3)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = F.dropout(torch.relu(self.a(x)), 0.2, training=True)
+        x = self.b(x)
+        return self.head(torch.relu(x + 0.1 * torch.randn_like(x)).mean((2, 3)))
+
+
+def test_channels_are_sorted_by_importance_whatever_is_drawn():
+    torch.manual_seed(0)
+    model, x = Noisy(), torch.randn(4, 1, 8, 8)
+    space = bcnet.trace(model, x)
+    state = torch.get_rng_state()
+    moved = bcnet.supernet.reordered(model, space, bcnet.supernet.by_importance(model, space), x)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not torch.equal(moved.a.weight, model.a.weight)
+    assert not torch.equal(moved.b.weight, model.b.weight)
