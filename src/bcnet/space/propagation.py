@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -42,6 +43,7 @@ def _evaluate(p: Propagation, node: Any, values: dict[Any, Any], of_input: set[A
     p.of_input = any(source in of_input for source in node.all_input_nodes)
     if p.of_input:
         of_input.add(node)
+        of_input.update(_written(node))
     if node.op == "get_attr":
         values[node] = None
     elif getattr(node.target, "__name__", "") in _REGIONS:
@@ -50,6 +52,17 @@ def _evaluate(p: Propagation, node: Any, values: dict[Any, Any], of_input: set[A
         values[node] = _call(p, node, values)
         if isinstance(values[node], Labels):
             p.note(values[node])
+
+
+def _written(node: Any) -> Iterator[Any]:
+    """What an operator in place writes into: its first argument, and the tensors that this is a view of."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or not schema.is_mutable or not node.args:
+        return
+    target = node.args[0]
+    while isinstance(target, torch.fx.Node):
+        yield target
+        target = target.args[0] if getattr(target.target, "is_view", False) and target.args else None
 
 
 _REGIONS = {
