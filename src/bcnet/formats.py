@@ -7,7 +7,7 @@ import io
 import re
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, ClassVar
@@ -33,7 +33,7 @@ class Format(ABC):
     holds_graph: ClassVar[bool] = True  # and not the weights alone
 
     @abstractmethod
-    def written(self, network: nn.Module, example: Nest, notes: Mapping[str, str]) -> bytes:
+    def written(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, open_batch: bool = True) -> bytes:
         """The content of the file, for any batch size; `example` is a network input of two images or more.
 
         Raises:
@@ -54,15 +54,15 @@ class Onnx(Format):
     suffix = "onnx"
     runtime = "onnxruntime"
 
-    def written(self, network: nn.Module, example: Nest, notes: Mapping[str, str]) -> bytes:
+    def written(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, open_batch: bool = True) -> bytes:
         """See `Format`."""
-        return optimized_onnx(self.graph(network, example), notes)
+        return optimized_onnx(self.graph(network, example, open_batch=open_batch), notes)
 
-    def graph(self, network: nn.Module, example: Nest) -> Any:
+    def graph(self, network: nn.Module, example: Nest, *, open_batch: bool = True) -> Any:
         """Return the `onnx.ModelProto` before `optimized_onnx`: weights are the network's own, batch norm by itself."""
         for package in ("onnx", "onnxscript", "onnxruntime"):
             needed(package)
-        program = exported(network, example)
+        program = exported(network, example, open_batch=open_batch)
         try:
             with _quiet():
                 model = torch.onnx.export(
@@ -108,9 +108,9 @@ class Pt2(Format):
     suffix = "pt2"
     runtime = "torch.export"
 
-    def written(self, network: nn.Module, example: Nest, notes: Mapping[str, str]) -> bytes:
+    def written(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, open_batch: bool = True) -> bytes:
         """See `Format`."""
-        program = exported(network, example)
+        program = exported(network, example, open_batch=open_batch)
         for node in program.graph_module.graph.nodes:
             node.meta.pop("stack_trace", None)  # lines of the user's own files
         buffer = io.BytesIO()
@@ -132,7 +132,7 @@ class SafeTensors(Format):
     runtime = "PyTorch with the loaded weights"
     holds_graph = False
 
-    def written(self, network: nn.Module, example: Nest, notes: Mapping[str, str]) -> bytes:
+    def written(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, open_batch: bool = True) -> bytes:
         """See `Format`."""
         tensors = {name: tensor.detach().contiguous().clone() for name, tensor in network.state_dict().items()}
         content: bytes = format_safetensors(tensors, metadata={"format": "pt", **notes})
@@ -147,8 +147,8 @@ class SafeTensors(Format):
 FORMATS: Mapping[str, Format] = {"onnx": Onnx(), "pt2": Pt2(), "safetensors": SafeTensors()}
 
 
-def exported(network: nn.Module, example: Nest) -> torch.export.ExportedProgram:
-    """The network's graph with a batch size left open.
+def exported(network: nn.Module, example: Nest, *, open_batch: bool = True) -> torch.export.ExportedProgram:
+    """The network's graph with a batch size left open, or that of the example.
 
     Raises:
         ExportError: its code depends on the batch size.
@@ -157,7 +157,9 @@ def exported(network: nn.Module, example: Nest) -> torch.export.ExportedProgram:
     try:
         with _quiet():
             args, kwargs = arguments(example)
-            shapes = {name: {0: batch} for name in kwargs} or tuple({0: batch} for _ in args)
+            shapes: Any = {name: {0: batch} for name in kwargs} or tuple({0: batch} for _ in args)
+            if not open_batch:
+                shapes = None
             return torch.export.export(network, args, kwargs, dynamic_shapes=shapes)
     except Exception as error:
         raise _refusal("torch.export", network, error) from error
@@ -188,8 +190,39 @@ def needed(package: str) -> ModuleType:
         ) from error
 
 
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_OPERATOR = re.compile(r"No ONNX function found for <OpOverload\(op='([\w.]+)'")
+_REASON = re.compile(r"Failure message: ([^\n]+)")
+_LINE = re.compile(r"(File \S+, line \d+)")
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    while (cause := error.__cause__ or error.__context__) is not None:
+        yield cause
+        error = cause
+
+
+def _why(causes: Sequence[str]) -> str:
+    return next((f" ({found[1].strip()})" for found in map(_REASON.search, causes) if found), "")
+
+
 def _refusal(what: str, network: nn.Module, error: Exception) -> ExportError:
-    reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    text = _COLOURS.sub("", str(error))
+    causes = [text, *(str(cause) for cause in _causes(error))]
+    operator = next((found[1] for found in map(_OPERATOR.search, causes) if found), "")
+    if operator:
+        return ExportError(
+            f"{what} has no form for {operator} as {type(network).__name__} uses it{_why(causes)}: take --format "
+            "safetensors, which holds no graph, or compute it by other operators in forward()"
+        )
+    if "Constraints violated" in text:
+        line = next((found[1] for found in map(_LINE.search, causes) if found), "")
+        return ExportError(
+            f"a network is exported with an open batch size; {type(network).__name__} takes the batch size of its "
+            f"example for a constant{f' in {line}' if line else ''}: write x.shape[0] for len(x) or a number, or "
+            "fix the batch size (--batch 1)"
+        )
+    reason = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return ExportError(
         f"a network is exported with an open batch size; {what} refuses {type(network).__name__} with "
         f"{type(error).__name__}: {reason}: take --format safetensors, which holds no graph, or change its code"

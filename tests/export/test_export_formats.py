@@ -127,7 +127,7 @@ def test_only_a_finished_run_is_loaded(finished, tmp_path):
 
 
 def test_a_file_that_differs_is_not_kept(finished, tmp_path, monkeypatch):
-    monkeypatch.setattr(Onnx, "written", lambda self, network, example, notes: b"")
+    monkeypatch.setattr(Onnx, "written", lambda self, network, example, notes, open_batch: b"")
 
     def shifted(self, content, network, threads):
         def run(x):
@@ -148,6 +148,8 @@ def test_a_file_that_differs_is_not_kept(finished, tmp_path, monkeypatch):
     [
         ({"format": "tflite"}, "a format is one of onnx, pt2, safetensors; got 'tflite'"),
         ({"format": "safetensors", "with_normalisation": True}, "holds weights alone"),
+        ({"format": "pt2", "batch": 0}, "a batch is an int of at least 1, or left out for an open one; got 0"),
+        ({"format": "safetensors", "batch": 1}, "holds weights alone, for batches of any size"),
         ({"format": "pt2", "threads": 0}, "threads are an int of at least 1; got 0"),
         ({"format": "pt2", "out": "."}, "--out is a file; . is a folder"),
         ({"format": "pt2", "out": "nowhere/net.pt2"}, "there is no nowhere: make it"),
@@ -179,8 +181,53 @@ class OneBatchSize(TinyNetwork):
 
 
 def test_code_that_depends_on_the_batch_size_is_refused():
-    with pytest.raises(ExportError, match=r"exported with an open batch size; torch\.export refuses OneBatchSize"):
+    with pytest.raises(
+        ExportError, match=r"OneBatchSize takes the batch size of its example for a constant: .* \(--batch 1\)"
+    ):
         exported(OneBatchSize().eval(), torch.zeros(2, 1, 8, 8))
+    assert exported(OneBatchSize().eval(), torch.zeros(1, 1, 8, 8), open_batch=False).module()
+
+
+class Spectrum(TinyNetwork):
+    """A product of complex numbers, which ONNX does not have."""
+
+    def forward(self, x):
+        waves = torch.fft.rfft2(x)
+        return super().forward(torch.fft.irfft2(torch.einsum("bcxy,bcxy->bcxy", waves, waves), s=x.shape[-2:]))
+
+
+def test_what_onnx_does_not_have_is_named_in_plain_letters():
+    with pytest.raises(ExportError, match=r"ONNX has no form for aten\.einsum as Spectrum uses it") as refusal:
+        FORMATS["onnx"].written(Spectrum().eval(), torch.rand(2, 1, 8, 8), {})
+    assert "\x1b" not in str(refusal.value)
+    assert "Next steps" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("format", ["onnx", "pt2"])
+def test_a_fixed_batch_is_all_that_a_file_takes(finished, tmp_path, format):
+    done = bcnet.export_run(finished.run_dir, TinyNetwork, format=format, batch=3, out=tmp_path / "net")
+    assert done.batches == (3,)
+    runner = FORMATS[format].runner(done.path.read_bytes(), TinyNetwork(), 1)
+    assert runner(torch.rand(3, 1, 8, 8)).shape == (3, 3)
+    with pytest.raises(Exception, match=r"(?i)dim|shape|size"):
+        runner(torch.rand(2, 1, 8, 8))
+
+
+class Drawn(TinyNetwork):
+    """Noise in eval mode."""
+
+    def forward(self, x):
+        return super().forward(x + 0.1 * torch.randn_like(x))
+
+
+def test_a_network_that_draws_random_numbers_is_compared_by_its_means(tmp_path):
+    tiny_search(tmp_path / "run", model=Drawn, method=bcnet.Uniform())
+    done = bcnet.export_run(tmp_path / "run", Drawn, format="onnx")
+    assert done.difference <= done.tolerance
+    run = FinishedRun.read(tmp_path / "run", Drawn)
+    shifted = run.network("searched")
+    with pytest.raises(ExportError, match="give PyTorch's logits"):
+        _difference(run.network("searched"), lambda x: shifted(x).detach() + 0.5, run, FORMATS["onnx"], (1,))
 
 
 def test_every_format_has_a_suffix_of_its_own():
@@ -215,4 +262,6 @@ def test_outputs_that_are_not_finite_are_refused(finished, tmp_path):
     run = FinishedRun.read(finished.run_dir, TinyNetwork)
     for value in (float("nan"), float("inf")):
         with pytest.raises(ExportError, match=r"onnxruntime must give finite outputs; got NaN or infinity"):
-            _difference(run.network("searched"), lambda x, v=value: torch.full((len(x), 3), v), run, FORMATS["onnx"])
+            _difference(
+                run.network("searched"), lambda x, v=value: torch.full((len(x), 3), v), run, FORMATS["onnx"], (1, 2)
+            )

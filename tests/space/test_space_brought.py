@@ -1,10 +1,13 @@
 """Networks as people bring them: what their code does with channels is followed, or named."""
 
+import threading
+
 import pytest
 import torch
 from properties import check_path_equals_built, free_widths
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils import prune
 
 import bcnet
 from bcnet import Supernet, WidthSpace
@@ -370,3 +373,191 @@ def test_channels_are_sorted_by_importance_whatever_is_drawn():
     assert torch.equal(torch.get_rng_state(), state)
     assert not torch.equal(moved.a.weight, model.a.weight)
     assert not torch.equal(moved.b.weight, model.b.weight)
+
+
+class OwnLayerNorm(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
+        self.normalized_shape = (channels,)
+
+    def forward(self, x):
+        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias)
+
+
+class Stored(nn.Module):
+    """Numbers of channels in attributes: in a tuple, in an int, and one that merely equals a number of channels."""
+
+    def __init__(self, channels=16):
+        super().__init__()
+        self.channels, self.size = channels, 16
+        self.stem = nn.Conv2d(3, 2 * channels, 3, padding=1)
+        self.norm = OwnLayerNorm(channels)
+        self.fc = nn.Linear(channels * self.size, 12)
+        self.head = nn.Linear(12, 5)
+
+    def forward(self, x):
+        a, b = torch.split(self.stem(x), self.channels, 1)
+        x = self.norm((a * b).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        x = F.adaptive_avg_pool2d(x, self.size // 4)
+        return self.head(torch.relu(self.fc(x.reshape(-1, self.channels * 16))))
+
+
+def test_numbers_that_modules_store_follow_the_widths():
+    model = Stored().double()
+    space = check_paths(model, torch.randn(2, 3, 8, 8, dtype=torch.float64))
+    assert [(group.name, group.max_width) for group in space.groups] == [("stem", 16), ("fc", 12)]
+    narrow = bcnet.narrow(model, space, (5, 7))
+    assert (narrow.channels, narrow.norm.normalized_shape, narrow.size) == (5, (5,), 16)
+    assert (model.channels, model.norm.normalized_shape) == (16, (16,))
+    document = bcnet.supernet.describe(model, space, (5, 7))
+    again = bcnet.supernet.rebuild(document, lambda: Stored().double())
+    assert (again.channels, again.norm.normalized_shape, again.size) == (5, (5,), 16)
+
+
+class Merged(nn.Module):
+    """Two branches that a method of its own makes one."""
+
+    def __init__(self, i, o):
+        super().__init__()
+        self.in_channels, self.out_channels = i, o
+        self.wide = nn.Conv2d(i, o, 3, padding=1)
+        self.point = nn.Conv2d(i, o, 1)
+        self.one = None
+
+    def forward(self, x):
+        return torch.relu(self.wide(x) + self.point(x) if self.one is None else self.one(x))
+
+    def merge(self):
+        self.one = nn.Conv2d(self.in_channels, self.out_channels, 3, padding=1)
+        self.one.weight.data = (self.wide.weight + F.pad(self.point.weight, [1] * 4)).detach()
+        self.one.bias.data = (self.wide.bias + self.point.bias).detach()
+
+
+class Blocks(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.Sequential(Merged(3, 16), Merged(16, 16), Merged(16, 12))
+        self.head = nn.Linear(12, 5)
+
+    def forward(self, x):
+        return self.head(self.blocks(x).mean((2, 3)))
+
+
+def test_methods_beside_forward_find_numbers_that_fit():
+    model, x = Blocks(), torch.randn(2, 3, 8, 8)
+    space = bcnet.trace(model, x)
+    narrow = bcnet.narrow(model, space, (5, 7, 3)).eval()
+    expected = narrow(x)
+    for block in narrow.blocks:
+        block.merge()
+    torch.testing.assert_close(narrow(x), expected, rtol=1e-4, atol=1e-5)
+
+
+class Attending(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 16, 3, 2)
+        self.attend = nn.MultiheadAttention(16, 4, batch_first=True)
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, x):
+        x = self.stem(x).flatten(2).transpose(1, 2)
+        return self.head((x + self.attend(x, x, x, need_weights=False)[0]).mean(1))
+
+
+def test_attention_is_narrowed_within_its_heads():
+    model, x = Attending(), torch.randn(2, 3, 8, 8)
+    space = bcnet.trace(model, x)
+    assert [group.name for group in space.groups] == ["stem"]
+    narrow = bcnet.narrow(model, space, (space.groups[0].unit * 2,))
+    assert narrow.attend.embed_dim == narrow.stem.out_channels < 16
+    assert narrow(x).shape == (2, 3)
+
+
+def test_a_norm_without_tensors_is_told_its_channels(recwarn):
+    model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.InstanceNorm2d(16), nn.Conv2d(16, 3, 3))
+    space = bcnet.trace(model, torch.randn(2, 3, 8, 8))
+    narrow = bcnet.narrow(model, space, (5,))
+    assert narrow[1].num_features == 5
+    narrow(torch.randn(2, 3, 8, 8))
+    assert not recwarn.list
+
+
+class Bare(nn.Module):
+    """Weights that one module holds itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.f1, self.f2, self.f3 = (
+            nn.Parameter(torch.randn(o, i, 3, 3) * 0.1) for o, i in ((16, 1), (12, 16), (1, 12))
+        )
+
+    def forward(self, x):
+        for weight in (self.f1, self.f2, self.f3):
+            x = torch.relu(F.conv2d(x, weight, padding=1))
+        return x
+
+
+def test_groups_have_names_of_their_own():
+    space = bcnet.trace(nn.Sequential(Bare(), Bare()), torch.randn(2, 1, 8, 8))
+    assert [group.name for group in space.groups] == ["0.f1", "0.f2", "1.f1", "1.f2"]
+
+
+class Locked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lock = threading.Lock()
+
+    def forward(self, x):
+        return x
+
+
+class WritesWeights(nn.Conv2d):
+    def forward(self, x):
+        self.weight.data *= 0.5
+        return super().forward(x)
+
+
+class Exits(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.head = nn.Conv2d(3, 12, 3), nn.Linear(12, 3)
+
+    def forward(self, x):
+        y = self.head(self.a(x).mean((2, 3)))
+        if y.amax() > 0.9:
+            return y
+        return 2 * y
+
+
+def masked():
+    part = nn.Conv2d(8, 8, 3)
+    prune.l1_unstructured(part, "weight", amount=0.3)
+    part(torch.randn(1, 8, 4, 4)).sum().backward()
+    return part
+
+
+@pytest.mark.parametrize(
+    ("middle", "message"),
+    [
+        (Locked, r"1\.lock, a lock of Locked, cannot be copied .*keep it outside"),
+        (lambda: nn.LazyConv2d(8, 3), "1 has none yet: run it once on an example"),
+        (masked, r"1 is masked by torch.nn.utils.prune.*remove\(module, 'weight'\)"),
+        (lambda: torch.jit.script(nn.BatchNorm2d(8)), "1 is a scripted module.*before torch.jit.script"),
+        (lambda: WritesWeights(8, 8, 3), r"writes into a weight.*weight \* mask"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning", "ignore:Lazy modules")
+def test_what_keeps_a_network_from_being_copied_or_exported_is_named(middle, message):
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), middle(), nn.Conv2d(8, 4, 1))
+    with pytest.raises(TraceError, match=message):
+        bcnet.trace(model, torch.randn(2, 3, 8, 8))
+
+
+def test_a_branch_on_values_is_told_with_its_line_and_nothing_more(capfd):
+    with pytest.raises(TraceError, match=r"decides by the values of a tensor .*`if y\.amax\(\) > 0\.9:`"):
+        bcnet.trace(Exits(), torch.randn(2, 3, 8, 8))
+    said = capfd.readouterr()
+    assert said.out + said.err == ""

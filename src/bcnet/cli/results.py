@@ -14,9 +14,9 @@ from bcnet.cli.endings import guarded
 EXPORT_HELP = """
 Write the network that RUN found in another format, checked there against PyTorch, with a model card.
 
-The file takes batches of any size. By default it takes what the network was trained on, normalised images; with
---with-normalisation it takes images in [0, 1] and normalises them itself. model_card.md in RUN says all of it, with the
-figures of the run.
+The file takes batches of any size, unless --batch fixes it. By default it takes what the network was trained on,
+normalised images; with --with-normalisation it takes images in [0, 1] and normalises them itself. model_card.md in RUN
+says all of it, with the figures of the run.
 
 --push gives the file, the card and the architecture to the Hugging Face hub, with your own token and never unasked. A
 repository made by it is private unless --public is given.
@@ -62,6 +62,9 @@ def export(
     with_normalisation: Annotated[
         bool, typer.Option("--with-normalisation", help="Take images in [0, 1], and normalise them inside.")
     ] = False,
+    batch: Annotated[
+        int | None, typer.Option(help="Inputs that the file takes at once; any number where it is left out.")
+    ] = None,
     threads: Annotated[int, typer.Option(help="CPU threads for the times.")] = 1,
     model: Model = None,
     push: Annotated[str | None, typer.Option(help="ORG/NAME on the Hugging Face hub to upload to.")] = None,
@@ -77,7 +80,9 @@ def export(
         client = hub_client()  # before the work: a missing token shows at once
     by_name = out.suffix.removeprefix(".") if out is not None else ""
     chosen = format_ or (by_name if by_name in FORMATS else "onnx")
-    done = export_run(run, model, format=chosen, out=out, with_normalisation=with_normalisation, threads=threads)
+    done = export_run(
+        run, model, format=chosen, out=out, with_normalisation=with_normalisation, batch=batch, threads=threads
+    )
     _show_export(Console(), done, run)
     if push is not None:
         typer.echo(f"Uploaded: {push_run(run, done.path, push, private=not public, client=client)}")
@@ -130,13 +135,14 @@ def _show_export(console: Console, done: Any, run: Path) -> None:
     batches = ", ".join(map(str, done.batches))
     times = "; ".join(f"{name} {t.median:.3g} ({t.low:.3g} to {t.high:.3g})" for name, t in done.milliseconds.items())
     takes = "images in [0, 1]" if done.with_normalisation else "normalised images, see the model card"
+    takes_batches = "any batch size" if len(done.batches) > 1 else f"batches of {done.batches[0]}"
     lines = (
         f"Wrote {done.path}",
         f"Checked: {done.runtime} against PyTorch in batches of {batches}: largest difference {done.difference:.1e} of "
         f"the largest logit, {done.tolerance:.0e} allowed",
         f"Size: {done.size:,} bytes, {done.size / done.original_size:.2f}x of the original's {done.original_size:,}",
         f"One image, milliseconds, median (quartiles), CPU threads: {done.threads}: {times}",
-        f"Takes: {takes}; any batch size",
+        f"Takes: {takes}; {takes_batches}",
         f"Model card: {run / 'model_card.md'}",
     )
     for line in lines:

@@ -15,10 +15,10 @@ from bcnet.data.splits import hold_out
 Bytes = npt.NDArray[np.uint8]
 
 _SIDE = 20  # pixels of a scattered image
-_COPIES = (3, 4)  # images made of each digit, of training and of test digits
+_COPIES = (3, 8)  # images made of each digit, of training and of test digits
 _PIECES = 6  # parts of other digits in an image
 _PIECE = 3  # pixels
-_NOISE = 35.0  # standard deviation, of 255
+_NOISE = 50.0  # standard deviation, of 255
 
 
 def digits(image_size: int | None = None) -> DataSet:
@@ -46,7 +46,10 @@ def _parts() -> tuple[tuple[Bytes, torch.Tensor], tuple[Bytes, torch.Tensor]]:
     source = load_digits()
     values = torch.from_numpy((source.images * (255 / 16)).round().astype("uint8"))  # (1797, 8, 8), from 0..16
     train, test, _ = hold_out((values, torch.as_tensor(source.target, dtype=torch.int64)))
-    return (train[0].numpy(), train[1]), (test[0].numpy(), test[1])
+    (images, labels), (test_images, test_labels) = train, test
+    assert isinstance(images, torch.Tensor)
+    assert isinstance(test_images, torch.Tensor)
+    return (images.numpy(), labels), (test_images.numpy(), test_labels)
 
 
 def _scattered(images: Bytes, labels: torch.Tensor, copies: int, seed: int) -> tuple[Bytes, torch.Tensor]:

@@ -7,14 +7,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import torch
-from PIL import Image
-
-from bcnet.data.decoding import fit, stack
-from bcnet.data.folders import load_image_folder, load_imagenet
 from bcnet.data.digits import digits, scattered_digits
+from bcnet.data.folders import load_image_folder, load_imagenet
 from bcnet.data.images import DataSet
-from bcnet.data.splits import hold_out
 from bcnet.data.tables import load_hub, load_parquet
 from bcnet.errors import DataError
 from bcnet.importing import imported
@@ -29,7 +24,7 @@ def load(name: str, *, image_size: int | None = None) -> DataSet:
     """The data set called `name`, as bytes in the memory of the CPU.
 
     - `digits`: scikit-learn's 1,797 handwritten digits, 8x8 and grey, a fixed fifth of every class for testing;
-    - `scattered_digits`: 4,314 training and 1,436 test images, 20x20 and grey, made of these digits (`scattered`);
+    - `scattered_digits`: 4,314 training and 2,872 test images, 20x20 and grey, made of these digits (`scattered`);
     - `cifar10`: from the Hugging Face hub, fetched once;
     - `parquet:PATH`: a file, or a folder with `train*.parquet` and `test*.parquet` or `validation*.parquet`, with an
       image column (`image`, `img` or `image.bytes`) and integer labels (`label`);

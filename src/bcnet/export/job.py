@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -42,8 +43,8 @@ class Export:
 
     `size` and `original_size` are bytes, the latter of the original network in the same format. `difference` is the
     largest one between a logit of the file's and PyTorch's, on random images in batches of `batches`, relative to the
-    largest logit; `tolerance` is what is allowed. `milliseconds` are for one image: of PyTorch, of the file in its
-    runtime, and of the original's file there.
+    largest logit; `tolerance` is what is allowed. `milliseconds` are for one image, or for a batch where its size is
+    fixed: of PyTorch, of the file in its runtime, and of the original's file there.
     """
 
     path: Path
@@ -66,9 +67,10 @@ def export_run(
     format: str = "onnx",
     out: str | Path | None = None,
     with_normalisation: bool = False,
+    batch: int | None = None,
     threads: int = 1,
 ) -> Export:
-    """Write the network that a finished run found in another format, with an open batch size, and a model card.
+    """Write the network that a finished run found in another format, and a model card.
 
     The file is run by its own runtime and compared with PyTorch before it is put in its place. `model_card.md` in the
     run directory says what the network is and takes, with the figures of the run.
@@ -79,6 +81,7 @@ def export_run(
         format: `onnx` (needs the extra `onnx`), `pt2` or `safetensors`.
         out: the file; by default `export/network.SUFFIX` in the run directory, or `network_with_normalisation.SUFFIX`.
         with_normalisation: let the file take images in [0, 1] and normalise them itself.
+        batch: the number of inputs that the file takes at once; open where it is left out.
         threads: CPU threads for the times.
 
     Raises:
@@ -89,20 +92,23 @@ def export_run(
 
     Example: `bcnet.export_run("runs/half", format="onnx", with_normalisation=True).path`
     """
-    chosen = _format(format, with_normalisation, threads)
+    chosen = _format(format, with_normalisation, threads, batch)
+    batches = _BATCHES if batch is None else (batch,)
     finished = FinishedRun.read(run, factory)
     path = _place(finished, chosen, out, with_normalisation)
     networks = {which: _network(finished, which, with_normalisation) for which in _COMPARED}
     content = {
-        which: chosen.written(networks[which], _images(finished, 2), _notes(finished, which, chosen))
+        which: chosen.written(
+            networks[which], _images(finished, batch or 2), _notes(finished, which, chosen), open_batch=batch is None
+        )
         for which in _COMPARED
     }
     runners = {
         which: chosen.runner(content[which], _network(finished, which, with_normalisation), threads)
         for which in _COMPARED
     }
-    difference = _difference(networks["searched"], runners["searched"], finished, chosen)
-    milliseconds = _times(networks["searched"], runners, finished, chosen, threads)
+    difference = _difference(networks["searched"], runners["searched"], finished, chosen, batches)
+    milliseconds = _times(networks["searched"], runners, finished, chosen, threads, batch or 1)
     if out is None:
         path.parent.mkdir(exist_ok=True)
     write_atomic(path, content["searched"])
@@ -115,7 +121,7 @@ def export_run(
         len(content["original"]),
         difference,
         TOLERANCE,
-        _BATCHES,
+        batches,
         threads,
         milliseconds,
     )
@@ -124,7 +130,7 @@ def export_run(
     return export
 
 
-def _format(name: str, with_normalisation: bool, threads: int) -> Format:
+def _format(name: str, with_normalisation: bool, threads: int, batch: int | None) -> Format:
     if name not in FORMATS:
         raise ExportError(f"a format is one of {', '.join(FORMATS)}; got {name!r}")
     if with_normalisation and not FORMATS[name].holds_graph:
@@ -134,6 +140,10 @@ def _format(name: str, with_normalisation: bool, threads: int) -> Format:
         )
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
         raise ExportError(f"threads are an int of at least 1; got {threads!r}")
+    if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
+        raise ExportError(f"a batch is an int of at least 1, or left out for an open one; got {batch!r}")
+    if batch is not None and not FORMATS[name].holds_graph:
+        raise ExportError(f"{name} holds weights alone, for batches of any size: leave --batch out")
     return FORMATS[name]
 
 
@@ -176,18 +186,20 @@ def _notes(finished: FinishedRun, which: Which, chosen: Format) -> dict[str, str
     return notes if chosen.holds_graph else notes | {"architecture": json.dumps(finished.architecture(which))}
 
 
-def _difference(network: nn.Module, runner: Runner, finished: FinishedRun, chosen: Format) -> float:
+def _difference(
+    network: nn.Module, runner: Runner, finished: FinishedRun, chosen: Format, batches: Sequence[int]
+) -> float:
     """Largest difference of the file's outputs from PyTorch's, relative to the largest logit (at least 1).
 
     Where the network draws random numbers in eval mode, the mean of many draws of the file is compared with the mean of
     as many of PyTorch, beyond what their number leaves to chance.
     """
     worst = 0.0
-    for count in _BATCHES:
+    for count in batches:
         images = _images(finished, count)
         with torch.no_grad():
-            expected, chance = _means(lambda images=images: called(network, images))
-        found, more = _means(lambda images=images: runner(images))
+            expected, chance = _means(partial(called, network, images))
+        found, more = _means(partial(runner, images))
         shapes = [[tuple(tensor.shape) for tensor in parts] for parts in (expected, found)]
         if shapes[0] != shapes[1]:
             raise ExportError(
@@ -228,9 +240,14 @@ def _listed(shapes: Sequence[tuple[int, ...]]) -> str:
 
 
 def _times(
-    network: nn.Module, runners: Mapping[Which, Runner], finished: FinishedRun, chosen: Format, threads: int
+    network: nn.Module,
+    runners: Mapping[Which, Runner],
+    finished: FinishedRun,
+    chosen: Format,
+    threads: int,
+    batch: int,
 ) -> dict[str, Timing]:
-    image = _images(finished, 1)
+    image = _images(finished, batch)
     calls = {
         "PyTorch": lambda: called(network, image),
         chosen.runtime: lambda: runners["searched"](image),

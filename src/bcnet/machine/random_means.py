@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -20,23 +21,18 @@ _OF_SHAPE = {torch.randn: 0.0, torch.rand: 0.5}
 _IN_PLACE = {torch.Tensor.normal_: ("mean", 0.0), torch.Tensor.bernoulli_: ("p", 0.5)}
 
 
-class MeansOfRandom(TorchFunctionMode):
+@contextmanager
+def means_of_random() -> Iterator[None]:
     """Within the block dropout does nothing, in eval mode too, and random tensors hold the means of their laws.
 
     What is drawn otherwise comes from a fixed seed. The generator of the CPU is as before afterwards.
     """
-
-    def __enter__(self) -> MeansOfRandom:
-        self._fork = torch.random.fork_rng(devices=[])
-        self._fork.__enter__()
+    with torch.random.fork_rng(devices=[]), _Means():
         torch.manual_seed(0)
-        super().__enter__()
-        return self
+        yield
 
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
-        self._fork.__exit__(*error)
 
+class _Means(TorchFunctionMode):
     def __torch_function__(
         self,
         func: Callable[..., Any],
@@ -44,12 +40,11 @@ class MeansOfRandom(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Return the mean in place of a draw."""
         options = dict(kwargs or {})
         if func in _DROPOUTS:
             return args[0] if args else options["input"]
         if func in _LIKE:
-            return torch.full_like(*args, fill_value=_LIKE[func], **options)
+            return torch.full_like(args[0] if args else options.pop("input"), _LIKE[func], **options)
         if func in _OF_SHAPE:
             options.pop("generator", None)
             size = options.pop("size", args[0] if args and not isinstance(args[0], int) else args)

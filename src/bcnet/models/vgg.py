@@ -55,6 +55,6 @@ def vgg19_quarter(num_classes: int = 10, in_channels: int = 3) -> VGG:
 def vgg_digits(num_classes: int = 10, in_channels: int = 1) -> VGG:
     """A network for 20x20 scattered digits whose early layers are wide and whose late layers are narrow.
 
-    2.85M MACs, 16,162 parameters, 6 width groups.
+    2.61M MACs, 12,202 parameters, 6 width groups.
     """
-    return VGG(((24, 24), (16, 16), (16, 16)), num_classes, in_channels)
+    return VGG(((24, 24), (12, 12), (12, 12)), num_classes, in_channels)

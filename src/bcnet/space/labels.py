@@ -81,6 +81,7 @@ class Propagation:
         self.node: Any = None  # the graph's node at hand
         self.of_input = True  # whether its value depends on the input, and not on weights alone
         self.counting = False
+        self.numbers: list[tuple[str, Dim]] = []  # attributes of layers without tensors, and what they count
         self.has_made = False
         self.has_divided = False
         self.has_shares = False  # whether code cuts at what may be shares of the channels or numbers
@@ -105,7 +106,9 @@ class Propagation:
         """Every dimension may hold channels, but for the kernel of a convolution's weight."""
         is_kernel = len(shape) >= 4 and shape[0] > 1
         # Of a bank of kernels, (bank, out, in, k, k), the last two are a kernel.
-        first = next((d for d in range(2, len(shape)) if len(set(shape[d:])) == 1), len(shape)) if is_kernel else len(shape)
+        first = (
+            next((d for d in range(2, len(shape)) if len(set(shape[d:])) == 1), len(shape)) if is_kernel else len(shape)
+        )
         return tuple(None if d >= first else self.symbols.fresh(size) for d, size in enumerate(shape))
 
     def stands_for(self, labels: Labels, tensor: Labels) -> Labels:
@@ -164,6 +167,11 @@ class Propagation:
         """Note a dimension that a layer produces: these are what can be searched."""
         module = self._module(self.node)
         self.births.append((dim, self.name_of(weight) or (f"{module}.weight" if module else "")))
+
+    def count_channels(self, dim: Dim, attribute: str) -> None:
+        """Note that an attribute of the module at hand, which has no tensors of its own, counts these channels."""
+        if module := self._module(self.node):
+            self.numbers.append((f"{module}:{attribute}", dim))
 
     def count_macs(self, positions: Labels, weight: Labels, out: Dim | None) -> None:
         """Note that every element of the weight is multiplied at every position, batch included, to make `out`."""

@@ -51,11 +51,15 @@ class Narrowing:
     Args:
         module: the network at full width; it is changed only within `applied`.
         layouts: the space's layouts by tensor name.
+        numbers: those of int attributes, as `WidthSpace.numbers`.
     """
 
-    def __init__(self, module: nn.Module, layouts: Mapping[str, ParameterLayout]) -> None:
+    def __init__(
+        self, module: nn.Module, layouts: Mapping[str, ParameterLayout], numbers: Mapping[str, Layout] | None = None
+    ) -> None:
         self._slots: list[tuple[dict[str, Any], str, str, torch.Tensor]] = []
         self._numbers: list[tuple[nn.Module, dict[str, Any], Mapping[str, ParameterLayout]]] = []
+        self._stored = _stored(module, numbers or {})
         self.layouts = layouts
         for prefix, part in module.named_modules(remove_duplicate=False):
             own: dict[str, ParameterLayout] = {}
@@ -88,17 +92,45 @@ class Narrowing:
                     table[key] = views[id(tensor)]
                 for part, full, own in self._numbers:
                     part.__dict__.update(_fitted(part, full, own, widths))
+                for part, name, value, layouts in self._stored:
+                    part.__dict__[name] = _at(value, layouts, widths)
                 yield
             finally:  # whatever the model's forward raised, the module is whole again
                 for table, key, _, tensor in self._slots:
                     table[key] = tensor
                 for part, full, _ in self._numbers:
                     part.__dict__.update(full)
+                for part, name, value, _ in self._stored:
+                    part.__dict__[name] = value
 
     def fix_numbers(self, widths: Sequence[int]) -> None:
         """Set the numbers for good, on a module whose tensors have been replaced for good."""
         for part, full, own in self._numbers:
             part.__dict__.update(_fitted(part, full, own, widths))
+        for part, name, value, layouts in self._stored:
+            part.__dict__[name] = _at(value, layouts, widths)
+
+
+_Stored = tuple[nn.Module, str, Any, dict[str, Layout]]  # a module, its attribute, the full value, its layouts
+
+
+def _stored(module: nn.Module, numbers: Mapping[str, Layout]) -> list[_Stored]:
+    """The attributes that follow the widths; of a tuple the layouts of some of its ints, by their place."""
+    found: dict[tuple[str, str], dict[str, Layout]] = {}
+    for key, layout in numbers.items():
+        prefix, _, attribute = key.rpartition(":")
+        name, _, index = attribute.partition(".")
+        found.setdefault((prefix, name), {})[index] = layout
+    parts = {key: module.get_submodule(key[0]) for key in found}
+    return [(part, key[1], part.__dict__[key[1]], found[key]) for key, part in parts.items() if key[1] in part.__dict__]
+
+
+def _at(value: Any, layouts: Mapping[str, Layout], widths: Sequence[int]) -> Any:
+    """An int, or a tuple or list of ints, at other widths."""
+    if "" in layouts:
+        return length(layouts[""], widths)
+    items = (length(layouts[str(i)], widths) if str(i) in layouts else item for i, item in enumerate(value))
+    return type(value)(items)
 
 
 @contextmanager

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 
 from bcnet.costs import Polynomial
@@ -36,7 +37,9 @@ class Solution:
         self.dims: list[Dim] = [(piece._replace(repeat=1),) for piece in self._searchable()]
         self._index = {dim[0].variable: group for group, dim in enumerate(self.dims)}
         self._units = self._common_repeats()
-        self.groups = tuple(self._group(dim[0], unit) for dim, unit in zip(self.dims, self._units, strict=True))
+        self.groups = self._named_apart(
+            self._group(dim[0], unit) for dim, unit in zip(self.dims, self._units, strict=True)
+        )
 
     def space(self, parameters: Set[str], batch: int) -> WidthSpace:
         """The width space; `parameters` are the names to count, `batch` the size of the traced batch."""
@@ -63,10 +66,18 @@ class Solution:
                 for live in self._propagation.live
             ),
             layouts={name: layout for name, layout in layouts.items() if _varies(layout)},
+            numbers=dict(self._numbers()),
             fixed=fixed,
             layers=self._layers({name: layouts[name] for name in layouts if name in parameters}, batch),
             uncounted=tuple(self._propagation.uncounted),
         )
+
+    def _numbers(self) -> Iterable[tuple[str, Layout]]:
+        """What attributes of layers without tensors count, where it varies."""
+        for key, dim in self._propagation.numbers:
+            layout = self._layout(dim)
+            if _varies((layout,)):
+                yield key, layout
 
     def outputs(self) -> tuple[tuple[ParameterLayout, ...], ...]:
         """The layouts of the output tensors of every graph that was propagated."""
@@ -113,6 +124,13 @@ class Solution:
             ),
             members=tuple(dict.fromkeys(names)),
         )
+
+    @staticmethod
+    def _named_apart(groups: Iterable[WidthGroup]) -> tuple[WidthGroup, ...]:
+        """The groups, those that share the name of a module by the names of its tensors."""
+        found = tuple(groups)
+        names = Counter(group.name for group in found)
+        return tuple(dataclasses.replace(g, name=g.members[0]) if names[g.name] > 1 else g for g in found)
 
     def _name(self, variable: int, members: list[str]) -> str:
         """The layer that gives birth to the group, with the range where it is only a part of the layer's channels."""

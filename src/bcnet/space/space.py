@@ -18,7 +18,7 @@ from bcnet.display import table
 from bcnet.errors import BudgetError, WidthError
 from bcnet.space.groups import FixedDimension, WidthGroup, complement, with_choices
 from bcnet.space.layers import LayerTerms
-from bcnet.space.layout import ParameterLayout
+from bcnet.space.layout import Layout, ParameterLayout
 from bcnet.space.options import BALANCE_EXPONENT, SpaceOptions, as_tuple
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ class WidthSpace:
     and run; a search draws from `choices`. `layers` share out the costs of a traced network. `live_terms` are the
     elements of the tensors that it holds at once, for one input, of every moment that may be the largest. `uncounted`
     are operators of the network without a rule, with their places: what they multiply is not among the multiply-adds.
+    `layouts` are those of the tensors that vary, `numbers` those of int attributes of modules that follow the widths,
+    as `MODULE:ATTRIBUTE` or `MODULE:ATTRIBUTE.INDEX`.
     """
 
     groups: tuple[WidthGroup, ...]
@@ -43,6 +45,7 @@ class WidthSpace:
     params_terms: Polynomial
     live_terms: tuple[Polynomial, ...] = field(default=(), repr=False)
     layouts: Mapping[str, ParameterLayout] = field(default_factory=dict, repr=False)
+    numbers: Mapping[str, Layout] = field(default_factory=dict, repr=False)
     fixed: tuple[FixedDimension, ...] = ()
     layers: tuple[LayerTerms, ...] = field(default=(), repr=False)
     uncounted: tuple[str, ...] = ()

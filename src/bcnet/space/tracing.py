@@ -8,9 +8,12 @@ pinned at full width with the error it gave.
 from __future__ import annotations
 
 import copy
+import dataclasses
+import io
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from itertools import chain
 from typing import Any
 
@@ -20,6 +23,7 @@ from torch.export import ExportedProgram
 
 from bcnet.errors import TraceError
 from bcnet.space.closures import check_closures
+from bcnet.space.diagnosis import first_line, lazy_layer, why_no_copy, why_no_export
 from bcnet.space.example import Example
 from bcnet.space.labels import Propagation
 from bcnet.space.narrowing import tensors_of
@@ -27,8 +31,9 @@ from bcnet.space.options import SpaceOptions, matches
 from bcnet.space.propagation import propagate
 from bcnet.space.solution import SINGLE, Solution
 from bcnet.space.space import WidthSpace
+from bcnet.space.stored import Kind, StoredNumbers
 from bcnet.space.symbols import Reason
-from bcnet.space.trial import MODES, breaking_groups, without_log
+from bcnet.space.trial import MODES, breaking_groups, run_in_both_modes, without_log
 from bcnet.space.widening import check_runs, widened
 
 _SHAPES = re.compile(r"shape|size|dimension|channels|input|mat1", re.IGNORECASE)  # in errors that a wrong one causes
@@ -44,8 +49,7 @@ def trace(model: nn.Module, example: Example, options: SpaceOptions) -> WidthSpa
         name
         for name, out in propagation.grouped
         if any(
-            piece.atoms == 1 or propagation.symbols.reason(piece.variable)
-            for piece in propagation.symbols.resolve(out)
+            piece.atoms == 1 or propagation.symbols.reason(piece.variable) for piece in propagation.symbols.resolve(out)
         )
     )
     readings: list[dict[str, Any]] = []  # other readings of what the graph leaves open
@@ -76,8 +80,19 @@ def _propagated(
     propagation = Propagation(tensors_of(model), vary_outputs=options.vary_outputs, **reading)
     for training, graph in zip(MODES, graphs, strict=True):
         propagate(propagation, graph, count_macs=not training)
+    _tie_attention(propagation, model)
     _apply_wishes(propagation, options)
     return propagation
+
+
+def _tie_attention(propagation: Propagation, model: nn.Module) -> None:
+    """Tie what `nn.MultiheadAttention` reads to its projections: it counts both by one `embed_dim`."""
+    for name, part in model.named_modules():
+        weight = propagation.tensors.get(f"{name}.in_proj_weight" if name else "in_proj_weight")
+        if isinstance(part, nn.MultiheadAttention) and weight is not None and id(weight) in propagation.used:
+            projected, read = weight.dims
+            if projected is not None and read is not None:
+                propagation.symbols.unify(projected, read * 3, Reason("attention over what is pinned at full width"))
 
 
 def _freest(model: nn.Module, example: Example, attempts: Iterable[Propagation], options: SpaceOptions) -> WidthSpace:
@@ -106,12 +121,24 @@ def _tried(model: nn.Module, example: Example, propagation: Propagation, options
     parameters = {name for name, _ in model.named_parameters()}
     solution = Solution(propagation, options)
     space = solution.space(parameters, batch=example.batch)
-    broken = breaking_groups(model, example, space, solution.outputs(), checks_slices=propagation.has_shares)
-    if not broken:
-        return space
+
+    def breaking(tried: WidthSpace) -> dict[int, Reason]:
+        return breaking_groups(model, example, tried, solution.outputs(), checks_slices=propagation.has_shares)
+
+    stored = StoredNumbers(model, space)
+    broken = breaking(space)
+    needed: dict[Kind, int] = {}
+    if broken:
+        needed = stored.needed(space, lambda tried: len(breaking(tried)))
+        if needed:
+            broken = breaking(dataclasses.replace(space, numbers={**space.numbers, **stored.layouts(needed)}))
     for group, reason in broken.items():
         propagation.fix(solution.dims[group], reason)
-    return Solution(propagation, options).space(parameters, batch=example.batch)
+    if broken:
+        space = Solution(propagation, options).space(parameters, batch=example.batch)
+        stored = StoredNumbers(model, space)
+    unread = stored.unread(lambda: run_in_both_modes(model, example)) if stored.kinds else frozenset()
+    return dataclasses.replace(space, numbers={**space.numbers, **stored.layouts(needed, unread - set(needed))})
 
 
 def _apply_wishes(propagation: Propagation, options: SpaceOptions) -> None:
@@ -148,20 +175,22 @@ def _tie(propagation: Propagation, patterns: tuple[str, ...]) -> None:
 def _copied(model: nn.Module) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise TraceError(f"trace needs a torch.nn.Module; got {type(model).__name__}: pass the network itself")
+    lazy = lazy_layer(model)
+    if lazy is not None:
+        raise TraceError(
+            f"a network to trace has all its weights; {lazy} has none yet: run it once on an example before"
+        )
     check_closures(model)
     try:
         return copy.deepcopy(model)
-    except RuntimeError as error:
-        raise TraceError(
-            f"a network is copied before it is traced, which failed for {type(model).__name__}: {first_line(error)}: "
-            "weights computed by torch.nn.utils.weight_norm are a cause, torch.nn.utils.parametrizations has its "
-            "successors"
-        ) from error
+    except Exception as error:
+        raise TraceError(f"a network is copied before it is traced; {why_no_copy(model, error)}") from error
 
 
 def _export(model: nn.Module, example: Example) -> ExportedProgram:
     try:
-        with warnings.catch_warnings(), without_log():
+        quiet = io.StringIO()  # an export that fails prints the graph that it has so far
+        with warnings.catch_warnings(), without_log(), redirect_stdout(quiet), redirect_stderr(quiet):
             warnings.simplefilter("ignore")
             return torch.export.export(model, example.args, dict(example.kwargs), strict=False)
     except Exception as error:
@@ -178,9 +207,4 @@ def _what_failed(model: nn.Module, example: Example, export_error: Exception) ->
     except Exception as error:
         advice = ": check the shape (batch, channels, height, width)" if _SHAPES.search(str(error)) else ""
         return f"running it failed: {first_line(error)}{advice}"
-    return f"it runs, but the export failed: {first_line(export_error)}"
-
-
-def first_line(error: BaseException) -> str:
-    """Type and first line of an error."""
-    return f"{type(error).__name__}: {next((line for line in str(error).splitlines() if line.strip()), '')}"
+    return f"it runs, but {why_no_export(model, export_error)}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import os
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -20,13 +19,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from bcnet.space.diagnosis import is_foreign
 from bcnet.space.example import Example
 from bcnet.space.layout import ParameterLayout, Side, length
 from bcnet.space.narrowing import Narrowing
 from bcnet.space.space import Widths, WidthSpace
 from bcnet.space.symbols import Reason
 
-_LIBRARY = os.path.dirname(os.path.dirname(__file__))
+_LOGS = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes", "torch.export._trace")
 _NO_END = 2**31  # as torch says "to the end"
 MODES = (True, False)  # training, then evaluation: the order in which a model is traced and tried
 Outputs = Sequence[Sequence[ParameterLayout]]
@@ -44,13 +44,23 @@ def breaking_groups(
     mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv(), static_shapes=True)
     fakes: dict[int, Any] = {id(t): _fake(mode, t) for t in [*model.parameters(), *model.buffers()]}
     fake_model = copy.deepcopy(model, fakes)  # outside of the mode: tensors in plain attributes stay real
-    slices = _WithinTensors() if checks_slices else nullcontext()
+    slices = _WithinTensors() if checks_slices else nullcontext()  # type: ignore[no-untyped-call]
     with mode, torch.no_grad(), without_log(), slices:
         trial = _Trial(fake_model, example.mapped(mode.from_tensor), space, outputs)
         return trial.search(_narrow_widths(space))
 
 
-class _WithinTensors(TorchDispatchMode):
+def run_in_both_modes(model: nn.Module, example: Example) -> None:
+    """Run a copy of the model that shares its attributes, on tensors without data, in train and in eval mode."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv(), static_shapes=True)
+    fakes: dict[int, Any] = {id(t): _fake(mode, t) for t in [*model.parameters(), *model.buffers()]}
+    fake_model = copy.deepcopy(model, fakes)
+    with mode, torch.no_grad(), without_log():
+        for training in MODES:
+            example.mapped(mode.from_tensor).run(fake_model.train(training))
+
+
+class _WithinTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Refuses a slice that begins within a tensor and ends beyond it: the code counts on more channels."""
 
     def __torch_dispatch__(
@@ -71,13 +81,15 @@ class _WithinTensors(TorchDispatchMode):
 @contextmanager
 def without_log() -> Iterator[None]:
     """torch logs a traceback for each operator that refuses its shapes: trials do so on purpose, else we say it."""
-    log = logging.getLogger("torch._subclasses.fake_tensor")
-    before = log.disabled
-    log.disabled = True
+    logs = [logging.getLogger(name) for name in _LOGS]
+    before = [log.disabled for log in logs]
+    for log in logs:
+        log.disabled = True
     try:
         yield
     finally:
-        log.disabled = before
+        for log, disabled in zip(logs, before, strict=True):
+            log.disabled = disabled
 
 
 def _fake(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
@@ -98,7 +110,7 @@ class _Trial:
         self._example = example
         self._space = space
         self._outputs = outputs
-        self._narrowing = Narrowing(model, space.layouts)
+        self._narrowing = Narrowing(model, space.layouts, space.numbers)
 
     def _run(self, widths: Widths, training: bool) -> Any:
         with self._narrowing.applied(widths, Side.LEFT):
@@ -153,7 +165,7 @@ def _shapes(output: Any) -> list[tuple[int, ...]]:
 
 
 def _reason(error: Exception) -> Reason:
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.line and not _is_foreign(f.filename)]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.line and not is_foreign(f.filename)]
     frame = frames[-1] if frames else None
     where = f"{frame.filename}, line {frame.lineno}" if frame else ""
     first = next((line for line in str(error).splitlines() if line.strip()), "")
@@ -161,9 +173,3 @@ def _reason(error: Exception) -> Reason:
         first = f"{type(error).__name__}{f': {first}' if first else ''}" + (f" in `{frame.line}`" if frame else "")
     remedy = "let the code read numbers of channels off the tensor (x.shape[1])"
     return Reason(f"the model's own code breaks at other widths: {first}", "", where, remedy)
-
-
-def _is_foreign(file: str) -> bool:
-    """Whether a file is Python's, torch's or this library's, and not the model's."""
-    python = file.startswith(os.path.dirname(os.__file__)) and "site-packages" not in file
-    return python or "/torch/" in file or file.startswith(_LIBRARY)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,7 +18,7 @@ from torch import nn
 from bcnet.errors import TraceError
 from bcnet.space.example import Example
 from bcnet.space.groups import floor_choices
-from bcnet.space.layout import Layout, ParameterLayout, length
+from bcnet.space.layout import Layout, length
 from bcnet.space.narrowing import Narrowing
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ def sized(space: WidthSpace, tops: Sequence[int]) -> WidthSpace:
         dataclasses.replace(layer, out=None if layer.out is None else _sized(layer.out, tops)) for layer in space.layers
     )
     layouts = {name: tuple(_sized(dim, tops) for dim in layout) for name, layout in space.layouts.items()}
-    return dataclasses.replace(space, groups=groups, layers=layers, layouts=layouts)
+    numbers = {key: _sized(layout, tops) for key, layout in space.numbers.items()}
+    return dataclasses.replace(space, groups=groups, layers=layers, layouts=layouts, numbers=numbers)
 
 
 def _sized(layout: Layout, tops: Sequence[int]) -> Layout:
@@ -70,14 +71,13 @@ def unwidened(space: WidthSpace) -> WidthSpace:
     return dataclasses.replace(sized(space, space.original_widths), own_widths=None, original=None)
 
 
-def stretched(
-    module: nn.Module, layouts: Mapping[str, ParameterLayout], tops: Widths, generator: torch.Generator
-) -> nn.Module:
+def stretched(module: nn.Module, space: WidthSpace, tops: Widths, generator: torch.Generator) -> nn.Module:
     """`module`, changed in place, with tensors as long as `tops` makes them, filled with draws from their own elements.
 
     That is what an untrained network of that width holds, but for the scale that a wider fan asks for.
     """
-    narrowing = Narrowing(module, layouts)
+    layouts = space.layouts
+    narrowing = Narrowing(module, layouts, space.numbers)
     new: dict[int, torch.Tensor] = {}
     for prefix, part in module.named_modules(remove_duplicate=False):
         for table in (part._parameters, part._buffers):
@@ -101,7 +101,7 @@ def _drawn(tensor: torch.Tensor, shape: Sequence[int], generator: torch.Generato
 
 def check_runs(model: nn.Module, example: Example, space: WidthSpace, wide: WidthSpace) -> None:
     """Raise TraceError unless the model's own code runs when every group is as wide as `wide` has it."""
-    network = stretched(copy.deepcopy(model), space.layouts, wide.full, torch.Generator().manual_seed(0))
+    network = stretched(copy.deepcopy(model), space, wide.full, torch.Generator().manual_seed(0))
     for training in (True, False):
         try:
             with torch.no_grad():

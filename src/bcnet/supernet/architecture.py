@@ -18,6 +18,7 @@ from torch import nn
 
 from bcnet.errors import ModelError
 from bcnet.space import Polynomial, Segment, WidthGroup, WidthSpace
+from bcnet.space.layout import Layout
 from bcnet.space.narrowing import tensors_of
 from bcnet.space.options import MOST_WIDENING
 from bcnet.space.widening import sized
@@ -52,6 +53,7 @@ class _Document(_Strict):
     params: NonNegativeInt
     groups: list[_Group]
     tensors: dict[str, list[list[_Segment]]]
+    numbers: dict[str, list[_Segment]] = {}  # int attributes of modules, as `WidthSpace.numbers`
 
 
 def describe(model: nn.Module, space: WidthSpace, widths: Sequence[int], *, reference: str = "") -> dict[str, Any]:
@@ -75,8 +77,7 @@ def describe(model: nn.Module, space: WidthSpace, widths: Sequence[int], *, refe
     ]
     tensors = {
         name: [
-            [{"group": s.group, "size": s.size, "per_channel": s.per_channel} for s in dim]
-            for dim in space.layouts.get(name, tuple((Segment(None, size),) for size in tensor.shape))
+            _segments(dim) for dim in space.layouts.get(name, tuple((Segment(None, size),) for size in tensor.shape))
         ]
         for name, tensor in tensors_of(model).items()
         if tensor.numel()
@@ -90,7 +91,11 @@ def describe(model: nn.Module, space: WidthSpace, widths: Sequence[int], *, refe
         "params": cost.params,
         "groups": groups,
         "tensors": tensors,
-    }
+    } | ({"numbers": {key: _segments(layout) for key, layout in space.numbers.items()}} if space.numbers else {})
+
+
+def _segments(layout: Layout) -> list[dict[str, Any]]:
+    return [{"group": s.group, "size": s.size, "per_channel": s.per_channel} for s in layout]
 
 
 def rebuild(
@@ -117,6 +122,7 @@ def rebuild(
     if not isinstance(model, nn.Module):
         raise ModelError(f"a factory makes a torch.nn.Module; got {type(model).__name__}")
     _check_same(document, model)
+    _check_numbers(document, model)
     own = WidthSpace(
         groups=tuple(WidthGroup(g.name, g.max_width, g.unit, (g.max_width,)) for g in document.groups),
         macs_terms=Polynomial({}),
@@ -125,6 +131,10 @@ def rebuild(
             name: tuple(tuple(Segment(s.group, s.size, s.per_channel) for s in dim) for dim in dims)
             for name, dims in document.tensors.items()
             if any(s.group is not None for dim in dims for s in dim)
+        },
+        numbers={
+            key: tuple(Segment(s.group, s.size, s.per_channel) for s in layout)
+            for key, layout in document.numbers.items()
         },
     )
     widths = tuple(g.width for g in document.groups)
@@ -152,14 +162,34 @@ def _read(source: Mapping[str, Any] | str | Path) -> _Document:
             raise ModelError(
                 f"{rule}; group {group.name!r} has width {group.width} of {group.max_width} in units of {group.unit}"
             )
-    for name, dims in document.tensors.items():
+    dims_of = {**document.tensors, **{key: [layout] for key, layout in document.numbers.items()}}
+    for name, dims in dims_of.items():
         for segment in (s for dim in dims for s in dim if s.group is not None):
             assert segment.group is not None
             if segment.group >= len(document.groups):
-                raise ModelError(f"{rule}; tensor {name!r} names group {segment.group} of {len(document.groups)}")
+                raise ModelError(f"{rule}; {name!r} names group {segment.group} of {len(document.groups)}")
             if segment.size != document.groups[segment.group].max_width * segment.per_channel:
                 raise ModelError(f"{rule}; tensor {name!r} has a segment that is not as long as its group")
     return document
+
+
+def _check_numbers(document: _Document, model: nn.Module) -> None:
+    """Raise ModelError unless every attribute that follows the widths is as the document says."""
+    for key, segments in document.numbers.items():
+        prefix, _, attribute = key.rpartition(":")
+        name, _, index = attribute.partition(".")
+        expected = sum(segment.size for segment in segments)
+        part = dict(model.named_modules()).get(prefix)
+        value = None if part is None else vars(part).get(name)
+        if index:
+            value = (
+                value[int(index)] if isinstance(value, (tuple, list)) and index in map(str, range(len(value))) else None
+            )
+        if value != expected or isinstance(value, bool):
+            raise ModelError(
+                f"the network must be the one described ({document.model}); the attribute {key} was {expected}, "
+                f"got {value!r}"
+            )
 
 
 def _check_same(document: _Document, model: nn.Module) -> None:

@@ -58,7 +58,7 @@ def build(
     generator = generator or torch.Generator().manual_seed(0)
     full = _fresh(model, factory, generator)
     if any(w > own_width for w, own_width in zip(widths, own.full, strict=True)):
-        wide = stretched(copy.deepcopy(full), own.layouts, space.full, generator)
+        wide = stretched(copy.deepcopy(full), own, space.full, generator)
         rescale(wide, full, own, space.full)
         full = wide
         own = space
@@ -122,7 +122,7 @@ def _copy_of(model: nn.Module, supernet: Supernet) -> nn.Module:
 
 def narrowed(network: nn.Module, space: WidthSpace, widths: Sequence[int], side: Side) -> nn.Module:
     """Slice the network, changed in place, for good: new contiguous tensors, and the layers' numbers set to fit."""
-    narrowing = Narrowing(network, space.layouts)
+    narrowing = Narrowing(network, space.layouts, space.numbers)
     old = tensors_of(network)
     new: dict[int, torch.Tensor] = {}
     for name, tensor in old.items():

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from bcnet.machine.random_means import MeansOfRandom
+from bcnet.machine.random_means import means_of_random
 from bcnet.nests import Nest, as_float, called, check_close
 from bcnet.space import WidthSpace
 from bcnet.space.layout import Layout, Segment
@@ -125,5 +125,5 @@ def _computes_the_same(model: nn.Module, space: WidthSpace, orders: Sequence[Ord
 
 @torch.no_grad()
 def _outputs(network: nn.Module, example: Nest) -> Any:
-    with MeansOfRandom():
+    with means_of_random():
         return called(network, as_float(example, network))

@@ -47,7 +47,7 @@ def redraw(model: nn.Module, generator: torch.Generator) -> None:
 
 
 def _are_draws(values: torch.Tensor) -> bool:
-    """Return whether the values may be independent draws: not few different ones, not sorted, not alike in neighbours."""
+    """Return whether the values may be independent draws: many different ones, unsorted, neighbours unlike."""
     flat = values.detach().flatten()
     if flat.is_complex():
         flat = torch.view_as_real(flat)[:, 0]
@@ -55,7 +55,7 @@ def _are_draws(values: torch.Tensor) -> bool:
     if steps.numel() == 0 or bool((steps >= 0).all()) or bool((steps <= 0).all()):
         return False
     countable = flat.numel() <= _MOST_COUNTED and flat.element_size() >= 4  # a lesser precision repeats itself
-    if countable and flat.unique().numel() <= flat.numel() // _COPIES:
+    if countable and torch.unique(flat).numel() <= flat.numel() // _COPIES:
         return False
     return all(_correlation(values.detach(), dim) < _ALIKE for dim in range(values.ndim))
 

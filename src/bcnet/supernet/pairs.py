@@ -65,6 +65,8 @@ class Pairs:
         self._layouts: dict[str, ParameterLayout] = {**space.layouts, **biases}
         for name, layout in self._layouts.items():
             self._check(name, layout)
+        if space.numbers:
+            raise UnpairableError(f"numbers of channels stored by the model: {next(iter(space.numbers))}")
         self._narrowing = Narrowing(network, self._layouts)
         self._cast = _cast_by_autocast(network)
         self._strides = UnitStrides(network)
@@ -80,7 +82,7 @@ class Pairs:
         double = copy.deepcopy(network).double().eval()
         x = as_float(mapped(torch.Tensor.detach, x), double)
         pairs = cls(double, space)
-        single = Narrowing(double, space.layouts)
+        single = Narrowing(double, space.layouts, space.numbers)
         # Narrow, mixed and full widths: paths that overlap in no group, in some, and in all.
         third = tuple(max(g.choices[0], g.max_width // 3 // g.unit * g.unit) for g in space.groups)
         mixed = tuple(g.max_width if i % 2 else third[i] for i, g in enumerate(space.groups))

@@ -45,8 +45,10 @@ class Supernet(nn.Module):
         check_fits(model, space)
         self.space = space
         self.network = without_running_statistics(copy.deepcopy(model))
-        self._own_norms = [part for part in self.network.modules() if isinstance(part, _NormBase) and has_own_forward(part)]
-        self._narrowing = Narrowing(self.network, space.layouts)
+        self._own_norms = [
+            part for part in self.network.modules() if isinstance(part, _NormBase) and has_own_forward(part)
+        ]
+        self._narrowing = Narrowing(self.network, space.layouts, space.numbers)
         self._strides = UnitStrides(self.network)
         self.train(self.training)
 

@@ -129,7 +129,7 @@ def _weight_norm(p: Propagation, node: Any, direction: Labels, length: Labels, d
 
 @rule("fused_moving_avg_obs_fake_quant", "_fused_moving_avg_obs_fq_helper")
 def _observed(p: Propagation, node: Any, x: Labels, *rest: Any) -> Any:
-    """A fake quantisation that observes ranges first: `..., min, max, scale, zero, constant, low, high, axis, per row`."""
+    """A fake quantisation that observes ranges first; `rest[2:6]` are tables of min, max, scale and zero point."""
     minimum, maximum, scale, zero = rest[2:6]
     axis = rest[9]
     per_channel = rest[10] if len(rest) > 10 else False
@@ -138,14 +138,16 @@ def _observed(p: Propagation, node: Any, x: Labels, *rest: Any) -> Any:
 
 
 @rule("fake_quantize_per_channel_affine", "_fake_quantize_learnable_per_channel_affine")
-def _quantised_by_channel(p: Propagation, node: Any, x: Labels, scale: Labels, zero: Labels, axis: int, *rest: Any) -> Labels:
+def _quantised_by_channel(
+    p: Propagation, node: Any, x: Labels, scale: Labels, zero: Labels, axis: int, *rest: Any
+) -> Labels:
     return _quantised(p, x, (scale, zero), axis)
 
 
 def _quantised(p: Propagation, x: Labels, tables: Sequence[Labels], axis: int | None) -> Labels:
     """A tensor with other values, of which a table holds one for each index of a dimension."""
-    for table in tables if axis is not None else ():
-        if table.shape and table.shape[0] == x.shape[axis] > 1:
+    for table in tables:
+        if axis is not None and table.shape and table.shape[0] == x.shape[axis] > 1:
             p.unify(x.dims[axis], table.dims[0], "is quantised by what is pinned at full width")
     return p.stands_for(Labels(x.shape, x.dims), x) if p.name_of(x) else x
 
@@ -174,9 +176,11 @@ def _channel_norm(
     p: Propagation, node: Any, x: Labels, weight: Labels | None, bias: Labels | None,
     mean: Labels | None, variance: Labels | None, *rest: Any,
 ) -> Labels:  # fmt: skip
-    for part in (weight, bias, mean, variance):
-        if part is not None:
-            p.unify(x.dims[1], part.dims[0], "normalises channels that are pinned at full width")
+    parts = [part for part in (weight, bias, mean, variance) if part is not None]
+    for part in parts:
+        p.unify(x.dims[1], part.dims[0], "normalises channels that are pinned at full width")
+    if not parts and x.dims[1] is not None:
+        p.count_channels(x.dims[1], "num_features")
     return x
 
 

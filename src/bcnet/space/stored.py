@@ -1,0 +1,190 @@
+"""Numbers of channels that modules of the user's own keep as attributes: `self.channels`, `self.shape = (c, 8, 8)`.
+
+torch's own layers have their numbers set by `bcnet.space.narrowing`. An attribute of another module is set where the
+network's code breaks at other widths without it, or where `forward` never reads it, so that other methods (a switch to
+deployment, a reset) find numbers that fit. A kind of attribute is that of a class: all its instances are set alike.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import nn
+
+from bcnet.space.layout import Layout, Segment
+from bcnet.space.space import WidthSpace
+
+Kind = tuple[type, str]
+_MISSING = re.compile(r"has no attribute '(\w+)'")
+_MOST_OPTIONS = 4  # layouts that one attribute is tried with
+_MOST_TRIES = 16
+_ATTENTION = ("embed_dim", "kdim", "vdim", "head_dim")
+
+
+@dataclass(frozen=True)
+class _Place:
+    """An int attribute of one module, or an int in a tuple of one, and the layouts that are as long as it says."""
+
+    key: str
+    kind: Kind
+    part: nn.Module
+    options: tuple[Layout, ...]
+    is_certain: bool
+
+
+class StoredNumbers:
+    """The attributes of `model` that may hold lengths of a space's tensors.
+
+    Args:
+        model: the network the space was traced from.
+        space: its width space.
+    """
+
+    def __init__(self, model: nn.Module, space: WidthSpace) -> None:
+        self._places = list(_places(model, space))
+        self.kinds = list(dict.fromkeys(place.kind for place in self._places))
+
+    def layouts(self, chosen: Mapping[Kind, int], unread: frozenset[Kind] = frozenset()) -> dict[str, Layout]:
+        """Return `WidthSpace.numbers` for the kinds chosen, each with the option taken of its layouts.
+
+        Of `unread` kinds only those instances whose layout is certain.
+        """
+        found = {}
+        for place in self._places:
+            if place.kind in chosen:
+                found[place.key] = place.options[min(chosen[place.kind], len(place.options) - 1)]
+            elif place.kind in unread and place.is_certain:
+                found[place.key] = place.options[0]
+        return found
+
+    def needed(self, space: WidthSpace, broken: Callable[[WidthSpace], int]) -> dict[Kind, int]:
+        """Return the kinds, with their options, that let most groups be narrowed; as few of them as will do.
+
+        `broken(space)` counts the groups that cannot be narrowed.
+        """
+
+        def count(chosen: Mapping[Kind, int]) -> int:
+            return broken(replace(space, numbers={**space.numbers, **self.layouts(chosen)}))
+
+        most = broken(space)
+        if not self.kinds or not most:
+            return {}
+        chosen: dict[Kind, int] = dict.fromkeys(self.kinds, 0)
+        best = count(chosen)
+        tries = 0
+        for kind in self.kinds:
+            for option in range(1, _MOST_OPTIONS):
+                if not best or tries >= _MOST_TRIES or not self._has(kind, option):
+                    break
+                tries += 1
+                other = {**chosen, kind: option}
+                if (found := count(other)) < best:
+                    chosen, best = other, found
+        for kind in self.kinds[:_MOST_TRIES]:  # one that counts something else may break what the others mend
+            fewer = {one: option for one, option in chosen.items() if one != kind}
+            if best and (found := count(fewer)) < best:
+                chosen, best = fewer, found
+        if best >= most:
+            return {}
+        for kind in self.kinds[:_MOST_TRIES]:
+            fewer = {one: option for one, option in chosen.items() if one != kind}
+            if count(fewer) <= best:
+                chosen = fewer
+        return chosen
+
+    def unread(self, runs: Callable[[], object]) -> frozenset[Kind]:
+        """Return the kinds that `runs`, a call of the model in both modes, does not read."""
+        candidates = {place.kind for place in self._places if place.is_certain}
+        for _ in range(_MOST_TRIES):
+            taken = self._without(candidates)
+            try:
+                runs()
+                return frozenset(candidates)
+            except AttributeError as error:
+                names = set(_MISSING.findall(str(error)))
+                read = {kind for kind in candidates if kind[1] in names}
+                if not read:
+                    return frozenset()
+                candidates -= read
+            except Exception:  # the code finds other ways without its attributes
+                return frozenset()
+            finally:
+                for part, values in taken:
+                    part.__dict__.update(values)
+        return frozenset()
+
+    def _has(self, kind: Kind, option: int) -> bool:
+        return any(len(place.options) > option for place in self._places if place.kind == kind)
+
+    def _without(self, kinds: set[Kind]) -> list[tuple[nn.Module, dict[str, Any]]]:
+        taken = []
+        for place in self._places:
+            name = place.kind[1]
+            if place.kind in kinds and name in place.part.__dict__:
+                taken.append((place.part, {name: place.part.__dict__.pop(name)}))
+        return taken
+
+
+def _places(model: nn.Module, space: WidthSpace) -> Iterator[_Place]:
+    for prefix, part in model.named_modules():
+        is_torchs = type(part).__module__.startswith("torch.")
+        names = _ATTENTION if isinstance(part, nn.MultiheadAttention) else () if is_torchs else tuple(vars(part))
+        if not names:
+            continue
+        layouts = [dim for name, layout in space.layouts.items() if _is_within(name, prefix) for dim in layout]
+        for name in names:
+            if name.startswith("_") or name not in vars(part):
+                continue
+            for suffix, number in _ints(vars(part)[name]):
+                options = _as_long_as(number, layouts)
+                by_name = _by_name(name, number, prefix, space)
+                if by_name is not None:
+                    options = [by_name, *(option for option in options if option != by_name)]
+                if options:
+                    certain = by_name is not None or len(options) == 1
+                    yield _Place(f"{prefix}:{name}{suffix}", (type(part), name), part, tuple(options), certain)
+
+
+def _is_within(tensor: str, prefix: str) -> bool:
+    return not prefix or tensor.startswith(f"{prefix}.")
+
+
+def _ints(value: Any) -> Iterator[tuple[str, int]]:
+    """The ints of an attribute and what tells them apart; more than one channel each."""
+    if isinstance(value, int) and not isinstance(value, bool) and value > 1:
+        yield "", value
+    elif isinstance(value, (tuple, list)):
+        for index, item in enumerate(value):
+            if isinstance(item, int) and not isinstance(item, bool) and item > 1:
+                yield f".{index}", item
+
+
+def _as_long_as(number: int, layouts: list[Layout]) -> list[Layout]:
+    """The layouts of this length: whole dimensions, then parts of one, then channels without their elements."""
+    whole = [layout for layout in layouts if sum(s.size for s in layout) == number]
+    parts = [(s,) for layout in layouts for s in layout if s.size == number]
+    channels = [
+        (Segment(s.group, number),)
+        for layout in layouts
+        for s in layout
+        if s.per_channel > 1 and s.size == number * s.per_channel
+    ]
+    found = dict.fromkeys(layout for layout in (*whole, *parts, *channels) if any(s.group is not None for s in layout))
+    return list(found)
+
+
+def _by_name(name: str, number: int, prefix: str, space: WidthSpace) -> Layout | None:
+    """What an attribute of a name such as `in_channels` or `out_planes` counts: of the first or the last layer."""
+    word = name.lower().partition("_")[0]
+    if word not in ("in", "inp", "out", "oup"):
+        return None
+    weights = [
+        layout for tensor, layout in space.layouts.items() if _is_within(tensor, prefix) and len(layout) >= 2
+    ]  # (out, in, ...)
+    dims = [layout[1] for layout in weights] if word in ("in", "inp") else [layout[0] for layout in weights[::-1]]
+    return next(
+        (dim for dim in dims if sum(s.size for s in dim) == number and any(s.group is not None for s in dim)), None
+    )
