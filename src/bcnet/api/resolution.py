@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 from bcnet.distributed import ProcessGroup
 from bcnet.errors import BudgetError, RecipeError
+from bcnet.files.documents import read_document
 from bcnet.latency import multiples
 from bcnet.methods import Given, Method, SupernetMethod, Trainings, parse_method
 from bcnet.methods.base import CustomMethod, Request, Start
@@ -89,6 +90,7 @@ def resolve(
         task=aim,
         own_weights=start == "pretrained",
     )
+    source = _by_its_first_place(source, path)
     if pretrained is None and spaced.widen > 1:
         source = _without_weights(source)
     started = _start_of(asked, start, spaced, source)
@@ -117,6 +119,19 @@ def resolve(
     largest = source.largest_activation()
     resolved = resolved_settings(settings, source, path, world, largest_activation=largest)
     return prepare(source, resolved, limit, traced()), resolved
+
+
+def _by_its_first_place(source: Source, path: Path) -> Source:
+    """Return the source under the name of data that the run in `path` was started with, where the data are the same."""
+    if not (path / "settings.json").exists() or not (path / "space.json").exists():
+        return source
+    before = read_settings(path).data
+    kind = source.data_name.partition(":")[0]
+    moved = before != source.data_name and before.partition(":")[0] == kind and ":" in before
+    if not moved or read_document(path / "space.json").get("images") != source.data_digest:
+        return source
+    note = f"The data are those of {before.partition(':')[2]}, which the run was started with."
+    return dataclasses.replace(source, data_name=before, notes=(*source.notes, note))
 
 
 def _method_of(method: MethodLike | None) -> Method:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from bcnet.api.outcome import SearchOutcome, Until, check_until, go_on_until, stages_until
 from bcnet.api.resolution import MethodLike, resolve
@@ -91,6 +95,8 @@ def search(
         checkpoint_seconds: the most training that is lost when the run is killed; longer where saving takes so long
             that it would cost more than 2 % of the time.
 
+    Searches in several threads of one process wait for each other.
+
     Raises:
         BCNetError: with one message that says what is wrong, what was received, and what to do. Nothing is written
             before model, data, space and budget are known to fit.
@@ -103,7 +109,7 @@ def search(
     console = [console_reporter()] if shows else []
     path = Path(run_dir)
     chosen = make_section(RunOptions, options, "options")
-    with joined(chosen.device) as world:
+    with one_at_a_time(), torch.enable_grad(), joined(chosen.device) as world:
         workload, settings = resolve(
             model,
             data,
@@ -139,6 +145,16 @@ def search(
     if shows:
         print(outcome)
     return outcome
+
+
+_SEARCHING = threading.RLock()
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Within the block no other thread searches: torch's exports and global generators are those of the process."""
+    with _SEARCHING:
+        yield
 
 
 def _is_interactive() -> bool:

@@ -126,6 +126,12 @@ def middle(width: int, height: int, size: int) -> Middle:
     return Middle(width, height, size, round(size * _TEST_RATIO), Image.Resampling.BILINEAR)
 
 
+def middle_in_words(size: int) -> str:
+    """What `middle` does."""
+    shorter = round(size * _TEST_RATIO)
+    return f"the shorter side resized to {shorter} pixels (bilinear), the centre {size}x{size} cropped"
+
+
 def draw_base(generator: torch.Generator) -> int:
     """A number that the seeds of an epoch's images are derived from."""
     return int(torch.randint(2**62, (), generator=generator, device=generator.device))

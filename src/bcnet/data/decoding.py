@@ -21,6 +21,7 @@ FORMATS = ("PNG", "JPEG", "JPEG2000", "GIF", "BMP", "WEBP", "TIFF", "PPM")
 Bytes = npt.NDArray[np.uint8]
 Labelled = tuple[torch.Tensor, torch.Tensor]  # pixels (n, C, H, W) and labels (n,)
 _ORIENTATION = ExifTags.Base.Orientation
+_DEEP = ";16"  # in the raw modes of decoders
 _SPARE = 2.0  # times the pixels wanted, which a JPEG decoded at a fraction still has
 
 
@@ -111,6 +112,8 @@ def decode(name: str, source: bytes | Path, view: ViewOf | None = None) -> Image
     """
     try:
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
+            if _DEEP in str(getattr(image, "tile", "")):  # read here: once decoded, an image has forgotten it
+                raise DataError(f"images have 8 bits for each channel; {name} has 16: convert it, scaling its values")
             if image.getexif().get(_ORIENTATION, 1) != 1:  # as a phone stores a picture that was taken upright
                 upright = ImageOps.exif_transpose(image)
                 whole = eight_bits(name, upright)
@@ -138,14 +141,23 @@ def eight_bits(name: str, image: Image.Image) -> Image.Image:
         raise DataError(
             f"images have 8 bits for each channel; {name} has mode {image.mode!r}: convert it, scaling its values"
         )
-    if image.mode == "P" and "transparency" in image.info:
+    if image.mode in ("P", "PA", "LA", "La", "RGBa") and (image.mode != "P" or "transparency" in image.info):
         image = image.convert("RGBA")  # PIL warns of the direct way to RGB
+    if image.mode == "RGBA":
+        if np.asarray(image.getchannel("A")).min() < 255:  # what is transparent shows a white page
+            image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+        image = image.convert("RGB")
     return image.convert("L" if image.mode in ("L", "1") else "RGB")
 
 
 def fit(image: Image.Image, image_size: int) -> Image.Image:
     """The shorter side resized to `image_size` (bicubic), the centre square kept."""
     return _fitting(image_size)(*image.size).of(image)
+
+
+def fit_in_words(image_size: int) -> str:
+    """What `fit` does."""
+    return f"the shorter side resized to {image_size} pixels (bicubic), the centre {image_size}x{image_size} cropped"
 
 
 def _fitting(image_size: int) -> Callable[[int, int], Middle]:

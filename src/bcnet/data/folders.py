@@ -20,6 +20,7 @@ from bcnet.data.splits import TEST_NAMES, TRAINING_NAMES, hold_out, named_split
 from bcnet.errors import DataError
 
 _USUAL_SIZE = 224
+_READ_AT_ONCE = 256  # images
 _MOST_BYTES = 2 * 2**30
 
 
@@ -65,6 +66,7 @@ def _load_folder(path: Path, image_size: int | None, name: str, *, in_files: boo
     if test_folder is None:
         notes = [_read_note(path, {train_folder: files})]
         rest, held, note = hold_out(train)
+        _check_readable(held[0])
         return DataSet.from_tensors(rest, held, name=name, class_names=class_names, notes=[*notes, note])
     test_files = _files_by_class(test_folder)
     if list(test_files) != class_names:
@@ -72,7 +74,16 @@ def _load_folder(path: Path, image_size: int | None, name: str, *, in_files: boo
         raise DataError(f"training and test images have the same classes; got {', '.join(differing)} in only one")
     notes = [_read_note(path, {train_folder: files, test_folder: test_files})]
     test = load(test_files, image_size)
+    _check_readable(test[0])
     return DataSet.from_tensors(train, test, name=name, class_names=class_names, notes=notes)
+
+
+def _check_readable(pixels: torch.Tensor | FilePixels) -> None:
+    """Raise DataError for a test image that cannot be read, which would be met after hours of training only."""
+    if isinstance(pixels, FilePixels):
+        places = range(len(pixels))
+        for _ in pixels.batches([places[i : i + _READ_AT_ONCE] for i in range(0, len(pixels), _READ_AT_ONCE)]):
+            pass
 
 
 def _split_folders(path: Path) -> tuple[Path, Path | None]:

@@ -25,7 +25,7 @@ SomeImages = tuple[torch.Tensor | FilePixels, torch.Tensor]
 """Pixels and labels, wherever the pixels are."""
 
 _IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and standard deviation of each channel
-_CHUNK = 4096  # images turned to float at once
+_CHUNK_BYTES = 2**22  # of images turned to float at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,8 +126,9 @@ class Normaliser:
             return cls(*_IMAGENET)
         total = torch.zeros(images.image_shape[0], dtype=torch.float64, device=images.pixels.device)
         squares = torch.zeros_like(total)
-        for start in range(0, len(images), _CHUNK):
-            values = images.pixels[start : start + _CHUNK].to(torch.float32).div_(255)
+        chunk = max(1, _CHUNK_BYTES // images.pixels[0].numel())
+        for start in range(0, len(images), chunk):
+            values = images.pixels[start : start + chunk].to(torch.float32).div_(255)
             total += values.sum(dim=(0, 2, 3), dtype=torch.float64)
             squares += values.square_().sum(dim=(0, 2, 3), dtype=torch.float64)
         count = images.pixels.numel() // images.image_shape[0]
@@ -156,8 +157,9 @@ def _scale_and_shift(normaliser: Normaliser, device: torch.device) -> tuple[torc
 class DataSet:
     """Training and test images of the same classes and shape, with the augmentation that suits them.
 
-    `notes` says what was decided on loading, for people to read. Batches are channels-last, or contiguous where
-    `channels_last` is off, which a run decides by its network. `dataclasses.replace` changes settings:
+    `notes` says what was decided on loading, for people to read, `preparation` how files were resized. Batches are
+    channels-last, or contiguous where `channels_last` is off, which a run decides by its network. `dataclasses.replace`
+    changes settings:
     `replace(data, augmentation=Augmentation(padding=0, flip=False))`.
 
     Raises:
@@ -171,6 +173,13 @@ class DataSet:
     augmentation: Augmentation | ResizedCrop
     notes: tuple[str, ...] = field(default=())
     channels_last: bool = True
+    preparation: str = ""
+
+    def __str__(self) -> str:
+        images = f"{len(self.train):,} training and {len(self.test):,} test images {tuple(self.image_shape)}"
+        return f"{self.name}: {images} of {self.num_classes} classes"
+
+    __repr__ = __str__
 
     def __post_init__(self) -> None:
         for text in (self.name, *self.class_names):

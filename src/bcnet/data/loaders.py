@@ -12,7 +12,8 @@ from typing import Any, TypeGuard
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, RandomSampler
+from torch.utils._pytree import tree_leaves
+from torch.utils.data import DataLoader, RandomSampler, Subset, TensorDataset
 
 from bcnet.data.batches import Batch
 from bcnet.data.splits import stratified_mask
@@ -79,7 +80,10 @@ class Loaders:
         Raises:
             DataError: batches of another form, or another first batch when read again.
         """
-        batches = [self._checked(batch, "validation") for batch in _in_order(self.validation, "validation")]
+        batches = [
+            _finite(self._checked(batch, "validation"), "validation", number)
+            for number, batch in enumerate(_in_order(self.validation, "validation"))
+        ]
         if not batches:
             raise DataError("a validation loader gives at least one batch; got none")
         for shapes in ({_shapes(x) for x, _ in batches}, {_shapes(y) for _, y in batches}):
@@ -137,7 +141,10 @@ class Loaders:
         Raises:
             DataError: batches of another form.
         """
-        return (self._checked(batch, "test") for batch in _in_order(self.test, "test"))
+        return (
+            _finite(self._checked(batch, "test"), "test", number)
+            for number, batch in enumerate(_in_order(self.test, "test"))
+        )
 
     def _checked(self, batch: Any, part: str) -> Batch:
         x, y = _checked(batch, part, self.accepted)
@@ -198,6 +205,27 @@ def seeded(seed: int) -> Iterator[None]:
         finally:
             random.setstate(python)
             np.random.set_state(numpy)
+
+
+def tensors_behind(loader: Any) -> list[torch.Tensor] | None:
+    """What can be seen of a loader's data without reading it: tensors of its data set, or its targets; else None."""
+    data = getattr(loader, "dataset", loader)
+    chosen: list[torch.Tensor] = []
+    while isinstance(data, Subset):
+        chosen.append(torch.as_tensor(list(data.indices)))
+        data = data.dataset
+    if isinstance(data, TensorDataset):
+        return [*chosen, *data.tensors]
+    if isinstance(data, (list, tuple)):
+        leaves = tree_leaves(list(data))
+        kinds = (torch.Tensor, int, float, np.ndarray, np.generic)
+        return [*chosen, *map(torch.as_tensor, leaves)] if all(isinstance(leaf, kinds) for leaf in leaves) else None
+    for name in ("targets", "labels"):
+        try:
+            return [*chosen, torch.as_tensor(getattr(data, name))]
+        except (AttributeError, TypeError, ValueError, RuntimeError):
+            continue
+    return None
 
 
 def cut(data: Held, batch_size: int, *, seed: int) -> list[Batch]:
@@ -281,6 +309,23 @@ def _checked(batch: Any, part: str, accepted: Accepted) -> Batch:
     if len(sizes) > 1:
         raise DataError(f"{rule}, one for each image; got {_described(x)} and {_described(y)}")
     return x, accepted(y, f"the {part} loader")
+
+
+def _finite(batch: Batch, part: str, number: int) -> Batch:
+    """The batch, whose inputs hold numbers alone.
+
+    Raises:
+        DataError: one is NaN or infinite.
+    """
+    for name, values in named(batch[0]).items():
+        if values.is_floating_point() and not bool(values.isfinite().all()):
+            broken = (~values.isfinite()).flatten(1).any(1).nonzero().flatten().tolist()
+            raise DataError(
+                f"inputs are finite numbers; {name.lstrip('.') or 'the image'} number {broken[0]} of batch {number} of "
+                f"the {part} loader (both from 0) holds NaN or infinity: mend that item of the data "
+                "set, or fill what is missing"
+            )
+    return batch
 
 
 def _nest(value: Any, rule: str) -> Nest:

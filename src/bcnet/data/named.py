@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from bcnet.data.big_images import middle_in_words
+from bcnet.data.decoding import fit_in_words
 from bcnet.data.digits import digits, scattered_digits
+from bcnet.data.files import FilePixels
 from bcnet.data.folders import load_image_folder, load_imagenet
 from bcnet.data.images import DataSet
 from bcnet.data.tables import load_hub, load_parquet
@@ -40,6 +44,13 @@ def load(name: str, *, image_size: int | None = None) -> DataSet:
     """
     if image_size is not None and (isinstance(image_size, bool) or not isinstance(image_size, int) or image_size < 1):
         raise DataError(f"image_size is a positive int; got {image_size!r}")
+    found = _loaded(name, image_size)
+    if isinstance(found.train.pixels, FilePixels):
+        return replace(found, preparation=f"{middle_in_words(found.train.pixels.size)}, RGB")
+    return found if image_size is None else replace(found, preparation=fit_in_words(image_size))
+
+
+def _loaded(name: str, image_size: int | None) -> DataSet:
     if name == "digits":
         return digits(image_size)
     if name == "scattered_digits":

@@ -102,6 +102,10 @@ def _input(finished: FinishedRun) -> str:
     if normaliser is None:
         lines.append("The images are prepared as the training loader prepared them.")
     else:
+        if finished.input.preparation:
+            lines.append(
+                f"Images were prepared so: {finished.input.preparation}. Other ways of resizing give other accuracies."
+            )
         mean, std = (", ".join(f"{value:.4f}" for value in values) for values in (normaliser.mean, normaliser.std))
         lines.append(
             f"The network takes normalised images: bytes / 255, then `(x - mean) / std` for each channel, with mean "

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import torch
 from torch import nn
 
 from bcnet.errors import RecipeError
@@ -105,8 +107,32 @@ def _qualified(function: Any) -> str:
 
 
 def _digest(module: nn.Module) -> str:
-    plain = {key: value for key, value in vars(module).items() if isinstance(value, (bool, int, float, str))}
+    """Of the weights of a module, and of all values that it and its parts keep as attributes."""
+    plain = {
+        f"{name}.{key}": _plain(value)
+        for name, part in module.named_modules()
+        for key, value in vars(part).items()
+        if not key.startswith("_")
+    }
     return digest_of(module.state_dict(), json.dumps(plain, sort_keys=True))
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it; of tensors and arrays their digest, of functions and other objects their name."""
+    if isinstance(value, (bool, int, float, str, type(None))):
+        return value
+    if isinstance(value, (list, tuple, set, frozenset)):
+        items = [_plain(item) for item in value]
+        return items if isinstance(value, (list, tuple)) else sorted(items, key=repr)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        value = torch.from_numpy(np.ascontiguousarray(value))
+    if isinstance(value, torch.Tensor):
+        return digest_of({"value": value}, f"{value.dtype} {tuple(value.shape)}")
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [_qualified(type(value)), _plain(vars(value))]
+    return _qualified(value if hasattr(value, "__qualname__") else type(value))
 
 
 def _check_arguments(role: str, function: Any, wanted: str, count: int) -> None:

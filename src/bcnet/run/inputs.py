@@ -35,6 +35,7 @@ class _Stored(BaseModel):
     class_names: tuple[str, ...]
     normaliser: _Statistics | None
     outputs: Count | None = None
+    preparation: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,12 +81,14 @@ class InputFacts:
     `inputs` is one `Input`, or several: a tuple are the arguments of a network's `forward`, a dict its keyword
     arguments. `normaliser` has the mean and standard deviation of every channel, for images in [0, 1]. `outputs` is how
     many values or channels a network made by name gives, where the task says so and not the classes (`Task.outputs`).
+    `preparation` says how an image file was resized, where the library has done it.
     """
 
     inputs: Inputs
     class_names: tuple[str, ...]
     normaliser: Normaliser | None
     outputs: int | None = None
+    preparation: str = ""
 
     @property
     def named(self) -> dict[str, Input]:
@@ -126,7 +129,8 @@ class InputFacts:
         taken: dict[str, Any] = {"inputs": {name: dataclasses.asdict(one) for name, one in self.named.items()}}
         if isinstance(self.inputs, Input) and self.inputs.dtype == "float32":
             taken = {"shape": list(self.inputs.shape)}
-        return {**taken, "class_names": list(self.class_names), "normaliser": norm, **outputs}
+        preparation = {"preparation": self.preparation} if self.preparation else {}
+        return {**taken, "class_names": list(self.class_names), "normaliser": norm, **outputs, **preparation}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any] | None, path: Path) -> InputFacts:
@@ -147,7 +151,7 @@ class InputFacts:
             raise RunError(f"{path} does not say what its networks take: search again")
         norm = stored.normaliser
         normaliser = None if norm is None else Normaliser(norm.mean, norm.std)
-        return cls(from_named(inputs), stored.class_names, normaliser, stored.outputs)
+        return cls(from_named(inputs), stored.class_names, normaliser, stored.outputs, stored.preparation)
 
     def normalised(self, network: nn.Module) -> nn.Module:
         """The network behind its normalisation, in eval mode: it takes images in [0, 1].

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -13,11 +14,13 @@ from torch import nn
 from bcnet.errors import ModelError
 from bcnet.run.digests import digest_of
 
-Weights = Mapping[str, torch.Tensor] | str | Path
+Weights = Mapping[str, Any] | nn.Module | str | Path
+_PREFIXES = ("module.", "_orig_mod.", "model.", "net.", "network.")
+_COUNTERS = ("total_ops", "total_params")  # of thop
 
 
 def load_pretrained(model: nn.Module, weights: Weights) -> tuple[str, str | None]:
-    """Put weights into the model, in place: a state dict, or the path of a safetensors file.
+    """Put weights into the model, in place: a state dict, a module, or the path of a file of tensors.
 
     Tensors of another shape than the model's, of a last layer for other classes for instance, are left as they were.
 
@@ -27,8 +30,8 @@ def load_pretrained(model: nn.Module, weights: Weights) -> tuple[str, str | None
     Raises:
         ModelError: a file that cannot be read, or weights of another network.
     """
-    tensors = _read(weights)
     own = model.state_dict()
+    tensors = _as_of(own, _read(weights))
     rule = "pretrained weights are a state dict of this network"
     for name in tensors:
         if name not in own:
@@ -39,15 +42,64 @@ def load_pretrained(model: nn.Module, weights: Weights) -> tuple[str, str | None
     fitting = {name: tensor for name, tensor in tensors.items() if tensor.shape == own[name].shape}
     if 2 * len(fitting) < len(tensors):
         raise ModelError(f"{rule}; {len(tensors) - len(fitting)} of {len(tensors)} tensors have another shape")
+    for name, tensor in fitting.items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise ModelError(
+                f"pretrained weights hold finite numbers in every tensor; got NaN or infinity in {name}: take others"
+            )
     model.load_state_dict(own | fitting)
     others = [name for name in tensors if name not in fitting]
     note = f"pretrained weights of another shape are left out: {', '.join(others)}" if others else None
     return digest_of(tensors), note
 
 
-def _read(weights: Weights) -> Mapping[str, torch.Tensor]:
+def _as_of(own: Mapping[str, torch.Tensor], found: Mapping[str, Any]) -> Mapping[str, torch.Tensor]:
+    """The tensors of a checkpoint under the names of the network.
+
+    A training checkpoint holds them in a dict of its own; wrappers (`DataParallel`, `torch.compile`, Lightning) put a
+    prefix before every name; FLOP counters leave counters behind.
+    """
+    inner = [value for value in found.values() if isinstance(value, Mapping) and set(own) & set(_stripped(own, value))]
+    if not any(isinstance(value, torch.Tensor) for value in found.values()) and len(inner) == 1:
+        return _as_of(own, inner[0])
+    tensors = _stripped(own, found)
+    counters = {name for name in tensors if name not in own and name.rpartition(".")[2] in _COUNTERS}
+    for name, value in tensors.items():
+        if not isinstance(value, torch.Tensor):
+            held = " and ".join(repr(key) for key, value in found.items() if isinstance(value, Mapping))
+            raise ModelError(
+                f"pretrained weights are a state dict of tensors; got {type(value).__name__} for {name!r}"
+                + (f": give one of its entries {held}" if held else ": give model.state_dict()")
+            )
+    return {name: tensor for name, tensor in tensors.items() if name not in counters}
+
+
+def _stripped(own: Mapping[str, torch.Tensor], found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The entries without prefixes of wrappers, where all names share them and the network has none such."""
+    for _ in range(len(_PREFIXES)):
+        prefix = next((p for p in _PREFIXES if found and all(str(name).startswith(p) for name in found)), None)
+        if prefix is None or any(name.startswith(prefix) for name in own):
+            break
+        found = {name.removeprefix(prefix): value for name, value in found.items()}
+    return found
+
+
+def _read(weights: Weights) -> Mapping[str, Any]:
+    if isinstance(weights, nn.Module):
+        return weights.state_dict()
     if isinstance(weights, Mapping):
         return weights
+    if str(weights).endswith((".pth", ".pt", ".ckpt")):
+        try:
+            found = torch.load(weights, map_location="cpu", weights_only=True)
+        except Exception as error:  # a pickle may hold anything, of which torch loads tensors and plain values alone
+            raise ModelError(
+                f"pretrained weights are tensors alone; {weights} cannot be read as such ({type(error).__name__}): "
+                "load it where you trust it, and give its state dict"
+            ) from error
+        if not isinstance(found, Mapping):
+            raise ModelError(f"pretrained weights are a state dict; {weights} holds {type(found).__name__}")
+        return found
     try:
         return load_file(weights)
     except (OSError, SafetensorError) as error:

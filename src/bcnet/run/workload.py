@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 from bcnet.costs import Budget, Latency
 from bcnet.data import Batch, DataSet, Loaders, load, loaders_of, made_by
 from bcnet.data import imports_code as data_imports_code
+from bcnet.data.loaders import tensors_behind
 from bcnet.errors import BudgetError, DataError, ModelError, RecipeError
 from bcnet.machine.defaults import Layout, place, runs_channels_last
 from bcnet.machine.memory import largest_activation
@@ -136,7 +137,7 @@ def _input_of(data: DataSet | Loaders, task: Task) -> InputFacts:
     if isinstance(data, Loaders):
         return InputFacts(described(data.held[0]), data.names_of_classes, None, task.outputs)
     image = Input(data.image_shape)
-    return InputFacts(image, data.class_names, data.normaliser, task.outputs)
+    return InputFacts(image, data.class_names, data.normaliser, task.outputs, data.preparation)
 
 
 def task_of(task: Task | str | None) -> Task:
@@ -150,6 +151,16 @@ def task_of(task: Task | str | None) -> Task:
     if task is not None and not isinstance(task, Task):
         raise RecipeError(f"a task is a value of a subclass of bcnet.Task; got {task!r}: give Mine(), not Mine")
     return Classification() if task is None else task
+
+
+def _check_precision(network: nn.Module) -> None:
+    """Raise ModelError unless the weights are in single precision."""
+    for name, tensor in network.named_parameters():
+        if tensor.is_floating_point() and tensor.dtype is not torch.float32:
+            raise ModelError(
+                f"a network to search has weights in float32; got {tensor.dtype} in {name}: call model.float(), and "
+                "leave torch.set_default_dtype alone; a recipe's `precision` says what is computed in less"
+            )
 
 
 def is_name(model: str) -> bool:
@@ -211,6 +222,7 @@ def open_source(
         facts = _input_of(loaded, aim)
         channels, height = facts.channels_and_size
         name, network, factory = make_model(model, facts.num_classes, channels, height)
+    _check_precision(network)
     weights = None
     notes: list[str] = []
     if pretrained is not None:
@@ -219,6 +231,9 @@ def open_source(
         notes += [note] if note is not None else []
     elif is_trained(network) or (own_weights and not isinstance(model, str)):
         weights = digest_of(network.state_dict())
+    if isinstance(loaded, Loaders):
+        unknown = [part for part in _OTHERS if tensors_behind(getattr(loaded, part)) is None]
+        notes += [_UNKNOWN.format(" and ".join(unknown))] if unknown else []
     source = Source(name, data_name, digest, loaded, network, factory, weights, tuple(notes), given, aim)
     if runs_channels_last(network, source.example()):
         return source
@@ -364,9 +379,18 @@ def _check_outputs(source: Source, example: Nest) -> None:
             source.task.score(outputs, taken(source.data.held[1], slice(2)))
 
 
+_OTHERS = ("train", "test")
+_UNKNOWN = (
+    "A run is known by its data, and the {} loader's cannot be seen: its data set has neither tensors nor targets. "
+    "After a change there give another run directory."
+)
+
+
 def _digest_of_images(data: DataSet | Loaders) -> str:
     if isinstance(data, Loaders):
         sizes = f"{len(data.train)} batches of {data.batch_size}, {len(data.test)} to test"
         held = zip(("images", "labels"), data.held, strict=True)
-        return digest_of({f"{what}{name}": t for what, nest in held for name, t in named(nest).items()}, sizes)
+        found = {f"{what}{name}": t for what, nest in held for name, t in named(nest).items()}
+        behind = {f"{part}{i}": t for part in _OTHERS for i, t in enumerate(tensors_behind(getattr(data, part)) or ())}
+        return digest_of(found | behind, sizes)
     return hashlib.sha256(f"{data.train.digest()} {data.test.digest()}".encode()).hexdigest()[:12]

@@ -28,7 +28,8 @@ def is_shared(stage: Stage, theirs: Settings, ours: Settings) -> bool:
     a = theirs.identity()
     b = ours.identity()
     read = (*SHARED, *stage.reads(theirs), *stage.reads(ours))
-    return all(a.get(key) == b.get(key) for key in {*a, *b} if key.startswith(read))
+    # The data are told by their digest (`_check_subject`); they may be at another place.
+    return all(a.get(key) == b.get(key) for key in {*a, *b} if key.startswith(read) and key != "data")
 
 
 def others(runs: Sequence[str | Path], run_dir: Path) -> list[Path]:
@@ -67,6 +68,11 @@ def reuse(source: Path, context: Context) -> tuple[str, ...]:
             taken.append(stage.name)
     if taken:
         context.reporter.note(f"reused from {source}: {', '.join(taken)}")
+    else:
+        here = context.settings.model_copy(update={"data": theirs.settings.data})
+        difference = here.first_difference(theirs.settings)
+        why = "its stages are not finished" if difference is None else f"its {difference[0]} is {difference[2]!r}"
+        context.reporter.note(f"Nothing is reused from {source}: {why}.")
     return tuple(taken)
 
 
