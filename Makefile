@@ -9,7 +9,7 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --co
 .PHONY: help demo test test-all test-device wheels mutants bench lint docs clean
 
 help:
-	@echo "make demo      install, then search a narrower network for scattered digits (about three minutes)"
+	@echo "make demo      install, then search a narrower network for scattered digits (about four minutes)"
 	@echo "make test      install with test extras, then run the tests (under ten minutes on two cores)"
 	@echo "make test-all  the slow tests and the --quick form of every study as well"
 	@echo "make test-device DEVICE=cuda  what must hold on a GPU (about five minutes)"

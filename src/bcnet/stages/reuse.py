@@ -69,8 +69,8 @@ def reuse(source: Path, context: Context) -> tuple[str, ...]:
     if taken:
         context.reporter.note(f"reused from {source}: {', '.join(taken)}")
     else:
-        here = context.settings.model_copy(update={"data": theirs.settings.data})
-        difference = here.first_difference(theirs.settings)
+        same_data = context.settings.model_copy(update={"data": theirs.settings.data})
+        difference = same_data.first_difference(theirs.settings)
         why = "its stages are not finished" if difference is None else f"its {difference[0]} is {difference[2]!r}"
         context.reporter.note(f"Nothing is reused from {source}: {why}.")
     return tuple(taken)

@@ -40,10 +40,9 @@ def redraw(model: nn.Module, generator: torch.Generator) -> None:
             model.get_parameter(name).copy_(values)
         for parameter in dict.fromkeys(p for p in model.parameters() if p.requires_grad):
             flat = parameter.flatten()
-            if not _are_draws(parameter):
-                continue
             order = torch.randperm(flat.numel(), generator=generator).to(flat.device)
-            parameter.copy_(flat[order].view_as(parameter))
+            if _are_draws(parameter):
+                parameter.copy_(flat[order].view_as(parameter))
 
 
 def _are_draws(values: torch.Tensor) -> bool:
