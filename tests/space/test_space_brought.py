@@ -561,3 +561,26 @@ def test_a_branch_on_values_is_told_with_its_line_and_nothing_more(capfd):
         bcnet.trace(Exits(), torch.randn(2, 3, 8, 8))
     said = capfd.readouterr()
     assert said.out + said.err == ""
+
+
+@pytest.mark.parametrize("kind", ["whole", "a part", "by its method"])
+def test_a_compiled_network_is_taken_as_it_was_before(kind):
+    def made():
+        model = Blocks()
+        if kind == "a part":
+            model.blocks = torch.compile(model.blocks, backend="eager")
+        if kind == "by its method":
+            model.compile(backend="eager")
+        return torch.compile(model, backend="eager") if kind == "whole" else model
+
+    model, x = made(), torch.randn(2, 3, 8, 8)
+    names = list(model.state_dict())
+    space = bcnet.trace(model, x)
+    assert space.groups[0].name == "blocks.0.wide"
+    narrow = bcnet.narrow(model, space, (5, 7, 3), calibrate=[x])
+    assert type(narrow) is Blocks
+    assert narrow(x).shape == (2, 5)
+    assert Supernet(model, space)(x, (5, 7, 3), Side.RIGHT).shape == (2, 5)
+    document = bcnet.supernet.describe(Blocks(), space, (5, 7, 3))
+    assert type(bcnet.supernet.rebuild(document, made)) is Blocks
+    assert list(model.state_dict()) == names

@@ -31,6 +31,7 @@ from bcnet.run.parts import Parts, cut_data
 from bcnet.run.pretrained import Weights, load_pretrained
 from bcnet.run.settings import Settings
 from bcnet.space import WidthSpace
+from bcnet.space.compiled import uncompiled
 from bcnet.supernet import build
 from bcnet.supernet.initialisation import is_trained
 from bcnet.tasks import Classification, Task, task_named
@@ -353,6 +354,7 @@ def make_model(
         spec = create(model, classes, in_channels=channels, image_size=image_size)
         return model, spec.build(), spec.build
     if isinstance(model, nn.Module):
+        model = uncompiled(model)
         return f"{type(model).__qualname__} {digest_of(model.state_dict())}", model, None
     if not callable(model):
         raise ModelError(f"a model is an nn.Module, a function that makes one, or a name; got {type(model).__name__}")
@@ -366,7 +368,9 @@ def make_model(
         raise ModelError(
             f"a model factory must return a torch.nn.Module; got {type(made).__name__}: return the network"
         )
-    return f"{type(made).__qualname__} from a factory", made, model
+    network = uncompiled(made)
+    factory = model if network is made else lambda: uncompiled(model())
+    return f"{type(network).__qualname__} from a factory", network, factory
 
 
 def _check_outputs(source: Source, example: Nest) -> None:

@@ -23,6 +23,7 @@ from torch.export import ExportedProgram
 
 from bcnet.errors import TraceError
 from bcnet.space.closures import check_closures
+from bcnet.space.compiled import uncompiled
 from bcnet.space.diagnosis import first_line, lazy_layer, why_no_copy, why_no_export
 from bcnet.space.example import Example
 from bcnet.space.labels import Propagation
@@ -175,6 +176,7 @@ def _tie(propagation: Propagation, patterns: tuple[str, ...]) -> None:
 def _copied(model: nn.Module) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise TraceError(f"trace needs a torch.nn.Module; got {type(model).__name__}: pass the network itself")
+    model = uncompiled(model)
     lazy = lazy_layer(model)
     if lazy is not None:
         raise TraceError(

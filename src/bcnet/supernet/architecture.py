@@ -18,6 +18,7 @@ from torch import nn
 
 from bcnet.errors import ModelError
 from bcnet.space import Polynomial, Segment, WidthGroup, WidthSpace
+from bcnet.space.compiled import uncompiled
 from bcnet.space.layout import Layout
 from bcnet.space.narrowing import tensors_of
 from bcnet.space.options import MOST_WIDENING
@@ -121,6 +122,7 @@ def rebuild(
     model = factory()
     if not isinstance(model, nn.Module):
         raise ModelError(f"a factory makes a torch.nn.Module; got {type(model).__name__}")
+    model = uncompiled(model)
     _check_same(document, model)
     _check_numbers(document, model)
     own = WidthSpace(

@@ -12,6 +12,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from bcnet.errors import ModelError, WidthError
 from bcnet.space import Side, WidthSpace
+from bcnet.space.compiled import uncompiled
 from bcnet.space.layout import spans
 from bcnet.space.narrowing import Narrowing, take, tensors_of
 from bcnet.space.widening import stretched, unwidened
@@ -48,6 +49,7 @@ def build(
         ModelError: a factory that makes something else.
     """
     space.check(widths)
+    model = uncompiled(model)
     own = own_space(model, space)
     if weights is not None:
         supernet, side = weights

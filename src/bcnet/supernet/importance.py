@@ -23,6 +23,7 @@ from torch import nn
 from bcnet.machine.random_means import means_of_random
 from bcnet.nests import Nest, as_float, called, check_close
 from bcnet.space import WidthSpace
+from bcnet.space.compiled import uncompiled
 from bcnet.space.layout import Layout, Segment
 from bcnet.space.narrowing import tensors_of
 from bcnet.supernet.supernet import check_fits
@@ -39,6 +40,7 @@ def by_importance(model: nn.Module, space: WidthSpace) -> tuple[Order, ...]:
     Raises:
         WidthError: the model is not the one the space was traced from.
     """
+    model = uncompiled(model)
     check_fits(model, space)
     totals = [torch.zeros(group.max_width // group.unit, dtype=torch.float64) for group in space.groups]
     for name, parameter in model.named_parameters():
@@ -64,6 +66,7 @@ def reordered(model: nn.Module, space: WidthSpace, orders: Sequence[Order], exam
     Raises:
         WidthError: the model is not the one the space was traced from.
     """
+    model = uncompiled(model)
     check_fits(model, space)
     kept = [*orders]
     if not _computes_the_same(model, space, kept, example):

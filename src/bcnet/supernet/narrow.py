@@ -13,6 +13,7 @@ from torch import nn
 from bcnet.errors import WidthError
 from bcnet.nests import Nest
 from bcnet.space import Side, WidthSpace
+from bcnet.space.compiled import uncompiled
 from bcnet.supernet.build import build, narrowed
 from bcnet.supernet.calibration import recalibrate
 from bcnet.supernet.importance import by_importance, permuted, reordered
@@ -52,6 +53,7 @@ def narrow(
     if weights not in get_args(Weights):
         raise WidthError(f"weights are one of {', '.join(get_args(Weights))}; got {weights!r}")
     space.check(widths)
+    model = uncompiled(model)
     if weights == "fresh":
         network = build(model, space, widths, factory=factory, generator=generator)
         return network.train(model.training)

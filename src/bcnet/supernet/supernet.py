@@ -19,6 +19,7 @@ from bcnet.errors import WidthError
 from bcnet.machine.strides import UnitStrides
 from bcnet.nests import called
 from bcnet.space import Side, WidthSpace
+from bcnet.space.compiled import uncompiled
 from bcnet.space.narrowing import Narrowing, take, tensors_of
 
 _Runs = list[list[tuple[int, int]]]  # kept (start, length) runs of every dimension
@@ -42,6 +43,7 @@ class Supernet(nn.Module):
 
     def __init__(self, model: nn.Module, space: WidthSpace) -> None:
         super().__init__()
+        model = uncompiled(model)
         check_fits(model, space)
         self.space = space
         self.network = without_running_statistics(copy.deepcopy(model))
