@@ -22,6 +22,7 @@ from bcnet.run.result_file import read_result
 from bcnet.run.settings import Settings
 from bcnet.run.workload import ModelLike, is_name, refuse_to_import, trace
 from bcnet.space import Widths, WidthSpace
+from bcnet.space.compiled import uncompiled
 from bcnet.supernet import rebuild
 
 Which = Literal["original", "uniform", "searched"]
@@ -170,10 +171,11 @@ def input_facts(path: Path, settings: Settings) -> InputFacts:
 def factory_of(path: Path, searched: str, facts: InputFacts, factory: ModelLike | None) -> Callable[[], nn.Module]:
     """What makes the full network of a run: `factory`, or what the settings name where that imports no code."""
     if isinstance(factory, nn.Module):
-        module = factory
+        module = uncompiled(factory)
         return lambda: copy.deepcopy(module)
     if factory is not None and not isinstance(factory, str):
-        return factory
+        make = factory
+        return lambda: uncompiled(make())
     name = factory or searched
     if not is_name(name):
         raise ModelError(

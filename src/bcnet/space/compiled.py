@@ -10,7 +10,7 @@ from torch import nn
 
 
 def uncompiled(model: nn.Module) -> nn.Module:
-    """The network itself where nothing of it is compiled, else as it was before; in a copy where a part was compiled."""
+    """The network itself where nothing of it is compiled, else as it was before; a copy where a part was compiled."""
     model = _unwrapped(model)
     if not isinstance(model, nn.Module) or not any(map(_is_compiled, model.modules())):
         return model

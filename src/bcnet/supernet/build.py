@@ -89,7 +89,7 @@ def _fresh(model: nn.Module, factory: Callable[[], nn.Module] | None, generator:
     else:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
-            full = factory()
+            full = uncompiled(factory())
         if is_trained(full):
             redraw(full, generator)
         if _class_of(full) != _class_of(model):

@@ -65,8 +65,6 @@ class Pairs:
         self._layouts: dict[str, ParameterLayout] = {**space.layouts, **biases}
         for name, layout in self._layouts.items():
             self._check(name, layout)
-        if space.numbers:
-            raise UnpairableError(f"numbers of channels stored by the model: {next(iter(space.numbers))}")
         self._narrowing = Narrowing(network, self._layouts)
         self._cast = _cast_by_autocast(network)
         self._strides = UnitStrides(network)
