@@ -68,6 +68,7 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python .ci/language.py src
 
 $(VENV)/.installed-docs: $(VENV)/.installed
 	$(PIP) --editable '.[docs]'

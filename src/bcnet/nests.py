@@ -1,4 +1,4 @@
-"""What a batch holds: one tensor, or several in a tuple or a dict, each with the batch as its first dimension.
+"""The content of a batch: one tensor, or several in a tuple or a dict, each with the batch as its first dimension.
 
 As inputs of a network a tuple are its arguments, in order, and a dict its keyword arguments.
 """
@@ -39,7 +39,7 @@ def like(nest: Nest, found: Sequence[Any]) -> Any:
 
 
 def from_named(parts: Mapping[str, Any]) -> Any:
-    """What `named` took apart."""
+    """Return what `named` took apart."""
     if "" in parts:
         return parts[""]
     if parts and all(name.startswith("[") for name in parts):
@@ -71,7 +71,7 @@ def joined(nests: Sequence[Some]) -> Some:
 
 
 def bound(tensor: Tensor) -> int:
-    """What all integers of a tensor are below; 1 for floats."""
+    """Return what all integers of a tensor are below; 1 for floats."""
     return 1 if tensor.is_floating_point() else max(1, int(tensor.max()) + 1)
 
 
@@ -93,7 +93,7 @@ def as_float(nest: Some, network: nn.Module) -> Some:
 
 
 def called(network: Callable[..., Any], inputs: Any) -> Any:
-    """What a network gives for `inputs`: a tuple are its arguments, a dict its keyword arguments."""
+    """Return what a network gives for `inputs`: a tuple are its arguments, a dict its keyword arguments."""
     if isinstance(inputs, tuple):
         return network(*inputs)
     return network(**inputs) if isinstance(inputs, dict) else network(inputs)

@@ -1,4 +1,4 @@
-"""What `search` would do with the same arguments, and what it would take: `--dry-run`."""
+"""A dry run: the steps of `search` for the same arguments, and their price."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `search` returns, and how far it goes for it."""
+"""The outcome of `search`, and how far it goes for it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Until = Literal["prior", "widths", "network"]
 
 @dataclass(frozen=True)
 class SearchOutcome:
-    """What `search` returns; what it did not get to, as `until` says, is None.
+    """The outcome of `search`; what it did not get to, as `until` says, is None.
 
     `network` is the narrow network of the model's own class, trained, in eval mode; `widths` its widths, one per group
     of `space`; `test` what it did on the test images; `found` all candidates that were scored, None where the method

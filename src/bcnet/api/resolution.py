@@ -163,7 +163,7 @@ def _with_functions(method: Method, loss: Loss | None, tags: Mapping[str, str]) 
 
 
 def _start_of(method: Method, start: str | None, space: SpaceSettings, source: Source) -> Start:
-    """What networks start from: as was asked, else trained weights unless networks may be wider than these."""
+    """Return what networks start from: as was asked, else trained weights unless networks may be wider than these."""
     if start is not None:
         return start  # type: ignore[return-value]
     if method.usual_start != "original":

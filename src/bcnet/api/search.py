@@ -158,5 +158,5 @@ def one_at_a_time() -> Iterator[None]:
 
 
 def _is_interactive() -> bool:
-    """Whether somebody watches: a terminal, or a notebook."""
+    """Return whether somebody watches: a terminal, or a notebook."""
     return sys.stdout.isatty() or "ipykernel" in sys.modules

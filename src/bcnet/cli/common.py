@@ -1,4 +1,4 @@
-"""What is the same for all commands: the process they run in, and the layout of their help pages."""
+"""Common to all commands: the process they run in, and the layout of their help pages."""
 
 from __future__ import annotations
 

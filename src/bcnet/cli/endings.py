@@ -105,7 +105,7 @@ def launched_rank() -> int:
 
 @contextmanager
 def only_the_first_speaks() -> Iterator[None]:
-    """Of several processes that run one command, let the first alone print; the others keep what they refuse with."""
+    """Among several processes of one command, let the first alone print; the others keep what they refuse with."""
     with contextlib.ExitStack() as held:
         if launched_rank():
             silence = held.enter_context(open(os.devnull, "w"))
@@ -127,7 +127,7 @@ def _end_stopped(text: str, stop: KeyboardInterrupt) -> NoReturn:
 
 
 def kept_in_run(run: Path) -> str:
-    """What is kept of a run that is stopped."""
+    """Return what is kept of a run that is stopped."""
     if not (run / "settings.json").exists():
         return "Stopped before anything was written."
     record = read_record(run)
@@ -139,7 +139,7 @@ def kept_in_run(run: Path) -> str:
 
 
 def _machine_reason(error: MemoryError | RuntimeError | OSError) -> str | None:
-    """What the machine lacks, where that is what the error says."""
+    """Return what the machine lacks, where that is what the error says."""
     first = str(error).partition("\n")[0]
     if isinstance(error, OSError):
         if error.errno not in _STORAGE:

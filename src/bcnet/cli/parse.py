@@ -1,4 +1,4 @@
-"""What a person types, as values."""
+"""Values from what a person types."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def budget(macs: str | None, params: str | None) -> Budget:
 
 
 def inputs(texts: Sequence[str]) -> Nest:
-    """What a network takes, for two items: zeros of the shapes `3x224x224` or `128:int64`; several as a tuple.
+    """Return what a network takes, for two items: zeros of the shapes `3x224x224` or `128:int64`; several as a tuple.
 
     Raises:
         ModelError: another form.

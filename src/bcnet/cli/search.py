@@ -195,7 +195,7 @@ def _method(method: str | None, effort: str | None) -> str | None:
 
 
 def _is_given(arguments: dict[str, Any]) -> bool:
-    """Whether the widths are given: their own cost is the budget then."""
+    """Return whether the widths are given: their own cost is the budget then."""
     from bcnet.methods import Given
 
     method = arguments.get("method")
@@ -210,7 +210,7 @@ def _training(from_file: Any, changes: dict[str, Any]) -> Any:
 
 
 def _show_preview(console: Console, found: Preview, all_settings: bool) -> None:
-    """What the run takes, the space in a line, room on the disk, and every setting where asked."""
+    """Return what the run takes, the space in a line, room on the disk, and every setting where asked."""
     from bcnet.display import size
 
     space = found.space

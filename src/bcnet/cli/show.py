@@ -72,7 +72,7 @@ def _summary(document: Mapping[str, Any], folder: str) -> str:
 
 
 def show_outcome(console: Console, outcome: SearchOutcome, folder: str) -> None:
-    """What a search came to: the comparison of its networks, or how far it went and how to go on."""
+    """Return what a search came to: the comparison of its networks, or how far it went and how to go on."""
     if outcome.result is not None:
         show_result(console, outcome.result, folder)
         return

@@ -1,4 +1,4 @@
-"""What a cost is: a measure of widths, with a name, a unit, and values for arrays of candidates.
+"""A cost: a measure of widths, with a name, a unit, and values for arrays of candidates.
 
 A search needs two views of a measure. `values` is what a budget is held against, exact and for many candidates at once.
 `constraints` is what the prior's programme (Eq. 14) sees: sums of tables over the choices of a few groups each, whose
@@ -44,7 +44,7 @@ class _Layer(Protocol):
 
 
 class Measured(Protocol):
-    """What a measure is given: the width space, with the polynomials that its network was traced to."""
+    """The argument of a measure: the width space, with the polynomials that its network was traced to."""
 
     @property
     def groups(self) -> Sequence[_Group]:
@@ -126,12 +126,12 @@ class Measure(ABC):
         return float(number) if "." in number else int(number)
 
     def of_original(self, value: float) -> float:
-        """What a ratio is taken of, `value` being that of the original network's widths."""
+        """Return what a ratio is taken of, `value` being that of the original network's widths."""
         return value
 
     @property
     def countable(self) -> bool:
-        """Whether there are values: not of a measure that a file only names, or that waits for measurements."""
+        """Return whether there are values: not of a measure that a file only names, or that waits for measurements."""
         return True
 
     def text(self, value: float) -> str:
@@ -150,7 +150,7 @@ class Measure(ABC):
 
     @property
     def description(self) -> str:
-        """What tells this measure from others of other settings, in a run's files."""
+        """Return what tells this measure from others of other settings, in a run's files."""
         fields: dict[str, Any] = dataclasses.asdict(self) if dataclasses.is_dataclass(self) else {}
         return f"{self.name} {json.dumps(fields, sort_keys=True, default=str)}" if fields else self.name
 
@@ -163,7 +163,7 @@ def described(name: str, settings: Sequence[object], usual: Sequence[object]) ->
 
 @dataclass(frozen=True)
 class Cost:
-    """What a network takes: `macs` multiply-adds for one input (the paper's FLOPs) and `params` parameters.
+    """The cost of a network: `macs` multiply-adds for one input (the paper's FLOPs) and `params` parameters.
 
     Numbers for one network, arrays of shape `(candidates,)` for many. `others` are the values of other measures, by
     their names, where a budget limits them.

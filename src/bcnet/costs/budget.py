@@ -111,11 +111,11 @@ class Budget:
         return next((measure for measure in self.limits if measure.name == name), None)
 
     def with_measure(self, measure: Measure) -> Budget:
-        """The same limits, `measure` in place of the one of its name: the same thing, counted otherwise."""
+        """Return the same limits, `measure` in place of the one of its name: the same thing, counted otherwise."""
         return Budget({measure if m.name == measure.name else m: limit for m, limit in self.limits.items()})
 
     def resolve(self, reference: Cost) -> Budget:
-        """The same budget in absolute counts, ratios taken of `reference`.
+        """Return the same budget in absolute counts, ratios taken of `reference`.
 
         Raises:
             BudgetError: a ratio of a measure with fractions comes to less than 1, which no count can say.
@@ -123,7 +123,7 @@ class Budget:
         return Budget({m: _absolute(m, limit, m.of_original(reference[m.name])) for m, limit in self.limits.items()})
 
     def admits(self, cost: Cost) -> Any:
-        """Whether `cost` satisfies every limit: a bool, or a bool array for a cost of arrays. Needs absolute limits."""
+        """Return whether `cost` satisfies every limit: a bool, or an array of them. Needs absolute limits."""
         verdict: Any = True
         for measure, limit in self.limits.items():
             assert not (isinstance(limit, float) and measure in (MACS, PARAMS)), "resolve() the budget first"
@@ -152,7 +152,7 @@ class Recorded(Measure):
 
     @property
     def description(self) -> str:
-        """As the user's own measure describes itself."""
+        """The description that the user's own measure gives."""
         return self.described
 
     @property

@@ -71,7 +71,7 @@ def in_blocks(widths: IntArray, block: int) -> IntArray:
 
 @dataclass(frozen=True)
 class LatencyModel:
-    """What `calibrate` found: predicts the latency of any widths of one network on one machine.
+    """The result of `calibrate`: predicts the latency of any widths of one network on one machine.
 
     `space` is the fingerprint of the network's layers, `machine` says where it was measured, `form` which features the
     cross-validation chose. `error` is the median and `worst` the 90 % quantile of the relative error on networks that
@@ -97,7 +97,7 @@ class LatencyModel:
 
     @property
     def references(self) -> tuple[TimedNetwork, ...]:
-        """What a machine is compared by when it is met again: the original, and some others from fast to slow."""
+        """Return the networks that a machine is compared by later: the original, and some others from fast to slow."""
         order = sorted(self.measured, key=lambda m: m.nanoseconds)
         chosen = [order[int(share * (len(order) - 1))] for share in _SPREAD] if order else []
         return tuple(dict.fromkeys((*self.measured[:1], *chosen)))
@@ -164,12 +164,12 @@ class Latency(Measure):
 
     @property
     def description(self) -> str:
-        """As people write it: "latency", "latency:onnxruntime", "latency:torch:2:8"."""
+        """The text that people write: "latency", "latency:onnxruntime", "latency:torch:2:8"."""
         return described(self.name, (self.engine, self.threads, self.batch), ("torch", 1, 1))
 
     @property
     def countable(self) -> bool:
-        """Whether there is a model."""
+        """Return whether there is a model."""
         return self.model is not None
 
     def values(self, space: Measured, widths: IntArray) -> FloatArray:

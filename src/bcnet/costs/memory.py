@@ -52,7 +52,7 @@ class Memory(Measure):
 
     @property
     def description(self) -> str:
-        """As people write it: "memory", "memory:int8", "memory:int8:8"."""
+        """The text that people write: "memory", "memory:int8", "memory:int8:8"."""
         return described(self.name, (self.element, self.batch), ("fp32", 1))
 
     def values(self, space: Measured, widths: IntArray) -> IntArray:
@@ -92,7 +92,7 @@ class Size(Measure):
 
     @property
     def description(self) -> str:
-        """As people write it: "size", "size:int8"."""
+        """The text that people write: "size", "size:int8"."""
         return described(self.name, (self.element,), ("fp32",))
 
     def values(self, space: Measured, widths: IntArray) -> IntArray:

@@ -70,7 +70,7 @@ class TrainingBatches:
             yield self.normaliser(pixels), labels
 
     def shared(self, part: Part) -> TrainingBatches:
-        """The same batches, of which one process prepares the images of `part` only."""
+        """Return the same batches, of which one process prepares the images of `part` only."""
         return dataclasses.replace(self, part=part)
 
 

@@ -127,7 +127,7 @@ def middle(width: int, height: int, size: int) -> Middle:
 
 
 def middle_in_words(size: int) -> str:
-    """What `middle` does."""
+    """Return what `middle` does."""
     shorter = round(size * _TEST_RATIO)
     return f"the shorter side resized to {shorter} pixels (bilinear), the centre {size}x{size} cropped"
 

@@ -26,7 +26,7 @@ _SPARE = 2.0  # times the pixels wanted, which a JPEG decoded at a fraction stil
 
 
 class View(Protocol):
-    """What is wanted of an image: `scale` are the pixels wanted for one of its own, across and down."""
+    """A wanted part of an image: `scale` are the pixels wanted for one of its own, across and down."""
 
     @property
     def scale(self) -> tuple[float, float]:
@@ -34,7 +34,7 @@ class View(Protocol):
         ...
 
     def of(self, image: Image.Image, shrunk: float) -> Image.Image:
-        """That, of the image decoded so many times smaller."""
+        """Return that, of the image decoded so many times smaller."""
         ...
 
 
@@ -51,7 +51,7 @@ class Crop:
 
     @property
     def scale(self) -> tuple[float, float]:
-        """As the sides of the box have it."""
+        """The pixels wanted for one of the box, across and down."""
         left, top, right, bottom = self.box
         return self.size / (right - left), self.size / (bottom - top)
 
@@ -156,7 +156,7 @@ def fit(image: Image.Image, image_size: int) -> Image.Image:
 
 
 def fit_in_words(image_size: int) -> str:
-    """What `fit` does."""
+    """Return what `fit` does."""
     return f"the shorter side resized to {image_size} pixels (bicubic), the centre {image_size}x{image_size} cropped"
 
 

@@ -27,7 +27,7 @@ def _usual_workers() -> int:
 
 @dataclass(frozen=True, eq=False)
 class FilePixels:
-    """What a byte tensor of pixels `(n, 3, size, size)` would hold, decoded when it is asked for.
+    """The content of a byte tensor of pixels `(n, 3, size, size)`, decoded when it is asked for.
 
     Indexing gives such tensors: the centre of every image. `workers` processes decode batches, by default one for each
     core that may be used, up to eight; how many there are changes nothing else.
@@ -42,7 +42,7 @@ class FilePixels:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """As a tensor's."""
+        """The shape that a tensor of all images would have."""
         return len(self), 3, self.size, self.size
 
     @property

@@ -166,7 +166,7 @@ def _read_note(path: Path, read: dict[Path, dict[str, list[Path]]]) -> str:
 
 
 def _is_much(files: dict[str, list[Path]], image_size: int | None) -> bool:
-    """Whether the images are better left in their files; of unknown size they are small."""
+    """Return whether the images are better left in their files; of unknown size they are small."""
     return image_size is not None and 3 * image_size**2 * sum(map(len, files.values())) > _MOST_BYTES
 
 

@@ -75,7 +75,7 @@ class Images:
         return pixels + self.labels.nbytes
 
     def to(self, device: torch.device | str) -> Images:
-        """The same images on another device; those in files stay where they are."""
+        """Return the same images on another device; those in files stay where they are."""
         if isinstance(self.pixels, FilePixels):
             return self
         return Images(self.pixels.to(device), self.labels.to(device))
@@ -226,7 +226,7 @@ class DataSet:
         return dataclasses.replace(Normaliser.of(self.train), channels_last=self.channels_last)
 
     def to(self, device: torch.device | str) -> DataSet:
-        """The same data set on another device."""
+        """Return the same data set on another device."""
         return dataclasses.replace(self, train=self.train.to(device), test=self.test.to(device))
 
     @classmethod

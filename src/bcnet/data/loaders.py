@@ -30,7 +30,7 @@ def _any_targets(targets: Any, where: str) -> Any:
 
 
 def _are_labels(targets: Nest) -> TypeGuard[torch.Tensor]:
-    """Whether targets are class numbers, one for each image."""
+    """Return whether targets are class numbers, one for each image."""
     return isinstance(targets, torch.Tensor) and targets.ndim == 1 and not targets.is_floating_point()
 
 
@@ -119,7 +119,7 @@ class Loaders:
 
     @property
     def batch_size(self) -> int | None:
-        """That of the training loader, where it says so."""
+        """Return that of the training loader, where it says so."""
         size = getattr(self.train, "batch_size", None)
         return size if isinstance(size, int) else None
 
@@ -208,7 +208,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def tensors_behind(loader: Any) -> list[torch.Tensor] | None:
-    """What can be seen of a loader's data without reading it: tensors of its data set, or its targets; else None."""
+    """Return a loader's data without reading it: tensors of its data set, or its targets; None where none are seen."""
     data = getattr(loader, "dataset", loader)
     chosen: list[torch.Tensor] = []
     while isinstance(data, Subset):

@@ -70,13 +70,13 @@ def _loaded(name: str, image_size: int | None) -> DataSet:
 
 
 def imports_code(name: str) -> bool:
-    """Whether the name of a data set is that of a function of the user's own."""
+    """Return whether the name of a data set is that of a function of the user's own."""
     kind, colon, _ = name.partition(":")
     return bool(colon) and kind not in _KINDS and "/" not in name and "\\" not in name
 
 
 def made_by(name: str) -> Any:
-    """What the user's own function `package.module:function` gives, called without arguments.
+    """Return what the user's own function `package.module:function` gives, called without arguments.
 
     Raises:
         DataError: it cannot be imported, or fails.

@@ -20,7 +20,7 @@ _ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def is_rank_zero() -> bool:
-    """Whether this process is the first of those that torchrun started, or of the process group that exists already.
+    """Return whether this process is the first of those that torchrun started, or of the existing process group.
 
     A process that works alone is.
     """

@@ -25,7 +25,7 @@ class ProcessGroup:
 
     @property
     def is_rank_zero(self) -> bool:
-        """Whether this process is the one that reads and writes files."""
+        """Return whether this process is the one that reads and writes files."""
         return self.rank == 0
 
     def part(self, count: int) -> slice:
@@ -45,11 +45,11 @@ class ProcessGroup:
         """
 
     def on_rank_zero(self, function: Callable[[], _T]) -> _T:
-        """What `function` returns on rank 0, or raises there, on every process. It returns plain JSON values."""
+        """Return what `function` returns on rank 0, or raises there, on every process. It returns plain JSON values."""
         return function()
 
     def tensors_from_rank_zero(self, function: Callable[[], Loaded | None]) -> Loaded | None:
-        """What `function` returns on rank 0, or raises there, on every process: tensors arrive on the CPU."""
+        """Return what `function` returns on rank 0, or raises there, on every process: tensors arrive on the CPU."""
         return function()
 
     def gathered(self, value: _T) -> list[_T]:
@@ -64,7 +64,7 @@ class ProcessGroup:
         """
 
     def map(self, function: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
-        """As the builtin `map`, the calls being spread over the processes; `function` returns plain JSON values.
+        """Do what the builtin `map` does, the calls spread over the processes; `function` returns plain JSON values.
 
         Every process gets all results, in the order of `items`; what `function` raises anywhere is raised everywhere,
         at its place in the order.

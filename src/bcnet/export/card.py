@@ -88,7 +88,7 @@ def _results(document: Mapping[str, Any]) -> str:
 
 
 def _inputs_said(facts: InputFacts) -> str:
-    """What `forward` takes, in words."""
+    """Return what `forward` takes, in words."""
     if isinstance(facts.inputs, Input):
         return facts.inputs.text.capitalize()
     if isinstance(facts.inputs, tuple):

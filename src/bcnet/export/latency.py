@@ -53,7 +53,7 @@ class Latency:
 
     @property
     def verdict(self) -> str:
-        """Whether multiples of 8 pay on this device, in one sentence. Quartiles that overlap tell nothing apart."""
+        """Say in one sentence whether multiples of 8 pay on this device. Quartiles that overlap tell nothing apart."""
         if _ROUNDED not in self.milliseconds:
             return f"The searched widths are multiples of {MULTIPLE} already."
         exact = self.milliseconds["searched"]

@@ -22,7 +22,7 @@ _NAME_END = bytes.fromhex("d9d505f920a163d7")
 
 
 def names_another_file(store: Path) -> bool:
-    """Whether the journal beside a store, if there is one, names another file; to be asked before the store is opened.
+    """Return whether the journal beside a store names another file; to be asked before the store is opened.
 
     Raises:
         OSError: it cannot be read.
@@ -32,7 +32,7 @@ def names_another_file(store: Path) -> bool:
 
 
 def has_tables(connection: sqlite3.Connection) -> bool | None:
-    """Whether the tables, and nothing else, are there; None in a new file.
+    """Return whether the tables, and nothing else, are there; None in a new file.
 
     Raises:
         sqlite3.Error: this is no database.

@@ -1,4 +1,4 @@
-"""What does not belong into a run directory: links that lead out of it, and what killed processes left half-written."""
+"""Files that do not belong into a run directory: links out of it, and what killed processes left half-written."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def write_bundle(
 
 
 def _facts(tensor: torch.Tensor) -> dict[str, Any]:
-    """What the script draws an input from; integers are below `high`."""
+    """Return what the script draws an input from; integers are below `high`."""
     return {"shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch."), "high": bound(tensor)}
 
 
@@ -169,7 +169,7 @@ def _rows(file: Path) -> list[tuple[int, Mapping[str, str]]]:
 
 
 def _asked(said: Mapping[str, str], latency: Latency | None, file: Path) -> Latency:
-    """What the file says it is of, else what was asked for."""
+    """Return what the file says it is of, else what was asked for."""
     given: dict[str, Any] = {"engine": said["engine"]} if said["engine"] else {}
     for name in ("threads", "batch"):
         if said[name]:

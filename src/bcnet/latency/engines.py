@@ -34,7 +34,7 @@ class Engine(ABC):
 
     @abstractmethod
     def prepared(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
-        """What runs a network in eval mode on `inputs`, once at each call.
+        """Return what runs a network in eval mode on `inputs`, once at each call.
 
         Raises:
             ExportError: the engine is not installed, or refuses the network.
@@ -51,7 +51,7 @@ class Engine(ABC):
 
     @property
     def device(self) -> str:
-        """What it runs on, as people call it."""
+        """Return what it runs on, as people call it."""
         return device_name("cpu")
 
 

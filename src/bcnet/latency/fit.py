@@ -59,7 +59,7 @@ def fitted(space: WidthSpace, found: Sequence[TimedNetwork], machine: str) -> La
 
 
 def _terms(features: Sequence[Feature], coefficients: FloatArray) -> tuple[Term, ...]:
-    """What of the features counts; the first coefficient is the constant's."""
+    """Return what of the features counts; the first coefficient is the constant's."""
     return tuple(
         Term(float(coefficient), block, polynomial)
         for coefficient, feature in zip(coefficients[1:], features, strict=True)
@@ -95,7 +95,7 @@ def _shared(work: Sequence[tuple[int, Polynomial]], keys: Sequence[object]) -> l
 
 
 def _dense(layer: LayerTerms) -> bool:
-    """Whether inputs and outputs are of different groups: not in a depthwise convolution."""
+    """Return whether inputs and outputs are of different groups: not in a depthwise convolution."""
     return any(len(groups) > 1 for groups in layer.macs.terms)
 
 
@@ -141,7 +141,7 @@ def _conformal(errors: FloatArray) -> float:
 
 
 def fingerprint(space: WidthSpace) -> str:
-    """What tells the layers of a network from others', whatever may be chosen of them."""
+    """Return what tells the layers of a network from others', whatever may be chosen of them."""
     facts = [sorted(map(str, terms.to_list())) for terms in (space.macs_terms, space.params_terms)]
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 

@@ -53,7 +53,7 @@ def median_and_noise(seconds: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def onnxruntime_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
-    """What runs an ONNX file once on ONNX Runtime; `inputs` are in the file's order, or by name."""
+    """Return what runs an ONNX file once on ONNX Runtime; `inputs` are in the file's order, or by name."""
     ort: Any = importlib.import_module("onnxruntime")
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
@@ -68,7 +68,7 @@ def onnxruntime_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
 
 
 def openvino_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
-    """What runs an ONNX file once on OpenVINO; `inputs` as above."""
+    """Return what runs an ONNX file once on OpenVINO; `inputs` as above."""
     openvino: Any = importlib.import_module("openvino")
     core = openvino.Core()
     graph = core.read_model(model if isinstance(model, bytes) else str(model))

@@ -28,7 +28,7 @@ TRIES = 3
 def engine_times(
     engine: Engine, network: Callable[[Widths], nn.Module], images: Nest, threads: int
 ) -> Callable[[Widths], Call]:
-    """What makes a timed call of widths."""
+    """Return what makes a timed call of widths."""
     return lambda widths: engine.prepared(network(widths).eval(), images, threads)
 
 
@@ -63,7 +63,7 @@ def paced(
 
 
 def too_busy(noise: float, when: str = "") -> BudgetError:
-    """What is said instead of a number."""
+    """Return what is said instead of a number."""
     return BudgetError(
         f"times say something where they are the same when taken again; here they lie {noise:.0%} apart{when}: the "
         "machine is too busy to measure latencies; wait for it to be calm, or calibrate elsewhere"

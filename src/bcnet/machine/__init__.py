@@ -1,4 +1,4 @@
-"""What is true of the computer and not of the method: devices, precision, threads, memory, disk."""
+"""Facts of the computer and not of the method: devices, precision, threads, memory, disk."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -22,7 +22,7 @@ _kept = False  # of the process, as the allocator is
 
 
 def keeps_memory() -> bool:
-    """Whether this process keeps freed memory: by `keep_memory`, or because the environment says so."""
+    """Return whether this process keeps freed memory: by `keep_memory`, or because the environment says so."""
     return _kept or bool(os.environ.get(_CHOSEN_BY_THE_USER[0]))
 
 

@@ -1,4 +1,4 @@
-"""What a run does with the machine it is on: plain rules, each of which an option overrides.
+"""The use that a run makes of its machine: plain rules, each of which an option overrides.
 
 What a rule chooses goes into the run's settings when it starts, so that results do not change where it goes on; what
 results do not depend on (the allocator, oneDNN's cache) is chosen anew by every process.
@@ -139,7 +139,7 @@ def score_batch(largest: int) -> int:
 
 
 def lives_on(device: torch.device, data: int, free: int | None) -> bool:
-    """Whether a data set of `data` bytes is kept on the device, which has `free` bytes: where it takes a quarter.
+    """Return whether `data` bytes are kept on a device with `free` bytes: where they take a quarter.
 
     Cut into its parts a set is there about three times. A larger one stays with the host, whose batches follow one
     after the other; results are the same.

@@ -26,7 +26,7 @@ def check_room(path: Path, stage: str, needed: int) -> None:
 
 
 def free_bytes(path: Path) -> int:
-    """What is free on the disk that `path` is on, or would be."""
+    """Return what is free on the disk that `path` is on, or would be."""
     place = path.absolute()
     while not place.exists():
         place = place.parent

@@ -39,7 +39,7 @@ class Activations:
 
 
 def activations(module: nn.Module, loss: Callable[[], torch.Tensor], images: int) -> Activations:
-    """What a pass that computes `loss()` on a number of images keeps."""
+    """Return what a pass that computes `loss()` on a number of images keeps."""
     own = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
     saved: dict[int, int] = {}
 
@@ -75,7 +75,7 @@ def largest_activation(model: nn.Module, example: Nest) -> int:
 
 
 def used_bytes(device: torch.device) -> int:
-    """What this process holds now."""
+    """Return what this process holds now."""
     if device.type == "cuda":
         return int(torch.cuda.memory_allocated(device))
     try:
@@ -86,7 +86,7 @@ def used_bytes(device: torch.device) -> int:
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """What is left for this process; None where the system does not say."""
+    """Return what is left for this process; None where the system does not say."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     known = [value for value in (_available(), _left_in_group()) if value is not None]
@@ -102,7 +102,7 @@ def _available() -> int | None:
 
 
 def _left_in_group(root: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """What a container's limit (control groups, version 2) leaves."""
+    """Return what a container's limit (control groups, version 2) leaves."""
     try:
         return int((root / "memory.max").read_text()) - int((root / "memory.current").read_text())
     except (OSError, ValueError):  # no limit reads "max"

@@ -48,7 +48,7 @@ class _EverySth(nn.Conv2d):
 
 
 def _is_strided(part: nn.Module) -> bool:
-    """Whether `part` is one; a subclass computes by code of its own."""
+    """Return whether `part` is one; a subclass computes by code of its own."""
     return (
         type(part) is nn.Conv2d
         and part.kernel_size == (1, 1)

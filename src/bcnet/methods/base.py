@@ -1,4 +1,4 @@
-"""What a method is, and how it is read from text and from documents."""
+"""Methods: the base class, and how one it is read from text and from documents."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Kept = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Request:
-    """What a method is completed with before a run starts.
+    """The facts that a method is completed with before a run starts.
 
     `training` is the recipe of the final networks, `start` what they start from, `trained_share` the share of the
     training images that candidates are trained on. `space` is traced when it is first read.
@@ -51,14 +51,14 @@ class Request:
 
 
 class Context(Protocol):
-    """What a method sees of a run: a `bcnet.stages.Context`."""
+    """The view that a method has of a run: a `bcnet.stages.Context`."""
 
     @property
     def workload(self) -> Any:
         """Model, data, `space` and `budget` (`bcnet.run.workload.Workload`)."""
 
     def output(self, name: str) -> Any:
-        """What the stage of this name came to; it is run where it has not been."""
+        """Return what the stage of this name came to; it is run where it has not been."""
 
 
 class Method(BaseModel):
@@ -157,7 +157,7 @@ class CustomMethod(Method):
 
 
 def is_custom(method: Method) -> bool:
-    """Whether a method is the user's own."""
+    """Return whether a method is the user's own."""
     from bcnet.methods import METHODS
 
     return METHODS.get(method.name) is not type(method)

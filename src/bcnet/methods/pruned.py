@@ -1,4 +1,4 @@
-"""What a pruner of others leaves of the trained original."""
+"""The method `pruned`: widths that another library's pruner leaves of the trained original."""
 
 from __future__ import annotations
 

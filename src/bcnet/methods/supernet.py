@@ -58,7 +58,7 @@ class SupernetMethod(Method):
 
     @property
     def needs_prior(self) -> bool:
-        """Whether the searcher starts from a prior that is fitted to the supernet's training losses."""
+        """Return whether the searcher starts from a prior that is fitted to the supernet's training losses."""
         return False
 
     @property
@@ -141,7 +141,7 @@ class BCNet(SupernetMethod):
 
     @property
     def needs_prior(self) -> bool:
-        """Whether the searcher starts from a prior that is fitted to the supernet's training losses."""
+        """Return whether the searcher starts from a prior that is fitted to the supernet's training losses."""
         return isinstance(self.searcher, str) and (self.searcher in FROM_PRIOR or TAKES_PRIOR in self.searcher)
 
 

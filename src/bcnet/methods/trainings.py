@@ -77,7 +77,7 @@ class TrainingsMethod(Method):
 
     @property
     def goes_on(self) -> bool:
-        """Whether the best network's own training is continued as the final one."""
+        """Return whether the best network's own training is continued as the final one."""
         return False
 
     def stages(self) -> tuple[str, ...]:
@@ -186,7 +186,7 @@ class Random(TrainingsMethod):
 
     @property
     def goes_on(self) -> bool:
-        """Whether the best network's own training is continued as the final one."""
+        """Return whether the best network's own training is continued as the final one."""
         return self.continued
 
     def completed(self, request: Request) -> Self:

@@ -107,7 +107,7 @@ def create(
 
 
 def imports_code(name: str) -> bool:
-    """Whether a model's name makes `create` import code that is neither ours nor torchvision's or timm's."""
+    """Return whether a model's name makes `create` import code that is neither ours nor torchvision's or timm's."""
     package, colon, _ = name.partition(":")
     return bool(colon) and package not in ("torchvision", "timm")
 
@@ -159,7 +159,7 @@ def _usual_channels(factory: Callable[..., Any]) -> int:
 
 
 def _accepts(factory: Callable[..., Any], setting: str) -> bool:
-    """Whether the factory takes the keyword. `**kwargs` counts for the number of classes, which is often passed on."""
+    """Return whether the factory takes the keyword. `**kwargs` counts for the number of classes, often passed on."""
     try:
         parameters = inspect.signature(factory).parameters
     except ValueError:  # some built-in callables have none

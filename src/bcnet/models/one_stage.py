@@ -1,4 +1,4 @@
-"""What torchvision's one-stage detectors compute with weights: backbone and head as a network that can be searched."""
+"""The weighted part of torchvision's one-stage detectors: backbone and head as a network that can be searched."""
 
 from __future__ import annotations
 

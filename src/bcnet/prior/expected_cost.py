@@ -60,7 +60,7 @@ class ExpectedCost:
         )
 
     def scaled(self, factor: float) -> ExpectedCost:
-        """The same cost under a limit that is `factor` times as tight."""
+        """Return the same cost under a limit that is `factor` times as tight."""
         factors = tuple(Factor(f.groups, factor * f.table) for f in self.factors)
         return ExpectedCost(factor * self.constant, tuple(factor * u for u in self.unary), factors)
 

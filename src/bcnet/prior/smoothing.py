@@ -39,7 +39,7 @@ class Smoothed:
         self._span = max(sum(float(np.ptp(e)) for e in errors), 1e-12)
 
     def tightened(self, factor: float) -> Smoothed:
-        """The same errors under limits that are `factor` times as tight."""
+        """Return the same errors under limits that are `factor` times as tight."""
         return Smoothed(self._errors, tuple(cost.scaled(factor) for cost in self._costs), self._direction)
 
     def load(self, rows: Rows) -> float:

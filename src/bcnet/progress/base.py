@@ -1,4 +1,4 @@
-"""What a run tells while it goes on."""
+"""Events of a run while it goes on."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class Forecast:
 
     @property
     def has_plan(self) -> bool:
-        """Whether anything was planned."""
+        """Return whether anything was planned."""
         return bool(self._plan)
 
     @property
@@ -93,7 +93,7 @@ class Forecast:
 
     @property
     def stage_left(self) -> float | None:
-        """Of the stage at hand."""
+        """Seconds left of the stage at hand."""
         rate = self._rate()
         if self._stage is None or rate is None:
             return None
@@ -101,7 +101,7 @@ class Forecast:
 
     @property
     def run_left(self) -> float | None:
-        """Of the whole run; None as well where nothing was planned."""
+        """Seconds left of the whole run; None as well where nothing was planned."""
         if not self._plan:
             return None
         here = 0.0 if self._stage is None or not self._stage.work else self.stage_left

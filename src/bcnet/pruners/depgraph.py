@@ -32,7 +32,7 @@ _APART = 2**26  # an index along the second dimension is below it, and twice as 
 
 @dataclass(frozen=True)
 class Pruned:
-    """What a pruner leaves of a network: the width of every group, and which of its channels these are, in order.
+    """The network that a pruner leaves: the width of every group, and which of its channels these are, in order.
 
     The widths may be larger than what was kept where the space has no choice that narrow.
     """
@@ -49,7 +49,7 @@ def depgraph_pruned(
     *,
     loss: Callable[[nn.Module], Tensor] | None = None,
 ) -> Pruned:
-    """What global pruning leaves of the trained `model` under `budget`.
+    """Return what global pruning leaves of the trained `model` under `budget`.
 
     Args:
         model: the trained network that `space` was traced from; it is not changed.
@@ -119,7 +119,7 @@ def _kept(model: nn.Module, space: WidthSpace, example: Nest, history: Any) -> t
 
 
 def _attempted(action: Callable[[], Any], network: nn.Module) -> Any:
-    """What a call of the package gives, without its warnings; whatever it raises is told as an error of ours."""
+    """Return what a call of the package gives, without its warnings; whatever it raises is told as an error of ours."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -77,7 +77,7 @@ def candidates_chart(evidence: Evidence) -> Chart:
 
 
 def _rows(evidence: Evidence) -> list[dict[str, Any]]:
-    """What the chart knows of each candidate, in the order of the search."""
+    """Return what the chart knows of each candidate, in the order of the search."""
     on_front = {c.widths for c in evidence.front}
     trained = evidence.networks.get("searched")
     size = getattr(evidence.settings.method, "population", ModelBased.batch)

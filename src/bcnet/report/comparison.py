@@ -85,7 +85,7 @@ def _test(network: Network) -> str:
 
 
 def _heading(runs: Runs) -> str:
-    """What is measured, in the words of all tasks that there are."""
+    """Return what is measured, in the words of all tasks that there are."""
     return " or ".join(dict.fromkeys(e.metric_of_test.heading for _, e in runs if e.networks))
 
 

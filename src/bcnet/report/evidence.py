@@ -30,7 +30,7 @@ from bcnet.train import LossRecords
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a run directory holds so far.
+    """The content of a run directory so far.
 
     `space` has groups, layers and costs, but no layouts. `evaluations` are in order. `curves` are training losses by
     stage. `counts` has per group how often each channel was trained, `seconds` the time by stage, `latencies`
@@ -60,7 +60,7 @@ class Evidence:
 
     @property
     def searches(self) -> bool:
-        """Whether the widths are the best of scored candidates; else they were given, or a baseline found them."""
+        """Return whether the widths are the best of scored candidates, and not given or a baseline's."""
         return self.settings.method.scores_candidates
 
     @property
@@ -78,12 +78,12 @@ class Evidence:
 
     @property
     def metric_of_test(self) -> Metric:
-        """What was measured of the trained networks on the test images."""
+        """Return what was measured of the trained networks on the test images."""
         return next(iter(self.networks.values())).metric
 
     @property
     def metric(self) -> str:
-        """What the scores of candidates are: "accuracy", "loss" or "own"."""
+        """Return what the scores of candidates are: "accuracy", "loss" or "own"."""
         return self.settings.metric
 
     @property
@@ -119,7 +119,7 @@ class Evidence:
 
     @property
     def whose(self) -> str:
-        """What `best` are the widths of, in words."""
+        """Return what `best` are the widths of, in words."""
         if not self.searches:
             return "the network of the given widths" if isinstance(self.settings.method, Given) else "the network found"
         return "the searched network" if "searched" in self.networks else "the best candidate so far"

@@ -21,7 +21,7 @@ _TITLE = "Progress of the search"
 
 
 def word_for(settings: Settings) -> str | None:
-    """What candidates come in: generations or batches; None where they come one by one."""
+    """Return what candidates come in: generations or batches; None where they come one by one."""
     searcher = getattr(settings.method, "searcher", "")
     if searcher.startswith("evolution"):
         return "generation"
@@ -77,7 +77,7 @@ def section(evidence: Evidence) -> Section:
 
 
 def _size(settings: Settings) -> int:
-    """Of a generation or a batch."""
+    """The size of a generation or a batch."""
     return settings.method.population if isinstance(settings.method, SupernetMethod) else ModelBased.batch
 
 

@@ -57,7 +57,7 @@ def paragraph(text: Any, kind: str = "") -> Markup:
 
 
 def not_yet(text: str) -> Markup:
-    """What is missing, and why."""
+    """Return what is missing, and why."""
     return paragraph(text, "missing")
 
 
@@ -85,7 +85,7 @@ def listing(items: Mapping[str, Any]) -> Markup:
 
 
 def folded(summary: str, body: Markup) -> Markup:
-    """What is shown when its summary is clicked."""
+    """Return what is shown when its summary is clicked."""
     return piece("folded", summary, body)
 
 

@@ -62,7 +62,7 @@ def profile_figure(evidence: Evidence) -> Markup:
 
 
 def profile_data(evidence: Evidence) -> dict[str, Any]:
-    """What the page's script needs to show the profile of any candidate: the groups with full and Uniform widths."""
+    """Return the groups with full and Uniform widths, for the script that shows the profile of any candidate."""
     if evidence.space is None:
         return {}
     space = evidence.space

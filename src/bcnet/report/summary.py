@@ -133,7 +133,7 @@ def _believed(evidence: Evidence) -> Markup:
 
 
 def _in_bytes(space: WidthSpace, networks: Sequence[Network]) -> Markup:
-    """What the networks hold in memory, whatever their budget was."""
+    """Return what the networks hold in memory, whatever their budget was."""
     space = space.measuring(Budget(memory=1.0, size=1.0))
     costs = [(n.label, space.cost(n.widths)) for n in networks]
     held = "; ".join(f"{label} {size(cost['memory'])} and {size(cost['size'])}" for label, cost in costs)

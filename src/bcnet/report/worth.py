@@ -1,4 +1,4 @@
-"""What width is worth: how much the score gains where a group gets wider, as a search by trainings has learnt it."""
+"""The worth of width: how much the score gains where a group gets wider, as a search by trainings has learnt it."""
 
 from __future__ import annotations
 

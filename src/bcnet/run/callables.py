@@ -37,7 +37,7 @@ class UserCallables:
 
 
 def takes_prior(searcher: Searcher) -> bool:
-    """Whether a searcher has a field `prior` that is left open: the run's own prior is put there."""
+    """Return whether a searcher has a field `prior` that is left open: the run's own prior is put there."""
     return any(field.name == "prior" for field in dataclasses.fields(searcher)) and searcher.prior is None  # type: ignore[arg-type,attr-defined]
 
 
@@ -107,7 +107,7 @@ def _qualified(function: Any) -> str:
 
 
 def _digest(module: nn.Module) -> str:
-    """Of the weights of a module, and of all values that it and its parts keep as attributes."""
+    """Digest the weights of a module, and all values that it and its parts keep as attributes."""
     plain = {
         f"{name}.{key}": _plain(value)
         for name, part in module.named_modules()

@@ -60,7 +60,7 @@ class RunDirectory:
             yield directory
 
     def alone(self) -> RunDirectory:
-        """The same directory for this process by itself, within what the others have no part in."""
+        """Return the same directory for this process by itself, within what the others have no part in."""
         return RunDirectory(self.path, self.settings)
 
     def file(self, name: str) -> Path:
@@ -68,7 +68,7 @@ class RunDirectory:
         return self.path / name
 
     def has(self, name: str) -> bool:
-        """Whether there is a file of this name."""
+        """Return whether there is a file of this name."""
         return self._world.on_rank_zero(lambda: self.file(name).exists())
 
     def check_room(self, stage: str, needed: int) -> None:
@@ -76,7 +76,7 @@ class RunDirectory:
         self._world.on_rank_zero(lambda: check_room(self.path, stage, needed))
 
     def identity(self, stage: str) -> dict[str, str]:
-        """What the tensor files of a stage are marked with: a file of another run or stage is refused."""
+        """Return what the tensor files of a stage are marked with: a file of another run or stage is refused."""
         return {"run": self.settings.fingerprint(), "stage": stage}
 
     def write(self, name: str, document: Mapping[str, Any]) -> None:

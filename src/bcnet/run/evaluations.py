@@ -69,7 +69,7 @@ def evaluated_from(path: Path, position: int, limits: Limits) -> tuple[Evaluated
 
 
 def _read_only(path: Path, ask: Callable[[sqlite3.Connection], _Found]) -> _Found:
-    """What a question to the store comes to.
+    """Return what a question to the store comes to.
 
     The file is opened for reading only. A run killed in the middle of a write leaves a journal, which only a writer may
     roll back: then the two files are copied and the copy is read, so that the run's own are left as they are.

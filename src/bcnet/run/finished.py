@@ -160,7 +160,7 @@ def _load_file(path: Path, factory: ModelLike | None) -> tuple[nn.Module, InputF
 
 
 def input_facts(path: Path, settings: Settings) -> InputFacts:
-    """What the networks of a run take and give.
+    """Return what the networks of a run take and give.
 
     Raises:
         RunError: the run has not begun, or does not say it.
@@ -169,7 +169,7 @@ def input_facts(path: Path, settings: Settings) -> InputFacts:
 
 
 def factory_of(path: Path, searched: str, facts: InputFacts, factory: ModelLike | None) -> Callable[[], nn.Module]:
-    """What makes the full network of a run: `factory`, or what the settings name where that imports no code."""
+    """Return what makes the full network of a run: `factory`, or what the settings name where that imports no code."""
     if isinstance(factory, nn.Module):
         module = uncompiled(factory)
         return lambda: copy.deepcopy(module)

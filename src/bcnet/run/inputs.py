@@ -1,4 +1,4 @@
-"""What a run's networks take and give, as it is kept beside their weights."""
+"""Inputs and outputs of a run's networks, as they are kept beside their weights."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ Inputs = Input | tuple[Input, ...] | dict[str, Input]
 
 
 def described(inputs: Nest) -> Inputs:
-    """What all inputs of a data set have in common."""
+    """Return what all inputs of a data set have in common."""
 
     def one(tensor: torch.Tensor) -> Input:
         return Input(tuple(tensor.shape[1:]), str(tensor.dtype).removeprefix("torch."), bound(tensor))
@@ -76,7 +76,7 @@ def described(inputs: Nest) -> Inputs:
 
 @dataclass(frozen=True)
 class InputFacts:
-    """What a run's networks take and give: floats `(batch, *shape)`, one logit for each of `class_names`.
+    """Inputs and outputs of a run's networks: floats `(batch, *shape)`, one logit for each of `class_names`.
 
     `inputs` is one `Input`, or several: a tuple are the arguments of a network's `forward`, a dict its keyword
     arguments. `normaliser` has the mean and standard deviation of every channel, for images in [0, 1]. `outputs` is how
@@ -97,18 +97,18 @@ class InputFacts:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of the first input, without the batch."""
+        """Return that of the first input, without the batch."""
         return next(iter(self.named.values())).shape
 
     @property
     def channels_and_size(self) -> tuple[int, int]:
-        """What a network made by name is given as such; 1 where the first input has no such dimension."""
+        """Return what a network made by name is given as such; 1 where the first input has no such dimension."""
         channels, size = (*self.shape, 1, 1)[:2]
         return channels, size
 
     @property
     def num_classes(self) -> int | None:
-        """What a network made by name is given as such; None where it has its usual number."""
+        """Return what a network made by name is given as such; None where it has its usual number."""
         return self.outputs or len(self.class_names) or None
 
     def drawn(self, batch: int, generator: torch.Generator, *, normal: bool = False) -> Nest:
@@ -134,7 +134,7 @@ class InputFacts:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any] | None, path: Path) -> InputFacts:
-        """What `to_dict` gave.
+        """Return what `to_dict` gave.
 
         Raises:
             RunError: there is nothing, since the run at `path` was made by an earlier version, or nothing of that kind.

@@ -51,7 +51,7 @@ class Network:
 
 
 class Run:
-    """What the run directory `path` holds.
+    """The content of the run directory `path`.
 
     Example: `bcnet.Run.open("runs/half").networks["searched"].value`.
     """
@@ -107,7 +107,7 @@ class Run:
 
     @cached_property
     def networks(self) -> Mapping[str, Network]:
-        """What the final networks did: "original", "uniform" and "searched", as far as they are trained."""
+        """Return what the final networks did: "original", "uniform" and "searched", as far as they are trained."""
         return {} if self.space is None else _networks(self._directory, self.space)
 
     @cached_property
@@ -133,11 +133,11 @@ class Run:
 
     @property
     def search_cost(self) -> tuple[float, float | None]:
-        """What finding the widths took so far: seconds, and trainings of the original once that is trained."""
+        """Return what finding the widths took so far: seconds, and trainings of the original once that is trained."""
         return search_seconds(self.seconds)
 
     def identity(self, stage: str) -> dict[str, str]:
-        """What the tensor files of a stage are marked with."""
+        """Return what the tensor files of a stage are marked with."""
         return self._directory.identity(stage)
 
     def network(self, which: Which = "searched", factory: ModelLike | None = None) -> nn.Module:

@@ -24,7 +24,7 @@ def score_text(score: float, metric: str, *, unit: bool = True) -> str:
 
 
 def axis_title(metric: str) -> str:
-    """What an axis of scores is called."""
+    """Return what an axis of scores is called."""
     return _TITLES[metric]
 
 
@@ -48,14 +48,14 @@ SEARCH_STAGES = (
 
 
 def search_seconds(seconds: Mapping[str, float]) -> tuple[float, float | None]:
-    """What finding the widths took, in seconds and in trainings of the original network; of the times by stage."""
+    """Return what finding the widths took, in seconds and in trainings of the original, from the times by stage."""
     taken = sum(value for name, value in seconds.items() if name in SEARCH_STAGES)
     original = seconds.get("original", 0.0)
     return taken, taken / original if original > 0 else None
 
 
 def search_cost_text(seconds: Mapping[str, float]) -> str:
-    """The same for people; nothing where nothing was searched.
+    """Return the same for people; nothing where nothing was searched.
 
     Example: "3 min 20 s, 2.4 trainings of the original".
     """
@@ -109,7 +109,7 @@ def headline_value(network: Mapping[str, Any], metric: Metric) -> float:
 
 
 def measurement_of(state: Mapping[str, Any]) -> Measurement:
-    """What a network's file says that it did on the test images.
+    """Return what a network's file says that it did on the test images.
 
     Raises:
         KeyError, TypeError, ValueError, AttributeError, OverflowError: it is no such file.

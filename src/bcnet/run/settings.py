@@ -148,7 +148,7 @@ class Settings(Section):
 
     @property
     def metric(self) -> str:
-        """What scores are: "accuracy" or "loss", or "own"."""
+        """Return what scores are: "accuracy" or "loss", or "own"."""
         if self.custom_score is not None or self.task != "classification":
             return "own"
         return str(getattr(self.method, "score", "accuracy"))

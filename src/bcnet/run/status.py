@@ -41,7 +41,7 @@ class StageStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """What a run directory tells. Times are seconds since 1970, accuracies percent; higher scores are better.
+    """The state of a run. Times are seconds since 1970, accuracies percent; higher scores are better.
 
     `state` is "running" while a process holds the directory, "finished" with a result, "in part" where all that was
     asked for is done and that was no whole search, "failed" with the reason in `message`, and "stopped" when it can be
@@ -104,7 +104,7 @@ class _Reader:
         self.result = self._document("result.json")
 
     def status(self) -> Status:
-        """What the files say, as far as they can be read."""
+        """Return what the files say, as far as they can be read."""
         state = self._state()
         record = self.record if self.record is not None else Record("stopped", 0, "", 0.0, 0.0)
         running = state == "running"
@@ -198,7 +198,7 @@ def _limit(given: int | float | None, reference: float | None) -> float | None:
 
 
 def _headline(result: dict[str, Any]) -> dict[str, Any]:
-    """What the networks cost and did; `headline` is for people: "91.52 % test top-1"."""
+    """Return what the networks cost and did; `headline` is for people: "91.52 % test top-1"."""
     metric = result["task"]["headline"]
     keys = ("macs", "macs_ratio", "params", "test")
     found = {}
@@ -210,7 +210,7 @@ def _headline(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_held(path: Path) -> bool:
-    """Whether a process works in the directory: it holds the lock, which ends with the process however it ends."""
+    """Return whether a process works in the directory: it holds the lock, which ends with the process."""
     try:
         with open(path / "lock", "rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""What a run works on: the model, its width space, and the data cut into its parts."""
+"""The subject of a run: the model, its width space, and the data cut into its parts."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Source:
 
     @property
     def input(self) -> InputFacts:
-        """What the networks take."""
+        """Return what the networks take."""
         return _input_of(self.data, self.task)
 
     @property
@@ -115,22 +115,22 @@ class Workload:
 
     @property
     def training(self) -> EpochBatches:
-        """What the supernet learns from."""
+        """Return what the supernet learns from."""
         return self.parts.training
 
     @property
     def all_training(self) -> EpochBatches:
-        """What final networks learn from."""
+        """Return what final networks learn from."""
         return self.parts.all_training
 
     @property
     def validation(self) -> list[Batch]:
-        """What scores candidates, in equal fixed batches."""
+        """Return what scores candidates, in equal fixed batches."""
         return self.parts.validation
 
     @property
     def fresh(self) -> list[Batch]:
-        """What scores the best candidates again, in equal fixed batches."""
+        """Return what scores the best candidates again, in equal fixed batches."""
         return self.parts.fresh
 
 
@@ -165,7 +165,7 @@ def _check_precision(network: nn.Module) -> None:
 
 
 def is_name(model: str) -> bool:
-    """Whether the settings' `model` is a name, not the description of an object that was passed in."""
+    """Return whether the settings' `model` is a name, not the description of an object that was passed in."""
     return " " not in model
 
 
@@ -308,7 +308,7 @@ def trace(model: nn.Module, example: Nest, settings: Settings) -> WidthSpace:
 
 
 def _own_data(data: Any, image_size: int | None) -> DataSet | Loaders:
-    """What somebody gave as data, or what a function of theirs did."""
+    """Return what somebody gave as data, or what a function of theirs did."""
     found = _data_of(data) if isinstance(data, (tuple, list)) else data
     if not isinstance(found, (DataSet, Loaders)):
         raise DataError(

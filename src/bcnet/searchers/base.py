@@ -1,4 +1,4 @@
-"""What a searcher is: proposals of candidates in, scores out.
+"""Searchers: proposals of candidates in, scores out.
 
 A searcher is a generator of generations. It yields lists of candidates and is sent their scores; whoever drives it
 scores a whole generation at once. A search is therefore a pure function of (space, budget, searcher, seed, scores), and

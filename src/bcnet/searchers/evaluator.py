@@ -25,18 +25,18 @@ _SIDES = (Side.LEFT, Side.RIGHT)
 
 
 class Paths(Protocol):
-    """What is asked of a supernet: logits of any path."""
+    """The interface of a supernet: logits of any path."""
 
     def __call__(self, inputs: Any, widths: Widths, side: Side, /) -> Tensor:
         """Logits `(batch, classes)`."""
 
 
 class ImageScores(Protocol):
-    """What scores widths image by image, by `metric`, as a `SupernetEvaluator` does."""
+    """Scores widths image by image, by `metric`, as a `SupernetEvaluator` does."""
 
     @property
     def metric(self) -> Metric | PerImage:
-        """What is made of the images."""
+        """Return what is made of the images."""
 
     def per_image(self, widths: Widths) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         """Scores of the single images, shape `(images,)`."""

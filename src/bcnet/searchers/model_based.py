@@ -96,7 +96,7 @@ class ModelBased(Searcher):
         return self._next(problem, known, np.random.default_rng([problem.seed, 7, len(known)]))
 
     def _expected(self, model: ScoreModel, candidates: Sequence[Widths], scores: Sequence[float]) -> FloatArray:
-        """What is expected of scored candidates, up to a constant, in standard deviations of the scores."""
+        """Return what is expected of scored candidates, up to a constant, in standard deviations of the scores."""
         predicted = model.predicted(candidates)
         if not self.reach:
             return predicted
@@ -104,7 +104,7 @@ class ModelBased(Searcher):
         return np.asarray((predicted - predicted.mean() + own) / 2)
 
     def _first(self, problem: Problem, rng: np.random.Generator) -> list[Widths]:
-        """What needs no scores, and random widths for as many as there are groups, a batch at least."""
+        """Return what needs no scores, and random widths for as many as there are groups, a batch at least."""
         found = dict.fromkeys(best_widths(problem, closed_slopes(problem.space, p)) for p in EXPONENTS)
         found[_uniform(problem)] = None
         count = min(max(2 * self.batch, len(problem.sizes)), max(FEWEST, self.evaluations // 2))
@@ -114,7 +114,7 @@ class ModelBased(Searcher):
         return kept + problem.fill(count - len(kept), kept, rng)
 
     def chosen(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Those within the budget by what is expected of them, the best first (see `Searcher`)."""
+        """Return those within the budget by what is expected of them, the best first (see `Searcher`)."""
         usable = [c for c in candidates if np.isfinite(c.score)]
         if len(usable) < FEWEST:
             return sorted(usable, key=lambda c: -c.score)
@@ -125,7 +125,7 @@ class ModelBased(Searcher):
 
 
 def _around(problem: Problem, centre: Widths, reach: float) -> Problem:
-    """The same with the choices alone that differ from `centre` by a factor of `reach` at most."""
+    """Return the same with the choices alone that differ from `centre` by a factor of `reach` at most."""
     groups = tuple(
         dataclasses.replace(group, choices=tuple(c for c in group.choices if width / reach <= c <= width * reach))
         for group, width in zip(problem.space.groups, centre, strict=True)

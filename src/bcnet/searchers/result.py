@@ -1,4 +1,4 @@
-"""What a search found: the best candidate, the Pareto front, and every evaluation in order."""
+"""The result of a search: the best candidate, the Pareto front, and every evaluation in order."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SearchResult:
     notes: tuple[str, ...] = ()
 
     def with_further(self, candidates: Sequence[Candidate]) -> SearchResult:
-        """The same with more candidates, which no generation had."""
+        """Return the same with more candidates, which no generation had."""
         evaluations = (*self.evaluations, *candidates)
         inside = [c for c in evaluations if self.budget.admits(c.cost)]
         best = min(inside, key=_preference)

@@ -64,11 +64,11 @@ class ScoreModel:
 
     @cached_property
     def slopes(self) -> FloatArray:
-        """What a group is worth, as expected, `(groups,)`."""
+        """Return what a group is worth, as expected, `(groups,)`."""
         return self._mixed(self.own)
 
     def drawn(self, rng: np.random.Generator) -> FloatArray:
-        """What a group may be worth: a sample of the posterior, `(groups,)`."""
+        """Return what a group may be worth: a sample of the posterior, `(groups,)`."""
         return self._mixed(rng.multivariate_normal(self.own, self.covariance, method="eigh"))
 
     def predicted(self, candidates: Sequence[Widths]) -> FloatArray:

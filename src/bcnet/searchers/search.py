@@ -166,7 +166,7 @@ class Evaluator:
 
     @property
     def exhausted(self) -> bool:
-        """Whether the limit is reached."""
+        """Return whether the limit is reached."""
         return len(self.evaluations) >= self._limit
 
     def evaluate(self, candidates: Sequence[Widths]) -> list[float] | None:

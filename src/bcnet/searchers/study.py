@@ -86,7 +86,7 @@ class Study:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the searcher has nothing left to propose, or its limit is reached."""
+        """Return whether the searcher has nothing left to propose, or its limit is reached."""
         return self._candidates is None or len(self._known) >= self._searcher.limit
 
     def ask(self) -> Widths:

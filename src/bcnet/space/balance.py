@@ -40,7 +40,7 @@ class LogSum:
 
     @classmethod
     def of(cls, polynomial: Polynomial, groups: int) -> LogSum:
-        """That of a polynomial with a constant or not, of so many groups."""
+        """Return that of a polynomial with a constant or not, of so many groups."""
         terms = polynomial.terms
         powers = np.zeros((len(terms), groups))
         for row, members in enumerate(terms):

@@ -52,7 +52,7 @@ def _functions(part: nn.Module) -> Iterator[tuple[str, FunctionType]]:
 
 
 def _captured(function: FunctionType) -> Iterator[Any]:
-    """What a function's cells and defaults hold, and what is in the lists and dicts among these."""
+    """Return what a function's cells and defaults hold, and what is in the lists and dicts among these."""
     cells = (cell.cell_contents for cell in function.__closure__ or () if not _is_empty(cell))
     for value in (*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
         yield value

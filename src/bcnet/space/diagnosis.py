@@ -33,7 +33,7 @@ def lazy_layer(model: nn.Module) -> str | None:
 
 
 def why_no_copy(model: nn.Module, error: Exception) -> str:
-    """What keeps `copy.deepcopy(model)` from working, and what to do."""
+    """Return what keeps `copy.deepcopy(model)` from working, and what to do."""
     for name, part in model.named_modules():
         where = name or type(model).__name__
         for hook in part._forward_pre_hooks.values():
@@ -71,7 +71,7 @@ def _cannot_be_copied(model: nn.Module) -> Iterator[str]:
 
 
 def why_no_export(model: nn.Module, error: Exception) -> str:
-    """What keeps `torch.export.export(model)` from working though the model runs, and what to do."""
+    """Return what keeps `torch.export.export(model)` from working though the model runs, and what to do."""
     scripted = next((name for name, part in model.named_modules() if isinstance(part, ScriptModule)), None)
     if scripted is not None:
         return f"{scripted or 'it'} is a scripted module, whose code is hidden: pass the module before torch.jit.script"

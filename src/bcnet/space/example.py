@@ -1,4 +1,4 @@
-"""What a network is called with while it is traced: one tensor, or any nest of tensors with keyword arguments."""
+"""The arguments of a network while it is traced: one tensor, or any nest of tensors with keyword arguments."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class Example:
         return len(self.tensors[0])
 
     def mapped(self, function: Callable[[Tensor], Tensor]) -> Example:
-        """The same call with every tensor replaced."""
+        """Return the same call with every tensor replaced."""
         args, kwargs = pytree.tree_map_only(Tensor, function, (self.args, dict(self.kwargs)))
         return Example(args, kwargs)
 
     def run(self, network: nn.Module) -> Any:
-        """What a network gives."""
+        """Return what a network gives."""
         return network(*self.args, **self.kwargs)
 
     @property

@@ -60,7 +60,7 @@ def floor_choices(
 
 
 def complement(group: WidthGroup, width: int, *, bounded: bool = False) -> int:
-    """What the group leaves over: `l - c`, or `l + c_min - c` where it is bounded below (spec, section 3)."""
+    """Return what the group leaves over: `l - c`, or `l + c_min - c` where it is bounded below (spec, section 3)."""
     if bounded:
         return group.max_width + group.choices[0] - width
     return group.max_width - width or group.max_width

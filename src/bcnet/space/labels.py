@@ -24,7 +24,7 @@ class Labels:
         return Labels(self.shape[:axis] + self.shape[axis + 1 :], self.dims[:axis] + self.dims[axis + 1 :])
 
     def replace(self, **changes: Dim | None) -> Labels:
-        """The same labels with other dimensions, given as `d1=...`."""
+        """Return the same labels with other dimensions, given as `d1=...`."""
         dims = list(self.dims)
         for key, dim in changes.items():
             dims[int(key[1:])] = dim

@@ -15,7 +15,7 @@ from bcnet.space.layout import Layout, Segment, length
 
 @dataclass(frozen=True)
 class LayerTerms:
-    """What one layer costs at any widths.
+    """The costs of one layer at any widths.
 
     `name` is the module that owns the parameters, `out` the layout of the channels it makes (None for layers without
     multiply-adds, which pass channels on), `macs` and `params` polynomials in the widths of the groups.

@@ -105,7 +105,7 @@ class _Schedule:
             self._nodes[held].append(node)
 
     def _ends_with(self, held: Any, node: Any) -> bool:
-        """Whether nobody reads a tensor after `node`."""
+        """Return whether nobody reads a tensor after `node`."""
         return isinstance(held, int) and all(self._last_use(n) <= self._position[node] for n in self._nodes[held])
 
     def _last_use(self, node: Any) -> int:
@@ -121,7 +121,7 @@ class _Schedule:
 
 
 def _is_view(node: Any) -> bool:
-    """Whether a node's value lies in the memory of its first argument."""
+    """Return whether a node's value lies in the memory of its first argument."""
     operator = operator_of(node)
     if operator in _VIEWS or operator in _IDLE_IN_EVAL or operator.endswith("_"):  # the last work in place
         return True

@@ -207,7 +207,7 @@ def _fitted(
 
 
 def _alike(layout: Layout, groups: int) -> bool:
-    """Whether a dimension is narrowed within its groups, each of which then has the same segments."""
+    """Return whether a dimension is narrowed within its groups, each of which then has the same segments."""
     each, over = divmod(len(layout), groups)
     return groups > 1 and each > 0 and not over and layout == layout[:each] * groups
 

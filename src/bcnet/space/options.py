@@ -1,4 +1,4 @@
-"""What a user may ask of a width space."""
+"""Options of a width space."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class SpaceOptions:
                 raise WidthError(f"{name} is a sequence of patterns such as 'layer4.*'; got {patterns!r}")
 
     def multiple(self, group: str) -> int:
-        """What the choices of a group are multiples of."""
+        """Return what the choices of a group are multiples of."""
         return self.multiple_of.get(group, 1) if isinstance(self.multiple_of, Mapping) else self.multiple_of
 
 
@@ -72,7 +72,7 @@ def _whole(value: object) -> bool:
 
 
 def matches(pattern: str, parameter: str) -> bool:
-    """Whether a pattern names the parameter, its layer, or a module around it.
+    """Return whether a pattern names the parameter, its layer, or a module around it.
 
     Example: `layer4`, `layer4.*.conv1` and `layer4.0.conv1.weight` all match the parameter `layer4.0.conv1.weight`.
     """

@@ -1,4 +1,4 @@
-"""What a searcher searches: the candidates of a space that hold a budget, as arrays of choice indices.
+"""The subject of a searcher: the candidates of a space that hold a budget, as arrays of choice indices.
 
 Notation: `indices` are int arrays `(candidates, groups)`, entry `[n, g]` an index into the ascending choices of group
 `g`. The load of a candidate is its cost as a share of the budget, the largest share where there are two limits: it is
@@ -101,7 +101,7 @@ class Problem:
         return self._choices[np.arange(len(self.sizes)), indices]
 
     def _costs(self, indices: IntArray) -> list[tuple[IntArray, float]]:
-        """What is limited, `(candidates,)`, and its limit, without the checks that widths from outside need."""
+        """Return what is limited, `(candidates,)`, and its limit, without the checks that widths from outside need."""
         widths = self._widths_array(indices)
         return [(measure.values(self.space, widths), limit) for measure, limit in self.budget.limits.items()]
 

@@ -55,7 +55,7 @@ def _evaluate(p: Propagation, node: Any, values: dict[Any, Any], of_input: set[A
 
 
 def _written(node: Any) -> Iterator[Any]:
-    """What an operator in place writes into: its first argument, and the tensors that this is a view of."""
+    """Return what an operator in place writes into: its first argument, and the tensors that this is a view of."""
     schema = getattr(node.target, "_schema", None)
     if schema is None or not schema.is_mutable or not node.args:
         return

@@ -73,7 +73,7 @@ class Solution:
         )
 
     def _numbers(self) -> Iterable[tuple[str, Layout]]:
-        """What attributes of layers without tensors count, where it varies."""
+        """Return what attributes of layers without tensors count, where it varies."""
         for key, dim in self._propagation.numbers:
             layout = self._layout(dim)
             if _varies((layout,)):
@@ -194,13 +194,13 @@ class Solution:
         )
 
     def _not_run(self, parameters: Set[str]) -> Iterable[FixedDimension]:
-        """What layers that the example's call does not run produce, in neither mode."""
+        """Return what layers that the example's call does not run produce, in neither mode."""
         for name, labels in self._propagation.tensors.items():
             if name in parameters and labels.shape and id(labels) not in self._propagation.used:
                 yield FixedDimension(name, 0, labels.shape[0], _NOT_RUN, remedy=_NOT_RUN_REMEDY)
 
     def _fixed(self) -> Iterable[FixedDimension]:
-        """What layers read or produce that is pinned at full width, once for each variable."""
+        """Return what layers read or produce that is pinned at full width, once for each variable."""
         symbols = self._propagation.symbols
         places: dict[int, tuple[str, int, Piece]] = {}
         for name, d, piece in self._pieces():
@@ -217,7 +217,7 @@ class Solution:
 
 
 def largest(polynomials: Iterable[Polynomial]) -> tuple[Polynomial, ...]:
-    """Those of which no other is at least as large whatever the widths; of equal ones the first."""
+    """Return those of which no other is at least as large whatever the widths; of equal ones the first."""
     kept: list[Polynomial] = []
     for polynomial in polynomials:
         if not any(_at_most(polynomial, other) for other in kept):
@@ -226,7 +226,7 @@ def largest(polynomials: Iterable[Polynomial]) -> tuple[Polynomial, ...]:
 
 
 def _at_most(one: Polynomial, other: Polynomial) -> bool:
-    """Whether no coefficient is larger, coefficients and widths being positive."""
+    """Return whether no coefficient is larger, coefficients and widths being positive."""
     return all(other.terms.get(groups, 0) >= value for groups, value in one.terms.items())
 
 

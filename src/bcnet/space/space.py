@@ -30,7 +30,7 @@ _SHOWN = 3  # operators in one message
 
 @dataclass(frozen=True)
 class WidthSpace:
-    """What can be searched in a network, and what any widths cost. Made by `WidthSpace.trace`.
+    """The searchable widths of a network, and the cost of any widths. Made by `WidthSpace.trace`.
 
     A candidate is a tuple of ints, one width per group. Any multiples of a group's unit up to `max_width` can be costed
     and run; a search draws from `choices`. `layers` share out the costs of a traced network. `live_terms` are the
@@ -159,7 +159,7 @@ class WidthSpace:
         return costs if many else next(costs.each())
 
     def measuring(self, budget: Budget) -> WidthSpace:
-        """The same space, whose costs tell what `budget` limits as well."""
+        """Return the same space, whose costs tell what `budget` limits as well."""
         measures = tuple(budget.others)
         return self if set(measures) <= set(self.measures) else dataclasses.replace(self, measures=measures)
 
@@ -199,7 +199,7 @@ class WidthSpace:
         )
 
     def complement(self, widths: Sequence[int], *, bounded: bool = False) -> Widths:
-        """What every group leaves over: `l - c`, the full width its own complement (spec, section 3).
+        """Return what every group leaves over: `l - c`, the full width its own complement (spec, section 3).
 
         It may be narrower than the smallest choice `c_min`: what a search may choose is one thing, that every channel
         is trained equally often another. `bounded` gives `l + c_min - c` instead, which no choice leaves the space by.
@@ -330,7 +330,7 @@ class WidthSpace:
         return limits
 
     def cost_text(self, widths: Sequence[int]) -> str:
-        """What widths cost, for people."""
+        """Return what widths cost, for people."""
         cost = self.cost(widths)
         return " and ".join(measure.text(cost[measure.name]) for measure in (MACS, PARAMS, *self.measures))
 
@@ -346,7 +346,7 @@ class WidthSpace:
         )
 
     def with_choices(self, choices: Mapping[str, Sequence[int]]) -> WidthSpace:
-        """The same space with other choices for the groups named.
+        """Return the same space with other choices for the groups named.
 
         Raises:
             WidthError: an unknown group, or a choice that is no multiple of the unit within the group.

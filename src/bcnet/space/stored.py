@@ -177,7 +177,7 @@ def _as_long_as(number: int, layouts: list[Layout]) -> list[Layout]:
 
 
 def _by_name(name: str, number: int, prefix: str, space: WidthSpace) -> Layout | None:
-    """What an attribute of a name such as `in_channels` or `out_planes` counts: of the first or the last layer."""
+    """Return what an attribute such as `in_channels` or `out_planes` counts: of the first or the last layer."""
     word = name.lower().partition("_")[0]
     if word not in ("in", "inp", "out", "oup"):
         return None

@@ -117,7 +117,7 @@ class _Trial:
             return self._example.run(self._model.train(training))
 
     def error(self, widths: Widths) -> Reason | None:
-        """What goes wrong at `widths` in either mode, or None."""
+        """Return what goes wrong at `widths` in either mode, or None."""
         for training, layouts in zip(MODES, self._outputs, strict=True):
             expected = [tuple(length(dim, widths) for dim in layout) for layout in layouts]
             try:

@@ -47,7 +47,7 @@ def widened(space: WidthSpace, options: SpaceOptions) -> WidthSpace:
 
 
 def sized(space: WidthSpace, tops: Sequence[int]) -> WidthSpace:
-    """The same space with `tops` as the widest widths, and choices up to them."""
+    """Return the same space with `tops` as the widest widths, and choices up to them."""
     groups = tuple(
         dataclasses.replace(g, max_width=top, choices=(*(c for c in g.choices if c < top), top))
         for g, top in zip(space.groups, tops, strict=True)

@@ -60,7 +60,7 @@ class Acceptance:
         return set(heuristic_widths(Problem.of(workload.space, workload.budget)).values())
 
     def holding(self, best: Sequence[Candidate], others: Sequence[Candidate]) -> list[Candidate]:
-        """Of the `best` candidates those that keep to the latency as measured; else the first of `others` that do.
+        """Return the `best` candidates that keep to the latency as measured; else the first of `others` that do.
 
         After each try the model is fitted again, with what was measured: of `others`, in their order, those are next
         that it says may hold. None where none of several tries does.
@@ -97,7 +97,7 @@ class Acceptance:
         return True
 
     def error(self) -> RunError:
-        """What to say where nothing was accepted."""
+        """Return what to say where nothing was accepted."""
         assert self._asked is not None, "something was too slow"
         kept = "supernet" if self._context.settings.method.trains_supernet else "original"
         advice = f"the same command with --reuse RUN --out NEW, which trains no {kept} again"
@@ -135,7 +135,7 @@ class Acceptance:
         return Round(tuple(w for w in first if w not in scored)[:_MORE], tuple(free.values()))
 
     def _quick(self, widths: Sequence[Widths]) -> set[Widths]:
-        """Those that hold as measured; the others are remembered as slow."""
+        """Return those that hold as measured; the others are remembered as slow."""
         found = timed(self._context, widths) or {}
         # What noise leaves open is taken for slow: of many candidates the one that holds by luck would be chosen.
         found = {w: dataclasses.replace(m, nanoseconds=m.nanoseconds * (1 + m.noise)) for w, m in found.items()}
@@ -155,7 +155,7 @@ class Acceptance:
 
 
 def rounds_of(context: Context) -> tuple[Round, ...]:
-    """What was scored beside the search's own candidates, since all of its best were too slow.
+    """Return what was scored beside the search's own candidates, since all of its best were too slow.
 
     Raises:
         RunError: the file is damaged.
@@ -174,7 +174,7 @@ def _read(document: Mapping[str, Any]) -> Round:
 
 
 def corrected_problem(workload: Workload, slow: Mapping[Widths, TimedNetwork], share: float = 1.0) -> Problem:
-    """What is searched, with latencies as corrected by networks that were too slow, under a share of their limit.
+    """Return the problem with latencies corrected by networks that were too slow, under a share of their limit.
 
     Raises:
         BudgetError: the narrowest network of the space is too slow.

@@ -1,4 +1,4 @@
-"""What a stage is, and what all stages share.
+"""Stages: the base class, and the parts that all stages share.
 
 A stage has a name, says which settings its outcome depends on and which stages it needs, how much work it is, and what
 files it leaves: `run` makes them, `load` reads them. What is finished is never run again, whatever happened meanwhile.
@@ -31,7 +31,7 @@ TRAINING_PASS = 3  # forward passes: a backward pass is two of them
 
 @dataclass(frozen=True)
 class Context:
-    """What every stage needs. All processes of `world` go through all stages; `reporter` is silent on all but one.
+    """The context of every stage. All processes of `world` go through all stages; `reporter` is silent on all but one.
 
     `stages` are those of the run, in order. Training is saved every `checkpoint_seconds`, for the result it makes no
     difference.
@@ -49,7 +49,7 @@ class Context:
 
     @classmethod
     def of_run(cls, run: str | Path, **changes: Any) -> Context:
-        """What the stages of a run of model and data by name are given, with `changes` of its settings.
+        """Return what the stages of a run of model and data by name are given, with `changes` of its settings.
 
         For trying a stage, or a score, on what a run has made; the run directory is not locked.
 
@@ -67,7 +67,7 @@ class Context:
         return cls(settings, prepare(source, stored), RunDirectory(Path(run), settings), Reporter(), ProcessGroup())
 
     def output(self, name: str) -> Any:
-        """What the stage of this name came to: run now, unless it has been."""
+        """Return what the stage of this name came to: run now, unless it has been."""
         if name not in self._outputs:
             stage = next((stage for stage in self.stages if stage.name == name), None)
             if stage is None:
@@ -76,7 +76,7 @@ class Context:
         return self._outputs[name]
 
     def look_again(self, name: str) -> Any:
-        """What the stage of this name came to, of files that have changed since."""
+        """Return what the stage of this name came to, of files that have changed since."""
         self._outputs.pop(name, None)
         return self.output(name)
 
@@ -152,10 +152,10 @@ class Stage(ABC):
 
     @abstractmethod
     def load(self, context: Context) -> Any:
-        """What the stage came to, read from its files."""
+        """Return what the stage came to, read from its files."""
 
     def output(self, context: Context) -> Any:
-        """What the stage came to; it is run where it is not finished."""
+        """Return what the stage came to; it is run where it is not finished."""
         if not context.directory.has(self.file):
             for needed in self.needs:
                 if needed in context.names:  # other settings, other stages before it
@@ -164,7 +164,7 @@ class Stage(ABC):
         return self.load(context)
 
     def applies(self, settings: Settings) -> bool:
-        """Whether a run of these settings has the stage."""
+        """Return whether a run of these settings has the stage."""
         return True
 
     def reads(self, settings: Settings) -> tuple[str, ...]:
@@ -186,11 +186,11 @@ class Stage(ABC):
         return (self.name,)
 
     def is_in(self, directory: RunDirectory) -> bool:
-        """Whether there is anything of it in a directory to reuse, or reused already."""
+        """Return whether there is anything of it in a directory to reuse, or reused already."""
         return directory.file(self.file).exists()
 
     def agrees(self, theirs: RunDirectory, context: Context) -> bool:
-        """Whether the stage of another run, which agrees in all settings that it `reads`, is this one's in all else."""
+        """Return whether another run's stage, which agrees in all settings that it `reads`, does in all else."""
         return True
 
     def reuse(self, theirs: RunDirectory, context: Context) -> None:

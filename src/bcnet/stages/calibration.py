@@ -135,7 +135,7 @@ def timed(context: Context, widths: Sequence[Widths]) -> dict[Widths, TimedNetwo
 
 
 def is_here(asked: Latency) -> bool:
-    """Whether there is a model, and its machine is this one."""
+    """Return whether there is a model, and its machine is this one."""
     try:
         return asked.model is not None and asked.model.machine == machine(asked)
     except ExportError:  # the engine is not here
@@ -143,7 +143,7 @@ def is_here(asked: Latency) -> bool:
 
 
 def _subject(context: Context, asked: Latency) -> tuple[Any, Nest]:
-    """What makes a network of given widths, and the images it is timed on."""
+    """Return what makes a network of given widths, and the images it is timed on."""
     workload = context.workload
     model, images = subject(workload.model, workload.source.example(), asked)
     return lambda widths: build(model, workload.space, widths), images
@@ -172,6 +172,6 @@ class TimingStage(Stage):
         context.directory.write(self.file, {"nanoseconds": times})
 
     def load(self, context: Context) -> dict[str, float] | None:
-        """What was measured."""
+        """Return what was measured."""
         times: dict[str, float] | None = context.directory.read(self.file)["nanoseconds"]
         return times

@@ -1,4 +1,4 @@
-"""What a run will take, told before anything long starts: a few passes over copies, at most about a second each.
+"""The price of a run, told before anything long starts: a few passes over copies, at most about a second each.
 
 Speed is work (multiply-adds, see `plan`) per second, measured once for a supernet step, for the training of one network
 and for scoring, on as many images as a short time allows; several processes are taken to share the work without loss.
@@ -106,7 +106,7 @@ class _Measure:
         return self._speeds[kind]
 
     def activations(self) -> Activations:
-        """Of the full network, the largest path there is."""
+        """Bytes of the activations of the full network, the largest path there is."""
         objective = self._objective(self._settings.supernet_recipe, _FIRST_IMAGES)
         return activations(self._learner.module, lambda: objective((self._full(),))[0], _FIRST_IMAGES)
 

@@ -52,28 +52,28 @@ class FinalStage(Stage):
 
     @abstractmethod
     def widths(self, context: Context) -> Widths:
-        """What is trained."""
+        """Return what is trained."""
 
     def reads(self, settings: Settings) -> tuple[str, ...]:
         """How final networks are trained, and the supernet where they start from it."""
         return (*TRAINING, *(SUPERNET if settings.start == "supernet" else ()))
 
     def macs(self, settings: Settings, workload: Workload) -> float:
-        """What the network costs, about."""
+        """Return what the network costs, about."""
         reference = workload.space.reference
         limit = workload.budget.resolve(reference).macs
         most = int(reference.macs)
         return most if limit is None else min(int(limit), most)
 
     def teacher(self, context: Context) -> nn.Module | None:
-        """What it learns from, beside the labels: the original, where the recipe distils."""
+        """Return what it learns from, beside the labels: the original, where the recipe distils."""
         if context.settings.training.distillation is None:
             return None
         teacher: nn.Module = context.output("original").network
         return teacher
 
     def begun(self, context: Context, widths: Widths) -> Callable[[], Begun] | None:
-        """What gives a training of these widths to go on with; None where it is trained from the start."""
+        """Return what gives a training of these widths to go on with; None where it is trained from the start."""
         return None
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
@@ -156,7 +156,7 @@ class OriginalStage(FinalStage):
         return context.workload.space.original_widths
 
     def reads(self, settings: Settings) -> tuple[str, ...]:
-        """What others start from does not matter where that is its own weights, which come from scratch."""
+        """Return what others start from does not matter where that is its own weights, which come from scratch."""
         from_scratch = settings.start in ("scratch", "original")
         return tuple(name for name in super().reads(settings) if name != "start" or not from_scratch)
 
@@ -198,7 +198,7 @@ class SearchedStage(FinalStage):
     needs: ClassVar[tuple[str, ...]] = ("original", "Uniform")
 
     def widths(self, context: Context) -> Widths:
-        """As the run's method finds them.
+        """The widths that the run's method finds.
 
         Raises:
             WidthError: the method gives widths that do not belong to the space.
@@ -224,7 +224,7 @@ class SearchedStage(FinalStage):
         return 0 if isinstance(settings.method, Uniform) else super().macs(settings, workload)
 
     def _start(self, context: Context, widths: Widths) -> nn.Module:
-        """Of a pruned original the channels that are left."""
+        """Start from the channels that a pruned original has left."""
         kept = context.settings.method.kept(context) if context.settings.start == "original" else ()
         return starting_network(context, widths, kept)
 
@@ -264,13 +264,13 @@ class SearchedStage(FinalStage):
 
 
 def _about(context: Context, widths: Widths) -> dict[str, Any]:
-    """What is kept beside a network of these widths before it is tested."""
+    """Return what is kept beside a network of these widths before it is tested."""
     others = context.workload.space.cost(widths).others
     return {"widths": list(widths), **({"others": dict(others)} if others else {})}
 
 
 def _outcome(file: Path, state: Mapping[str, Any]) -> tuple[Measurement, int]:
-    """What a network did on the test images, and how many steps of its training were left out."""
+    """Return what a network did on the test images, and how many steps of its training were left out."""
     try:
         return measurement_of(state), int(state["skipped"])
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError):

@@ -80,7 +80,7 @@ def heuristics_next(best: Sequence[Candidate], heuristics: Set[Widths]) -> list[
 
 
 def no_worse(ordered: Sequence[Candidate], heuristics: Set[Widths]) -> list[Candidate]:
-    """Those that scored no worse than the best of `heuristics` did, in their order; all where none of these did."""
+    """Return those that scored no worse than the best of `heuristics`, in their order; all where none of these did."""
     free = max((c.score for c in ordered if c.widths in heuristics), default=-math.inf)
     return [c for c in ordered if c.score >= free]
 
@@ -158,7 +158,7 @@ class FinalistsStage(Stage):
             context.directory.write(self.file, {"rescored": rows})
 
     def _best(self, context: Context, searched: Searched, acceptance: Acceptance) -> list[Candidate]:
-        """Those to score again, of what keeps to the budget as measured; none where nothing does."""
+        """Return those to score again, of what keeps to the budget as measured; none where nothing does."""
         longer = searched.scorer.longer
         problem = Problem.of(context.workload.space, context.workload.budget)
         inside = list(_inside(searched).values())

@@ -116,7 +116,7 @@ class Reliability:
 
     @property
     def _tied_text(self) -> str:
-        """What a user may take as well."""
+        """Return what a user may take as well."""
         if self.smallest is None or self.smallest_params is None or self.smallest_params > _HARDLY_SMALLER:
             return ""
         widths = ",".join(map(str, self.smallest))
@@ -167,7 +167,7 @@ def reliability_in_parts(
 
 
 def _of_halves(scores: FloatArray, images: int) -> Reliability:
-    """What the halves of images, or of parts of them, `(candidates, images or parts)`, have in common."""
+    """Return what the halves of images, or of parts of them, `(candidates, images or parts)`, have in common."""
     reliability = spearman_brown(_correlation(scores[:, ::2].mean(axis=1), scores[:, 1::2].mean(axis=1)))
     variance = float(scores.mean(axis=1).var())
     return Reliability(
@@ -186,7 +186,7 @@ def _best_half(scores: FloatArray) -> FloatArray:
 
 
 def chance_of(labels: npt.NDArray[np.int64], metric: str) -> float:
-    """What the frequencies of the classes alone score: the accuracy in percent, or minus the loss in nats."""
+    """Return what the frequencies of the classes alone score: the accuracy in percent, or minus the loss in nats."""
     shares = np.unique(labels, return_counts=True)[1] / len(labels)
     if metric == "loss":
         return float(np.sum(shares * np.log(shares)))
@@ -254,7 +254,7 @@ class ReliabilityStage(Stage):
         return reliability_of(by_side, _labels(context.workload.fresh) if evaluator.metric == "accuracy" else None)
 
     def load(self, context: Context) -> Reliability | None:
-        """What was found."""
+        """Return what was found."""
         values: dict[str, Any] | None = context.directory.read(self.file)["reliability"]
         if values is None:
             return None
@@ -263,7 +263,7 @@ class ReliabilityStage(Stage):
 
 
 def _of_networks(context: Context, searched: Searched) -> Reliability | None:
-    """Of the parts of the images that are kept with the scores."""
+    """Judge by the parts of the images that are kept with the scores."""
     scored = [c for c in _inside(searched) if len(c.parts) > 1]
     if len(scored) < _FEWEST:
         return None
@@ -284,7 +284,7 @@ def _of_networks(context: Context, searched: Searched) -> Reliability | None:
 
 
 def with_ties(found: Reliability, scored: Sequence[Candidate], r2: float) -> Reliability:
-    """The same with the candidates that a fit of this R² cannot tell from the best one."""
+    """Return the same with the candidates that a fit of this R² cannot tell from the best one."""
     best = max(scored, key=lambda c: c.score)
     left = np.sqrt(1 - r2) * np.std([c.score for c in scored])
     tied = [c for c in scored if c.score >= best.score - left]

@@ -113,7 +113,7 @@ def _search(context: Context, choice: Choice, found: SearchResult) -> dict[str, 
 
 
 def _heuristics(workload: Workload, found: SearchResult, choice: Choice) -> list[dict[str, Any]]:
-    """What the search made of the widths that need none, as far as it scored them, or scored them again."""
+    """Return what the search made of the widths that need none, as far as it scored them, or scored them again."""
     candidates = {c.widths: c for c in found.evaluations}
     again = {r.candidate.widths: r.score for r in choice.rescored}
     heuristics = heuristic_widths(Problem.of(workload.space, workload.budget))
@@ -189,7 +189,7 @@ def _commit() -> str | None:
 
 
 def task_document(task: Task) -> dict[str, Any]:
-    """What documents say of a task."""
+    """Return what documents say of a task."""
     return {"name": task.name, "headline": dataclasses.asdict(task.headline)}
 
 

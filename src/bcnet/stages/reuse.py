@@ -24,7 +24,7 @@ SHARED = (
 
 
 def is_shared(stage: Stage, theirs: Settings, ours: Settings) -> bool:
-    """Whether a stage of a run of `theirs` is that of one of `ours`."""
+    """Return whether a stage of a run of `theirs` is that of one of `ours`."""
     a = theirs.identity()
     b = ours.identity()
     read = (*SHARED, *stage.reads(theirs), *stage.reads(ours))
@@ -33,7 +33,7 @@ def is_shared(stage: Stage, theirs: Settings, ours: Settings) -> bool:
 
 
 def others(runs: Sequence[str | Path], run_dir: Path) -> list[Path]:
-    """Those of `runs` that are not the one in `run_dir` itself.
+    """Return those of `runs` that are not the one in `run_dir` itself.
 
     Raises:
         RunError: one is no run directory.

@@ -11,7 +11,7 @@ _STATES = {"sgd-nesterov": 1, "rmsprop": 2}  # tensors of a parameter's size tha
 
 
 def training_bytes(module: nn.Module, recipe: Recipe, records: int = 0, groups: int = 0) -> int:
-    """What a training writes at most: its checkpoints, the weights, and `records` losses with widths of `groups`."""
+    """Return the bytes that a training writes at most: checkpoints, weights, `records` losses, widths of `groups`."""
     weights = sum(int(tensor.nbytes) for tensor in module.state_dict().values())
     state = _STATES[recipe.optimizer] * sum(int(parameter.nbytes) for parameter in module.parameters())
     losses = records * (8 + 4 + 4 * groups)

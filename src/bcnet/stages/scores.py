@@ -1,4 +1,4 @@
-"""What scores candidates: the paths of a supernet, networks of their own, or the user's own function."""
+"""Scorers of candidates: the paths of a supernet, networks of their own, or the user's own function."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bcnet.train import STRATEGIES
 
 @dataclass(frozen=True)
 class Scorer:
-    """What scores candidates, and what scores the best again on fresh images; None where a score is final.
+    """Scores candidates, and scores the best again on fresh images; None where a score is final.
 
     `longer` says that the second score follows on more training than the first, and so decides alone.
     """
@@ -49,7 +49,7 @@ class NetworkScores(ABC):
     @property
     @abstractmethod
     def precision(self) -> Precision:
-        """What the networks compute in."""
+        """Return what the networks compute in."""
 
     @abstractmethod
     def network(self, widths: Widths) -> AbstractContextManager[nn.Module]:
@@ -57,7 +57,7 @@ class NetworkScores(ABC):
 
     @property
     def metric(self) -> Metric | PerImage:
-        """What is made of the images."""
+        """Return what is made of the images."""
         return metric_of(self.context)
 
     def __call__(self, widths: Widths) -> float:
@@ -98,7 +98,7 @@ def network_score(context: Context, network: nn.Module) -> float:
 def network_evaluator(
     context: Context, network: nn.Module, batches: Sequence[Batch], precision: Precision
 ) -> SupernetEvaluator:
-    """What scores a plain network in eval mode on `batches`: of no widths, and of one side."""
+    """Return what scores a plain network in eval mode on `batches`: of no widths, and of one side."""
     device = next(network.parameters()).device
 
     def logits(images: Nest, _: Widths, __: Side) -> torch.Tensor:
@@ -110,7 +110,7 @@ def network_evaluator(
 
 
 def metric_of(context: Context) -> Metric | PerImage:
-    """What a run makes of the logits of images: its own score, or the user's."""
+    """Return what a run makes of the logits of images: its own score, or the user's."""
     source = context.workload.source
     if source.own.per_image is not None:
         return source.own.per_image
@@ -121,7 +121,7 @@ def metric_of(context: Context) -> Metric | PerImage:
 
 
 def supernet_evaluator(context: Context, supernet: Supernet, batches: Sequence[Batch]) -> SupernetEvaluator:
-    """What scores widths on `batches` by the paths of a supernet, from the sides that it was trained by."""
+    """Return what scores widths on `batches` by the paths of a supernet, from the sides that it was trained by."""
     settings = context.settings
     assert settings.options.device is not None
     precision = settings.supernet_recipe.precision

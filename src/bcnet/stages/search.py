@@ -170,7 +170,7 @@ class EvolutionStage(Stage):
         self.output(context)
 
     def load(self, context: Context) -> Searched:
-        """The same, from what is kept."""
+        """Return the same, from what is kept."""
         return self.output(context)
 
     def output(self, context: Context) -> Searched:
@@ -217,7 +217,7 @@ def candidates_of(own: Searcher | None, settings: Settings) -> int:
 
 
 def usual_macs(workload: Workload) -> int:
-    """What candidates within the budget cost: those that are found use it up."""
+    """Return what candidates within the budget cost: those that are found use it up."""
     reference = workload.space.reference
     limit = workload.budget.resolve(reference).macs
     most = int(reference.macs)

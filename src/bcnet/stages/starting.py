@@ -1,4 +1,4 @@
-"""What the training of a network starts from, and the short training that scores one.
+"""The start of a network's training, and the short training that scores one.
 
 A network starts from fresh weights, from the supernet's, from those that the model was given, or from those of the
 trained original. A trial is trained as a final network would be, from the same start, by the same recipe and seed, but

@@ -111,7 +111,7 @@ def _within(segment: Segment, orders: Sequence[Order]) -> torch.Tensor:
 
 
 def _computes_the_same(model: nn.Module, space: WidthSpace, orders: Sequence[Order], example: Nest) -> bool:
-    """Whether the outputs of the model stay the same, in float64, where a coupling stands out from rounding."""
+    """Return whether the outputs of the model stay the same, in float64, where a coupling stands out from rounding."""
     network = copy.deepcopy(model).double().eval()
     try:
         expected = _outputs(network, example)

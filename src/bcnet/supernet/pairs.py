@@ -104,7 +104,7 @@ class Pairs:
             raise UnpairableError(f"{name} has more than two searched dimensions")
 
     def complementary(self, left: Widths, right: Widths) -> bool:
-        """Whether LEFT at `left` and RIGHT at `right` are a pair: complements of each other."""
+        """Return whether LEFT at `left` and RIGHT at `right` are a pair: complements of each other."""
         return right in (self._space.complement(left), self._space.complement(left, bounded=True))
 
     def forward(self, x: Any, left: Widths, right: Widths) -> tuple[Any, Any]:
@@ -164,7 +164,7 @@ class Pairs:
 
 
 def worthwhile(space: WidthSpace, batch: int) -> bool:
-    """Whether pairs are the faster way to train with batches of `batch` images.
+    """Return whether pairs are the faster way to train with batches of `batch` images.
 
     They are where the layers that do most of the work are narrow: the mean width of the groups, weighted by the
     multiply-adds of the layers that read or make them, is at most 64 channels. And where slices pay more for new shapes

@@ -154,7 +154,7 @@ def without_running_statistics(model: nn.Module) -> nn.Module:
 
 
 def fits(model: nn.Module, space: WidthSpace) -> bool:
-    """Whether the model's tensors have the shapes that the space says."""
+    """Return whether the model's tensors have the shapes that the space says."""
     return next(_misfits(model, space), None) is None
 
 

@@ -1,4 +1,4 @@
-"""What a network is trained for: its loss, its score, and what is measured on the test images.
+"""Tasks: the loss of a network, its score, and the figures measured on the test images.
 
 A task is told what the network gave for a batch and what was wanted (its targets: labels, masks, images, numbers), and
 nothing else: supernet, search and final training are the same for all. One of your own is a subclass, given as
@@ -30,7 +30,7 @@ Z95 = 1.96  # standard errors on either side in a 95 % interval
 
 @dataclass(frozen=True)
 class Metric:
-    """What is measured on the test images, and how it is written.
+    """A figure measured on the test images, and how it is written.
 
     `key` names it in files, `name` and `unit` are for people; `higher` says which way is better. `share` is for
     percents of images, each of which counts as 0 or 100. `meaning` continues "it is", for who does not know the name.
@@ -58,14 +58,14 @@ class Metric:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a network did on `count` test images: means of the task's figures, by key, and their standard errors."""
+    """Figures of a network on `count` test images: means of the task's figures, by key, and their standard errors."""
 
     figures: Mapping[str, float]
     errors: Mapping[str, float]
     count: int
 
     def interval(self, metric: Metric) -> tuple[float, float]:
-        """What the number of images leaves to chance: the 95 % interval of one of the figures."""
+        """Return what the number of images leaves to chance: the 95 % interval of one of the figures."""
         value = self.figures[metric.key]
         if metric.share:
             return share_interval(value, self.count)
@@ -92,7 +92,7 @@ class Distilling(Protocol):
 
     @property
     def temperature(self) -> float:
-        """Of the softened outputs."""
+        """The temperature of the softened outputs."""
 
     @property
     def weight(self) -> float:
@@ -128,15 +128,15 @@ class Task(ABC):
 
     @abstractmethod
     def loss(self, outputs: Any, targets: Any) -> Tensor:
-        """What training minimises: a scalar, the mean over the batch."""
+        """Return what training minimises: a scalar, the mean over the batch."""
 
     @abstractmethod
     def score(self, outputs: Any, targets: Any) -> Tensor:
-        """What ranks widths, higher being better: one value for each image, `(batch,)`."""
+        """Return what ranks widths, higher being better: one value for each image, `(batch,)`."""
 
     @abstractmethod
     def figures(self, outputs: Any, targets: Any) -> Mapping[str, Tensor]:
-        """What is measured on test images, by key: one value for each image, `(batch,)`; `headline` is among them.
+        """Return the figures of test images, by key: one value for each image, `(batch,)`; `headline` is among them.
 
         What `measured` is overridden for may have more for each, `(batch, ...)`.
         """
@@ -188,7 +188,7 @@ class Task(ABC):
     def shown(
         self, pictures: Tensor | None, targets: Any, outputs: Any = None, *, names: Sequence[str] = ()
     ) -> Shown | None:
-        """What a report shows of some test images: of what was wanted, or, where given, of a network's `outputs`.
+        """Return a report's view of some test images: of what was wanted, or, where given, of a network's `outputs`.
 
         `pictures` are the inputs as uint8 `(images, 3, H, W)`, None where they are no pictures; `names` those of the
         classes, where the data have any. None, of most tasks of one's own, is nothing.
@@ -218,7 +218,7 @@ class Task(ABC):
 
     @property
     def description(self) -> str:
-        """What tells this task from others, in a run's files."""
+        """Return what tells this task from others, in a run's files."""
         fields: dict[str, Any] = dataclasses.asdict(self) if dataclasses.is_dataclass(self) else {}
         return f"{self.name} {json.dumps(fields, sort_keys=True, default=repr)}" if fields else self.name
 

@@ -1,4 +1,4 @@
-"""What all tasks share whose targets are boxes: which boxes are taken, COCO's average precision, and their pictures."""
+"""Common to all tasks whose targets are boxes: which boxes are taken, COCO's average precision, and their pictures."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class BoxTask(Task):
         return {"boxes": inside.where(there[..., None], 0.0), "labels": labels.where(there, -1)}
 
     def figures(self, outputs: Any, targets: Any) -> Mapping[str, Tensor]:
-        """Of each image the objects and then what was found, `(batch, rows, 6)`: box, label, score (of objects -1)."""
+        """For each image the objects and then what was found, `(batch, rows, 6)`: box, label, score (of objects -1)."""
         boxes, labels, scores = self.found(outputs)
         wanted = targets["boxes"]
         classes = targets["labels"]

@@ -49,7 +49,7 @@ class Classification(Task):
         return 100.0 * right.double()
 
     def figures(self, outputs: Any, targets: Tensor) -> Mapping[str, Tensor]:
-        """Whether the label is the best guess, and whether it is among the five best, in percent.
+        """Return whether the label is the best guess, and whether it is among the five best, in percent.
 
         An image whose logits are no numbers has none.
         """

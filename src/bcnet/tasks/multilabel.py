@@ -70,7 +70,7 @@ class MultiLabel(Task):
         return -functional.binary_cross_entropy_with_logits(outputs.float(), targets, reduction="none").mean(dim=1)
 
     def figures(self, outputs: Any, targets: Tensor) -> Mapping[str, Tensor]:
-        """What F1 is a ratio of, `(batch, labels, 2)`, and the share of an image's labels that are right."""
+        """Return what F1 is a ratio of, `(batch, labels, 2)`, and the share of an image's labels that are right."""
         given = outputs > 0
         wanted = targets > 0
         broken = outputs.isnan().any(dim=1)

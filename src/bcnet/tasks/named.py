@@ -71,7 +71,7 @@ def task_described(description: str) -> Task | None:
 
 
 def name_of_task(description: str) -> str | None:
-    """What `task_named` takes for the built-in task of a `Task.description`; None for one of the user's own."""
+    """Return what `task_named` takes for the built-in task of a `Task.description`; None for one of the user's own."""
     task = task_described(description)
     if task is None:
         return None

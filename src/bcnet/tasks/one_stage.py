@@ -98,7 +98,7 @@ class OneStageDetection(BoxTask):
         return -torch.stack([torch.stack(list(self._carried_out(o, [t]).values())).sum() for o, t in each])
 
     def found(self, outputs: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """What the detector keeps, filled up to `most` with boxes of score 0 (see `BoxTask`)."""
+        """Return what the detector keeps, filled up to `most` with boxes of score 0 (see `BoxTask`)."""
         count = len(outputs[_LOGITS])
         device = outputs[_LOGITS].device
         boxes = torch.zeros(count, self.most, 4, device=device)
@@ -167,5 +167,5 @@ def _in_list(targets: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
 
 
 def _each(outputs: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
-    """Those of single images."""
+    """Return those of single images."""
     return [{name: part[n : n + 1] for name, part in outputs.items()} for n in range(len(outputs[_LOGITS]))]

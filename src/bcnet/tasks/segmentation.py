@@ -101,7 +101,7 @@ class Segmentation(Task):
         return -pixels.sum(dim=(1, 2)) / counted
 
     def figures(self, outputs: Any, targets: Tensor) -> Mapping[str, Tensor]:
-        """Of each image intersection and union by class, `(batch, classes, 2)`, and right and counted pixels."""
+        """For each image intersection and union by class, `(batch, classes, 2)`, and right and counted pixels."""
         counted = targets != self.ignore
         guesses = self._at_full_size(outputs, targets).argmax(dim=1)
         broken = logits_of(outputs).isnan().flatten(1).any(dim=1)  # type: ignore[union-attr]
@@ -164,7 +164,7 @@ class Segmentation(Task):
 
 
 def _of_one_shape(given: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    """Whether one stride leads from the `wanted` size to the `given` one, each side rounded up or down."""
+    """Return whether one stride leads from the `wanted` size to the `given` one, each side rounded up or down."""
     strides = [
         (full / (part + 1), full / (part - 1) if part > 1 else math.inf)
         for part, full in zip(given, wanted, strict=True)

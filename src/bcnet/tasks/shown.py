@@ -1,4 +1,4 @@
-"""What a report shows of single images: pictures with masks or boxes drawn into them, and a few words."""
+"""Single images in a report: pictures with masks or boxes drawn into them, and a few words."""
 
 from __future__ import annotations
 

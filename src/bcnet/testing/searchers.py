@@ -1,4 +1,4 @@
-"""What every searcher must do, as checks that take a way to make one.
+"""Requirements on every searcher, as checks that take a way to make one.
 
 Example, the whole test module of a searcher of your own:
 

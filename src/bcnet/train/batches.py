@@ -30,7 +30,7 @@ class ShareableBatches(EpochBatches, Protocol):
     """Training data that can prepare a part of every batch alone, so that processes share that work too."""
 
     def shared(self, part: Part) -> EpochBatches:
-        """The same batches, but of each only the images `part(batch size)`."""
+        """Return the same batches, but of each only the images `part(batch size)`."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Whether a training step is good: the rule, on plain numbers, and the memory that it needs.
+"""The verdict on a training step: the rule, on plain numbers, and the memory that it needs.
 
 Notation: `L` the mean loss of the step's terms, `n` the L2 norm of its gradient before clipping, `m` the median of `L`
 over the last `WINDOW` good steps, `C` the number of classes (`ln C` is what guessing costs), `f` the recipe's
@@ -36,7 +36,7 @@ class Verdict:
 
 
 class Health:
-    """What a training run has to remember to check its next step; part of its state.
+    """The memory that a training run needs to check its next step; part of its state.
 
     `skipped` are the steps left out so far.
     """

@@ -1,4 +1,4 @@
-"""What can be trained: a supernet under a strategy, or a plain network as its own only path."""
+"""Learners: a supernet under a strategy, or a plain network as its own only path."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Learner(ABC):
         """Hear that a step of these terms has been taken."""
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """What a checkpoint has to hold beside the module."""
+        """Return what a checkpoint has to hold beside the module."""
         return {}
 
     def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:  # noqa: B027 - nor to take back
@@ -50,7 +50,7 @@ class Learner(ABC):
         return alone(paths)
 
     def teaches(self, paths: Pass) -> bool:
-        """Whether what a pass gives is what the later passes of its step learn."""
+        """Return whether what a pass gives is what the later passes of its step learn."""
         return False
 
     @abstractmethod
@@ -73,11 +73,11 @@ class SupernetLearner(Learner):
         self.counts = ChannelCounts(supernet.space)
 
     def plan(self, generator: torch.Generator) -> tuple[Term, ...]:
-        """What the strategy plans."""
+        """Return what the strategy plans."""
         return self.strategy.plan(self.supernet.space, generator)
 
     def teaches(self, paths: Pass) -> bool:
-        """Whether it is the path that the strategy says."""
+        """Return whether it is the path that the strategy says."""
         return paths == (self.strategy.teacher(self.supernet.space),)
 
     def trained(self, terms: tuple[Term, ...]) -> None:

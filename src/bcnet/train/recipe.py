@@ -138,7 +138,7 @@ class Recipe(_Frozen):
         return self
 
     def changed(self, changes: Mapping[str, Any]) -> Recipe:
-        """The same recipe with other values; a dot reaches inside.
+        """Return the same recipe with other values; a dot reaches inside.
 
         Example: `recipe.changed({"epochs": 20, "schedule.final_lr": 1e-4})`.
 

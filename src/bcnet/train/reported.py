@@ -1,4 +1,4 @@
-"""What the paper reports for the recipes, and what has been measured here with them.
+"""Results that the paper reports for the recipes, and those measured here with them.
 
 The paper's figures are facts kept in `reported.yaml`. Ours come from CSV files with a row for each finished run, as
 `python -m studies.shared.result_row` writes them: `configuration`, `seed`, `searched_top1`, `final_epochs` and more.

@@ -44,15 +44,15 @@ class Saver:
 
     @property
     def name(self) -> str:
-        """What people know the newest checkpoint by."""
+        """Return what people know the newest checkpoint by."""
         return str(self._checkpoints.path) if self._checkpoints else "no checkpoint"
 
     def look_is_due(self, done: int) -> bool:
-        """Whether to look at the losses of the `done` steps so far; several processes have to stop at the same one."""
+        """Return whether to look at the losses of the `done` steps; several processes have to stop at the same one."""
         return self._is_regular(done) or (self._world.size > 1 and done % LOOK_EVERY_ELSEWHERE == 0)
 
     def save_is_due(self, done: int, look: bool) -> bool:
-        """Whether to save after `done` steps, the last of which is looked at anyway if `look` is set."""
+        """Return whether to save after `done` steps, the last of which is looked at anyway if `look` is set."""
         if self._checkpoints is None or not self._world.is_rank_zero:
             return False
         pause = max(self._checkpoints.every_seconds, 50 * self._save_seconds)
@@ -76,7 +76,7 @@ class Saver:
         self._save_seconds = self._last_save - start
 
     def newest(self) -> Loaded | None:
-        """What the newest good checkpoint holds, on every process; None where there is none.
+        """Return what the newest good checkpoint holds, on every process; None where there is none.
 
         Raises:
             RunError: there are some, and none is good.

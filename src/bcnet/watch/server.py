@@ -93,7 +93,7 @@ def application(runs: Sequence[Path], token: str | None = None) -> Starlette:
 
 
 class _Pages:
-    """What is shown of the runs. What takes time is done in threads."""
+    """The pages about the runs. What takes time is done in threads."""
 
     def __init__(self, runs: tuple[Path, ...]) -> None:
         self._runs = runs
@@ -156,7 +156,7 @@ def _nothing(request: Request) -> Response:
 
 
 class _Headers(BaseHTTPMiddleware):
-    """What browsers are told of every answer."""
+    """Headers of every answer, for browsers."""
 
     async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
         response = await call_next(request)
@@ -201,7 +201,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _name(host: str) -> str:
-    """What other machines, or this one, call the address."""
+    """Return what other machines, or this one, call the address."""
     if host in ("0.0.0.0", "::"):
         return socket.gethostname()
     return f"[{host}]" if ":" in host else host

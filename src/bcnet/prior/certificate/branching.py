@@ -72,7 +72,7 @@ def raised_bound(
 
 
 class _Tree:
-    """What all nodes share."""
+    """The state that all nodes share."""
 
     def __init__(self, lagrangian: Lagrangian, space: WidthSpace, tolerance: float) -> None:
         self._lagrangian = lagrangian

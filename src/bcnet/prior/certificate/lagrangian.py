@@ -32,12 +32,12 @@ class Lagrangian:
         self.held = self.cut(np.zeros(len(errors), dtype=np.int64))
 
     def with_costs(self, costs: tuple[ExpectedCost, ...]) -> Lagrangian:
-        """The same errors under other constraints."""
+        """Return the same errors under other constraints."""
         return Lagrangian(self._errors, costs, self._max_cells)
 
     @property
     def exact(self) -> bool:
-        """Whether minima are exact rather than bounded from below."""
+        """Return whether minima are exact rather than bounded from below."""
         return self._plan.exact
 
     def _aligned(self, cost: ExpectedCost) -> list[FloatArray]:

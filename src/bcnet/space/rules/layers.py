@@ -78,7 +78,7 @@ def _grouped(
 
 
 def _within_groups(p: Propagation, x: Labels, channel: int, weight: Labels, groups: int) -> Dim:
-    """The same channels of every group, in and out."""
+    """Return the same channels of every group, in and out."""
     text = "channels of convolution groups that cannot be narrowed alike"
     inner = weight.dims[1]
     held = weight.dims[0]

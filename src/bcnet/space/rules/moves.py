@@ -17,7 +17,7 @@ from bcnet.space.symbols import Dim
 
 @rule("cumsum", "cumprod", "cumsum_", "cumprod_", "logcumsumexp", "flip", "sort", "argsort")
 def _along(p: Propagation, node: Any, x: Labels, *rest: Any, dim: Any = -1, **options: Any) -> Any:
-    """What keeps the size of a dimension; the channels of a whole group may change places."""
+    """Return what keeps the size of a dimension; the channels of a whole group may change places."""
     named = next((r for r in rest if isinstance(r, (int, list, tuple)) and not isinstance(r, bool)), dim)
     kept = _whole(p, x, [named] if isinstance(named, int) else named, "channels that change places")
     value = node.meta["val"]
@@ -149,6 +149,6 @@ def _cosine(p: Propagation, node: Any, x: Labels, y: Labels, dim: int = 1, eps: 
 
 @rule("new_zeros", "new_ones", "new_full", "new_empty", "sym_size")
 def _made(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> Any:
-    """What takes kind and place of a tensor, and none of its elements."""
+    """Return what takes kind and place of a tensor, and none of its elements."""
     value = node.meta["val"]
     return p.made(value) if hasattr(value, "shape") else value

@@ -112,7 +112,7 @@ def _glu(p: Propagation, node: Any, x: Labels, dim: int = -1) -> Labels:
 
 
 def _is_share(sizes: Sequence[int], whole: int) -> bool:
-    """Whether parts may be so many eighths, say, of the whole: code that computes them follows any width."""
+    """Return whether parts may be so many eighths, say, of the whole: code that computes them follows any width."""
     part = math.gcd(*sizes, whole)
     return part > 1 and whole // part <= _MOST_SHARES
 

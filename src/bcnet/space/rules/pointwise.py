@@ -30,7 +30,7 @@ def _same(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> L
 
 @rule("_assert_tensor_metadata")
 def _asserted(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> None:
-    """What torch.export checks beside every conversion of types: it reads no channels, and gives nothing."""
+    """Return what torch.export checks beside every conversion of types: it reads no channels, and gives nothing."""
 
 
 @rule(

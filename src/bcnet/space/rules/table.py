@@ -71,7 +71,7 @@ _NO_PRODUCTS = frozenset(
 
 
 def unknown(p: Propagation, node: Any, arguments: Sequence[Any], why: str = "") -> Any:
-    """What happens at an operator without a rule: everything it touches is pinned at full width.
+    """Return what happens at an operator without a rule: everything it touches is pinned at full width.
 
     `why` says why there is none, where there is one for other forms of the operator.
     """
