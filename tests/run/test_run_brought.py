@@ -1,5 +1,7 @@
 """Data, losses and weights as people bring them: nothing is silent, and mistakes end with one message."""
 
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -268,3 +270,39 @@ def test_scattered_digits_are_the_digits_drawn_apart():
     again = scattered_digits()
     assert torch.equal(scattered.train.pixels, again.train.pixels)
     assert str(scattered) == "scattered_digits: 4,314 training and 2,872 test images (1, 20, 20) of 10 classes"
+
+
+DECODES = """
+import multiprocessing, os, signal, sys
+multiprocessing.set_start_method("forkserver")
+from bcnet.data import FilePixels
+from pathlib import Path
+pixels = FilePixels(tuple(sorted(Path(sys.argv[1]).rglob("*.png"))), 8, workers=2)
+count = 0
+for batch in pixels.batches([list(range(i, i + 10)) for i in range(0, 90, 10)]):
+    for worker in multiprocessing.active_children():
+        os.kill(worker.pid, signal.SIGTERM)
+    count += len(batch)
+print(count)
+"""
+POOL = """
+import multiprocessing, sys
+from pathlib import Path
+from bcnet.data import FilePixels
+def count(folder):
+    return len(FilePixels(tuple(sorted(Path(folder).rglob("*.png"))), 8, workers=2)[:])
+if __name__ == "__main__":
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        print(pool.map(count, [sys.argv[1]])[0])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux alone")
+@pytest.mark.parametrize("script", [DECODES, POOL], ids=["forkserver, and SIGTERM to the workers", "in a pool"])
+def test_images_are_decoded_however_processes_are_started(tmp_path, script):
+    folder = photographs(tmp_path / "images")
+    (tmp_path / "script.py").write_text(script)  # without a main guard, as people write them
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "script.py"), str(folder)], capture_output=True, text=True, timeout=120
+    )
+    assert (done.stdout.strip(), done.returncode) == ("90", 0), done.stderr

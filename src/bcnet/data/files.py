@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import multiprocessing
 import os
 import random
+import signal
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -80,11 +83,15 @@ class FilePixels:
         """
         base = 0 if crop is None or generator is None else draw_base(generator)
         items = _Decoded(self, crop, base)
-        workers = self.workers if sum(map(len, places)) > 2 * self.workers else 0
+        is_daemon = multiprocessing.current_process().daemon  # of a pool: it may have no processes of its own
+        workers = 0 if is_daemon or sum(map(len, places)) <= 2 * self.workers else self.workers
         loader = DataLoader(
             items,
             batch_sampler=places,  # type: ignore[arg-type]
             num_workers=workers,
+            # Workers of other kinds start anew, importing everything, at every pass. They decode, on the CPU alone.
+            multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
+            worker_init_fn=_leave_signals_to_the_run,
             collate_fn=_stacked,
             generator=torch.Generator(),  # else it would draw from the global one
             pin_memory=pinned,
@@ -93,6 +100,12 @@ class FilePixels:
             if isinstance(pixels, str):
                 raise DataError(pixels)
             yield pixels
+
+
+def _leave_signals_to_the_run(worker: int) -> None:
+    """Let the run's own process answer what is sent to all of them: it stops its workers itself."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
 
 
 class _Decoded(Dataset[torch.Tensor | str]):
