@@ -11,7 +11,7 @@ from torch.nn.utils import prune
 
 import bcnet
 from bcnet import Supernet, WidthSpace
-from bcnet.errors import TraceError
+from bcnet.errors import TraceError, WidthError
 from bcnet.supernet import Side
 
 
@@ -584,3 +584,32 @@ def test_a_compiled_network_is_taken_as_it_was_before(kind):
     document = bcnet.supernet.describe(Blocks(), space, (5, 7, 3))
     assert type(bcnet.supernet.rebuild(document, made)) is Blocks
     assert list(model.state_dict()) == names
+
+
+class Standardised(nn.Conv2d):
+    """Its weights are standardised by batch norm, which needs two values for each filter."""
+
+    def forward(self, x):
+        weight = self.weight.reshape(1, self.out_channels, -1)
+        weight = F.batch_norm(weight, None, None, training=True, momentum=0.0).reshape_as(self.weight)
+        return F.conv2d(x, weight, self.bias)
+
+
+def standardised():
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3), nn.ReLU(), Standardised(16, 16, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 3)
+    )
+
+
+def test_a_group_that_breaks_at_one_channel_is_bounded_by_its_first_choice():
+    x = torch.randn(2, 3, 8, 8)
+    space = bcnet.trace(standardised(), x, min_ratio=0.25)
+    assert [(group.name, group.least) for group in space.groups] == [("0", 4), ("2", 0)]
+    assert space.scaled(0.01) == (4, 1)
+    assert space.complement((14, 14)) == (6, 2)
+    assert space.balanced(macs=0.3)[0] >= 4
+    with pytest.raises(WidthError, match=r"is an int in \[4, 16\]"):
+        space.check((3, 8))
+    assert bcnet.narrow(standardised(), space, (4, 1))(x).shape == (2, 3)
+    tighter = bcnet.trace(standardised(), x)  # its first choice is one channel
+    assert [group.name for group in tighter.groups] == ["2"]

@@ -147,7 +147,7 @@ def test_own_choices_replace_the_grid_and_are_checked() -> None:
     assert space.groups[0].choices == chain(8).groups[0].choices
     with pytest.raises(WidthError, match="no group is named"):
         space.with_choices({"gx": [1]})
-    with pytest.raises(WidthError, match="multiples of 1 up to 8; got"):
+    with pytest.raises(WidthError, match="multiples of 1, 1 to 8; got"):
         space.with_choices({"g0": [9]})
 
 

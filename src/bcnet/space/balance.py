@@ -63,7 +63,7 @@ def balanced_widths(space: WidthSpace, budget: Budget, exponent: float) -> Width
         raise WidthError(f"the exponent of balanced widths is a number from 0 to 2; got {exponent!r}: 0.5 is usual")
     measured = space.measuring(budget)
     limits = budget.resolve(measured.reference)
-    least = tuple(group.unit for group in space.groups)
+    least = tuple(group.narrowest for group in space.groups)
     if not limits.admits(measured.cost(least)):
         raise BudgetError(
             f"a budget must admit the narrowest network, {measured.cost_text(least)}; got {limits}: raise the budget"
@@ -117,7 +117,7 @@ def optimum(
     from scipy.optimize import minimize  # a tenth of a second to import
 
     count = len(space.groups)
-    low = np.log([group.unit for group in space.groups] if least is None else least)
+    low = np.log([group.narrowest for group in space.groups] if least is None else least)
     high = np.log([group.max_width for group in space.groups])
     polynomials = [
         (terms, limit)

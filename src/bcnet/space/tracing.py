@@ -26,6 +26,7 @@ from bcnet.space.closures import check_closures
 from bcnet.space.compiled import uncompiled
 from bcnet.space.diagnosis import first_line, lazy_layer, why_no_copy, why_no_export
 from bcnet.space.example import Example
+from bcnet.space.groups import with_bounds
 from bcnet.space.labels import Propagation
 from bcnet.space.narrowing import tensors_of
 from bcnet.space.options import SpaceOptions, matches
@@ -133,13 +134,27 @@ def _tried(model: nn.Module, example: Example, propagation: Propagation, options
         needed = stored.needed(space, lambda tried: len(breaking(tried)))
         if needed:
             broken = breaking(dataclasses.replace(space, numbers={**space.numbers, **stored.layouts(needed)}))
+    bounded = _bounded(space, broken)
+    if bounded:
+        numbers = {**space.numbers, **stored.layouts(needed)}
+        still = breaking(dataclasses.replace(space, numbers=numbers, groups=with_bounds(space.groups, bounded)))
+        bounded = {name: least for name, least in bounded.items() if name not in {space.groups[g].name for g in still}}
+        broken = still
     for group, reason in broken.items():
         propagation.fix(solution.dims[group], reason)
     if broken:
         space = Solution(propagation, options).space(parameters, batch=example.batch)
+    space = dataclasses.replace(space, groups=with_bounds(space.groups, bounded))
+    if broken:
         stored = StoredNumbers(model, space)
     unread = stored.unread(lambda: run_in_both_modes(model, example)) if stored.kinds else frozenset()
     return dataclasses.replace(space, numbers={**space.numbers, **stored.layouts(needed, unread - set(needed))})
+
+
+def _bounded(space: WidthSpace, broken: Iterable[int]) -> dict[str, int]:
+    """The first choices of groups that break, by name, where these are wider than the one unit that was tried."""
+    groups = [space.groups[g] for g in broken]
+    return {group.name: group.choices[0] for group in groups if group.unit < group.choices[0] < group.max_width}
 
 
 def _apply_wishes(propagation: Propagation, options: SpaceOptions) -> None:

@@ -99,8 +99,10 @@ def _fake(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
 
 def _narrow_widths(space: WidthSpace) -> list[Widths]:
     """The narrowest channel counts, and odd ones in between, different from group to group."""
-    smallest = tuple(group.unit for group in space.groups)
-    mixed = tuple(max(1, (g.max_width // g.unit) * (3 + i % 5) // 9) * g.unit for i, g in enumerate(space.groups))
+    smallest = tuple(group.narrowest for group in space.groups)
+    mixed = tuple(
+        max(g.narrowest, (g.max_width // g.unit) * (3 + i % 5) // 9 * g.unit) for i, g in enumerate(space.groups)
+    )
     return [smallest, mixed]
 
 
