@@ -71,7 +71,7 @@ def given(widths):
 
 MISTAKES = {
     "unknown model": (search(model="resnet_digit"), "a model is a name of ours.*got 'resnet_digit'.*resnet_digits"),
-    "unknown data": (search(data="digit"), "a data set is one of digits, cifar10.*got 'digit'"),
+    "unknown data": (search(data="digit"), "a data set is one of digits, scattered_digits, cifar10.*got 'digit'"),
     "unknown module": (search(model="no_such_module:f"), "module of model 'no_such_module:f' has to be importable"),
     "unknown factory": (search(model="broken_models:f"), "has to name a function or class of 'broken_models'"),
     "factory fails": (search(model="broken_models:failing"), "it failed with RuntimeError: no luck"),

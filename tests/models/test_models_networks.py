@@ -13,6 +13,7 @@ COSTS = {  # name: MACs, parameters (both in millions), width groups
     "channel_bench_mobilenet": (211.3, 1.80, 7),
     "channel_bench_resnet": (1436.2, 15.36, 7),
     "resnet_digits": (1.19, 0.033, 6),
+    "vgg_digits": (2.61, 0.012, 6),
     "proxylessnas_mobile": (320.4, 4.08, 28),
 }
 

@@ -234,6 +234,8 @@ def test_a_hook_that_holds_on_to_the_original_is_refused_by_name():
 def test_functions_that_hold_nothing_of_the_network_are_left_alone():
     seen = []
     model = Between(torch.relu)
+    model.looks = []
+    model.b.register_forward_hook(lambda *_: model.looks.append("b"))  # it merely looks on
     model.a.register_forward_hook(lambda module, inputs, output: seen.append(output.shape))
     model.activation = lambda x: x.relu()
     assert len(bcnet.trace(model, torch.randn(2, 3, 8, 8)).groups) == 2

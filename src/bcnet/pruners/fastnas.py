@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
 from bcnet.errors import BudgetError, ModelError
 from bcnet.nests import Nest, arguments, called
@@ -124,6 +123,8 @@ def _counted_by_torch() -> Iterator[None]:
 @torch.no_grad()
 def _flops(network: nn.Module, dummy_input: Any, unit: float = 1e6) -> float:
     """Twice the multiply-adds of a network in eval mode, in `unit`."""
+    from torch.utils.flop_counter import FlopCounterMode
+
     args = dummy_input if isinstance(dummy_input, tuple) else (dummy_input,)
     kwargs = args[-1] if isinstance(args[-1], dict) else {}
     training = network.training

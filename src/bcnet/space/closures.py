@@ -6,23 +6,30 @@ function, so that the copy's features land in the original. Bound methods are co
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
+import torch
 from torch import nn
 
 from bcnet.errors import TraceError
 
+_HOOK = "a hook"
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
 
-def check_closures(model: nn.Module) -> None:
-    """Raise TraceError where a hook or an attribute is a function that refers to the network or to a part of it."""
+def check_closures(model: nn.Module, run: Callable[[nn.Module], object]) -> None:
+    """Raise TraceError where the network computes with a function that refers to it or to a part of it.
+
+    A hook that merely looks on is left alone: `run`, a call of a copy, works without what it keeps.
+    """
     owned = set(_owned(model))
     for prefix, part in model.named_modules():
         for what, function in _functions(part):
-            if any(id(value) in owned for value in _captured(function)):
+            held = [value for value in _captured(function) if id(value) in owned]
+            if held and not (what == _HOOK and _works_without(model, held, run)):
                 code = function.__code__
                 raise TraceError(
                     f"a network is copied before it is traced, and functions in it must not refer to the original; "
@@ -30,6 +37,29 @@ def check_closures(model: nn.Module) -> None:
                     f"{code.co_firstlineno}), which does: make it a method of the network (self.keep), which is copied "
                     "with it"
                 )
+
+
+def _works_without(model: nn.Module, held: Sequence[Any], run: Callable[[nn.Module], object]) -> bool:
+    """Whether a copy runs with empty lists and dicts in place of those that a hook writes into."""
+    kept = {id(value) for value in held}
+    stores = [
+        value
+        for part in model.modules()
+        for name, value in vars(part).items()
+        if not name.startswith("_") and isinstance(value, (list, dict, set)) and (id(part) in kept or id(value) in kept)
+    ]
+    try:
+        copied = copy.deepcopy(model, {id(store): type(store)() for store in stores})
+        for part in copied.modules():
+            for table in _HOOKS:
+                for number, hook in list(vars(part)[table].items()):
+                    if isinstance(hook, FunctionType):
+                        del vars(part)[table][number]
+        with torch.no_grad():
+            run(copied.eval())
+    except Exception:
+        return False
+    return True
 
 
 def _owned(model: nn.Module) -> Iterator[int]:
@@ -45,7 +75,7 @@ def _owned(model: nn.Module) -> Iterator[int]:
 
 def _functions(part: nn.Module) -> Iterator[tuple[str, FunctionType]]:
     for table in _HOOKS:
-        yield from (("a hook", hook) for hook in vars(part)[table].values() if isinstance(hook, FunctionType))
+        yield from ((_HOOK, hook) for hook in vars(part)[table].values() if isinstance(hook, FunctionType))
     for name, value in vars(part).items():
         if isinstance(value, FunctionType):
             yield f"the attribute {name}", value

@@ -43,7 +43,7 @@ _SHAPES = re.compile(r"shape|size|dimension|channels|input|mat1", re.IGNORECASE)
 
 def trace(model: nn.Module, example: Example, options: SpaceOptions) -> WidthSpace:
     """`WidthSpace.trace`, with its arguments."""
-    model = _copied(model)
+    model = _copied(model, example)
     # A copy for each export: what a forward keeps for the next one, anchors of a shape say, are tensors of the export.
     graphs = [_export(copy.deepcopy(model).train(training), example) for training in MODES]
     propagation = _propagated(model, graphs, options)
@@ -188,7 +188,7 @@ def _tie(propagation: Propagation, patterns: tuple[str, ...]) -> None:
         propagation.symbols.unify(tied[0], dim, Reason(f"tied by ties={patterns!r} to what is pinned"))
 
 
-def _copied(model: nn.Module) -> nn.Module:
+def _copied(model: nn.Module, example: Example) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise TraceError(f"trace needs a torch.nn.Module; got {type(model).__name__}: pass the network itself")
     model = uncompiled(model)
@@ -197,7 +197,7 @@ def _copied(model: nn.Module) -> nn.Module:
         raise TraceError(
             f"a network to trace has all its weights; {lazy} has none yet: run it once on an example before"
         )
-    check_closures(model)
+    check_closures(model, example.run)
     try:
         return copy.deepcopy(model)
     except Exception as error:
