@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -231,6 +231,12 @@ def _describe_fault(fault: Any, known: tuple[str, ...]) -> str:
         near = difflib.get_close_matches(key, known, n=1)
         hint = f"did you mean {near[0]!r}? The" if near else "the"
         return f"unknown key {key!r}: {hint} keys are {', '.join(known)}"
+    if fault["type"] in ("union_tag_not_found", "union_tag_invalid"):
+        parts_of = get_args(get_args(Schedule if key == "schedule" else Augmenting)[0])
+        kinds = " or ".join(repr(part.model_fields["kind"].default) for part in parts_of)
+        if fault["type"] == "union_tag_not_found":
+            return f"{key!r} needs its kind beside the rest: set {key}.kind to {kinds} too"
+        return f"'{key}.kind' must be {kinds}; got {_shown(fault['input'].get('kind'))}"
     if fault["type"] == "missing":
         return f"key {key!r} is required, and missing"
     expected = fault["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
