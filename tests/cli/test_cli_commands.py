@@ -128,6 +128,14 @@ def test_profile_shows_groups_choices_and_costs():
         assert text in outcome.output
 
 
+def test_profile_says_what_is_tied_and_on_which_image_it_was_traced():
+    shown = CliRunner().invoke(app, ["profile", "resnet_digits"]).output
+    assert "features.3 has the channels of 2 layers: features.3, features.6.residual.3\n" in shown
+    assert "Traced on an image of 1x8x8, the model's usual size (--image-size gives another)." in shown
+    shown = CliRunner().invoke(app, ["profile", "resnet_digits", "--image-size", "16"]).output
+    assert "Traced on an image of 1x16x16.\n" in shown
+
+
 def test_profile_lists_names():
     outcome = run("profile", "--list")
     assert outcome.exit_code == 0

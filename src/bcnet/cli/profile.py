@@ -85,11 +85,16 @@ def profile(
     if latency is not None and wishes.get("multiple_of") == "auto":
         whole, *_ = space_of(model, classes, image_size, wishes | {"multiple_of": 1}, input_)
         wishes["multiple_of"] = multiples(whole, _model_of(latency, whole))
-    space, network, _ = space_of(model, classes, image_size, wishes, input_)
+    space, network, inputs = space_of(model, classes, image_size, wishes, input_)
     if latency is not None:
         _model_of(latency, space)
     chosen = None if widths is None else resolve_widths(widths, space, network, model)
-    show_space(Console(), space, model, chosen, latency)
+    console = Console()
+    show_space(console, space, model, chosen, latency)
+    if not input_:
+        size = "x".join(map(str, inputs.shape[1:]))
+        assumed = "" if image_size else ", the model's usual size (--image-size gives another)"
+        console.print(f"Traced on an image of {size}{assumed}.", highlight=False, soft_wrap=True)
 
 
 def _model_of(latency: Latency, space: WidthSpace) -> LatencyModel:

@@ -137,6 +137,8 @@ def show_space(
         chosen = [] if widths is None else [str(widths[index])]
         table.add_row(plain(group.name), str(group.max_width), str(group.unit), _abridged(group.choices), *chosen)
     console.print(table)
+    for line in _ties(space):
+        console.print(plain(line), soft_wrap=True)
     if space.fixed:
         console.print(_fixed_table(space))
     console.print(_costs_table(space, widths))
@@ -144,6 +146,19 @@ def show_space(
         console.print(space.uncounted_note, highlight=False, markup=False, soft_wrap=True)
     if latency is not None:
         console.print(_latencies(space, widths, latency), highlight=False, markup=False, soft_wrap=True)
+
+
+def _ties(space: WidthSpace) -> list[str]:
+    """A line for each group that several layers make."""
+    makers: dict[int, list[str]] = {}
+    for layer in space.layers:
+        for group in dict.fromkeys(segment.group for segment in layer.out or () if segment.group is not None):
+            makers.setdefault(group, []).append(layer.name)
+    return [
+        f"{space.groups[group].name} has the channels of {len(layers)} layers: {', '.join(layers)}"
+        for group, layers in sorted(makers.items())
+        if len(layers) > 1
+    ]
 
 
 def _latencies(space: WidthSpace, widths: Widths | None, latency: Latency) -> str:
