@@ -145,6 +145,13 @@ def test_impossible_combinations_are_refused(changes, message):
         load_recipe("resnet50-imagenet").changed(changes)
 
 
+def test_a_recipe_that_lacks_something_says_what_and_what_else_there_is():
+    with pytest.raises(RecipeError, match=r"key 'lr' is required.*'batch_size' is required.*training=\{'epochs': 3\}"):
+        Recipe(epochs=3)
+    with pytest.raises(RecipeError, match=r"unknown key 'epoch': did you mean 'epochs'"):
+        Recipe(lr=0.1, batch_size=8, epochs=1, epoch=2)
+
+
 def test_a_part_without_its_kind_says_which_there_are():
     with pytest.raises(RecipeError, match=r"'augmentation' needs its kind .* augmentation\.kind to 'crop' or 'res"):
         Recipe(lr=0.1, batch_size=8, epochs=1).changed({"augmentation.flip": False})

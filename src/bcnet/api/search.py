@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -98,6 +99,7 @@ def search(
     Searches in several threads of one process wait for each other.
 
     Raises:
+        KeyboardInterrupt: Ctrl-C, with a sentence on what is kept.
         BCNetError: with one message that says what is wrong, what was received, and what to do. Nothing is written
             before model, data, space and budget are known to fit.
 
@@ -109,7 +111,7 @@ def search(
     console = [console_reporter()] if shows else []
     path = Path(run_dir)
     chosen = make_section(RunOptions, options, "options")
-    with one_at_a_time(), torch.enable_grad(), joined(chosen.device) as world:
+    with told_when_stopped(path), one_at_a_time(), torch.enable_grad(), joined(chosen.device) as world:
         workload, settings = resolve(
             model,
             data,
@@ -145,6 +147,35 @@ def search(
     if shows:
         print(outcome)
     return outcome
+
+
+@contextmanager
+def told_when_stopped(path: Path) -> Iterator[None]:
+    """Say, where Ctrl-C ends the block, what is kept in the run directory `path` and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        if type(stop) is not KeyboardInterrupt:  # one with a meaning of its own, as SIGTERM on the command line
+            raise
+        kept = f"Stopped. What is finished is kept in {path}: the same call goes on with it."
+        begun = (path / "settings.json").exists()
+        raise in_one_sentence(kept if begun else "Stopped before anything was written.") from None
+
+
+def in_one_sentence(text: str) -> KeyboardInterrupt:
+    """Return what Python and IPython show as `text` alone, without a traceback; Python then ends with code 130."""
+    stopped = KeyboardInterrupt(text)
+    stopped._render_traceback_ = lambda: [text]  # type: ignore[attr-defined]  # IPython asks for it
+    usual = sys.excepthook
+
+    def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if error is stopped:
+            print(text, file=sys.stderr)
+        else:
+            usual(kind, error, trace)
+
+    sys.excepthook = show
+    return stopped
 
 
 _SEARCHING = threading.RLock()

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -128,6 +128,18 @@ class Recipe(_Frozen):
     max_bad_steps: Count = 10
     explosion_factor: float | None = Field(default=20.0, gt=1)
     distillation: Distillation | None = None
+
+    if not TYPE_CHECKING:  # type checkers know the fields
+
+        def __init__(self, **values: Any) -> None:
+            try:
+                super().__init__(**values)
+            except ValidationError as error:
+                known = tuple(Recipe.model_fields)
+                raise RecipeError(
+                    f"a recipe is complete: {describe(error, known)}; changes to the recipe that suits model and data "
+                    "are a mapping, training={'epochs': 3}"
+                ) from None
 
     @model_validator(mode="after")
     def _possible(self) -> Recipe:

@@ -1,0 +1,42 @@
+"""Ctrl-C in a search from Python ends with one sentence, and the same call goes on."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import bcnet
+from bcnet.api.search import in_one_sentence
+
+SCRIPT = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from tiny_job import tiny_search
+tiny_search(sys.argv[1], training={"epochs": 400})
+"""
+
+
+def test_ctrl_c_ends_a_script_with_one_sentence(tmp_path):
+    run = tmp_path / "run"
+    (tmp_path / "script.py").write_text(SCRIPT)
+    job = subprocess.Popen(
+        [sys.executable, str(tmp_path / "script.py"), str(run), str(Path(__file__).parents[1])],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while not (run / "progress.json").exists():
+        assert time.monotonic() < deadline
+        assert job.poll() is None
+        time.sleep(0.1)
+    job.send_signal(signal.SIGINT)
+    _, said = job.communicate(timeout=60)
+    assert said.strip() == f"Stopped. What is finished is kept in {run}: the same call goes on with it."
+    assert job.returncode in (130, -signal.SIGINT)
+    assert bcnet.Run.open(run).status.state == "stopped"
+
+
+def test_a_notebook_shows_the_sentence_alone(monkeypatch):
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # given back at the end
+    assert in_one_sentence("Stopped.")._render_traceback_() == ["Stopped."]
