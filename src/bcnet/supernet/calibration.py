@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from bcnet.errors import DataError
 from bcnet.nests import Nest, called
-from bcnet.supernet.supernet import has_own_forward
+from bcnet.supernet.supernet import needs_statistics
 
 
 class _MeanStatistics:
@@ -46,7 +46,7 @@ def recalibrate(network: nn.Module, batches: Iterable[Nest]) -> nn.Module:
     norms = [part for part in network.modules() if isinstance(part, _BatchNorm) and part.track_running_stats]
     modes = {part: part.training for part in network.modules()}
     momenta = {norm: norm.momentum for norm in norms}
-    means = {norm: _MeanStatistics(norm) for norm in norms if has_own_forward(norm)}
+    means = {norm: _MeanStatistics(norm) for norm in norms if needs_statistics(norm)}
     network.eval()
     for norm in norms:
         norm.reset_running_stats()

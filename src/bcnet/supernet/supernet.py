@@ -48,14 +48,14 @@ class Supernet(nn.Module):
         self.space = space
         self.network = without_running_statistics(copy.deepcopy(model))
         self._own_norms = [
-            part for part in self.network.modules() if isinstance(part, _NormBase) and has_own_forward(part)
+            part for part in self.network.modules() if isinstance(part, _NormBase) and needs_statistics(part)
         ]
         self._narrowing = Narrowing(self.network, space.layouts, space.numbers)
         self._strides = UnitStrides(self.network)
         self.train(self.training)
 
     def train(self, mode: bool = True) -> Supernet:
-        """Set the mode; batch norms with a `forward` of the user's own stay in training mode, for batch statistics."""
+        """Set the mode; batch norms that cannot do without their statistics stay in training mode."""
         super().train(mode)
         for norm in self._own_norms:
             norm.training = True
@@ -136,20 +136,45 @@ def _add(full: torch.Tensor, runs: _Runs, part: torch.Tensor) -> None:
     take(full, runs).add_(part)
 
 
-def has_own_forward(norm: _NormBase) -> bool:
-    """Return whether a subclass of torch's normalisations replaces their `forward`."""
-    return not type(norm).forward.__module__.startswith("torch.nn.")
+def needs_statistics(norm: _NormBase) -> bool:
+    """Return whether the `forward` of a normalisation fails where its running statistics are gone.
+
+    That of torch does not, and takes those of the batch; one that the user has written may count on them.
+    """
+    if type(norm).forward.__module__.startswith("torch.nn."):
+        return False
+    trial = copy.deepcopy(norm).eval()
+    weight = next(trial.parameters(), torch.empty(0))
+    for spatial in ((2, 2), (2,), (2, 2, 2), ()):
+        x = torch.ones(2, norm.num_features, *spatial, dtype=weight.dtype, device=weight.device)
+        if _runs(trial, x):
+            return not _runs(_without_statistics(trial), x)
+    return True
+
+
+@torch.no_grad()
+def _runs(norm: nn.Module, x: torch.Tensor) -> bool:
+    try:
+        norm(x)
+    except Exception:  # whatever the user's code raises
+        return False
+    return True
+
+
+def _without_statistics(norm: _NormBase) -> _NormBase:
+    norm.track_running_stats = False
+    norm.running_mean = norm.running_var = norm.num_batches_tracked = None
+    return norm
 
 
 def without_running_statistics(model: nn.Module) -> nn.Module:
-    """Let torch's normalisations use the statistics of the batch at hand, in both modes; changes and returns `model`.
+    """Let normalisations use the statistics of the batch at hand, in both modes; changes and returns `model`.
 
-    A `forward` of the user's own may count on its statistics being there.
+    Those that `needs_statistics` names keep theirs.
     """
     for part in model.modules():
-        if isinstance(part, _NormBase) and part.track_running_stats and not has_own_forward(part):
-            part.track_running_stats = False
-            part.running_mean = part.running_var = part.num_batches_tracked = None
+        if isinstance(part, _NormBase) and part.track_running_stats and not needs_statistics(part):
+            _without_statistics(part)
     return model
 
 
