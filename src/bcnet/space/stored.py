@@ -8,9 +8,9 @@ deployment, a reset) find numbers that fit. A kind of attribute is that of a cla
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from torch import nn
 
@@ -19,9 +19,21 @@ from bcnet.space.space import WidthSpace
 
 Kind = tuple[type, str]
 _MISSING = re.compile(r"has no attribute '(\w+)'")
-_MOST_OPTIONS = 4  # layouts that one attribute is tried with
-_MOST_TRIES = 16
+_MOST_TRIES = 6  # other choices of attributes, each of which runs the network many times
+_MOST_READS = 16
 _ATTENTION = ("embed_dim", "kdim", "vdim", "head_dim")
+
+
+class Trials(Protocol):
+    """Runs of the network at other widths, on tensors without data."""
+
+    def broken(self, space: WidthSpace) -> Collection[int]:
+        """Return the groups that break the network when they are narrow."""
+        ...
+
+    def runs(self, space: WidthSpace, held: Collection[int]) -> bool:
+        """Return whether the network runs with all other groups narrow."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -60,45 +72,40 @@ class StoredNumbers:
                 found[place.key] = place.options[0]
         return found
 
-    def needed(self, space: WidthSpace, broken: Callable[[WidthSpace], int]) -> dict[Kind, int]:
+    def needed(self, space: WidthSpace, held: Collection[int], trials: Trials) -> dict[Kind, int]:
         """Return the kinds, with their options, that let most groups be narrowed; as few of them as will do.
 
-        `broken(space)` counts the groups that cannot be narrowed.
+        `held` are the groups that cannot be narrowed as things are.
         """
 
-        def count(chosen: Mapping[Kind, int]) -> int:
-            return broken(replace(space, numbers={**space.numbers, **self.layouts(chosen)}))
+        def with_numbers(chosen: Mapping[Kind, int]) -> WidthSpace:
+            return replace(space, numbers={**space.numbers, **self.layouts(chosen)})
 
-        most = broken(space)
-        if not self.kinds or not most:
+        if not self.kinds or not held:
             return {}
         chosen: dict[Kind, int] = dict.fromkeys(self.kinds, 0)
-        best = count(chosen)
-        tries = 0
-        for kind in self.kinds:
-            for option in range(1, _MOST_OPTIONS):
-                if not best or tries >= _MOST_TRIES or not self._has(kind, option):
-                    break
-                tries += 1
-                other = {**chosen, kind: option}
-                if (found := count(other)) < best:
-                    chosen, best = other, found
-        for kind in self.kinds[:_MOST_TRIES]:  # one that counts something else may break what the others mend
-            fewer = {one: option for one, option in chosen.items() if one != kind}
-            if best and (found := count(fewer)) < best:
-                chosen, best = fewer, found
-        if best >= most:
+        best = trials.broken(with_numbers(chosen))
+        others = [{**chosen, kind: 1} for kind in self.kinds if self._has(kind, 1)]
+        # One that counts something else may break what the others mend.
+        others += [{one: option for one, option in chosen.items() if one != kind} for kind in self.kinds]
+        for other in others[:_MOST_TRIES]:
+            if not best:
+                break
+            found = trials.broken(with_numbers(other))
+            if len(found) < len(best):
+                chosen, best = other, found
+        if len(best) >= len(held):
             return {}
-        for kind in self.kinds[:_MOST_TRIES]:
+        for kind in list(chosen):
             fewer = {one: option for one, option in chosen.items() if one != kind}
-            if count(fewer) <= best:
+            if trials.runs(with_numbers(fewer), best):
                 chosen = fewer
         return chosen
 
     def unread(self, runs: Callable[[], object]) -> frozenset[Kind]:
         """Return the kinds that `runs`, a call of the model in both modes, does not read."""
         candidates = {place.kind for place in self._places if place.is_certain}
-        for _ in range(_MOST_TRIES):
+        for _ in range(_MOST_READS):
             taken = self._without(candidates)
             try:
                 runs()

@@ -33,9 +33,9 @@ from bcnet.space.options import SpaceOptions, matches
 from bcnet.space.propagation import propagate
 from bcnet.space.solution import SINGLE, Solution
 from bcnet.space.space import WidthSpace
-from bcnet.space.stored import Kind, StoredNumbers
+from bcnet.space.stored import StoredNumbers
 from bcnet.space.symbols import Reason
-from bcnet.space.trial import MODES, breaking_groups, run_in_both_modes, without_log
+from bcnet.space.trial import MODES, GroupTrials, run_in_both_modes, without_log
 from bcnet.space.widening import check_runs, widened
 
 _SHAPES = re.compile(r"shape|size|dimension|channels|input|mat1", re.IGNORECASE)  # in errors that a wrong one causes
@@ -124,20 +124,16 @@ def _tried(model: nn.Module, example: Example, propagation: Propagation, options
     solution = Solution(propagation, options)
     space = solution.space(parameters, batch=example.batch)
 
-    def breaking(tried: WidthSpace) -> dict[int, Reason]:
-        return breaking_groups(model, example, tried, solution.outputs(), checks_slices=propagation.has_shares)
-
+    trials = GroupTrials(model, example, solution.outputs(), checks_slices=propagation.has_shares)
     stored = StoredNumbers(model, space)
-    broken = breaking(space)
-    needed: dict[Kind, int] = {}
-    if broken:
-        needed = stored.needed(space, lambda tried: len(breaking(tried)))
-        if needed:
-            broken = breaking(dataclasses.replace(space, numbers={**space.numbers, **stored.layouts(needed)}))
+    broken = trials.broken(space)
+    needed = stored.needed(space, broken, trials)
+    if needed:
+        broken = trials.broken(dataclasses.replace(space, numbers={**space.numbers, **stored.layouts(needed)}))
     bounded = _bounded(space, broken)
     if bounded:
         numbers = {**space.numbers, **stored.layouts(needed)}
-        still = breaking(dataclasses.replace(space, numbers=numbers, groups=with_bounds(space.groups, bounded)))
+        still = trials.broken(dataclasses.replace(space, numbers=numbers, groups=with_bounds(space.groups, bounded)))
         bounded = {name: least for name, least in bounded.items() if name not in {space.groups[g].name for g in still}}
         broken = still
     for group, reason in broken.items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import logging
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -27,27 +27,49 @@ from bcnet.space.space import Widths, WidthSpace
 from bcnet.space.symbols import Reason
 
 _LOGS = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes", "torch.export._trace")
+_GOLDEN = 0.618  # its multiples, less their whole parts, are all different: so are the ratios of the groups
+_OFFSETS = (0.0, 0.29, 0.43, 0.83)
 _NO_END = 2**31  # as torch says "to the end"
 MODES = (True, False)  # training, then evaluation: the order in which a model is traced and tried
 Outputs = Sequence[Sequence[ParameterLayout]]
 
 
-def breaking_groups(
-    model: nn.Module, example: Example, space: WidthSpace, outputs: Outputs, *, checks_slices: bool = False
-) -> dict[int, Reason]:
-    """The groups that break the model when they are narrow, with the error each gives; empty where all is well.
+class GroupTrials:
+    """Runs of a model at other widths.
 
-    `outputs` are the layouts of the model's output tensors, for each of the `MODES`: what their shapes ought to be.
-    `checks_slices` refuses parts that begin within a tensor and end beyond it: their sizes may be right by chance.
+    Args:
+        model: the network.
+        example: what it is called with.
+        outputs: the layouts of its output tensors, for each of the `MODES`: what their shapes ought to be.
+        checks_slices: refuse parts that begin within a tensor and end beyond it: their sizes may be right by chance.
     """
-    # With a ShapeEnv an operator whose result has a size that the data decide (nonzero) runs all the same.
-    mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv(), static_shapes=True)
-    fakes: dict[int, Any] = {id(t): _fake(mode, t) for t in [*model.parameters(), *model.buffers()]}
-    fake_model = copy.deepcopy(model, fakes)  # outside of the mode: tensors in plain attributes stay real
-    slices = _WithinTensors() if checks_slices else nullcontext()  # type: ignore[no-untyped-call]
-    with mode, torch.no_grad(), without_log(), slices:
-        trial = _Trial(fake_model, example.mapped(mode.from_tensor), space, outputs)
-        return trial.search(_narrow_widths(space))
+
+    def __init__(self, model: nn.Module, example: Example, outputs: Outputs, *, checks_slices: bool = False) -> None:
+        self._model = model
+        self._example = example
+        self._outputs = outputs
+        self._checks_slices = checks_slices
+
+    def broken(self, space: WidthSpace) -> dict[int, Reason]:
+        """The groups that break the model when they are narrow, with the error each gives; empty where all is well."""
+        with self._trial(space) as trial:
+            return trial.search(_narrow_widths(space))
+
+    def runs(self, space: WidthSpace, held: Collection[int]) -> bool:
+        """Whether the model runs with all other groups narrow."""
+        with self._trial(space) as trial:
+            return trial.error_of(set(range(len(space.groups))) - set(held), _narrow_widths(space)) is None
+
+    @contextmanager
+    def _trial(self, space: WidthSpace) -> Iterator[_Trial]:
+        # With a ShapeEnv an operator whose result has a size that the data decide (nonzero) runs all the same.
+        mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv(), static_shapes=True)
+        tensors = [*self._model.parameters(), *self._model.buffers()]
+        fakes: dict[int, Any] = {id(t): _fake(mode, t) for t in tensors}
+        fake_model = copy.deepcopy(self._model, fakes)  # outside of the mode: tensors in plain attributes stay real
+        slices = _WithinTensors() if self._checks_slices else nullcontext()  # type: ignore[no-untyped-call]
+        with mode, torch.no_grad(), without_log(), slices:
+            yield _Trial(fake_model, self._example.mapped(mode.from_tensor), space, self._outputs)
 
 
 def run_in_both_modes(model: nn.Module, example: Example) -> None:
@@ -98,12 +120,20 @@ def _fake(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _narrow_widths(space: WidthSpace) -> list[Widths]:
-    """The narrowest channel counts, and odd ones in between, different from group to group."""
+    """The narrowest channel counts, and odd ones in between, different from group to group.
+
+    Where attributes are set, several: one that is taken for another group's may have the right number by chance.
+    """
+
+    def mixed(offset: float) -> Widths:
+        ratios = (0.3 + 0.6 * ((_GOLDEN * i + offset) % 1) for i in range(len(space.groups)))
+        return tuple(
+            max(g.narrowest, int(ratio * (g.max_width // g.unit)) * g.unit)
+            for ratio, g in zip(ratios, space.groups, strict=True)
+        )
+
     smallest = tuple(group.narrowest for group in space.groups)
-    mixed = tuple(
-        max(g.narrowest, (g.max_width // g.unit) * (3 + i % 5) // 9 * g.unit) for i, g in enumerate(space.groups)
-    )
-    return [smallest, mixed]
+    return [smallest, *map(mixed, _OFFSETS if space.numbers else _OFFSETS[:1])]
 
 
 class _Trial:
@@ -140,7 +170,7 @@ class _Trial:
 
         def admit(groups: range) -> None:
             """Narrow these groups if the network still runs with those narrowed so far, else look for who breaks it."""
-            error = self._error_of(narrow.union(groups), targets)
+            error = self.error_of(narrow.union(groups), targets)
             if error is None:
                 narrow.update(groups)
             elif len(groups) == 1:
@@ -153,7 +183,8 @@ class _Trial:
         admit(range(len(self._space.groups)))
         return held
 
-    def _error_of(self, narrow: set[int], targets: list[Widths]) -> Reason | None:
+    def error_of(self, narrow: set[int], targets: list[Widths]) -> Reason | None:
+        """What goes wrong where these groups are narrow and all others full, or None."""
         for target in targets:
             widths = (t if g in narrow else f for g, (t, f) in enumerate(zip(target, self._space.full, strict=True)))
             error = self.error(tuple(widths))
