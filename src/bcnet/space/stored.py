@@ -21,6 +21,7 @@ Kind = tuple[type, str]
 _MISSING = re.compile(r"has no attribute '(\w+)'")
 _MOST_TRIES = 6  # other choices of attributes, each of which runs the network many times
 _MOST_READS = 16
+_MOST_GROUPS = 16  # of a network of which parts are tried one by one
 _ATTENTION = ("embed_dim", "kdim", "vdim", "head_dim")
 
 
@@ -84,7 +85,11 @@ class StoredNumbers:
         if not self.kinds or not held:
             return {}
         chosen: dict[Kind, int] = dict.fromkeys(self.kinds, 0)
-        best = trials.broken(with_numbers(chosen))
+        best: Collection[int] = ()
+        if not trials.runs(with_numbers(chosen), best):
+            if len(space.groups) > _MOST_GROUPS:
+                return {}
+            best = trials.broken(with_numbers(chosen))
         others = [{**chosen, kind: 1} for kind in self.kinds if self._has(kind, 1)]
         # One that counts something else may break what the others mend.
         others += [{one: option for one, option in chosen.items() if one != kind} for kind in self.kinds]
@@ -94,7 +99,7 @@ class StoredNumbers:
             found = trials.broken(with_numbers(other))
             if len(found) < len(best):
                 chosen, best = other, found
-        if len(best) >= len(held):
+        if len(best) >= len(held) or not trials.runs(with_numbers(chosen), best):
             return {}
         for kind in list(chosen):
             fewer = {one: option for one, option in chosen.items() if one != kind}

@@ -53,12 +53,12 @@ class GroupTrials:
     def broken(self, space: WidthSpace) -> dict[int, Reason]:
         """The groups that break the model when they are narrow, with the error each gives; empty where all is well."""
         with self._trial(space) as trial:
-            return trial.search(_narrow_widths(space))
+            return trial.search(_narrow_widths(space, _OFFSETS[:1]))
 
     def runs(self, space: WidthSpace, held: Collection[int]) -> bool:
-        """Whether the model runs with all other groups narrow."""
+        """Whether the model runs with all other groups narrow, at several widths: one that fits by chance does not."""
         with self._trial(space) as trial:
-            return trial.error_of(set(range(len(space.groups))) - set(held), _narrow_widths(space)) is None
+            return trial.error_of(set(range(len(space.groups))) - set(held), _narrow_widths(space, _OFFSETS)) is None
 
     @contextmanager
     def _trial(self, space: WidthSpace) -> Iterator[_Trial]:
@@ -119,11 +119,8 @@ def _fake(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
     return nn.Parameter(fake, requires_grad=False) if isinstance(tensor, nn.Parameter) else fake
 
 
-def _narrow_widths(space: WidthSpace) -> list[Widths]:
-    """The narrowest channel counts, and odd ones in between, different from group to group.
-
-    Where attributes are set, several: one that is taken for another group's may have the right number by chance.
-    """
+def _narrow_widths(space: WidthSpace, offsets: Sequence[float]) -> list[Widths]:
+    """The narrowest channel counts, and for each offset odd ones in between, different from group to group."""
 
     def mixed(offset: float) -> Widths:
         ratios = (0.3 + 0.6 * ((_GOLDEN * i + offset) % 1) for i in range(len(space.groups)))
@@ -133,7 +130,7 @@ def _narrow_widths(space: WidthSpace) -> list[Widths]:
         )
 
     smallest = tuple(group.narrowest for group in space.groups)
-    return [smallest, *map(mixed, _OFFSETS if space.numbers else _OFFSETS[:1])]
+    return [smallest, *map(mixed, offsets)]
 
 
 class _Trial:
