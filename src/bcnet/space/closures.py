@@ -40,7 +40,7 @@ def check_closures(model: nn.Module, run: Callable[[nn.Module], object]) -> None
 
 
 def _works_without(model: nn.Module, held: Sequence[Any], run: Callable[[nn.Module], object]) -> bool:
-    """Whether a copy runs with empty lists and dicts in place of those that a hook writes into."""
+    """Return whether a copy runs with empty lists and dicts in place of those that a hook writes into."""
     kept = {id(value) for value in held}
     stores = [
         value

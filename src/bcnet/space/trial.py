@@ -56,7 +56,7 @@ class GroupTrials:
             return trial.search(_narrow_widths(space, _OFFSETS[:1]))
 
     def runs(self, space: WidthSpace, held: Collection[int]) -> bool:
-        """Whether the model runs with all other groups narrow, at several widths: one that fits by chance does not."""
+        """Return whether the model runs with all other groups narrow, at several widths: none fits by chance."""
         with self._trial(space) as trial:
             return trial.error_of(set(range(len(space.groups))) - set(held), _narrow_widths(space, _OFFSETS)) is None
 
@@ -181,7 +181,7 @@ class _Trial:
         return held
 
     def error_of(self, narrow: set[int], targets: list[Widths]) -> Reason | None:
-        """What goes wrong where these groups are narrow and all others full, or None."""
+        """Return what goes wrong where these groups are narrow and all others full, or None."""
         for target in targets:
             widths = (t if g in narrow else f for g, (t, f) in enumerate(zip(target, self._space.full, strict=True)))
             error = self.error(tuple(widths))
