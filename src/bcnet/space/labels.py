@@ -88,7 +88,7 @@ class Propagation:
         self.channels_first = channels_first
         self.padding: set[int] = set()  # variables of channels that padding has added
         self._made: set[int] = set()  # variables of tensors that are made from a shape alone
-        self._made_alike = made_alike  # whether these have the labels of the last tensor of their shape
+        self.made_alike = made_alike  # whether these have the labels of the last tensor of their shape
         self._latest: dict[tuple[int, ...], Labels] = {}
         self.used: set[int] = set()  # ids of the labels of tensors that a graph reads
         self.uncounted: dict[str, None] = {}  # operators without a rule that may multiply, with their places
@@ -148,7 +148,7 @@ class Propagation:
         the last tensor of its shape for that other one.
         """
         self.has_made = True
-        if self._made_alike and tuple(value.shape) in self._latest:
+        if self.made_alike and tuple(value.shape) in self._latest:
             return self._latest[tuple(value.shape)]
         dims = tuple(self.symbols.fresh(size) if size > 1 else None for size in value.shape)
         self._made.update(piece.variable for dim in dims for piece in dim or ())

@@ -21,7 +21,7 @@ Kind = tuple[type, str]
 _MISSING = re.compile(r"has no attribute '(\w+)'")
 _MOST_TRIES = 6  # other choices of attributes, each of which runs the network many times
 _MOST_READS = 16
-_MOST_GROUPS = 16  # of a network of which parts are tried one by one
+MOST_GROUPS = 16  # of a network of which parts are tried one by one
 _ATTENTION = ("embed_dim", "kdim", "vdim", "head_dim")
 
 
@@ -87,7 +87,7 @@ class StoredNumbers:
         chosen: dict[Kind, int] = dict.fromkeys(self.kinds, 0)
         best: Collection[int] = ()
         if not trials.runs(with_numbers(chosen), best):
-            if len(space.groups) > _MOST_GROUPS:
+            if len(space.groups) > MOST_GROUPS:
                 return {}
             best = trials.broken(with_numbers(chosen))
         others = [{**chosen, kind: 1} for kind in self.kinds if self._has(kind, 1)]

@@ -33,7 +33,7 @@ from bcnet.space.options import SpaceOptions, matches
 from bcnet.space.propagation import propagate
 from bcnet.space.solution import SINGLE, Solution
 from bcnet.space.space import WidthSpace
-from bcnet.space.stored import StoredNumbers
+from bcnet.space.stored import MOST_GROUPS, StoredNumbers
 from bcnet.space.symbols import Reason
 from bcnet.space.trial import MODES, GroupTrials, run_in_both_modes, without_log
 from bcnet.space.widening import check_runs, widened
@@ -125,6 +125,9 @@ def _tried(model: nn.Module, example: Example, propagation: Propagation, options
     space = solution.space(parameters, batch=example.batch)
 
     trials = GroupTrials(model, example, solution.outputs(), checks_slices=propagation.has_shares)
+    is_guess = propagation.made_alike or propagation.channels_first
+    if is_guess and len(space.groups) > MOST_GROUPS and not trials.runs(space, ()):
+        raise TraceError("a large network does not run as it was read")  # parts that break would take long to find
     stored = StoredNumbers(model, space)
     broken = trials.broken(space)
     needed = stored.needed(space, broken, trials)
