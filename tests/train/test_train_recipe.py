@@ -132,7 +132,7 @@ def test_one_step_is_no_division_by_zero():
     [
         ({"schedule.final_lr": 0.3}, r"'schedule.final_lr' must be at most 'lr', 0.1; got 0.3"),
         ({"schedule.kind": "step", "schedule.milestones": [9, 3]}, r"'schedule.milestones' must ascend; got \[9, 3\]"),
-        ({"augmentation.kind": "cutout"}, "'augmentation.kind' must be 'crop' or 'resized-crop'; got 'cutout'"),
+        ({"augmentation.kind": "cutout"}, "'augmentation.kind' must be one of 'crop', 'resized-crop'; got 'cutout'"),
         ({"augmentation.kind": "crop", "augmentation.min_area": 0.5}, "unknown key 'augmentation.min_area'"),
         (
             {"augmentation.kind": "resized-crop", "augmentation.min_area": 2},
@@ -153,7 +153,9 @@ def test_a_recipe_that_lacks_something_says_what_and_what_else_there_is():
 
 
 def test_a_part_without_its_kind_says_which_there_are():
-    with pytest.raises(RecipeError, match=r"'augmentation' needs its kind .* augmentation\.kind to 'crop' or 'res"):
+    with pytest.raises(
+        RecipeError, match=r"'augmentation' needs its kind .* augmentation\.kind to one of 'crop', 'res"
+    ):
         Recipe(lr=0.1, batch_size=8, epochs=1).changed({"augmentation.flip": False})
 
 

@@ -136,10 +136,9 @@ class Recipe(_Frozen):
                 super().__init__(**values)
             except ValidationError as error:
                 known = tuple(Recipe.model_fields)
-                raise RecipeError(
-                    f"a recipe is complete: {describe(error, known)}; changes to the recipe that suits model and data "
-                    "are a mapping, training={'epochs': 3}"
-                ) from None
+                lacks = any(fault["type"] == "missing" for fault in error.errors(include_url=False))
+                advice = "; changes to the recipe that suits model and data are a mapping, training={'epochs': 3}"
+                raise RecipeError(f"{describe(error, known)}{advice if lacks else ''}") from None
 
     @model_validator(mode="after")
     def _possible(self) -> Recipe:
@@ -245,10 +244,10 @@ def _describe_fault(fault: Any, known: tuple[str, ...]) -> str:
         return f"unknown key {key!r}: {hint} keys are {', '.join(known)}"
     if fault["type"] in ("union_tag_not_found", "union_tag_invalid"):
         parts_of = get_args(get_args(Schedule if key == "schedule" else Augmenting)[0])
-        kinds = " or ".join(repr(part.model_fields["kind"].default) for part in parts_of)
+        kinds = ", ".join(repr(part.model_fields["kind"].default) for part in parts_of)
         if fault["type"] == "union_tag_not_found":
-            return f"{key!r} needs its kind beside the rest: set {key}.kind to {kinds} too"
-        return f"'{key}.kind' must be {kinds}; got {_shown(fault['input'].get('kind'))}"
+            return f"{key!r} needs its kind beside the rest: set {key}.kind to one of {kinds} too"
+        return f"'{key}.kind' must be one of {kinds}; got {_shown(fault['input'].get('kind'))}"
     if fault["type"] == "missing":
         return f"key {key!r} is required, and missing"
     expected = fault["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
