@@ -26,7 +26,7 @@ def tensors(output: Any) -> list[torch.Tensor]:
 def free_widths(space: WidthSpace, generator: torch.Generator) -> tuple[int, ...]:
     """Any multiples of the units, not only choices."""
     return tuple(
-        int(torch.randint(g.narrowest // g.unit, g.max_width // g.unit + 1, (), generator=generator)) * g.unit
+        int(torch.randint(g.least // g.unit, g.max_width // g.unit + 1, (), generator=generator)) * g.unit
         for g in space.groups
     )
 

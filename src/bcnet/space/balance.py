@@ -63,7 +63,7 @@ def balanced_widths(space: WidthSpace, budget: Budget, exponent: float) -> Width
         raise WidthError(f"the exponent of balanced widths is a number from 0 to 2; got {exponent!r}: 0.5 is usual")
     measured = space.measuring(budget)
     limits = budget.resolve(measured.reference)
-    least = tuple(group.narrowest for group in space.groups)
+    least = tuple(group.least for group in space.groups)
     if not limits.admits(measured.cost(least)):
         raise BudgetError(
             f"a budget must admit the narrowest network, {measured.cost_text(least)}; got {limits}: raise the budget"
@@ -112,12 +112,12 @@ def optimum(
         layers: weights of at least 0, each with what it weighs.
         limits: the budget in absolute counts.
         tightness: what part of it.
-        least: the narrowest widths; one unit of each group where nothing is said.
+        least: the narrowest widths; where nothing is said those that the groups run at.
     """
     from scipy.optimize import minimize  # a tenth of a second to import
 
     count = len(space.groups)
-    low = np.log([group.narrowest for group in space.groups] if least is None else least)
+    low = np.log([group.least for group in space.groups] if least is None else least)
     high = np.log([group.max_width for group in space.groups])
     polynomials = [
         (terms, limit)

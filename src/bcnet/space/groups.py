@@ -16,7 +16,7 @@ class WidthGroup:
 
     `choices` are ascending ints, multiples of `unit`, the last one `max_width`. `members` are the names of the
     parameters (and buffers) with a dimension in the group. Where the network's code does not run at one unit but at the
-    first choice, `least` is that.
+    first choice, `bound` is that.
 
     Example: `WidthGroup("features.0", 64, 1, (3, 6, ..., 64), ("features.0.weight", "features.1.weight", ...))`.
     """
@@ -26,12 +26,12 @@ class WidthGroup:
     unit: int
     choices: tuple[int, ...]
     members: tuple[str, ...] = ()
-    least: int = 0
+    bound: int = 0
 
     @property
-    def narrowest(self) -> int:
-        """The narrowest width that the network's code runs at: one unit, unless `least` says more."""
-        return max(self.unit, self.least)
+    def least(self) -> int:
+        """The narrowest width that the network's code runs at: one unit, unless `bound` says more."""
+        return max(self.unit, self.bound)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def floor_choices(
 
 def complement(group: WidthGroup, width: int, *, bounded: bool = False) -> int:
     """Return what the group leaves over: `l - c`, or `l + c_min - c` where it is bounded below (spec, section 3)."""
-    if bounded or group.least:
+    if bounded or group.bound:
         return group.max_width + group.choices[0] - width
     return group.max_width - width or group.max_width
 
@@ -78,14 +78,14 @@ def with_choices(group: WidthGroup, choices: Sequence[int] | None) -> WidthGroup
     if choices is None:
         return group
     ascending = tuple(sorted(set(choices)))
-    if not ascending or any(c < group.narrowest or c > group.max_width or c % group.unit for c in ascending):
+    if not ascending or any(c < group.least or c > group.max_width or c % group.unit for c in ascending):
         raise WidthError(
-            f"choices of group {group.name!r} are multiples of {group.unit}, {group.narrowest} to {group.max_width}; "
+            f"choices of group {group.name!r} are multiples of {group.unit}, {group.least} to {group.max_width}; "
             f"got {list(choices)}"
         )
     return dataclasses.replace(group, choices=ascending)
 
 
-def with_bounds(groups: Sequence[WidthGroup], least: Mapping[str, int]) -> tuple[WidthGroup, ...]:
+def with_bounds(groups: Sequence[WidthGroup], bounds: Mapping[str, int]) -> tuple[WidthGroup, ...]:
     """The groups, those named with the narrowest width that they run at."""
-    return tuple(dataclasses.replace(g, least=least[g.name]) if g.name in least else g for g in groups)
+    return tuple(dataclasses.replace(g, bound=bounds.get(g.name, g.bound)) for g in groups)

@@ -172,9 +172,9 @@ class WidthSpace:
             )
         for group, width in zip(self.groups, widths, strict=True):
             whole = isinstance(width, (int, np.integer)) and not isinstance(width, bool)
-            if not whole or not group.narrowest <= width <= group.max_width or width % group.unit:
+            if not whole or not group.least <= width <= group.max_width or width % group.unit:
                 raise WidthError(
-                    f"the width of group {group.name!r} is an int in [{group.narrowest}, {group.max_width}], "
+                    f"the width of group {group.name!r} is an int in [{group.least}, {group.max_width}], "
                     f"a multiple of {group.unit}; got {width!r}"
                 )
 
@@ -185,7 +185,7 @@ class WidthSpace:
             )
         units = np.array([g.unit for g in self.groups])
         full = np.array(self.full)
-        wrong = (array < np.array([g.narrowest for g in self.groups])) | (array > full)
+        wrong = (array < np.array([g.least for g in self.groups])) | (array > full)
         if units.max(initial=1) > 1:
             wrong |= array % units != 0
         if wrong.any():
@@ -220,7 +220,7 @@ class WidthSpace:
     def floored(self, widths: Iterable[float]) -> Widths:
         """Real widths, one for each group, rounded down to its unit: at least one unit, at most the widest."""
         return tuple(
-            min(g.max_width, max(g.narrowest, math.floor(width / g.unit + 1e-9) * g.unit))
+            min(g.max_width, max(g.least, math.floor(width / g.unit + 1e-9) * g.unit))
             for g, width in zip(self.groups, widths, strict=True)
         )
 

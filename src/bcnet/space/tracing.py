@@ -35,7 +35,7 @@ from bcnet.space.solution import SINGLE, Solution
 from bcnet.space.space import WidthSpace
 from bcnet.space.stored import MOST_GROUPS, StoredNumbers
 from bcnet.space.symbols import Reason
-from bcnet.space.trial import MODES, GroupTrials, run_in_both_modes, without_log
+from bcnet.space.trial import MODES, GroupTrials, without_log
 from bcnet.space.widening import check_runs, widened
 
 _SHAPES = re.compile(r"shape|size|dimension|channels|input|mat1", re.IGNORECASE)  # in errors that a wrong one causes
@@ -137,7 +137,8 @@ def _tried(model: nn.Module, example: Example, propagation: Propagation, options
     if bounded:
         numbers = {**space.numbers, **stored.layouts(needed)}
         still = trials.broken(dataclasses.replace(space, numbers=numbers, groups=with_bounds(space.groups, bounded)))
-        bounded = {name: least for name, least in bounded.items() if name not in {space.groups[g].name for g in still}}
+        unmended = {space.groups[g].name for g in still}
+        bounded = {name: bound for name, bound in bounded.items() if name not in unmended}
         broken = still
     for group, reason in broken.items():
         propagation.fix(solution.dims[group], reason)
@@ -146,7 +147,7 @@ def _tried(model: nn.Module, example: Example, propagation: Propagation, options
     space = dataclasses.replace(space, groups=with_bounds(space.groups, bounded))
     if broken:
         stored = StoredNumbers(model, space)
-    unread = stored.unread(lambda: run_in_both_modes(model, example)) if stored.kinds else frozenset()
+    unread = stored.unread(trials.run_as_it_is) if stored.kinds else frozenset()
     return dataclasses.replace(space, numbers={**space.numbers, **stored.layouts(needed, unread - set(needed))})
 
 

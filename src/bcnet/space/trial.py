@@ -60,26 +60,28 @@ class GroupTrials:
         with self._trial(space) as trial:
             return trial.error_of(set(range(len(space.groups))) - set(held), _narrow_widths(space, _OFFSETS)) is None
 
+    def run_as_it_is(self) -> None:
+        """Run the model as it is, in both modes."""
+        with _without_data(self._model, self._example) as (model, example):
+            for training in MODES:
+                example.run(model.train(training))
+
     @contextmanager
     def _trial(self, space: WidthSpace) -> Iterator[_Trial]:
-        # With a ShapeEnv an operator whose result has a size that the data decide (nonzero) runs all the same.
-        mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv(), static_shapes=True)
-        tensors = [*self._model.parameters(), *self._model.buffers()]
-        fakes: dict[int, Any] = {id(t): _fake(mode, t) for t in tensors}
-        fake_model = copy.deepcopy(self._model, fakes)  # outside of the mode: tensors in plain attributes stay real
         slices = _WithinTensors() if self._checks_slices else nullcontext()  # type: ignore[no-untyped-call]
-        with mode, torch.no_grad(), without_log(), slices:
-            yield _Trial(fake_model, self._example.mapped(mode.from_tensor), space, self._outputs)
+        with _without_data(self._model, self._example) as (model, example), slices:
+            yield _Trial(model, example, space, self._outputs)
 
 
-def run_in_both_modes(model: nn.Module, example: Example) -> None:
-    """Run a copy of the model that shares its attributes, on tensors without data, in train and in eval mode."""
+@contextmanager
+def _without_data(model: nn.Module, example: Example) -> Iterator[tuple[nn.Module, Example]]:
+    """A copy of the model and its example, with tensors that have shapes but no data, and the mode that they need."""
+    # With a ShapeEnv an operator whose result has a size that the data decide (nonzero) runs all the same.
     mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv(), static_shapes=True)
     fakes: dict[int, Any] = {id(t): _fake(mode, t) for t in [*model.parameters(), *model.buffers()]}
-    fake_model = copy.deepcopy(model, fakes)
+    fake_model = copy.deepcopy(model, fakes)  # outside of the mode: tensors in plain attributes stay real
     with mode, torch.no_grad(), without_log():
-        for training in MODES:
-            example.mapped(mode.from_tensor).run(fake_model.train(training))
+        yield fake_model, example.mapped(mode.from_tensor)
 
 
 class _WithinTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -125,11 +127,11 @@ def _narrow_widths(space: WidthSpace, offsets: Sequence[float]) -> list[Widths]:
     def mixed(offset: float) -> Widths:
         ratios = (0.3 + 0.6 * ((_GOLDEN * i + offset) % 1) for i in range(len(space.groups)))
         return tuple(
-            max(g.narrowest, int(ratio * (g.max_width // g.unit)) * g.unit)
+            max(g.least, int(ratio * (g.max_width // g.unit)) * g.unit)
             for ratio, g in zip(ratios, space.groups, strict=True)
         )
 
-    smallest = tuple(group.narrowest for group in space.groups)
+    smallest = tuple(group.least for group in space.groups)
     return [smallest, *map(mixed, offsets)]
 
 
