@@ -9,7 +9,9 @@ import ast
 import sys
 from pathlib import Path
 
-RELATIVE = ("What", "Whether", "Those", "Of", "As", "The same", "That")
+RELATIVE = (
+    *("What", "Whether", "Those", "Of", "As", "The same", "That", "How", "Which", "Where", "Who", "Whose", "When"),
+)
 Documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 

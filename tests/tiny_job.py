@@ -107,3 +107,14 @@ class Recorder(Reporter):
             yield advance
 
         return inside()
+
+
+class Notes(Recorder):
+    """Remembers what is said, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notes: list[str] = []
+
+    def note(self, text):
+        self.notes.append(text)

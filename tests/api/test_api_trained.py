@@ -3,7 +3,7 @@
 import pytest
 import torch
 from networks import TRICKY
-from tiny_job import Recorder, TinyNetwork, tiny_data, tiny_search
+from tiny_job import Notes, TinyNetwork, tiny_data, tiny_search
 from torch import nn
 
 import bcnet
@@ -12,15 +12,6 @@ from bcnet.models import create
 from bcnet.supernet.initialisation import is_trained
 
 STILL = bcnet.Recipe(lr=1e-6, batch_size=16, epochs=1, precision="fp32")
-
-
-class Notes(Recorder):
-    def __init__(self) -> None:
-        super().__init__()
-        self.notes: list[str] = []
-
-    def note(self, text):
-        self.notes.append(text)
 
 
 class WithoutNorm(nn.Module):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tiny_job import RECIPE, TinyNetwork, tiny_data, tiny_search
+from tiny_job import RECIPE, Notes, TinyNetwork, tiny_data, tiny_search
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
@@ -93,14 +93,6 @@ def test_other_labels_behind_a_loader_are_another_run(tmp_path):
         tiny_search(tmp_path / "run", data=loaders((x, labels.roll(1))))
 
 
-class Notes(bcnet.Reporter):
-    def __init__(self):
-        self.said = []
-
-    def note(self, text):
-        self.said.append(text)
-
-
 class Hidden(Dataset):
     def __len__(self):
         return 48
@@ -113,7 +105,7 @@ def test_what_a_loader_hides_is_said(tmp_path):
     data = (DataLoader(Hidden(), 16), *loaders(training())[1:])
     notes = Notes()
     tiny_search(tmp_path / "run", data=data, method=bcnet.Uniform(), reporter=notes)
-    assert any("the train loader's cannot be seen" in note for note in notes.said)
+    assert any("the train loader's cannot be seen" in note for note in notes.notes)
     assert tensors_behind(data[0]) is None
     whole = TensorDataset(*training())
     assert not torch.equal(tensors_behind(DataLoader(Subset(whole, [1, 2])))[0], tensors_behind(whole)[0][:2])
@@ -213,7 +205,7 @@ def test_a_damaged_test_image_is_met_before_training_and_may_be_mended(tmp_path)
     assert "shorter side resized to 9 pixels (bilinear), the centre 8x8 cropped" in data.preparation
 
 
-def photographs(folder):
+def image_folder(folder):
     rng = np.random.default_rng(0)
     for number, name in enumerate("abc"):
         (folder / name).mkdir(parents=True)
@@ -224,7 +216,7 @@ def photographs(folder):
 
 
 def test_data_may_be_at_another_place_this_time(tmp_path):
-    first = photographs(tmp_path / "one" / "images")
+    first = image_folder(tmp_path / "one" / "images")
     done = tiny_search(tmp_path / "run", data=f"imagefolder:{first}")
     second = (tmp_path / "two").resolve()
     first.parent.rename(second)
@@ -238,7 +230,7 @@ def test_data_may_be_at_another_place_this_time(tmp_path):
         reuse=tmp_path / "run",
         reporter=notes,
     )
-    assert any("reused from" in note and "original" in note for note in notes.said), notes.said
+    assert any("reused from" in note and "original" in note for note in notes.notes), notes.notes
     tiny_search(
         tmp_path / "third",
         data=f"imagefolder:{second / 'images'}",
@@ -246,7 +238,7 @@ def test_data_may_be_at_another_place_this_time(tmp_path):
         reuse=tmp_path / "run",
         reporter=notes,
     )
-    (told,) = [note for note in notes.said if "Nothing is reused from" in note]
+    (told,) = [note for note in notes.notes if "Nothing is reused from" in note]
     assert "epochs is 2" in told
 
 
@@ -300,7 +292,7 @@ if __name__ == "__main__":
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux alone")
 @pytest.mark.parametrize("script", [DECODES, POOL], ids=["forkserver, and SIGTERM to the workers", "in a pool"])
 def test_images_are_decoded_however_processes_are_started(tmp_path, script):
-    folder = photographs(tmp_path / "images")
+    folder = image_folder(tmp_path / "images")
     (tmp_path / "script.py").write_text(script)  # without a main guard, as people write them
     done = subprocess.run(
         [sys.executable, str(tmp_path / "script.py"), str(folder)], capture_output=True, text=True, timeout=120

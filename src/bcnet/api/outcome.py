@@ -49,7 +49,7 @@ class SearchOutcome:
 
     @property
     def reliability(self) -> Mapping[str, Any] | None:
-        """How far the scores of candidates can be trusted: `verdict`, `text` and figures; None without scores."""
+        """The trust that the scores of candidates deserve: `verdict`, `text` and figures; None without scores."""
         found: Mapping[str, Any] | None = None if self.result is None else self.result.get("reliability")
         return found
 

@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, and the one message that says why."""
+"""The end of a command: its exit code, and the one message that says why."""
 
 from __future__ import annotations
 

@@ -95,6 +95,6 @@ def _usual(default: object) -> str:
 
 
 def _folder() -> Traversable:
-    """Where the pages are: in the package as it is installed, in the repository as it is checked out."""
+    """Return the folder of the pages: in the package as it is installed, in the repository as it is checked out."""
     installed = resources.files("bcnet") / "help"
     return installed if installed.is_dir() else Path(__file__).parents[3] / "docs"

@@ -92,7 +92,7 @@ class LatencyModel:
 
     @property
     def count(self) -> int:
-        """How many networks were measured."""
+        """Return how many networks were measured."""
         return len(self.measured)
 
     @property

@@ -1,4 +1,4 @@
-"""How big photographs are brought to one size: random resized crops to train on, centre crops to test on.
+"""Big photographs brought to one size: random resized crops to train on, centre crops to test on.
 
 Crops are resized by torch, on whatever device the images are, which is faster than by Pillow or by torchvision's
 transforms (`benchmarks/speed_images.py`). Each image draws from a seed of its own, so that an epoch is the same whoever

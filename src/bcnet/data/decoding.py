@@ -30,7 +30,7 @@ class View(Protocol):
 
     @property
     def scale(self) -> tuple[float, float]:
-        """Where it is below 1, the image may be decoded smaller."""
+        """The pixels wanted across and down for one of the image's; below 1 it may be decoded smaller."""
         ...
 
     def of(self, image: Image.Image, shrunk: float) -> Image.Image:

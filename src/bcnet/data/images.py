@@ -207,7 +207,7 @@ class DataSet:
 
     @property
     def num_classes(self) -> int:
-        """How many classes there are."""
+        """Return how many classes there are."""
         return len(self.class_names)
 
     @property

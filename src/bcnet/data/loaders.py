@@ -101,7 +101,7 @@ class Loaders:
 
     @property
     def num_classes(self) -> int:
-        """How many classes there are."""
+        """Return how many classes there are."""
         if self.class_names:
             return len(self.class_names)
         targets = self.held[1]

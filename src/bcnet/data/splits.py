@@ -65,7 +65,7 @@ def hold_out(data: SomeImages) -> tuple[SomeImages, SomeImages, str]:
 
 
 def stratified_mask(labels: torch.Tensor, fraction: float, seed: int) -> torch.Tensor:
-    """Which images a class-balanced split holds out: bool `(n,)` for int64 `labels` `(n,)` on the CPU.
+    """Return which images a class-balanced split holds out: bool `(n,)` for int64 `labels` `(n,)` on the CPU.
 
     Raises:
         DataError: as `split_validation`.

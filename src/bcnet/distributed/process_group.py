@@ -1,4 +1,4 @@
-"""Who works on a run: one process, or several that share its steps and its candidates.
+"""The processes of a run: one, or several that share its steps and its candidates.
 
 All processes of a run execute the same calls in the same order. What depends on the outside (files, clocks) is decided
 by rank 0 and told to the others; only rank 0 writes. `ProcessGroup` itself is that of one process.

@@ -1,4 +1,4 @@
-"""How the processes of one start of a run find out that they belong together.
+"""Rendezvous: the processes of one start of a run find out that they belong together.
 
 torchrun keeps its key-value store when it starts processes again, and what the dead ones wrote stays in it, for
 instance where they listened. So every start agrees on a name of its own, under which it keeps its keys: a process says

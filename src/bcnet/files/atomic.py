@@ -52,7 +52,7 @@ def make_folder(path: Path) -> None:
 
 
 def previous_of(path: Path) -> Path:
-    """Where the checkpoint before `path` is kept."""
+    """Return where the checkpoint before `path` is kept."""
     return path.with_name(f"{path.stem}.previous{path.suffix}")
 
 

@@ -90,7 +90,7 @@ def calibrate(
 
 
 def unfinished(path: Path) -> Path:
-    """Where the times of a calibration are kept until its model is written to `path`."""
+    """Return where the times of a calibration are kept until its model is written to `path`."""
     return path.with_name(f"{path.name}.unfinished")
 
 
@@ -207,7 +207,7 @@ def draws(space: WidthSpace, seed: int) -> Iterator[Widths]:
 
 
 def machine(latency: Latency) -> str:
-    """Where and by what times were taken, for people and to compare: processor, its instructions, cores and engine."""
+    """The place and engine of the times, for people and to compare: processor, its instructions, cores and engine."""
     engine = engine_of(latency.engine)
     simd = torch.backends.cpu.get_cpu_capability()
     return (

@@ -111,7 +111,7 @@ def _seconds(call: Call, count: int) -> float:
 
 
 def device(engine: str) -> str:
-    """Where the times are from: processor, cores, system and engine."""
+    """Return where the times are from: processor, cores, system and engine."""
     processor = platform.processor() or platform.machine()
     if os.path.exists("/proc/cpuinfo"):
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:

@@ -162,5 +162,5 @@ def set_primitive_cache_capacity(capacity: int | None = None) -> int:
 
 
 def primitive_cache_size() -> int:
-    """How many compiled operators oneDNN keeps."""
+    """Return how many compiled operators oneDNN keeps."""
     return int(os.environ.get(_PRIMITIVES_VARIABLE, PRIMITIVES))

@@ -1,4 +1,4 @@
-"""Which device to compute on, and its name."""
+"""Devices to compute on, and their names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory a run takes, and how much there is.
+"""Memory: the bytes that a run takes, and those that there are.
 
 A training step holds weights, gradients, the optimiser's state and, for one path at a time, what its backward pass
 needs; PyTorch hands exactly those tensors to `saved_tensors_hooks`, so a pass over a few images tells the size for a

@@ -1,4 +1,4 @@
-"""Which floating-point format the device computes in best."""
+"""The floating-point format that the device computes in best."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ Seconds = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Pace:
-    """How long a comparison goes on: rounds until `seconds` of the clock are over, at least `least`, at most `most`."""
+    """The length of a comparison: rounds until `seconds` of the clock are over, at least `least`, at most `most`."""
 
     seconds: float
     least: int = 3

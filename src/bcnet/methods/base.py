@@ -62,7 +62,7 @@ class Context(Protocol):
 
 
 class Method(BaseModel):
-    """How the widths of a run are found. Subclass it, set `name`, and implement `widths`.
+    """A way to find the widths of a run. Subclass it, set `name`, and implement `widths`.
 
     Fields are settings of the run: they are stored, compared on resuming, and shown in the report. A value checks
     itself when it is made. The class attributes say what a run of the method has beside the final networks.

@@ -42,7 +42,7 @@ _FORMS = "a name of ours, torchvision:NAME, timm:NAME, or package.module:factory
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """How to make a network, and what it expects.
+    """A network by name: its factory, and the input that it expects.
 
     `factory()` gives a new network with fresh weights at every call; `input_size` is `(channels, height, width)`.
     """

@@ -1,4 +1,4 @@
-"""Which training records to believe, and the potential errors they give (Eq. 12; spec, section 4).
+"""Records of training that can be believed, and the potential errors they give (Eq. 12; spec, section 4).
 
 Notation: record `j` has a training step `t_j`, widths `c_j` and a mean loss. Losses fall as training goes on and wander
 from batch to batch, so records of different times are made comparable before the `m` smallest are kept.

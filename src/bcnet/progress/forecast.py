@@ -1,4 +1,4 @@
-"""When a stage and a whole run will end, from known amounts of work and measured rates.
+"""Forecasts of the end of a stage and of a whole run, from known amounts of work and measured rates.
 
 Notation: a stage has `n` units of which `d` are done, each of `w` work (multiply-adds; a backward pass counts as two
 forward ones). Its rate `r` in units per second is measured over its last minutes.

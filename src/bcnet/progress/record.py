@@ -22,7 +22,7 @@ NAME = "progress.json"
 
 @dataclass(frozen=True)
 class StageRecord:
-    """How far a stage is: `done` of `total` units. `detail` are a few words on how it goes, `file` is there once it
+    """The state of a stage: `done` of `total` units. `detail` are a few words on how it goes, `file` is there once it
     is finished."""
 
     name: str
@@ -43,7 +43,7 @@ class CurveRecord:
 
 @dataclass(frozen=True)
 class Record:
-    """Where a run is. Times are seconds since 1970; what is left is in seconds, None where unknown.
+    """The state of a run. Times are seconds since 1970; what is left is in seconds, None where unknown.
 
     `stage` is the one at hand. `message` says why a run failed, or what its last command was to do. `curves` are by
     stage, those of the processes before included.

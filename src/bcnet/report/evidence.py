@@ -65,7 +65,7 @@ class Evidence:
 
     @property
     def how(self) -> str:
-        """How the widths were found, in words."""
+        """Return how the widths were found, in words."""
         method = self.settings.method
         if isinstance(method, Given):
             return method.narrowed
@@ -88,7 +88,7 @@ class Evidence:
 
     @property
     def training(self) -> str:
-        """How the networks that the run compares were made, in words."""
+        """Return how the networks that the run compares were made, in words."""
         start = {
             "supernet": "the supernet's weights",
             "pretrained": "the model's own weights",

@@ -1,4 +1,4 @@
-"""How often every channel was trained: the supernet's fairness, measured."""
+"""Fairness of a supernet, measured: the trainings of every channel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How charts look: colours that people of every colour vision tell apart, and Vega-Lite's settings.
+"""The look of charts: colours that people of every colour vision tell apart, and Vega-Lite's settings.
 
 Charts are drawn as SVG, whose colours are CSS variables: the page decides by `prefers-color-scheme` and by the medium
 what they are, so that one chart serves light, dark and print. A picture outside the page takes the light ones.

@@ -1,4 +1,4 @@
-"""Where the figures come from: time per stage, configuration, seed, versions, hardware."""
+"""The origin of the figures: time per stage, configuration, seed, versions, hardware."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def results(evidence: Evidence) -> Section:
 
 
 def _believed(evidence: Evidence) -> Markup:
-    """How far the scores that chose the widths can be believed."""
+    """Return how far the scores that chose the widths can be believed."""
     found = None if evidence.result is None else evidence.result.get("reliability")
     if found is None:
         return Markup("")

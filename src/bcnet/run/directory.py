@@ -132,7 +132,7 @@ class RunDirectory:
         return {"run": self.settings.fingerprint(), "file": name}
 
     def checkpoint(self, stage: str) -> Path:
-        """Where a stage keeps its state while it runs."""
+        """Return where a stage keeps its state while it runs."""
         folder = self.path / "checkpoints"
         self._world.on_rank_zero(lambda: make_folder(folder))
         return folder / f"{stage}.safetensors"

@@ -51,7 +51,7 @@ _Found = TypeVar("_Found")
 
 
 def look(path: Path, limits: Limits) -> tuple[int, Best | None]:
-    """How many evaluations there are, and the best within the limits.
+    """Return how many evaluations there are, and the best within the limits.
 
     Raises:
         RunError: the file is damaged, or no such store.

@@ -1,4 +1,4 @@
-"""Which recipe a run trains with: the one that was asked for or that suits model and data, with its changes."""
+"""The recipe that a run trains with: the one that was asked for or that suits model and data, with its changes."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Run:
 
     @property
     def status(self) -> Status:
-        """Where the run is, as of now."""
+        """The state of the run, as of now."""
         return read_status(self.path)
 
     @cached_property
@@ -112,7 +112,7 @@ class Run:
 
     @cached_property
     def counts(self) -> tuple[IntArray, ...]:
-        """How often each channel of each group was trained in the supernet."""
+        """Return how often each channel of each group was trained in the supernet."""
         return _counts(self._directory)
 
     @cached_property

@@ -47,7 +47,7 @@ class Section(BaseModel):
 
 
 class SpaceSettings(Section):
-    """Which widths may be chosen."""
+    """Settings of the widths that may be chosen."""
 
     title: ClassVar[str] = "Width space"
 

@@ -1,4 +1,4 @@
-"""Where the run of a directory is, what it has found, and when it will end. Reading disturbs no run.
+"""The status of a run: its stages, what it has found, and when it will end. Reading disturbs no run.
 
 Whatever can be read is told; what cannot is listed among the problems.
 """

@@ -106,7 +106,7 @@ class Problem:
         return [(measure.values(self.space, widths), limit) for measure, limit in self.budget.limits.items()]
 
     def feasible(self, indices: IntArray) -> BoolArray:
-        """Which candidates satisfy the budget exactly, shape `(candidates,)`."""
+        """Return which candidates satisfy the budget exactly, shape `(candidates,)`."""
         if len(indices) == 0:
             return np.zeros(0, dtype=bool)
         return np.asarray(np.all([values <= limit for values, limit in self._costs(indices)], axis=0))

@@ -43,7 +43,7 @@ class Round:
 
 
 class Acceptance:
-    """Which of the best of a search keep to the latency. All do where none is limited, or it is another machine's."""
+    """Tells the best of a search that keep to the latency. All do where none is limited, or it is another machine's."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

@@ -177,7 +177,7 @@ class Stage(ABC):
         return ALL
 
     def plan(self, settings: Settings, workload: Workload) -> Planned | None:
-        """How much work it is; None for a stage that people need not hear of."""
+        """Return how much work it is; None for a stage that people need not hear of."""
         return Planned(self.name, 1, "stage", kind=self.kind, file=self.file)
 
     @property

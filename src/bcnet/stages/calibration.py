@@ -36,7 +36,7 @@ class CalibrationStage(Stage):
     kind: ClassVar[str] = "calibration"
 
     def applies(self, settings: Settings) -> bool:
-        """Where the budget limits latency."""
+        """Return whether the budget limits latency."""
         return latency_of(settings.budget) is not None
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
@@ -157,7 +157,7 @@ class TimingStage(Stage):
     needs: ClassVar[tuple[str, ...]] = ("searched",)
 
     def applies(self, settings: Settings) -> bool:
-        """Where the budget limits latency."""
+        """Return whether the budget limits latency."""
         return latency_of(settings.budget) is not None
 
     def plan(self, settings: Settings, workload: Workload) -> None:

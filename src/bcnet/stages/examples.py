@@ -34,7 +34,7 @@ class ExamplesStage(Stage):
     needs: ClassVar[tuple[str, ...]] = tuple(NETWORKS.values())
 
     def applies(self, settings: Settings) -> bool:
-        """Where the report is to show any."""
+        """Return whether the report is to show any."""
         return settings.options.examples > 0
 
     def plan(self, settings: Settings, workload: Workload) -> None:

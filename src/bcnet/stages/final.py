@@ -55,7 +55,7 @@ class FinalStage(Stage):
         """Return what is trained."""
 
     def reads(self, settings: Settings) -> tuple[str, ...]:
-        """How final networks are trained, and the supernet where they start from it."""
+        """Return how final networks are trained, and the supernet where they start from it."""
         return (*TRAINING, *(SUPERNET if settings.start == "supernet" else ()))
 
     def macs(self, settings: Settings, workload: Workload) -> float:

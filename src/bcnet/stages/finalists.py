@@ -205,7 +205,7 @@ def _finalists(context: Context, scorer: Scorer, ranked: Sequence[Candidate]) ->
 
 
 def _count(settings: Settings) -> int:
-    """How many of the best are scored again."""
+    """Return how many of the best are scored again."""
     method = settings.method
     if isinstance(method, SupernetMethod):
         return method.rescored

@@ -53,7 +53,7 @@ LITTLE = 0.6  # below which they say little
 
 @dataclass(frozen=True)
 class Reliability:
-    """How far scores can be believed.
+    """The trust that scores deserve.
 
     `candidates` were scored on `images` each. `reliability` is that of the two halves, `sides` the correlation of LEFT
     and RIGHT, None where there is one side. `spread` is the standard deviation that widths explain and `noise` that of

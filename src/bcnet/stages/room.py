@@ -1,4 +1,4 @@
-"""How much a stage writes to the disk, at most."""
+"""The bytes that a stage writes to the disk, at most."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def check_seconds(value: Any) -> None:
 
 
 def _training(settings: Settings) -> str:
-    """How long, in which batches and how fast the networks are trained, for people."""
+    """Return how long, in which batches and how fast the networks are trained, for people."""
     supernet = settings.supernet_recipe
     final = settings.training
 

@@ -47,7 +47,7 @@ class TrialsStage(EvolutionStage):
     kind: ClassVar[str] = "training"
 
     def reads(self, settings: Settings) -> tuple[str, ...]:
-        """How the trials are trained as well."""
+        """Return how the trials are trained as well."""
         return (*SEARCH, *TRAINING)
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:

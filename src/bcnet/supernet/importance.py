@@ -1,4 +1,4 @@
-"""Which channels of a trained network to keep: its channels sorted, so that a path of first channels has the best.
+"""The channels of a trained network to keep: all sorted, so that a path of first channels has the best.
 
 Notation: `W` runs over the weights of the network, biases apart; `W[g, i]` are the elements of `W` that belong to
 channel `i` of group `g`: the filters that make it, the scale of its batch norm, and the slices of all layers that read
@@ -98,7 +98,7 @@ def permuted(model: nn.Module, space: WidthSpace, orders: Sequence[Order]) -> nn
 
 
 def _index(dim: Layout, orders: Sequence[Order]) -> torch.Tensor:
-    """Where the elements of a dimension come from, `(size of the dimension,)`."""
+    """Return where the elements of a dimension come from, `(size of the dimension,)`."""
     starts = torch.tensor([0, *(segment.size for segment in dim[:-1])]).cumsum(0)
     return torch.cat([start + _within(segment, orders) for start, segment in zip(starts, dim, strict=True)])
 

@@ -132,7 +132,7 @@ class Pairs:
     def _places(
         self, name: str, tensor: torch.Tensor, widths: Sequence[tuple[int, int]]
     ) -> tuple[list[torch.Tensor | None], torch.Tensor | None]:
-        """Where a tensor's elements come from (an index per dimension, None for all in order), and which stay."""
+        """Return the origin of a tensor's elements (an index per dimension, None for all in order), and which stay."""
         index: list[torch.Tensor | None] = []
         sided: list[int] = []
         for d, dim in enumerate(self._layouts[name]):
@@ -223,7 +223,7 @@ def _output_dimensions(network: nn.Module, layouts: Mapping[str, ParameterLayout
 
 
 def _elements(segment: Segment, widths: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """How many of a searched segment's elements each path has."""
+    """Return how many of a searched segment's elements each path has."""
     assert segment.group is not None
     left, right = widths[segment.group]
     return left * segment.per_channel, right * segment.per_channel

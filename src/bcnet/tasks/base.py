@@ -88,7 +88,7 @@ def share_interval(percent: float, count: float) -> tuple[float, float]:
 
 
 class Distilling(Protocol):
-    """How a teacher's outputs enter the loss."""
+    """The part of a teacher's outputs in the loss."""
 
     @property
     def temperature(self) -> float:
@@ -143,7 +143,7 @@ class Task(ABC):
 
     @property
     def outputs(self) -> int | None:
-        """How many values or channels the last layer of a network has, where not one for each class of the labels.
+        """Return the number of values or channels of the last layer, where not one for each class of the labels.
 
         A model by name is made with as many (`num_classes`).
         """

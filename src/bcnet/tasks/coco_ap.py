@@ -111,7 +111,7 @@ def _of_label(parts: Sequence[_Matched], images: Sequence[int] | None) -> FloatA
 
 
 def _matched(overlaps: FloatArray, crowd: BoolArray, threshold: float) -> tuple[BoolArray, BoolArray]:
-    """Which detections match an object, and which a crowd: two bool arrays `(detections,)`."""
+    """Return which detections match an object, and which a crowd: two bool arrays `(detections,)`."""
     hit = np.zeros(len(overlaps), dtype=bool)
     ignored = np.zeros(len(overlaps), dtype=bool)
     free = np.ones(len(crowd), dtype=bool)

@@ -143,7 +143,7 @@ class _Places:
 
 
 def radius_of(width: Tensor, height: Tensor) -> Tensor:
-    """How far both corners of a box may be off for it to overlap with the object by 0.7 at least.
+    """Return how far both corners of a box may be off for it to overlap with the object by 0.7 at least.
 
     They may be off in one direction, both inwards or both outwards; each is a root of a quadratic equation.
     """

@@ -140,7 +140,7 @@ class OneStageDetection(BoxTask):
 
     @cached_property
     def _anchors(self) -> int:
-        """How many boxes the head is asked about."""
+        """Return how many boxes the head is asked about."""
         anchors: Any = self.detector.get_submodule("anchor_generator")
         each = anchors.num_anchors_per_location()
         return sum(number * height * width for number, (height, width) in zip(each, self._sizes.values(), strict=True))

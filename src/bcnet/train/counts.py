@@ -1,4 +1,4 @@
-"""How often every channel was trained: the fairness that Eq. 5-9 reason about, counted for real."""
+"""Counts of the trainings of every channel: the fairness that Eq. 5-9 reason about, counted for real."""
 
 from __future__ import annotations
 

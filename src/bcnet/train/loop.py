@@ -39,7 +39,7 @@ from bcnet.train.update import Seen, Updates
 
 @dataclass(frozen=True)
 class Progress:
-    """Where training stands after a step: `step` of `total` are done, `skipped` of them left out as bad.
+    """The state of training after a step: `step` of `total` are done, `skipped` of them left out as bad.
 
     `loss` is the mean of the terms of the last good step that was looked at (`bcnet.train.guard`).
     """

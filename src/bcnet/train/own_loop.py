@@ -112,7 +112,7 @@ class SupernetSteps:
         return self._records
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the steps are, for a checkpoint of yours beside weights and optimiser."""
+        """Return where the steps are, for a checkpoint of yours beside weights and optimiser."""
         return {"step": self.step, "records": self.records.tensors(), "counts": self.counts.tensors()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -96,7 +96,7 @@ Augmenting = Annotated[Crop | AreaCrop, Field(discriminator="kind")]
 
 
 class Recipe(_Frozen):
-    """How a network, or a supernet, is trained (spec, section 7).
+    """The training of a network, or of a supernet (spec, section 7).
 
     `lr` is the peak learning rate, for the batch size given. `weight_decay` holds for every parameter as in the paper,
     unless `decay_norm_and_bias` is off. `augmentation` is what suits the data set where it is left out. `clip_norm`

@@ -1,4 +1,4 @@
-"""When and how a training run saves its state.
+"""The saving of a training run's state.
 
 Of several processes rank 0 saves. It decides by its clock; what all have to do alike, looking at the losses so far,
 happens at the same steps everywhere, and rank 0 saves at such a step only.
@@ -20,7 +20,7 @@ CHECKPOINT_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """Where and how often to save: `every_steps`, or after `every_seconds`, and always at the end.
+    """The place and interval of checkpoints: `every_steps`, or after `every_seconds`, and always at the end.
 
     Where saving is slow it is done less often, so that it takes at most 2 % of the time.
     `identity` names the run and stage; a file of another identity is refused.

@@ -39,7 +39,7 @@ class Term:
 
 
 class Strategy(ABC):
-    """Which paths a step trains. `draws` widths are drawn per step, each giving its own terms.
+    """The paths that a step trains. `draws` widths are drawn per step, each giving its own terms.
 
     `sides` are those it trains: only these may score widths. The terms are added, so that more draws are longer steps
     unless the learning rate is divided by their number.

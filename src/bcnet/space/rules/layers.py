@@ -95,7 +95,7 @@ def _within_groups(p: Propagation, x: Labels, channel: int, weight: Labels, grou
 
 
 def _along_channels(p: Propagation, node: Any, x: Labels, channel: int) -> Labels:
-    """Where a convolution has results; it may run along channels (as in an ECA gate) if it keeps their number."""
+    """Return the positions of a convolution's results; along channels (an ECA gate) it must keep their number."""
     shape = out_shape(node)
     for d in range(channel + 1, len(shape)):
         if shape[d] != x.shape[d]:
