@@ -9,6 +9,7 @@ from torch import nn
 import bcnet
 from bcnet.errors import BudgetError, ModelError
 from bcnet.pruners import depgraph_pruned, fastnas_widths, read_widths
+from bcnet.pruners.fastnas import _flops
 from bcnet.space import Side
 from bcnet.supernet import by_importance, reordered
 
@@ -160,3 +161,48 @@ def test_fastnas_keeps_the_narrowest_choice_of_every_layer(min_ratio):
         score=lambda network: 50.0,  # nothing is lost by taking any channel
     )
     assert widths[0] >= narrowest
+
+
+class Upsampled(nn.Module):
+    """A strided transposed convolution and padding by a word, which torchprofile counts wrongly."""
+
+    def __init__(self):
+        super().__init__()
+        self.down = nn.Sequential(nn.Conv2d(3, 32, 3, 2, 1), nn.BatchNorm2d(32), nn.ReLU())
+        self.same = nn.Sequential(nn.Conv2d(32, 32, 3, padding="same"), nn.BatchNorm2d(32), nn.ReLU())
+        self.up = nn.Sequential(nn.ConvTranspose2d(32, 16, 4, 2, 1), nn.BatchNorm2d(16), nn.ReLU())
+        self.last = nn.Conv2d(16, 16, 3)
+        self.head = nn.Linear(16, 5)
+
+    def forward(self, x):
+        return self.head(self.last(self.up(self.same(self.down(x)))).mean((2, 3)))
+
+
+@pytest.mark.slow
+def test_fastnas_meets_the_budget_by_our_count():
+    for module in ("modelopt", "torchprofile", "requests", "huggingface_hub"):
+        pytest.importorskip(module, reason="the extra 'fastnas' is not installed")
+    model, example = Upsampled(), torch.zeros(1, 3, 16, 16)
+    space = bcnet.WidthSpace.trace(model, example)
+
+    def score(network):
+        """What is lost by narrowing a layer is what it computed."""
+        return 50 * _flops(network, example, unit=1.0) / space.reference.macs
+
+    widths = fastnas_widths(
+        model,
+        space,
+        bcnet.Budget(macs=0.5),
+        example,
+        calibration=lambda: [torch.randn(4, 3, 16, 16)],
+        score=score,
+    )
+    assert 0.4 < space.cost(widths).macs / space.reference.macs <= 0.5
+
+
+def test_flops_are_twice_the_multiply_adds_of_the_space():
+    model, example = Upsampled(), torch.zeros(1, 3, 16, 16)
+    space = bcnet.WidthSpace.trace(model, example)
+    assert _flops(model, (example, {}), unit=1.0) == 2 * space.reference.macs
+    assert _flops(model, example, unit=1e6) == pytest.approx(2e-6 * space.reference.macs)
+    assert model.training

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tiny_job import RECIPE, Notes, TinyNetwork, tiny_data, tiny_search
+from tiny_job import RECIPE, Notes, Recorder, TinyNetwork, tiny_data, tiny_search
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
@@ -161,19 +161,30 @@ def test_gradients_that_are_switched_off_do_not_matter(tmp_path):
     assert torch.is_grad_enabled()
 
 
+class StartsAnother(Recorder):
+    """Starts a second search in a thread while the first is at work, and looks whether it begins."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.thread = threading.Thread(target=tiny_search, args=(folder,), kwargs={"seed": 1})
+        self.folder = folder
+        self.began = None
+
+    def note(self, text):
+        if self.began is None:
+            self.thread.start()
+            self.thread.join(timeout=5)  # a search that does not wait has its folder by then
+            self.began = self.folder.exists()
+
+
 def test_searches_in_threads_wait_for_each_other(tmp_path):
-    found = {}
-
-    def search(name, seed):
-        found[name] = tiny_search(tmp_path / name, seed=seed).result["networks"]
-
-    threads = [threading.Thread(target=search, args=(f"beside {seed}", seed)) for seed in (0, 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    search("alone", 1)
-    assert found["alone"] == found["beside 1"]
+    reporter = StartsAnother(tmp_path / "beside")
+    tiny_search(tmp_path / "first", reporter=reporter)
+    assert reporter.began is False
+    reporter.thread.join()
+    beside = bcnet.Run.open(tmp_path / "beside").result
+    alone = tiny_search(tmp_path / "alone", seed=1).result
+    assert beside["networks"] == alone["networks"]
 
 
 def test_transparent_pixels_show_white(tmp_path):

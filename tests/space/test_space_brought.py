@@ -581,6 +581,7 @@ def test_a_compiled_network_is_taken_as_it_was_before(kind):
     assert space.groups[0].name == "blocks.0.wide"
     narrow = bcnet.narrow(model, space, (5, 7, 3), calibrate=[x])
     assert type(narrow) is Blocks
+    assert not any(part._compiled_call_impl for part in narrow.modules())
     assert narrow(x).shape == (2, 5)
     assert Supernet(model, space)(x, (5, 7, 3), Side.RIGHT).shape == (2, 5)
     document = bcnet.supernet.describe(Blocks(), space, (5, 7, 3))

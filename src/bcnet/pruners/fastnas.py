@@ -125,12 +125,12 @@ def _flops(network: nn.Module, dummy_input: Any, unit: float = 1e6) -> float:
     """Twice the multiply-adds of a network in eval mode, in `unit`."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    args = dummy_input if isinstance(dummy_input, tuple) else (dummy_input,)
-    kwargs = args[-1] if isinstance(args[-1], dict) else {}
+    given = dummy_input if isinstance(dummy_input, tuple) else (dummy_input,)
+    *args, kwargs = given if isinstance(given[-1], dict) else (*given, {})
     training = network.training
     # Of fused attention on a CPU the counter knows nothing.
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        network.eval()(*args[: len(args) - bool(kwargs)], **kwargs)
+        network.eval()(*args, **kwargs)
     network.train(training)
     return float(counter.get_total_flops()) / unit
 

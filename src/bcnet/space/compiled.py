@@ -14,9 +14,8 @@ def uncompiled(model: nn.Module) -> nn.Module:
     model = _unwrapped(model)
     if not isinstance(model, nn.Module) or not any(map(_is_compiled, model.modules())):
         return model
-    plain = copy.deepcopy(model)
+    plain = copy.deepcopy(model)  # which leaves out what `module.compile()` has made
     for part in list(plain.modules()):
-        part._compiled_call_impl = None
         for name, child in part._modules.items():
             part._modules[name] = _unwrapped(child)
     return plain
