@@ -11,12 +11,9 @@ from bcnet.errors import BudgetError, SearchError
 from bcnet.prior import solve
 from bcnet.prior.certificate.elimination import Elimination, least_degree_order
 from bcnet.prior.certificate.lagrangian import Lagrangian
-from bcnet.prior.certificate.mccormick import Estimates, Mixture, mean_at_least, mean_at_most
-from bcnet.prior.certificate.relaxation import relaxed_bound
 from bcnet.prior.expected_cost import ExpectedCost, expected_costs, one_hot
 from bcnet.prior.smoothing import Smoothed
 from bcnet.space import Budget, Polynomial, WidthGroup, WidthSpace
-from bcnet.space.problem import Problem
 from bcnet.testing import toy_space
 
 seeds = st.integers(0, 10_000)
@@ -115,20 +112,6 @@ def test_elimination_is_exact_where_tables_fit_and_a_bound_where_they_do_not(see
     assert bound.bound == pytest.approx(sum(float(t[c]) for t, c in zip(tables, bound.cells, strict=True)))
 
 
-@given(seeds)
-@settings(max_examples=15, deadline=None)
-def test_relaxation_is_a_bound(seed):
-    rng = np.random.default_rng(seed)
-    space = random_space(rng)
-    errors = tuple(random_errors(space, rng))
-    limits = space.feasible(Budget(macs=feasible_ratio(space, rng), params=1.0))
-    bound = relaxed_bound(errors, space, limits)
-    problem = Problem(space, limits)
-    indices = np.array(list(product(*(range(len(e)) for e in errors))))
-    objectives = [sum(e[i] for e, i in zip(errors, row, strict=True)) for row in indices[problem.feasible(indices)]]
-    assert bound <= min(objectives) + 1e-7
-
-
 def optimum_of_a_chain(errors, cost):
     """The optimum over rows of three groups that mix two choices in two neighbouring groups; the third takes one.
 
@@ -153,7 +136,7 @@ def optimum_of_a_chain(errors, cost):
 
 @given(seeds)
 @settings(max_examples=8, deadline=None)
-def test_rows_and_bound_meet_at_the_optimum_of_a_chain(seed):
+def test_rows_reach_the_optimum_of_a_chain_and_the_bound_stays_below_it(seed):
     rng = np.random.default_rng(seed)
     space = toy_space(3, choices=4)
     errors = [np.sort(e)[::-1] for e in random_errors(space, rng)]
@@ -161,53 +144,8 @@ def test_rows_and_bound_meet_at_the_optimum_of_a_chain(seed):
     (cost,) = expected_costs(space, space.feasible(budget))
     optimum = optimum_of_a_chain(errors, cost)
     solution = solve(errors, space, budget, tolerance=1e-4)
-    assert solution.gap <= 1e-4
     assert solution.lower_bound <= optimum + 1e-9
     assert solution.objective <= optimum + 1e-4 * sum(np.ptp(e) for e in errors)
-
-
-def test_branching_closes_the_gap_that_correlation_leaves():
-    space = toy_space(3, choices=4)
-    errors = tuple(np.sort(e)[::-1] for e in random_errors(space, np.random.default_rng(28)))
-    costs = expected_costs(space, space.feasible(Budget(macs=0.3)))
-    span = sum(np.ptp(e) for e in errors)
-    root = Lagrangian(errors, costs, 200_000).maximise(1e-7 * span)
-    solution = solve(errors, space, Budget(macs=0.3))
-    assert solution.objective - root.bound > 1e-2 * span
-    assert solution.objective - solution.lower_bound <= 3e-4 * span
-
-
-@given(seeds)
-@settings(max_examples=30, deadline=None)
-def test_estimates_are_below_the_cost_of_independent_rows(seed):
-    rng = np.random.default_rng(seed)
-    space = random_space(rng)
-    choices = [np.array(g.choices, dtype=float) for g in space.groups]
-    cost = ExpectedCost.of(space.macs_terms, space, 7)
-    mixture = Mixture(rng.dirichlet(np.ones(5)), rng.integers([len(c) for c in choices], size=(5, len(choices))))
-    for _ in range(10):
-        rows = [rng.dirichlet(np.full(len(c), 0.5)) for c in choices]
-        intervals = [
-            (rng.uniform(c[0], c @ row), rng.uniform(c @ row, c[-1])) for c, row in zip(choices, rows, strict=True)
-        ]
-        estimate, excess = Estimates(cost, choices).largest(mixture, intervals)
-        assert mixture(estimate) >= mixture(cost) - 1e-9
-        assert estimate(rows) <= cost(rows) + 1e-9
-        assert (excess >= 0).all()
-
-
-@given(seeds, st.floats(0.0, 1.0))
-@settings(max_examples=30, deadline=None)
-def test_a_bound_on_a_mean_width_is_kept_by_the_rows_on_its_side_alone(seed, part):
-    rng = np.random.default_rng(seed)
-    choices = [np.array(g.choices, dtype=float) for g in random_space(rng).groups]
-    rows = [rng.dirichlet(np.full(len(c), 0.5)) for c in choices]
-    group = int(rng.integers(len(choices)))
-    mean = choices[group] @ rows[group]
-    bound = choices[group][0] + part * (choices[group][-1] - choices[group][0])
-    beyond = (mean - bound) / choices[group][-1]
-    assert mean_at_most(group, bound, choices)(rows) - 1 == pytest.approx(beyond, abs=1e-12)
-    assert mean_at_least(group, bound, choices)(rows) - 1 == pytest.approx(-beyond, abs=1e-12)
 
 
 @given(seeds, st.sampled_from([Budget(macs=0.3), Budget(params=0.3), Budget(macs=0.5, params=0.3)]))
@@ -255,7 +193,7 @@ def test_a_dense_graph_gets_a_looser_bound_in_bounded_tables():
     errors = [np.sort(rng.random(8))[::-1] for _ in groups]
     lagrangian = Lagrangian(tuple(errors), expected_costs(space, space.feasible(Budget(macs=0.5))), 20_000)
     assert not lagrangian.exact
-    assert solve(errors, space, Budget(macs=0.5), max_cells=20_000).gap < 0.2
+    assert solve(errors, space, Budget(macs=0.5), max_cells=20_000).gap < 0.3
 
 
 def softened(seed, temperature):

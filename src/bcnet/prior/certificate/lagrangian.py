@@ -5,7 +5,7 @@ Notation as in `qcqp`: `E` the potential errors, `f_k` the costs over their limi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -23,17 +23,11 @@ class Lagrangian:
     def __init__(self, errors: Rows, costs: tuple[ExpectedCost, ...], max_cells: int) -> None:
         self.costs = costs
         self._errors = errors
-        self._max_cells = max_cells
         self._sizes = [len(e) for e in errors]
         self._scopes: list[Scope] = [(g,) for g in range(len(errors))]
         self._scopes += sorted({f.groups for cost in costs for f in cost.factors})
         self._tables = [self._aligned(cost) for cost in costs]
         self._plan = Elimination(self._scopes, self._sizes, max_cells)
-        self.held = self.cut(np.zeros(len(errors), dtype=np.int64))
-
-    def with_costs(self, costs: tuple[ExpectedCost, ...]) -> Lagrangian:
-        """Return the same errors under other constraints."""
-        return Lagrangian(self._errors, costs, self._max_cells)
 
     @property
     def exact(self) -> bool:
@@ -69,9 +63,10 @@ class Lagrangian:
         objective = sum(float(e[cell]) for e, cell in zip(shown, minimum.cells, strict=False))
         return value, Cut(objective, np.array(slack), minimum.assignment)
 
-    def maximise(self, tolerance: float, known: Sequence[Cut] = ()) -> DualMaximum:
-        """The largest lower bound over all multipliers, starting from `known` cuts (the narrowest candidate's)."""
-        return maximise_dual(self.value, known or [self.held], tolerance)
+    def maximise(self, tolerance: float) -> DualMaximum:
+        """Return the largest lower bound over all multipliers, starting from the narrowest candidate's cut."""
+        narrowest = self.cut(np.zeros(len(self._errors), dtype=np.int64))
+        return maximise_dual(self.value, [narrowest], tolerance)
 
     def mixed(self, dual: DualMaximum) -> list[IntArray]:
         """The candidates `(groups,)` that are mixed at the maximum, those of largest weight first."""

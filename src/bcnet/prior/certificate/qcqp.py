@@ -7,12 +7,12 @@ cost over its limit (`multilinear`), `H` the range `sum_g max E[g] - min E[g]`.
 
 Lower bound: for multipliers `lam >= 0` the Lagrangian is linear in every single row, so its minimum over `P` is
 attained where every row is on one choice: a discrete problem that `elimination` solves on the coupling graph. The
-largest such minimum bounds the optimum from below. Where that leaves a gap, `branching` raises the bound. Where the
-graph is too dense for exact minima, these are bounded instead, and `relaxation` adds a second bound.
+largest such minimum bounds the optimum from below. Where the graph is too dense for exact minima, these are bounded
+instead.
 
 Upper bound: fixing all rows but those of an independent set of the graph leaves a linear programme with one coupling
 row per limit. Solving it for one set after the other never raises the objective and never leaves the constraint; it
-starts from the candidates that the lower bound mixes.
+starts from the candidates that the lower bound mixes, then from those of slightly changed errors.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcnet.errors import SearchError
-from bcnet.prior.certificate.branching import raised_bound
 from bcnet.prior.certificate.lagrangian import Lagrangian
 from bcnet.prior.certificate.recovery import Recovery
 from bcnet.prior.expected_cost import ExpectedCost, Rows, expected_costs
@@ -33,7 +32,6 @@ from bcnet.space.problem import FloatArray
 
 _DUAL_TOLERANCE = 1e-7  # of the range
 _CONSTRAINT_TOLERANCE = 1e-6
-_COARSE_CELLS = 10_000
 
 
 @dataclass(frozen=True)
@@ -66,8 +64,8 @@ def solve(
 ) -> QCQPSolution:
     """Minimise the expected potential error under the budget, with a certificate.
 
-    `E` has one vector per group, shape `(choices,)`. The search for better rows and a better bound ends at a gap of
-    `tolerance`, or after a bounded number of tries. `max_cells` bounds the tables of the lower bound: beyond it the
+    `E` has one vector per group, shape `(choices,)`. The search for better rows ends at a gap of `tolerance`, or after
+    a bounded number of starts. `max_cells` bounds the tables of the lower bound: beyond it the
     bound is looser, never wrong, and `seed` chooses the starts.
 
     Raises:
@@ -80,28 +78,18 @@ def solve(
     costs = expected_costs(space, limits)
     span = max(sum(float(np.ptp(e)) for e in errors), 1e-300)
     lagrangian = Lagrangian(errors, costs, max_cells)
-    if not lagrangian.exact:  # then the relaxation bounds better, and larger tables only take longer
-        lagrangian = Lagrangian(errors, costs, min(max_cells, _COARSE_CELLS))
     dual = lagrangian.maximise(_DUAL_TOLERANCE * span)
-    lower = dual.bound
-    if not lagrangian.exact:
-        from bcnet.prior.certificate.relaxation import relaxed_bound
-
-        lower = max(lower, relaxed_bound(errors, space, limits))
-    recovery = Recovery(errors, costs, target=lower + tolerance * span)
+    recovery = Recovery(errors, costs, target=dual.bound + tolerance * span)
     rows = recovery.better(recovery.narrowest(), lagrangian.mixed(dual))
-    if lagrangian.exact:
-        lower, rows = raised_bound(lagrangian, dual, space, rows, recovery, tolerance * span)
-    else:
-        rows = recovery.better(rows, lagrangian.tilted(dual, seed))
+    rows = recovery.better(rows, lagrangian.tilted(dual, seed))
     held = all(cost(rows) <= 1 + _CONSTRAINT_TOLERANCE for cost in costs)
     assert held, "the recovery left the constraint"
     objective = sum(float(e @ p) for e, p in zip(errors, rows, strict=True))
     return QCQPSolution(
         P=rows,
         objective=float(objective),
-        lower_bound=float(min(lower, objective)),
-        gap=float(max(0.0, objective - lower) / span),
+        lower_bound=float(min(dual.bound, objective)),
+        gap=float(max(0.0, objective - dual.bound) / span),
         macs=_expected(space, "macs", rows),
         params=_expected(space, "params", rows),
         multipliers=tuple(dual.multipliers.tolist()),
