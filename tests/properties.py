@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from networks import batch_statistics
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -32,10 +33,18 @@ def free_widths(space: WidthSpace, generator: torch.Generator) -> tuple[int, ...
 
 
 def independent_cost(network: nn.Module, x: torch.Tensor) -> tuple[int, int]:
-    """MACs and parameters of a plain network as torch's own counter sees them."""
+    """MACs and parameters of a plain network as torch's own counter sees them.
+
+    It counts fused attention as nothing on a CPU, so attention is computed by matrix products.
+    """
     counter = FlopCounterMode(display=False)
-    with torch.no_grad(), counter:
-        network.eval()(x)
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), counter:
+            network.eval()(x)
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
     macs = counter.get_total_flops() // 2
     return macs // len(x), sum(p.numel() for p in network.parameters())
 

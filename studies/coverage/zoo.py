@@ -1,4 +1,4 @@
-"""The networks that coverage is measured on: torchvision's classification CNNs and timm's CNN families."""
+"""The networks that coverage is measured on: torchvision's classification CNNs and ViT, and timm's CNN families."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ inception_v3 squeezenet1_0 squeezenet1_1 mobilenet_v2 mobilenet_v3_small mobilen
 shufflenet_v2_x1_0 shufflenet_v2_x1_5 shufflenet_v2_x2_0 mnasnet0_5 mnasnet0_75 mnasnet1_0 mnasnet1_3
 efficientnet_b0 efficientnet_b1 efficientnet_b2 efficientnet_b3 efficientnet_b4 efficientnet_b5 efficientnet_b6
 efficientnet_b7 efficientnet_v2_s efficientnet_v2_m efficientnet_v2_l convnext_tiny convnext_small convnext_base
-convnext_large
+convnext_large vit_b_16
 """.split()  # fmt: skip  # noqa: SIM905
 _TIMM = """
 resnet10t resnet26d seresnet50 ecaresnet26t skresnet18 resnest14d res2net50_26w_4s resnext26ts regnetv_040
@@ -29,9 +29,13 @@ xception41 selecsls42b vovnet39a ese_vovnet19b_dw cspresnet50 cspdarknet53 darkn
 convmixer_768_32 repvgg_a0 hgnet_tiny hgnetv2_b0 gernet_s fasternet_t0 starnet_s1 rdnet_tiny inception_next_atto
 tresnet_m repvit_m0_9 poolformer_s12 nasnetalarge pnasnet5large
 """.split()  # fmt: skip  # noqa: SIM905
-_TRANSFORMERS = ("torchvision:vit_b_16", "torchvision:swin_t", "timm:edgenext_xx_small", "timm:mobilevit_xxs")
+_TRANSFORMERS = ("torchvision:swin_t", "timm:edgenext_xx_small", "timm:mobilevit_xxs")
+_OPTIONS = {
+    "googlenet": {"init_weights": False},
+    "inception_v3": {"init_weights": False},
+    "vit_b_16": {"image_size": 64},
+}
 _SIZES = {
-    "vit_b_16": 224,
     "swin_t": 64,
     "googlenet": 96,
     "inception_v3": 299,
@@ -57,8 +61,8 @@ class Entry:
             if library == "timm":
                 network: nn.Module = importlib.import_module("timm").create_model(name, pretrained=False)
             else:
-                options = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
-                network = getattr(importlib.import_module("torchvision.models"), name)(weights=None, **options)
+                make = getattr(importlib.import_module("torchvision.models"), name)
+                network = make(weights=None, **_OPTIONS.get(name, {}))
         return network
 
     def example(self, dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -47,6 +47,6 @@ def test_transformers_trace_where_rules_reach_and_say_where_not(entry: Entry) ->
     space = WidthSpace.trace(entry.build(), entry.example())
     assert space.groups
     pinned = [f for f in space.fixed if f.reason not in ("the network's input", "the network's output")]
-    assert pinned, "a transformer with nothing pinned belongs to the list of CNNs"
+    assert pinned, "a transformer with nothing pinned belongs to the list of networks that keep every property"
     for fixed in pinned:
         assert fixed.operator or fixed.reason.startswith("the model's own code breaks at other widths"), fixed

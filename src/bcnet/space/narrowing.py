@@ -24,10 +24,11 @@ from bcnet.space.layout import Layout, ParameterLayout, Side, length, spans
 # threads take turns. One lock for all modules, since a lock within a module would forbid copying and pickling it.
 _TURNS = threading.RLock()
 
-Take = Callable[[str, torch.Tensor, "list[list[tuple[int, int]]]"], torch.Tensor]
+Runs = list[list[tuple[int, int]]]  # for each dimension the starts and sizes of its parts
+Take = Callable[[str, torch.Tensor, Runs], torch.Tensor]
 
 
-def take(tensor: torch.Tensor, runs: list[list[tuple[int, int]]]) -> torch.Tensor:
+def take(tensor: torch.Tensor, runs: Runs) -> torch.Tensor:
     """The elements `runs[d]` of every dimension `d`: a view where each dimension has one run."""
     for d, dim_runs in enumerate(runs):
         if len(dim_runs) == 1:

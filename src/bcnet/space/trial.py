@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from bcnet.space.diagnosis import is_foreign
 from bcnet.space.example import Example
 from bcnet.space.layout import ParameterLayout, Side, length
-from bcnet.space.narrowing import Narrowing
+from bcnet.space.narrowing import Narrowing, Runs
 from bcnet.space.space import Widths, WidthSpace
 from bcnet.space.symbols import Reason
 
@@ -144,7 +144,7 @@ class _Trial:
         self._narrowing = Narrowing(model, space.layouts, space.numbers)
 
     def _run(self, widths: Widths, training: bool) -> Any:
-        with self._narrowing.applied(widths, Side.LEFT):
+        with self._narrowing.applied(widths, Side.LEFT, slicing=_take_shape):
             return self._example.run(self._model.train(training))
 
     def error(self, widths: Widths) -> Reason | None:
@@ -190,6 +190,17 @@ class _Trial:
             if error is not None:
                 return error
         return None
+
+
+def _take_shape(_: str, tensor: torch.Tensor, runs: Runs) -> torch.Tensor:
+    """Return a tensor without data of the shape that `take` gives: of many runs it makes one tensor, not thousands."""
+    for d, dim_runs in enumerate(runs):
+        size = sum(size for _, size in dim_runs)
+        if len(dim_runs) > 1:
+            tensor = tensor.new_empty((*tensor.shape[:d], size, *tensor.shape[d + 1 :]))
+        elif size != tensor.shape[d]:
+            tensor = tensor.narrow(d, dim_runs[0][0], size)
+    return tensor
 
 
 def _shapes(output: Any) -> list[tuple[int, ...]]:
