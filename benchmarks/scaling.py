@@ -25,7 +25,7 @@ from tempfile import TemporaryDirectory
 import torch
 
 from bcnet.data import Augmentation, DataSet, TrainingBatches, fixed_batches
-from bcnet.distributed import ProcessGroup, joined
+from bcnet.distributed import ProcessGroup, join_processes
 from bcnet.machine.allocator import keep_memory
 from bcnet.machine.timing import Stopwatch
 from bcnet.models import create
@@ -121,7 +121,7 @@ class Work:
 
 
 def _timed(world: ProcessGroup, watch: Stopwatch, units: int) -> Timed:
-    wall, delayed = max(world.gathered(watch.read()))
+    wall, delayed = max(world.gather(watch.read()))
     return Timed(wall / units, delayed / units)
 
 
@@ -138,8 +138,8 @@ def alternated(
             elif kind == ALONE:
                 yield kind, Timed(**world.on_rank_zero(lambda run=run: vars(work(ProcessGroup(), run, 1))))  # type: ignore[misc]
             else:
-                world.gathered(None)  # all begin at the same time
-                every = world.gathered(vars(work(ProcessGroup(), run, world.size)))
+                world.gather(None)  # all begin at the same time
+                every = world.gather(vars(work(ProcessGroup(), run, world.size)))
                 yield kind, max((Timed(**timed) for timed in every), key=lambda timed: timed.seconds)
 
 
@@ -189,7 +189,7 @@ def main() -> None:
     torch.set_num_threads(1)
     size = QUICK if options.quick else Size()
     work = Work(size)
-    with joined("cpu") as world:
+    with join_processes("cpu") as world:
         if world.size == 1:
             parser.error("start it with torchrun --nproc-per-node 2: one process alone has nothing to be compared with")
         for name, unit, run in (("training", "step", work.train), ("search", "candidate", work.search)):

@@ -164,7 +164,11 @@ def measured(cell: Cell, out: Path) -> None:
     for figure in [*cell.figures(), Figure.single(END, 1, "")]:
         spread = {key: f"{value:.5g}" for key, value in (("low", figure.low), ("high", figure.high))}
         row = {"figure": figure.name, "value": f"{figure.value:.5g}", **spread, "unit": figure.unit}
-        machine = {"load": f"{os.getloadavg()[0]:.1f}", "waiting": f"{watch.waiting():.2f}", "torch": torch.__version__}
+        machine = {
+            "load": f"{os.getloadavg()[0]:.1f}",
+            "waiting": f"{watch.waiting_share():.2f}",
+            "torch": torch.__version__,
+        }
         append_row(
             out, cell.key | row | {"rounds": figure.rounds, **threads, "seed": 0} | machine | hardware(cell.device)
         )

@@ -19,7 +19,7 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from bcnet.data import FilePixels, ResizedCrop
-from bcnet.machine.timing import nothing
+from bcnet.machine.timing import prepare_nothing
 from benchmarks.speed_turns import Call, Figure, Pace, in_turns
 
 SIZE = 224
@@ -36,7 +36,9 @@ def figures(width: int, height: int, count: int, pace: Pace) -> Iterator[Figure]
         yield Figure.single("size of a file", float(np.mean([f.stat().st_size for f in files])) / 1e3, "kB")
         for phase in ("training", "test"):
             calls = loaders(folder, files, training=phase == "training")
-            turns = in_turns(lambda number, calls=calls: {name: (nothing, call) for name, call in calls.items()}, pace)
+            turns = in_turns(
+                lambda number, calls=calls: {name: (prepare_nothing, call) for name, call in calls.items()}, pace
+            )
             for name in calls:
                 yield Figure.median(f"{phase}, {name}", count / turns.seconds(name), "images/s")
             for name in calls:

@@ -14,7 +14,7 @@ from torch import nn
 
 from bcnet.machine.defaults import memory_format
 from bcnet.machine.precision import autocast
-from bcnet.machine.timing import nothing
+from bcnet.machine.timing import prepare_nothing
 from bcnet.searchers import SupernetEvaluator
 from bcnet.space import Side, Widths
 from bcnet.supernet import Supernet, build
@@ -62,7 +62,7 @@ class Arms:
         widths = self._work.space.sample(torch.Generator().manual_seed(20_000 + number))
         return {
             OURS: (lambda: self._score_others(number), lambda: self._evaluator(widths)),
-            AGAIN: (nothing, lambda: self._evaluator(widths)),
+            AGAIN: (prepare_nothing, lambda: self._evaluator(widths)),
             SAME: (lambda: self._build(widths, fixed=False), self._infer),
             FIXED: (lambda: self._build(widths, fixed=True), self._infer),
         }

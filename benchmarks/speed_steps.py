@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from torch import nn
 
-from bcnet.machine.timing import nothing
+from bcnet.machine.timing import prepare_nothing
 from bcnet.supernet import build
 from bcnet.supernet.pairs import worthwhile
 from bcnet.train import Complementary, NetworkLearner
@@ -79,7 +79,7 @@ def _pair(work: Workload, number: int) -> list[int]:
 def fastest(work: Workload, pace: Pace) -> Variant:
     """The layout and precision that the full network takes its steps fastest in."""
     steps = {variant: _steps_of(work, work.fresh(variant), variant) for variant in VARIANTS}
-    arms = {str(variant): (nothing, steps[variant].take) for variant in VARIANTS}
+    arms = {str(variant): (prepare_nothing, steps[variant].take) for variant in VARIANTS}
     turns = in_turns(lambda number: arms, pace, device=work.device)
     return next(variant for variant in VARIANTS if str(variant) == turns.fastest())
 
@@ -105,7 +105,7 @@ class Arms:
         others = self._work.terms(OTHERS + number)
         return {
             OURS: (lambda: self._ours.take(others), lambda: self._ours.take(terms)),
-            AGAIN: (nothing, lambda: self._ours.take(terms)),
+            AGAIN: (prepare_nothing, lambda: self._ours.take(terms)),
             STANDALONE: (lambda: self._build(terms), self._take_standalone),
             FULL: _twice(self._full.take),
             FASTEST: _twice(self._fastest.take),

@@ -16,7 +16,7 @@ import torch
 
 from bcnet.data import Augmentation, Images, Normaliser, TrainingBatches, fixed_batches
 from bcnet.machine.precision import autocast
-from bcnet.machine.timing import nothing
+from bcnet.machine.timing import prepare_nothing
 from bcnet.searchers import SupernetEvaluator
 from bcnet.space import Side, Widths
 from bcnet.supernet import Supernet
@@ -70,9 +70,9 @@ class Arms:
     def __call__(self, number: int) -> dict[str, tuple[Call, Call]]:
         """The things of a round."""
         return {
-            OURS: (nothing, lambda: self._train(self._ours)),
-            FULL: (nothing, lambda: self._train(self._full)),
-            SCORING: (nothing, self._score),
+            OURS: (prepare_nothing, lambda: self._train(self._ours)),
+            FULL: (prepare_nothing, lambda: self._train(self._full)),
+            SCORING: (prepare_nothing, self._score),
         }
 
     def _train(self, learner: Learner) -> None:

@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from bcnet.machine.defaults import memory_format
 from bcnet.machine.precision import autocast
-from bcnet.machine.timing import nothing
+from bcnet.machine.timing import prepare_nothing
 from bcnet.space import Widths
 from bcnet.space.narrowing import tensors_of
 from bcnet.supernet import Supernet
@@ -185,9 +185,9 @@ class Arms:
         """The things of a round."""
         terms = terms_without_full(self._work, number)
         return {
-            OURS: (nothing, lambda: self._ours.take(terms)),
-            FUSED: (nothing, lambda: self._fused.take(terms)),
-            **{name: (nothing, lambda steps=steps: steps.take(terms)) for name, steps in self._fixed.items()},  # type: ignore[misc]
+            OURS: (prepare_nothing, lambda: self._ours.take(terms)),
+            FUSED: (prepare_nothing, lambda: self._fused.take(terms)),
+            **{name: (prepare_nothing, lambda steps=steps: steps.take(terms)) for name, steps in self._fixed.items()},  # type: ignore[misc]
         }
 
 

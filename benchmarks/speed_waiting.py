@@ -13,7 +13,7 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from bcnet.machine.timing import nothing
+from bcnet.machine.timing import prepare_nothing
 from bcnet.train import NetworkLearner
 from benchmarks.speed_steps import OTHERS, WARM
 from benchmarks.speed_turns import Call, Figure, Pace, in_turns
@@ -38,7 +38,7 @@ def figures(work: Workload, pace: Pace) -> Iterator[Figure]:
     }
 
     def arms(number: int) -> dict[str, tuple[Call, Call]]:
-        return {name: (nothing, partial(call, number)) for name, call in calls.items()}
+        return {name: (prepare_nothing, partial(call, number)) for name, call in calls.items()}
 
     turns = in_turns(arms, pace, device=work.device)
     for name, title in ((OURS, "supernet step"), (FULL, "full-width step")):

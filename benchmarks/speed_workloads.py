@@ -97,7 +97,7 @@ class Workload:
         together = None
         if worthwhile(self.space, self.batch) if pairs is None else pairs:
             try:
-                together = Pairs.verified(supernet.network, self.space, self.images[:2])
+                together = Pairs.verify(supernet.network, self.space, self.images[:2])
             except UnpairableError:
                 together = None
         return SupernetLearner(supernet, Complementary(), together)

@@ -69,10 +69,10 @@ def _group(path: str, rank: int, size: int) -> Iterator[None]:
 
 
 def _outcome(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    from bcnet.distributed import joined
+    from bcnet.distributed import join_processes
 
     try:
-        with joined() as world:
+        with join_processes() as world:
             return function(world, *arguments)
     except Exception as error:
         error.add_note(traceback.format_exc())

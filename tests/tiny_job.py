@@ -49,7 +49,7 @@ def supernet_method(**fields) -> BCNet:
 def tiny_search(folder, *, model=TinyNetwork, data=None, training=None, space=None, options=None, **changes):
     """A small run of the default method; `training` are changes to the tiny recipe, or another."""
 
-    recipe = training if isinstance(training, Recipe) else RECIPE.changed(training or {})
+    recipe = training if isinstance(training, Recipe) else RECIPE.with_changes(training or {})
     asked = {"budget": Budget(macs=0.5), "method": Trainings(effort="small"), "progress": False} | changes
     return bcnet.search(
         model,

@@ -18,9 +18,19 @@ from safetensors.torch import save as format_safetensors
 from torch import nn
 
 from bcnet.errors import ExportError
-from bcnet.nests import Nest, arguments, called, tensors
+from bcnet.nests import Nest, arguments, call_network, tensors
 
-__all__ = ["FORMATS", "Format", "Onnx", "Pt2", "Runner", "SafeTensors", "exported", "needed", "without_gradients"]
+__all__ = [
+    "FORMATS",
+    "Format",
+    "Onnx",
+    "Pt2",
+    "Runner",
+    "SafeTensors",
+    "export_graph",
+    "import_package",
+    "without_gradients",
+]
 
 Runner = Callable[[Nest], Any]  # inputs (batch, ...) -> what the network gives, logits (batch, classes) usually
 
@@ -33,7 +43,7 @@ class Format(ABC):
     holds_graph: ClassVar[bool] = True  # and not the weights alone
 
     @abstractmethod
-    def written(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, open_batch: bool = True) -> bytes:
+    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, open_batch: bool = True) -> bytes:
         """The content of the file, for any batch size; `example` is a network input of two images or more.
 
         Raises:
@@ -42,7 +52,7 @@ class Format(ABC):
 
     @abstractmethod
     def runner(self, content: bytes, network: nn.Module, threads: int) -> Runner:
-        """Runs what `written` gave. Formats of weights alone run it in a copy of `network`."""
+        """Runs what `write` gave. Formats of weights alone run it in a copy of `network`."""
 
 
 class Onnx(Format):
@@ -54,15 +64,15 @@ class Onnx(Format):
     suffix = "onnx"
     runtime = "onnxruntime"
 
-    def written(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, open_batch: bool = True) -> bytes:
+    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, open_batch: bool = True) -> bytes:
         """See `Format`."""
         return optimized_onnx(self.graph(network, example, open_batch=open_batch), notes)
 
     def graph(self, network: nn.Module, example: Nest, *, open_batch: bool = True) -> Any:
         """Return the `onnx.ModelProto` before `optimized_onnx`: weights are the network's own, batch norm by itself."""
         for package in ("onnx", "onnxscript", "onnxruntime"):
-            needed(package)
-        program = exported(network, example, open_batch=open_batch)
+            import_package(package)
+        program = export_graph(network, example, open_batch=open_batch)
         try:
             with _quiet():
                 model = torch.onnx.export(
@@ -82,7 +92,7 @@ class Onnx(Format):
 
     def runner(self, content: bytes, network: nn.Module, threads: int) -> Runner:
         """See `Format`."""
-        ort = needed("onnxruntime")
+        ort = import_package("onnxruntime")
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
@@ -108,9 +118,9 @@ class Pt2(Format):
     suffix = "pt2"
     runtime = "torch.export"
 
-    def written(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, open_batch: bool = True) -> bytes:
+    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, open_batch: bool = True) -> bytes:
         """See `Format`."""
-        program = exported(network, example, open_batch=open_batch)
+        program = export_graph(network, example, open_batch=open_batch)
         for node in program.graph_module.graph.nodes:
             node.meta.pop("stack_trace", None)  # lines of the user's own files
         buffer = io.BytesIO()
@@ -132,7 +142,7 @@ class SafeTensors(Format):
     runtime = "PyTorch with the loaded weights"
     holds_graph = False
 
-    def written(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, open_batch: bool = True) -> bytes:
+    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, open_batch: bool = True) -> bytes:
         """See `Format`."""
         tensors = {name: tensor.detach().contiguous().clone() for name, tensor in network.state_dict().items()}
         content: bytes = format_safetensors(tensors, metadata={"format": "pt", **notes})
@@ -147,7 +157,7 @@ class SafeTensors(Format):
 FORMATS: Mapping[str, Format] = {"onnx": Onnx(), "pt2": Pt2(), "safetensors": SafeTensors()}
 
 
-def exported(network: nn.Module, example: Nest, *, open_batch: bool = True) -> torch.export.ExportedProgram:
+def export_graph(network: nn.Module, example: Nest, *, open_batch: bool = True) -> torch.export.ExportedProgram:
     """The network's graph with a batch size left open, or that of the example.
 
     Raises:
@@ -170,12 +180,12 @@ def without_gradients(network: nn.Module) -> Runner:
 
     def run(inputs: Nest) -> Any:
         with torch.no_grad():
-            return called(network, inputs)
+            return call_network(network, inputs)
 
     return run
 
 
-def needed(package: str) -> ModuleType:
+def import_package(package: str) -> ModuleType:
     """A package of the extra `onnx`.
 
     Raises:
@@ -234,9 +244,9 @@ def optimized_onnx(model: Any, notes: Mapping[str, str]) -> bytes:
 
     These are the steps of `torch.onnx.export(optimize=True)`. Every file that is exported or timed is made here.
     """
-    ir = needed("onnx_ir")
-    optimizer = needed("onnxscript.optimizer")
-    fusions = needed("onnxscript.rewriter.onnx_fusions")
+    ir = import_package("onnx_ir")
+    optimizer = import_package("onnxscript.optimizer")
+    fusions = import_package("onnxscript.rewriter.onnx_fusions")
     with _quiet():
         graph = ir.serde.deserialize_model(model)
         optimizer.optimize_ir(graph)
@@ -246,7 +256,7 @@ def optimized_onnx(model: Any, notes: Mapping[str, str]) -> bytes:
 
 def _use_flatten(graph: Any) -> None:
     """Write each reshape from `(batch, ...)` to `(batch, n)` as Flatten, which holds no number of channels."""
-    onnx = needed("onnx")
+    onnx = import_package("onnx")
     dims = {value.name: value.type.tensor_type.shape.dim for value in (*graph.input, *graph.value_info, *graph.output)}
     for node in graph.node:
         before, after = (dims.get(name) for name in (node.input[0] if node.input else "", node.output[0]))

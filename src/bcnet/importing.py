@@ -10,7 +10,7 @@ from typing import Any
 from bcnet.errors import BCNetError
 
 
-def imported(name: str, *, what: str, forms: str, error: type[BCNetError]) -> Callable[..., Any]:
+def import_object(name: str, *, what: str, forms: str, error: type[BCNetError]) -> Callable[..., Any]:
     """The function or class that `name` says; `what` it is for and its `forms` are for messages.
 
     Raises:

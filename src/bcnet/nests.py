@@ -17,7 +17,7 @@ Some = TypeVar("Some", bound=Nest)
 Leaf = TypeVar("Leaf")
 
 
-def named(nest: Leaf | tuple[Leaf, ...] | dict[str, Leaf]) -> dict[str, Leaf]:
+def by_name(nest: Leaf | tuple[Leaf, ...] | dict[str, Leaf]) -> dict[str, Leaf]:
     """The tensors, or what is said of each, by name: "" of one alone, "[0]", "[1]" in a tuple, ".key" in a dict."""
     if isinstance(nest, tuple):
         return {f"[{number}]": leaf for number, leaf in enumerate(nest)}
@@ -28,7 +28,7 @@ def named(nest: Leaf | tuple[Leaf, ...] | dict[str, Leaf]) -> dict[str, Leaf]:
 
 def tensors(nest: Nest) -> list[Tensor]:
     """The tensors, in order."""
-    return list(named(nest).values())
+    return list(by_name(nest).values())
 
 
 def like(nest: Nest, found: Sequence[Any]) -> Any:
@@ -39,7 +39,7 @@ def like(nest: Nest, found: Sequence[Any]) -> Any:
 
 
 def from_named(parts: Mapping[str, Any]) -> Any:
-    """Return what `named` took apart."""
+    """Return what `by_name` took apart."""
     if "" in parts:
         return parts[""]
     if parts and all(name.startswith("[") for name in parts):
@@ -47,7 +47,7 @@ def from_named(parts: Mapping[str, Any]) -> Any:
     return {name.removeprefix("."): part for name, part in parts.items()}
 
 
-def mapped(function: Callable[[Tensor], Tensor], nest: Some) -> Some:
+def map_tensors(function: Callable[[Tensor], Tensor], nest: Some) -> Some:
     """The nest with every tensor replaced."""
     replaced: Some = like(nest, [function(tensor) for tensor in tensors(nest)])
     return replaced
@@ -58,41 +58,41 @@ def count(nest: Nest) -> int:
     return len(tensors(nest)[0])
 
 
-def taken(nest: Some, index: Tensor | slice) -> Some:
+def take_images(nest: Some, index: Tensor | slice) -> Some:
     """Some images of the batch."""
-    return mapped(lambda tensor: tensor[index], nest)
+    return map_tensors(lambda tensor: tensor[index], nest)
 
 
-def joined(nests: Sequence[Some]) -> Some:
+def join_batches(nests: Sequence[Some]) -> Some:
     """Batches of one form, one after the other."""
     parts = [tensors(nest) for nest in nests]
     whole: Some = like(nests[0], [torch.cat(column) for column in zip(*parts, strict=True)])
     return whole
 
 
-def bound(tensor: Tensor) -> int:
+def upper_bound(tensor: Tensor) -> int:
     """Return what all integers of a tensor are below; 1 for floats."""
     return 1 if tensor.is_floating_point() else max(1, int(tensor.max()) + 1)
 
 
 def channels_last(nest: Some) -> Some:
     """The nest with its images in the memory format that convolutions like."""
-    return mapped(lambda t: t.contiguous(memory_format=torch.channels_last) if t.ndim == 4 else t, nest)
+    return map_tensors(lambda t: t.contiguous(memory_format=torch.channels_last) if t.ndim == 4 else t, nest)
 
 
 def contiguous(nest: Some) -> Some:
     """The nest with every tensor in row-major memory."""
     # `t.contiguous()` keeps the channels-last strides of images with one channel, and a convolution follows them.
-    return mapped(lambda t: t.clone(memory_format=torch.contiguous_format), nest)
+    return map_tensors(lambda t: t.clone(memory_format=torch.contiguous_format), nest)
 
 
 def as_float(nest: Some, network: nn.Module) -> Some:
     """The nest on the device of a network, with its floats in the precision of the network's."""
     floats = next((p for p in network.parameters() if p.is_floating_point()), torch.empty(0))
-    return mapped(lambda t: t.to(floats) if t.is_floating_point() else t.to(floats.device), nest)
+    return map_tensors(lambda t: t.to(floats) if t.is_floating_point() else t.to(floats.device), nest)
 
 
-def called(network: Callable[..., Any], inputs: Any) -> Any:
+def call_network(network: Callable[..., Any], inputs: Any) -> Any:
     """Return what a network gives for `inputs`: a tuple are its arguments, a dict its keyword arguments."""
     if isinstance(inputs, tuple):
         return network(*inputs)

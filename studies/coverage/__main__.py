@@ -31,7 +31,7 @@ _HEAD = """# Coverage
 
 What `WidthSpace.trace` finds in each network: the number of width groups, the share of the multiply-adds that depends
 on at least one of them, and what is pinned at full width, with the reason. Input channels and class logits are always
-held and not listed. Written by `python -m studies.coverage`; `make test-all` checks on all of them but the last three that
+held and not listed. Written by `python -m studies.coverage`; `make test-all` checks on all but the last three that
 paths equal built networks, gradients included, and that costs equal an independent counter's.
 
 """
@@ -73,8 +73,8 @@ def write_page(networks: list[dict[str, str]], page: Path) -> None:
     transformers = {entry.name for entry in TRANSFORMERS}
     shares = [float(row["searchable"]) for row in networks if row["network"] not in transformers]
     summary = (
-        f"{len(shares)} networks, all but the last {len(transformers)}: in the median {statistics.median(shares):.1%} of the multiply-adds can be searched; "
-        f"all of them in {sum(share == 1 for share in shares)} networks, at least 95 % in "
+        f"The first {len(shares)} networks: in the median {statistics.median(shares):.1%} of the multiply-adds can be "
+        f"searched; all of them in {sum(share == 1 for share in shares)} networks, at least 95 % in "
         f"{sum(share >= 0.95 for share in shares)}.\n"
     )
     lines = ["| network | input | groups | searchable MACs | pinned at full width |", "|---|---|---|---|---|"]

@@ -169,7 +169,7 @@ def _apart(mine: list[Tensor], theirs: list[Tensor]) -> float:
 
 def _onnx(network: nn.Module, x: Tensor) -> str:
     try:
-        found = tree_leaves(Onnx().runner(Onnx().written(network, x, {}), network, 1)(x))
+        found = tree_leaves(Onnx().runner(Onnx().write(network, x, {}), network, 1)(x))
     except Exception as error:
         return f"refused: {type(error).__name__}"
     with torch.no_grad():

@@ -37,7 +37,7 @@ import bcnet
 from bcnet.costs import Latency, read_latency
 from bcnet.data import Augmentation, Images
 from bcnet.errors import BudgetError, RunError
-from bcnet.latency import draws, engine_of, engine_times, measured, paced
+from bcnet.latency import draws, engine_of, engine_times, measure_networks, measure_steadily
 from bcnet.models import create
 from bcnet.space import Budget, Widths, WidthSpace
 from bcnet.supernet import build
@@ -89,7 +89,7 @@ def milliseconds(name: str, latency: Latency, widths: list[Widths]) -> np.ndarra
     """What networks take, timed in turns, `(networks,)`."""
     network, image, space = subject(name)
     return np.array(
-        [m.nanoseconds / 1e6 for m in measured(timer(network, image, space, latency), widths, latency.threads)]
+        [m.nanoseconds / 1e6 for m in measure_networks(timer(network, image, space, latency), widths, latency.threads)]
     )
 
 
@@ -123,13 +123,13 @@ def model(quick: Quick = False, out: Out = RESULTS) -> None:
         widths = [*widths, *(space.sample(generator) for _ in range(count // 2))]
         times = timer(network, image, space, latency)
         try:
-            found = paced(times, widths, threads, fitted.references)
+            found = measure_steadily(times, widths, threads, fitted.references)
         except BudgetError as error:
             print(f"{key}: {error}", flush=True)
             continue
         taken = np.array([m.nanoseconds for m in found])
         array = np.array(widths)
-        predicted = fitted.predicted(array)
+        predicted = fitted.predict(array)
         macs = np.array(space.cost(array).macs, dtype=np.float64)
         affine = np.polyval(np.polyfit(macs, taken, 1, w=1 / taken), macs)  # fitted to these very networks
         row = {**key, "calibrated_on": fitted.count, "calibration_seconds": round(seconds, 1), "form": fitted.form}
@@ -192,7 +192,7 @@ def _at_equal_latency(effort: Effort, name: str, share: float, seed: int, folder
 
     def nanoseconds(widths: Iterable[Widths]) -> dict[Widths, float]:
         times = timer(network, image, space, latency)
-        return {m.widths: m.nanoseconds for m in paced(times, list(dict.fromkeys(widths)), 1, references)}
+        return {m.widths: m.nanoseconds for m in measure_steadily(times, list(dict.fromkeys(widths)), 1, references)}
 
     references = latency.model.references
     by_macs = searched("MACs", Budget(macs=share))

@@ -36,7 +36,7 @@ def expected_by_trust(table: Table, scores: Path) -> tuple[Array, Array]:
 
     def expected(trust: float) -> list[Array]:
         models = (ScoreModel.fit(table.space, widths, found.tolist(), trust) for _, _, widths, found in kinds)
-        return [model.predicted(judged) for model in models]
+        return [model.predict(judged) for model in models]
 
     truth = table.score("exact")[[table.rows[widths] for widths in judged]]
     return np.array([expected(trust) for trust in TRUSTS]), truth

@@ -88,14 +88,14 @@ def _by_scores(table: Table, widths: list[Widths], scores: Array) -> list[tuple[
     kinds = [("scores", scores)]
     for name, trust in (("model", 1.0), ("model and closed form", TRUST_IN_PATHS)):
         model = ScoreModel.fit(table.space, widths, scores.tolist(), trust)
-        kinds.append((name, model.predicted(widths)))
+        kinds.append((name, model.predict(widths)))
     return kinds
 
 
 def _of_trainings(table: Table, judged: list[Widths], count: int) -> list[Array]:
     """What models of networks that are not judged expect of those that are."""
     draws = first_trainings(table, judged, count)
-    return [ScoreModel.fit(table.space, widths, found.tolist(), 1.0).predicted(judged) for widths, found in draws]
+    return [ScoreModel.fit(table.space, widths, found.tolist(), 1.0).predict(judged) for widths, found in draws]
 
 
 def first_trainings(table: Table, judged: list[Widths], count: int) -> Iterator[tuple[list[Widths], Array]]:

@@ -31,7 +31,7 @@ from bcnet.data import TrainingBatches
 from bcnet.files import make_folder, read_tensors, write_tensors
 from bcnet.searchers import TRUST_IN_PATHS, ScoreModel
 from bcnet.space import Side, Widths
-from bcnet.supernet import Supernet, build, by_importance, recalibrate, reordered
+from bcnet.supernet import Supernet, build, by_importance, recalibrate, reorder
 from bcnet.train import Checkpoints, NetworkLearner, Recipe, derived_seed, load_recipe, train
 from studies.ranking.__main__ import DATA, QUICK
 from studies.ranking.channel_bench_macro import DATA as TABLE
@@ -68,7 +68,7 @@ class Trainings:
     def recipe(self) -> Recipe:
         """How the original is trained; candidates are for one epoch."""
         changes = {"batch_size": self.training.batch_size, "epochs": self.training.epochs}
-        return load_recipe(RECIPE).changed(changes)
+        return load_recipe(RECIPE).with_changes(changes)
 
     @property
     def batches(self) -> TrainingBatches:
@@ -118,7 +118,7 @@ class Trainings:
 
     def _trained(self, ranked: Ranked, widths: Widths) -> nn.Module:
         network = ranked.built(widths)
-        train(NetworkLearner(network), self.batches, self.recipe.changed({"epochs": 1}), seed=self.seed)
+        train(NetworkLearner(network), self.batches, self.recipe.with_changes({"epochs": 1}), seed=self.seed)
         return network.eval()
 
 
@@ -134,7 +134,7 @@ class Ranked:
     def of(cls, original: nn.Module, workload: Workload) -> Ranked:
         """Sort the channels of a trained original."""
         example = workload.validation[0][0][:2]
-        network = reordered(original, workload.space, by_importance(original, workload.space), example).eval()
+        network = reorder(original, workload.space, by_importance(original, workload.space), example).eval()
         return cls(network, Supernet(network, workload.space), workload)
 
     def built(self, widths: Widths) -> nn.Module:
@@ -187,7 +187,7 @@ def main(
         spent = training.epochs + count
         name = f"{count} trainings of an epoch from the original, {spent} path-epochs at {size}x{size}, loss"
         for kind, trust in (("model", 1.0), ("model and closed form", TRUST_IN_PATHS)):
-            guess = ScoreModel.fit(truths.space, candidates, values, trust).predicted(judged)
+            guess = ScoreModel.fit(truths.space, candidates, values, trust).predict(judged)
             exact = np.array([truth[widths] for widths in judged])
             judge(truths, judged, exact, [guess], {"scores": name, "seed": str(seed), "kind": kind}, model_out)
 

@@ -110,7 +110,7 @@ def _rows(name: str, seed: int, budget: float, quick: bool, threads: int, runs: 
         row = {
             **key,
             "network": label,
-            "metric": headline.heading,
+            "metric": headline.column,
             "value": round(network["test"][headline.key], 3),
             "standard_error": round(network["test_errors"][headline.key], 3),
             "macs_ratio": round(network["macs_ratio"], 4),

@@ -73,9 +73,9 @@ def test_the_recipe_says_how_images_are_augmented_or_the_data_does():
     data = DataSet.from_tensors((pixels, labels), (pixels, labels))
     recipe = load_recipe("vgg19-cifar10")
     assert augmentation_of(recipe, data) is data.augmentation
-    cropped = recipe.changed({"augmentation.kind": "crop", "augmentation.padding": 3})
+    cropped = recipe.with_changes({"augmentation.kind": "crop", "augmentation.padding": 3})
     assert augmentation_of(cropped, data) == Augmentation(padding=3, flip=True)
-    jittered = load_recipe("resnet50-imagenet").changed({"augmentation.colour_jitter": 0.4})
+    jittered = load_recipe("resnet50-imagenet").with_changes({"augmentation.colour_jitter": 0.4})
     assert augmentation_of(jittered, data) == ResizedCrop(colour_jitter=0.4)
 
 

@@ -16,7 +16,7 @@ from bcnet.costs import Latency
 from bcnet.errors import DataError, TrainingError
 from bcnet.latency import measure, write_bundle
 from bcnet.latency.engines import ENGINES, engine_of
-from bcnet.run.inputs import Input, InputFacts, described
+from bcnet.run.inputs import Input, InputFacts, describe_inputs
 from bcnet.space import Side, WidthSpace
 from bcnet.supernet import Supernet, build
 
@@ -119,13 +119,13 @@ def test_a_path_of_several_inputs_is_the_built_network():
 @pytest.mark.parametrize("by_name", [False, True])
 def test_what_a_network_takes_is_kept_in_its_run(by_name, tmp_path):
     inputs = inputs_of(by_name, 24)
-    facts = InputFacts(described(inputs), ("a",), None)
+    facts = InputFacts(describe_inputs(inputs), ("a",), None)
     again = InputFacts.from_dict(json.loads(json.dumps(facts.to_dict())), tmp_path)
     assert again == facts
     parts = again.inputs if by_name else dict(zip(("left", "right", "token"), again.inputs, strict=True))
     assert parts["token"] == Input((), "int64", 5)
     assert parts["left"] == Input((1, 8, 8))
-    drawn = again.drawn(64, torch.Generator().manual_seed(0))
+    drawn = again.draw_random(64, torch.Generator().manual_seed(0))
     token = drawn["token"] if by_name else drawn[2]
     assert (token.dtype, token.unique().tolist()) == (torch.int64, [0, 1, 2, 3, 4])
 
@@ -152,7 +152,7 @@ def test_two_processes_share_the_batches(processes, tmp_path):
 def test_engines_run_several_inputs(engine, by_name):
     pytest.importorskip(ENGINES[engine].package)
     inputs, network = inputs_of(by_name), Pair().eval()
-    found = engine_of(engine).prepared(network, inputs, 1)()
+    found = engine_of(engine).prepare(network, inputs, 1)()
     found = found if isinstance(found, torch.Tensor) else torch.as_tensor(np.asarray(found[0]))
     torch.testing.assert_close(found, network(**inputs) if by_name else network(*inputs), rtol=1e-4, atol=1e-5)
 
@@ -163,7 +163,7 @@ def test_a_bundle_says_what_to_draw(tmp_path, by_name):
     latency = Latency("onnxruntime", batch=2)
     write_bundle(Pair(), inputs_of(by_name), tmp_path / "bundle", latency=latency, networks=12)
     facts = json.loads((tmp_path / "bundle" / "bundle.json").read_text())["inputs"]
-    drawn = measure.drawn(facts)
+    drawn = measure.draw_inputs(facts)
     measure.CALLS["onnxruntime"](tmp_path / "bundle" / "network_00.onnx", drawn, 1)()
     token = drawn["token"] if by_name else drawn[2]
     assert token.shape == (2,)
@@ -183,6 +183,6 @@ def test_a_bundle_says_what_to_draw(tmp_path, by_name):
     ],
 )
 def test_batches_of_another_form_are_told(batch, message):
-    data = dataclasses.replace(loaders(), validation=[batch], accepted=bcnet.tasks.Classification().accepted)
+    data = dataclasses.replace(loaders(), validation=[batch], accepted=bcnet.tasks.Classification().check_targets)
     with pytest.raises(DataError, match=message):
-        _ = data.held
+        _ = data.held_out

@@ -202,7 +202,7 @@ def prepared(model=TinyNetwork, **options):
     source = open_source(model, tiny_data(), image_size=None, seed=0, pretrained=options.pop("pretrained", None))
     method = supernet_method(training=RECIPE, epochs=RECIPE.epochs)
     values = {"model": source.model_name, "data": "d", "limits": {"macs": 0.5}, "method": method, "training": RECIPE}
-    settings = make_settings(**values | options).resolved()
+    settings = make_settings(**values | options).resolve()
     return settings, prepare(source, settings)
 
 

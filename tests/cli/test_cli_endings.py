@@ -11,7 +11,7 @@ import torch
 import typer
 
 from bcnet.cli import main
-from bcnet.cli.endings import Terminated, guarded, kept_in_run, only_the_first_speaks, printable, stoppable
+from bcnet.cli.endings import Terminated, guard, kept_in_run, only_the_first_speaks, printable, stoppable
 from bcnet.errors import RunError
 from bcnet.progress.record import Record, StageRecord, write_record
 
@@ -19,7 +19,7 @@ from bcnet.progress.record import Record, StageRecord, write_record
 def ending(raising, capsys):
     """Exit code and message of a command that does what `raising` does."""
     with pytest.raises(typer.Exit) as stop:
-        guarded(raising)()
+        guard(raising)()
     return stop.value.exit_code, capsys.readouterr().err
 
 
@@ -52,7 +52,7 @@ def test_one_message_and_a_code(raising, code, message, capsys):
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), OSError(errno.ENOENT, "gone"), KeyError("a bug")])
 def test_a_bug_keeps_its_traceback(error):
     with pytest.raises(type(error)):
-        guarded(raises(error))()
+        guard(raises(error))()
 
 
 STOPPED_IN_A_CALLBACK = """
@@ -129,7 +129,7 @@ def test_of_several_processes_one_gives_the_message(monkeypatch, capfd, rank, re
 
     def command():
         print("progress")
-        guarded(raises(error))()
+        guard(raises(error))()
 
     with pytest.raises(typer.Exit, match="2"), only_the_first_speaks():
         command()

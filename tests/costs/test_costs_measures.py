@@ -106,7 +106,7 @@ def test_the_priors_expectation_and_every_candidate_satisfy_the_limit(budget):
     space = toy_space(4)
     rng = np.random.default_rng(0)
     errors = [rng.random(len(group.choices)) for group in space.groups]
-    counted = space.measuring(budget)
+    counted = space.with_measures(budget)
     assert counted == space  # what is told beside is no part of the space
     limits = counted.feasible(budget)
     prior = prior_of_errors(errors, space, budget)
@@ -174,7 +174,7 @@ def test_costs_of_many_are_the_costs_of_each():
 
 
 def test_learning_a_prior_writes_and_reads_the_measures_it_is_for():
-    space = toy_space(3).measuring(Budget({Steps(): 7}))
+    space = toy_space(3).with_measures(Budget({Steps(): 7}))
     widths = [tuple(g.choices[i] for g in space.groups) for i in range(8)]
     prior = learn_prior(space, range(8), widths, [1 / sum(w) for w in widths], Budget({Steps(): 7}), since=0)
     assert bcnet.prior.Prior.from_dict(prior.to_dict(), space).budget == Budget({Steps(): 7})

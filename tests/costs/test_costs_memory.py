@@ -237,12 +237,12 @@ def test_one_measure_is_limited_once_and_keeps_its_name():
 def test_what_is_limited_is_held_by_all_who_choose_widths():
     space = WidthSpace.trace(create("resnet20", 10).build(), torch.zeros(2, 3, 32, 32), num_choices=8)
     budget = bcnet.Budget({Memory("int8"): "32 KiB"}, macs=0.7, size=0.6)
-    limits = budget.resolve(space.measuring(budget).reference)
+    limits = budget.resolve(space.with_measures(budget).reference)
     assert limits.limits[Memory("int8")] == 32 * 1024
     for widths in (space.uniform(budget), space.balanced(budget)):
-        assert limits.admits(space.measuring(budget).cost(widths))
+        assert limits.admits(space.with_measures(budget).cost(widths))
     wider = space.nearest([1.2 * w for w in space.uniform(budget)])
-    assert not limits.admits(space.measuring(budget).cost(wider))
+    assert not limits.admits(space.with_measures(budget).cost(wider))
     found = bcnet.searchers.search_widths(
         space, lambda w: float(sum(w)), budget, searcher=bcnet.searchers.Random(30), seed=1
     )

@@ -71,14 +71,14 @@ def test_a_part_is_resized_as_torchvision_does_and_flipped_half_of_the_time(widt
     functional = pytest.importorskip("torchvision.transforms.v2.functional")
     pixels = bytes_of(photograph(width, height))
     theirs = functional.resize(pixels, [20, 30], antialias=True)
-    found = ResizedCrop().finished(pixels, (20, 30), random.Random(seed))
+    found = ResizedCrop().finish(pixels, (20, 30), random.Random(seed))
     assert any(torch.equal(found, other) for other in (theirs, theirs.flip(2)))
-    assert torch.equal(ResizedCrop(flip=False).finished(pixels, (20, 30), random.Random(seed)), theirs)
+    assert torch.equal(ResizedCrop(flip=False).finish(pixels, (20, 30), random.Random(seed)), theirs)
 
 
 def test_half_of_all_crops_are_flipped():
     ramp = torch.arange(16, dtype=torch.uint8).expand(1, 16, 16)
-    found = [ResizedCrop().finished(ramp, (16, 16), random.Random(seed)) for seed in range(1000)]
+    found = [ResizedCrop().finish(ramp, (16, 16), random.Random(seed)) for seed in range(1000)]
     assert sum(bool(crop[0, 0, 0] == 15) for crop in found) == pytest.approx(500, abs=60)
 
 
@@ -88,7 +88,7 @@ def test_colours_shift_as_torchvisions(seed):
     functional = pytest.importorskip("torchvision.transforms.v2.functional")
     pixels = bytes_of(photograph(24, 24, seed))
     crop = ResizedCrop(flip=False, colour_jitter=0.4)
-    found = crop.finished(pixels, (24, 24), random.Random(seed))
+    found = crop.finish(pixels, (24, 24), random.Random(seed))
     again = random.Random(seed)
     theirs = pixels.float() / 255
     for colour in again.sample(("brightness", "contrast", "saturation"), 3):
@@ -101,7 +101,7 @@ def test_colours_shift_as_torchvisions(seed):
 def test_grey_images_shift_too():
     grey = bytes_of(photograph(24, 24).convert("L"))
     assert grey.shape == (1, 24, 24)
-    shifted = ResizedCrop(flip=False, colour_jitter=0.4).finished(grey, (24, 24), random.Random(0))
+    shifted = ResizedCrop(flip=False, colour_jitter=0.4).finish(grey, (24, 24), random.Random(0))
     assert shifted.shape == grey.shape
     assert not torch.equal(shifted, grey)
 

@@ -80,7 +80,7 @@ def test_a_steps_gradients_are_those_of_the_cpu_and_its_counts_are_level():
     for name, gradient in gradients.items():
         scale = float(others[name].abs().max()) + 1e-6
         torch.testing.assert_close(gradient / scale, others[name] / scale, rtol=0, atol=5e-3, msg=name)
-    learner.trained(terms)
+    learner.count_step(terms)
     assert (learner.counts.spread() == 0).all()
 
 
@@ -104,7 +104,7 @@ def test_pairs_are_their_two_paths():
     x = images(8, dtype=torch.float64)
     space = WidthSpace.trace(model, x.cpu())
     net = Supernet(model, space).to(DEVICE)
-    pairs = Pairs.verified(net.network, space, x)
+    pairs = Pairs.verify(net.network, space, x)
     widths = space.sample(torch.Generator().manual_seed(3))
     complement = space.complement(widths)
     together = pairs.forward(x, widths, complement)
@@ -130,7 +130,7 @@ def test_scores_are_those_of_the_cpu():
     "precision", ["fp32", pytest.param("bf16", marks=only_gpu), pytest.param("fp16", marks=only_gpu)]
 )
 def test_a_killed_run_goes_on_bit_identically(tmp_path, precision):
-    options = {"options": {"device": DEVICE}, "training": RECIPE.changed({"precision": precision})}
+    options = {"options": {"device": DEVICE}, "training": RECIPE.with_changes({"precision": precision})}
     whole = tiny_search(tmp_path / "whole", **options)
     with pytest.raises(StoppedError):
         tiny_search(tmp_path / "killed", reporter=Recorder(("original", 5)), **options)

@@ -113,7 +113,7 @@ def wrong(world, folder, changes):
 @pytest.mark.parametrize(
     ("changes", "kind", "message"),
     [
-        ({"training": RECIPE.changed({"batch_size": 2})}, RecipeError, "got batch_size 2 for 3 processes"),
+        ({"training": RECIPE.with_changes({"batch_size": 2})}, RecipeError, "got batch_size 2 for 3 processes"),
         ({"data": None}, ProcessError, "all processes of a run have the same data; process 0 has 'stripes"),
         ({"space": {"num_choices": 0}}, RecipeError, "'num_choices' must be greater than 0; got 0"),
     ],

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bcnet.distributed import ProcessGroup, joined
+from bcnet.distributed import ProcessGroup, join_processes
 from bcnet.errors import ProcessError, RunError, SearchError
 
 
@@ -27,13 +27,13 @@ def test_parts_are_the_whole_in_order_and_as_equal_as_can_be(count, size):
 
 def test_without_torchrun_there_is_one_process(monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
-    with joined() as world:
+    with join_processes() as world:
         assert (world.rank, world.size, world.is_rank_zero) == (0, 1, True)
         tensor = torch.arange(3.0)
         world.add_up(tensor)
         assert tensor.tolist() == [0, 1, 2]
         assert world.on_rank_zero(lambda: 3) == 3
-        assert world.gathered("a") == ["a"]
+        assert world.gather("a") == ["a"]
         assert list(world.map(str, [1, 2])) == ["1", "2"]
         assert world.tensors_from_rank_zero(lambda: None) is None
         world.check_same({"thing": "a"})
@@ -43,7 +43,7 @@ def test_without_torchrun_there_is_one_process(monkeypatch):
 def test_half_an_environment_is_no_torchrun(monkeypatch):
     monkeypatch.setenv("RANK", "3")
     monkeypatch.delenv("MASTER_ADDR", raising=False)
-    with joined() as world:
+    with join_processes() as world:
         assert world.size == 1
 
 
@@ -57,7 +57,7 @@ def everything(world):
         "rank": world.rank,
         "sum": tensor.tolist(),
         "lead": seen,
-        "gathered": world.gathered([world.rank, None]),
+        "gathered": world.gather([world.rank, None]),
         "tensors": {name: tensor.tolist() for name, tensor in loaded.items()},
         "types": {name: str(tensor.dtype) for name, tensor in loaded.items()},
         "state": state,
@@ -161,7 +161,7 @@ def failing_calls(world, bad):
         for value in world.map(call, range(8)):
             seen.append(value)
     except SearchError as error:
-        return seen, str(error), world.gathered("still here")
+        return seen, str(error), world.gather("still here")
     return None
 
 
@@ -172,10 +172,10 @@ def test_the_first_failure_in_order_is_raised_everywhere_and_nobody_hangs(proces
 
 
 def two_uses(world):
-    with joined() as again:
-        first = again.gathered(world.rank)
-    with joined() as again:
-        return first + again.gathered(10 * world.rank) + world.gathered(7)
+    with join_processes() as again:
+        first = again.gather(world.rank)
+    with join_processes() as again:
+        return first + again.gather(10 * world.rank) + world.gather(7)
 
 
 def test_uses_of_one_group_do_not_meet(processes):

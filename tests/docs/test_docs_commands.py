@@ -100,7 +100,7 @@ def settings_exist(changes):
             continue
         assert key.partition(".")[0] in Recipe.model_fields, change
         if "..." not in change:
-            Recipe(lr=0.1, batch_size=8, epochs=1).changed(parse.changes([f"{key}={change.partition('=')[2]}"]))
+            Recipe(lr=0.1, batch_size=8, epochs=1).with_changes(parse.changes([f"{key}={change.partition('=')[2]}"]))
 
 
 @pytest.mark.parametrize("page", pages.PAGES, ids=pages.name)

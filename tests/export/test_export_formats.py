@@ -13,7 +13,7 @@ import bcnet
 from bcnet.errors import ExportError, ModelError, RunError
 from bcnet.export.job import _difference
 from bcnet.files.documents import read_document, write_document
-from bcnet.formats import FORMATS, Onnx, exported
+from bcnet.formats import FORMATS, Onnx, export_graph
 from bcnet.run.finished import FinishedRun
 
 
@@ -127,7 +127,7 @@ def test_only_a_finished_run_is_loaded(finished, tmp_path):
 
 
 def test_a_file_that_differs_is_not_kept(finished, tmp_path, monkeypatch):
-    monkeypatch.setattr(Onnx, "written", lambda self, network, example, notes, open_batch: b"")
+    monkeypatch.setattr(Onnx, "write", lambda self, network, example, notes, open_batch: b"")
 
     def shifted(self, content, network, threads):
         def run(x):
@@ -184,8 +184,8 @@ def test_code_that_depends_on_the_batch_size_is_refused():
     with pytest.raises(
         ExportError, match=r"OneBatchSize takes the batch size of its example for a constant: .* \(--batch 1\)"
     ):
-        exported(OneBatchSize().eval(), torch.zeros(2, 1, 8, 8))
-    assert exported(OneBatchSize().eval(), torch.zeros(1, 1, 8, 8), open_batch=False).module()
+        export_graph(OneBatchSize().eval(), torch.zeros(2, 1, 8, 8))
+    assert export_graph(OneBatchSize().eval(), torch.zeros(1, 1, 8, 8), open_batch=False).module()
 
 
 class Spectrum(TinyNetwork):
@@ -198,7 +198,7 @@ class Spectrum(TinyNetwork):
 
 def test_what_onnx_does_not_have_is_named_in_plain_letters():
     with pytest.raises(ExportError, match=r"ONNX has no form for aten\.einsum as Spectrum uses it") as refusal:
-        FORMATS["onnx"].written(Spectrum().eval(), torch.rand(2, 1, 8, 8), {})
+        FORMATS["onnx"].write(Spectrum().eval(), torch.rand(2, 1, 8, 8), {})
     assert "\x1b" not in str(refusal.value)
     assert "Next steps" not in str(refusal.value)
 

@@ -11,8 +11,8 @@ from bcnet import Budget, WidthSpace
 from bcnet.cli.app import app
 from bcnet.errors import ExportError, RecipeError
 from bcnet.export import read_latencies
-from bcnet.export.latency import Latency, rounded
-from bcnet.export.timing import Timing, alternating
+from bcnet.export.latency import Latency, round_widths
+from bcnet.export.timing import Timing, time_in_turns
 
 FAST = {"rounds": 3, "warmup": 1}
 
@@ -67,7 +67,7 @@ def test_a_sentence_says_whether_multiples_pay(medians, verdict):
 def test_calls_take_turns_and_the_warm_up_does_not_count():
     order = []
     calls = {name: (lambda name=name: order.append(name)) for name in "abc"}
-    times = alternating(calls, rounds=3, warmup=1)
+    times = time_in_turns(calls, rounds=3, warmup=1)
     assert "".join(order) == "abcabcbcacab"
     assert {timing.count for timing in times.values()} == {3}
 
@@ -95,7 +95,7 @@ class Two(nn.Module):
 )
 def test_widths_are_rounded_within_the_budget(widths, budget, expected):
     space = WidthSpace.trace(Two(), torch.zeros(2, 3, 4, 4))
-    assert rounded(space, widths, 8, Budget(macs=budget)) == expected
+    assert round_widths(space, widths, 8, Budget(macs=budget)) == expected
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def test_times_of_any_source_make_a_model(subject, tmp_path):
     latency = latency_from(times(tmp_path / "t.csv", space), space)
     unseen = np.array([w for _, w in zip(range(12), draws(space, 5), strict=False)])
     expected = 1e4 + space.macs_terms(unseen)
-    assert np.allclose(latency.model.predicted(unseen), expected, rtol=0.02)
+    assert np.allclose(latency.model.predict(unseen), expected, rtol=0.02)
     assert latency.model.machine == "a board"
     twice = times(tmp_path / "t2.csv", space, change=lambda rows: [*rows, *rows])
     assert latency_from(twice, space).model.count == 20
@@ -206,10 +206,10 @@ def test_a_bundle_that_fails_leaves_nothing(subject, tmp_path, monkeypatch):
         write_bundle(model, images, tmp_path / "b", latency=Latency("onnxruntime"), space=space, networks=3)
 
     class Stopped(OnnxGraph):
-        def written(self, network, images):
+        def write(self, network, images):
             if self._graph is not None:
                 raise KeyboardInterrupt
-            return super().written(network, images)
+            return super().write(network, images)
 
     monkeypatch.setattr("bcnet.latency.bundle.OnnxGraph", Stopped)
     with pytest.raises(KeyboardInterrupt):

@@ -26,7 +26,7 @@ from bcnet.latency import (
     calibration,
     draws,
     engine_of,
-    fitted,
+    fit,
     measure,
     measure_and_fit,
     measurement,
@@ -62,9 +62,9 @@ def times_of(space, count, block=1, noise=0.0, seed=0):
 
 @pytest.mark.parametrize(("block", "noise", "most"), [(1, 0.0, 0.04), (8, 0.0, 0.06), (16, 0.0, 0.06), (1, 0.02, 0.06)])
 def test_times_of_a_known_machine_are_predicted(space, block, noise, most):
-    model = fitted(space, times_of(space, 36, block, noise), "here")
+    model = fit(space, times_of(space, 36, block, noise), "here")
     unseen = np.array([m.widths for m in times_of(space, 40, seed=1)])
-    errors = np.abs(model.predicted(unseen) / truth(space, unseen, block) - 1)
+    errors = np.abs(model.predict(unseen) / truth(space, unseen, block) - 1)
     assert np.median(errors) < most
     assert model.error < most
     assert block == 1 or f"in {block}" in model.form
@@ -73,7 +73,7 @@ def test_times_of_a_known_machine_are_predicted(space, block, noise, most):
 def test_nine_of_ten_unseen_networks_keep_to_the_bound(space):
     held = []
     for seed in range(8):
-        model = fitted(space, times_of(space, 30, noise=0.1, seed=seed), "here")
+        model = fit(space, times_of(space, 30, noise=0.1, seed=seed), "here")
         unseen = times_of(space, 100, noise=0.1, seed=100 + seed)
         bound = Latency(model=model).values(space, np.array([m.widths for m in unseen]))
         held.append(np.mean([m.nanoseconds for m in unseen] <= bound))
@@ -81,7 +81,7 @@ def test_nine_of_ten_unseen_networks_keep_to_the_bound(space):
 
 
 def test_a_wider_network_never_takes_less(space):
-    model = fitted(space, times_of(space, 30, noise=0.2), "here")
+    model = fit(space, times_of(space, 30, noise=0.2), "here")
     latency, rng = Latency(model=model), np.random.default_rng(0)
     widths = np.array([[rng.integers(1, g.max_width) for g in space.groups] for _ in range(50)])
     for group in range(len(space.groups)):
@@ -91,7 +91,7 @@ def test_a_wider_network_never_takes_less(space):
 
 
 def test_the_prior_sees_what_the_budget_is_held_against(space):
-    latency = Latency(model=fitted(space, times_of(space, 30, block=8), "here"))
+    latency = Latency(model=fit(space, times_of(space, 30, block=8), "here"))
     (tables,) = latency.constraints(space)
     cost = ExpectedCost.of(tables, space, 1.0)
     rng, sizes = np.random.default_rng(0), [len(g.choices) for g in space.groups]
@@ -112,7 +112,7 @@ class Clock:
             found = truth(space, batch) * speed()
             return [TimedNetwork(w, float(t), abs(noise() - 1)) for w, t in zip(batch, found, strict=True)]
 
-        monkeypatch.setattr(measurement, "measured", measured)
+        monkeypatch.setattr(measurement, "measure_networks", measured)
 
 
 def test_a_space_with_few_networks_is_measured_as_far_as_it_goes(monkeypatch):
@@ -123,7 +123,7 @@ def test_a_space_with_few_networks_is_measured_as_far_as_it_goes(monkeypatch):
     model = measure_and_fit(space, lambda widths: nn.Identity(), torch.zeros(1), Latency())
     found = model.measured
     assert model.count == len(found) == 8
-    predicted = model.predicted(np.array([m.widths for m in found]))
+    predicted = model.predict(np.array([m.widths for m in found]))
     assert predicted == pytest.approx([m.nanoseconds for m in found], rel=0.05)
 
 
@@ -207,14 +207,14 @@ def test_a_network_that_was_disturbed_once_does_not_set_the_pace(monkeypatch, sp
         found = truth(space, batch)
         return [TimedNetwork(w, float(t) * (1.6 if w in hit else 1.2)) for w, t in zip(batch, found, strict=True)]
 
-    monkeypatch.setattr(measurement, "measured", measured)
+    monkeypatch.setattr(measurement, "measure_networks", measured)
     known, new = times_of(space, 7), [m.widths for m in times_of(space, 9)[7:]]
     hit.add(known[0].widths)
-    found = measurement.paced(lambda widths: None, new, 1, known)
+    found = measurement.measure_steadily(lambda widths: None, new, 1, known)
     assert np.allclose([m.nanoseconds for m in found], truth(space, new))
     hit |= {m.widths for m in known[1:4]}
     with pytest.raises(BudgetError, match=r"they lie 33% apart"):
-        measurement.paced(lambda widths: None, new, 1, known)
+        measurement.measure_steadily(lambda widths: None, new, 1, known)
 
 
 def test_networks_are_timed_in_turns_that_rotate_each_after_a_call_that_is_not_timed(monkeypatch):
@@ -269,7 +269,7 @@ def test_a_rewritten_onnx_file_is_that_of_the_network(name):
     for seed in range(3):
         network = build(model, space, space.sample(torch.Generator().manual_seed(seed))).eval()
         engine._graph = graph
-        (logits,) = engine.prepared(network, image, 1)()
+        (logits,) = engine.prepare(network, image, 1)()
         with torch.no_grad():
             assert np.allclose(logits, network(image).numpy(), atol=1e-4)
     assert graph._rewritable is True
@@ -293,7 +293,7 @@ def test_a_graph_with_widths_in_its_shapes_is_exported_for_each_network():
     space, engine = WidthSpace.trace(model, image), ENGINES["onnxruntime"]()
     for widths in ((8,), (5,), (3,)):
         network = build(model, space, widths).eval()
-        (logits,) = engine.prepared(network, image, 1)()
+        (logits,) = engine.prepare(network, image, 1)()
         with torch.no_grad():
             assert np.allclose(logits, network(image).numpy(), atol=1e-5)
 
@@ -314,7 +314,7 @@ def test_a_calibration_of_a_real_engine_is_kept_and_read_again(tmp_path, monkeyp
     assert latency.model.space == fingerprint(space)
     narrow, full = latency.values(space, np.array([space.narrowest, space.full]))
     assert 0 < narrow < full
-    limits = Budget({latency: 0.7}).resolve(space.measuring(Budget({latency: 0.7})).reference)
+    limits = Budget({latency: 0.7}).resolve(space.with_measures(Budget({latency: 0.7})).reference)
     assert limits.limits[latency] == int(0.7 * latency.model.original)
 
 
@@ -389,7 +389,7 @@ def test_an_engine_that_is_not_there_says_so(monkeypatch):
         engine_of("x")
     monkeypatch.setitem(__import__("sys").modules, "openvino", None)
     with pytest.raises(ExportError, match=r"the engine openvino is a package of its own.*bcnet\[openvino\]"):
-        engine_of("openvino").prepared(TinyNetwork(), torch.zeros(1, 1, 8, 8), 1)
+        engine_of("openvino").prepare(TinyNetwork(), torch.zeros(1, 1, 8, 8), 1)
 
 
 def test_a_device_that_is_none_here_is_timed_elsewhere():
@@ -397,7 +397,7 @@ def test_a_device_that_is_none_here_is_timed_elsewhere():
         engine_of("other")
     if not torch.cuda.is_available():
         with pytest.raises(ExportError, match="the engine cuda runs on a GPU, and torch finds none here"):
-            engine_of("cuda").prepared(TinyNetwork(), torch.zeros(1, 1, 8, 8), 1)
+            engine_of("cuda").prepare(TinyNetwork(), torch.zeros(1, 1, 8, 8), 1)
 
 
 def test_multiples_that_pay_are_those_of_the_blocks_that_a_machine_computes_in():
@@ -413,12 +413,12 @@ def test_multiples_that_pay_are_those_of_the_blocks_that_a_machine_computes_in()
 
     widths = [w for _, w in zip(range(60), draws(space, 0), strict=False)]
     found = [TimedNetwork(w, float(t)) for w, t in zip(widths, seconds(widths), strict=True)]
-    steps = multiples(space, fitted(space, found, "here"))
+    steps = multiples(space, fit(space, found, "here"))
     assert list(steps) == [group.name for group in space.groups]
     wide = [steps[group.name] for group in space.groups if group.max_width == 512]
     assert wide.count(16) >= len(wide) - 1
     assert [steps[space.groups[number].name] for number in early[:3]] == [1, 1, 1]
-    plain = fitted(space, [TimedNetwork(w, float(truth(space, [w])[0])) for w in widths], "here")
+    plain = fit(space, [TimedNetwork(w, float(truth(space, [w])[0])) for w in widths], "here")
     assert list(multiples(space, plain).values()).count(1) >= len(space.groups) - 2
 
 

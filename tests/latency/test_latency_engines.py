@@ -24,11 +24,11 @@ def test_the_timed_file_is_the_exported_one(name):
     images = torch.randn(2, 1 if name == "resnet_digits" else 3, size, size)
     space = WidthSpace.trace(model, images)
     graph = OnnxGraph()
-    graph.written(model, images)
+    graph.write(model, images)
     for widths in (space.full, space.uniform(macs=0.5), space.narrowest):
         network = build(model, space, widths).eval()
-        timed = graph.written(network, images)
-        assert timed == Onnx().written(network, images, {})
+        timed = graph.write(network, images)
+        assert timed == Onnx().write(network, images, {})
     operators = {node.op_type for node in onnx.load_model_from_string(timed).graph.node}
     assert "Conv" in operators
     assert "BatchNormalization" not in operators  # folded, as in the file that is deployed
@@ -38,9 +38,9 @@ def test_networks_whose_graph_holds_widths_are_exported_one_by_one():
     model, space, x = tricky_network("Halves")
     model, x = model.float().eval(), x.float()
     graph = OnnxGraph()
-    graph.written(model, x)
+    graph.write(model, x)
     network = build(model, space, space.narrowest).eval()
-    assert graph.written(network, x) == Onnx().written(network, x, {})
+    assert graph.write(network, x) == Onnx().write(network, x, {})
 
 
 def test_torch_times_networks_that_need_contiguous_images():
@@ -55,4 +55,4 @@ def test_torch_times_networks_that_need_contiguous_images():
             x = self.features(x)
             return self.head(x.view(x.size(0), -1))
 
-    engine_of("torch").prepared(View().eval(), torch.randn(2, 3, 8, 8), 1)()
+    engine_of("torch").prepare(View().eval(), torch.randn(2, 3, 8, 8), 1)()

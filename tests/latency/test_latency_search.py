@@ -57,7 +57,7 @@ def machine(monkeypatch):
         return [TimedNetwork(w, calls["drift"] * float(truth(space, [w])[0]), 0.0) for w in widths]
 
     monkeypatch.setattr(calibration, "measure_and_fit", measure_and_fit)
-    monkeypatch.setattr("bcnet.latency.measurement.measured", measured)
+    monkeypatch.setattr("bcnet.latency.measurement.measure_networks", measured)
     monkeypatch.setattr(calibration, "machine", lambda asked: "here")
     calls["space"] = WidthSpace.trace(TinyNetwork(), torch.zeros(2, 1, 8, 8), num_choices=4)
     return calls
@@ -99,13 +99,13 @@ def test_widths_that_are_slower_than_predicted_give_way_to_those_that_hold(tmp_p
 
 
 def test_what_noise_leaves_open_is_taken_for_slow(tmp_path, machine, monkeypatch):
-    plain = measurement.measured
+    plain = measurement.measure_networks
     monkeypatch.setattr(measurement, "BUSY", 1.0)
 
     def noisy(times, widths, threads):
         return [dataclasses.replace(m, noise=0.2) for m in plain(times, widths, threads)]
 
-    monkeypatch.setattr(measurement, "measured", noisy)
+    monkeypatch.setattr(measurement, "measure_networks", noisy)
     outcome = tiny_search(
         tmp_path, budget=Budget(latency="12 us"), method=supernet_method(population=16, generations=4)
     )
@@ -118,9 +118,9 @@ def test_where_none_of_the_best_holds_those_come_that_may(machine, monkeypatch):
     space, batches = machine["space"], []
     # A model of parameters alone. What it has measured says more than by how much it errs on those that are too slow.
     wrong = dataclasses.replace(model_of(space), terms=(Term(5.0, 1, space.params_terms),))
-    limit = int(truth(space, [space.scaled(0.6)])[0])
+    limit = int(truth(space, [space.scale(0.6)])[0])
     budget = Budget({Latency(model=wrong): limit})
-    measuring = space.measuring(budget)
+    measuring = space.with_measures(budget)
     drawn = np.random.default_rng(0).permutation([(a, b) for a in range(1, 9) for b in range(1, 13)])
     widths = [space.full, (8, 10), *map(tuple, drawn.tolist())]
     candidates = [Candidate(w, 1.0, measuring.cost(w)) for w in dict.fromkeys(widths)]
@@ -129,11 +129,11 @@ def test_where_none_of_the_best_holds_those_come_that_may(machine, monkeypatch):
         batches.append(list(asked))
         return {w: TimedNetwork(w, float(truth(space, [w])[0]), 0.0) for w in asked}
 
-    monkeypatch.setattr(acceptance, "timed", timed)
+    monkeypatch.setattr(acceptance, "time_networks", timed)
     monkeypatch.setattr(acceptance, "is_here", lambda asked: True)
     directory = SimpleNamespace(has=lambda name: False)
     context = SimpleNamespace(workload=SimpleNamespace(budget=budget, space=measuring), directory=directory)
-    kept = acceptance.Acceptance(context).holding(candidates[:2], candidates)
+    kept = acceptance.Acceptance(context).keep_limit(candidates[:2], candidates)
     slow = [truth(space, [w])[0] for w in batches[0]]
     assert min(slow) > limit
     assert len(batches) == 2
@@ -146,9 +146,9 @@ def test_where_none_of_the_best_holds_those_come_that_may(machine, monkeypatch):
 
 def test_more_widths_are_timed_before_they_are_scored(machine, monkeypatch):
     space, kept, notes = machine["space"], {}, []
-    limit = int(truth(space, [space.scaled(0.6)])[0])
+    limit = int(truth(space, [space.scale(0.6)])[0])
     budget = Budget({Latency(model=model_of(space)): limit})
-    measuring = space.measuring(budget)
+    measuring = space.with_measures(budget)
 
     def takes(widths):
         """What no form says: networks of an odd number of channels take a tenth more."""
@@ -156,7 +156,9 @@ def test_more_widths_are_timed_before_they_are_scored(machine, monkeypatch):
 
     everything = sorted(itertools.product(range(1, 9), range(1, 13)), key=takes, reverse=True)
     near = [w for w in everything if 0.5 * limit < truth(space, [w])[0] <= limit]
-    monkeypatch.setattr(acceptance, "timed", lambda context, asked: {w: TimedNetwork(w, takes(w), 0.0) for w in asked})
+    monkeypatch.setattr(
+        acceptance, "time_networks", lambda context, asked: {w: TimedNetwork(w, takes(w), 0.0) for w in asked}
+    )
     monkeypatch.setattr(acceptance, "is_here", lambda asked: True)
     context = SimpleNamespace(
         workload=SimpleNamespace(budget=budget, space=measuring),
@@ -280,7 +282,7 @@ def test_a_model_that_was_given_is_used_and_kept(tmp_path, machine):
     assert "a model of another machine: time the networks there" in page
     tighter = Budget({Latency("onnxruntime", model=theirs): 0.5})
     again = tiny_search(tmp_path / "new", budget=tighter, reuse=tmp_path / "run")
-    assert again.found.budget.admits(space.measuring(again.found.budget).cost(again.widths))
+    assert again.found.budget.admits(space.with_measures(again.found.budget).cost(again.widths))
     other = Budget({Latency("onnxruntime", model=dataclasses.replace(theirs, constant=2.0)): 0.6})
     with pytest.raises(RunError, match="holds another latency model than the one given"):
         tiny_search(tmp_path / "run", budget=other)
@@ -329,7 +331,7 @@ def test_a_stopped_calibration_says_where_its_times_are(tmp_path, monkeypatch):
         return [TimedNetwork(widths, 1e6 + sum(widths)) for widths in batch]
 
     monkeypatch.setattr(latency_calibration, "GOOD", -1.0)
-    monkeypatch.setattr("bcnet.latency.measurement.measured", stopped)
+    monkeypatch.setattr("bcnet.latency.measurement.measure_networks", stopped)
     found = CliRunner().invoke(app, ["calibrate", "resnet_digits", "--out", str(tmp_path / "device.json")])
     assert found.exit_code == 130
     assert "device.json.unfinished. Run the same command to go on." in found.stderr.replace("\n", "")
@@ -367,14 +369,14 @@ def test_a_damaged_model_ends_with_one_message(tmp_path, machine):
 def limited(world, folder):
     """A search under a latency, of a machine by the truth."""
     space = WidthSpace.trace(TinyNetwork(), torch.zeros(2, 1, 8, 8), num_choices=4)
-    plain = measurement.measured
-    measurement.measured = lambda times, batch, threads: [
+    plain = measurement.measure_networks
+    measurement.measure_networks = lambda times, batch, threads: [
         TimedNetwork(w, float(truth(space, [w])[0]), 0.0) for w in batch
     ]
     try:
         outcome = tiny_search(folder, budget=Budget(latency=0.6))
     finally:
-        measurement.measured = plain
+        measurement.measure_networks = plain
     return outcome.widths, outcome.result["measured_latency"]
 
 

@@ -18,7 +18,7 @@ from bcnet.machine.memory import activations
 from bcnet.stages.estimate import Estimate, estimate
 from bcnet.stages.plan import stages_of
 from bcnet.stages.room import search_bytes, training_bytes
-from bcnet.stages.running import planned
+from bcnet.stages.running import plan_stages
 
 Usage = namedtuple("Usage", "total used free")
 ARGUMENTS = {
@@ -69,8 +69,8 @@ def test_a_training_writes_no_more_than_it_says(tmp_path, optimizer):
     with pytest.raises(StoppedError):
         tiny_search(tmp_path, reporter=Recorder(("prior", 1)), checkpoint_seconds=0, training=changes)
     files = [tmp_path / "supernet.safetensors", tmp_path / "records.safetensors"]
-    workload, settings = resolved(tmp_path / "other", training=RECIPE.changed({"optimizer": optimizer}))
-    expected = training_bytes(workload.model, settings.supernet_recipe, 2 * 2 * len(workload.training), 2)
+    workload, settings = resolved(tmp_path / "other", training=RECIPE.with_changes({"optimizer": optimizer}))
+    expected = training_bytes(workload.model, settings.supernet_recipe, 2 * 2 * len(workload.training_batches), 2)
     headers = 4096 * len(files)
     assert sum(file.stat().st_size for file in files) < expected + headers
     parameters = sum(p.nbytes for p in workload.model.parameters())
@@ -96,7 +96,7 @@ def test_activations_are_what_the_backward_pass_keeps():
     found = activations(network, lambda: network(x).sum(), len(x))
     assert found.saved == 4 * (4 + 8)  # the input and what the second layer reads, not the weights
     assert found.largest == 4 * 8
-    assert found.training(100) == 100 * (48 + 2 * 32)
+    assert found.training_bytes(100) == 100 * (48 + 2 * 32)
 
 
 def test_a_containers_limit_counts(tmp_path):
@@ -124,7 +124,7 @@ def test_an_estimate_touches_nothing(tmp_path):
     torch.manual_seed(3)
     expected = torch.rand(1)
     torch.manual_seed(3)
-    found = estimate(settings, workload, planned(stages_of(settings), settings, workload, set()))
+    found = estimate(settings, workload, plan_stages(stages_of(settings), settings, workload, set()))
     assert torch.rand(1) == expected
     for name, tensor in workload.model.state_dict().items():
         assert torch.equal(tensor, before[name])
@@ -138,8 +138,8 @@ def test_larger_batches_take_more_memory(tmp_path, monkeypatch):
     monkeypatch.setattr("bcnet.stages.estimate.used_bytes", lambda device: 0)
 
     def peak(batch_size):
-        workload, settings = resolved(tmp_path, training=RECIPE.changed({"batch_size": batch_size}))
-        return estimate(settings, workload, planned(stages_of(settings), settings, workload, set())).peak
+        workload, settings = resolved(tmp_path, training=RECIPE.with_changes({"batch_size": batch_size}))
+        return estimate(settings, workload, plan_stages(stages_of(settings), settings, workload, set())).peak
 
     assert peak(70) > peak(8)
 

@@ -47,7 +47,7 @@ def test_outputs_and_gradients_are_those_of_the_convolution(channels, stride, la
     x = torch.randn(9, channels, 7, 8)
     y = x.double().requires_grad_()
     x = x.to(memory_format=layout).requires_grad_()
-    with UnitStrides(conv).applied():
+    with UnitStrides(conv).apply():
         output = conv(x)
     wanted = exact(y)
     back = torch.randn_like(output)
@@ -62,7 +62,7 @@ def test_outputs_and_gradients_are_those_of_the_convolution(channels, stride, la
 def test_a_single_image_has_no_batch():
     conv = strided(3)
     x = torch.randn(3, 8, 8)
-    with UnitStrides(conv).applied():
+    with UnitStrides(conv).apply():
         torch.testing.assert_close(conv(x), conv.double()(x.double()).float())
 
 
@@ -78,16 +78,16 @@ class Own(nn.Conv2d):
 )
 def test_other_convolutions_are_left_alone(part):
     kind = type(part)
-    with UnitStrides(nn.Sequential(part)).applied():
+    with UnitStrides(nn.Sequential(part)).apply():
         assert type(part) is kind
 
 
 def test_blocks_inside_each_other_end_where_they_began():
     network = nn.Sequential(strided(3))
     strides = UnitStrides(network)
-    with strides.applied():
+    with strides.apply():
         inside = type(network[0])
-        with pytest.raises(RuntimeError, match="expected input"), strides.applied():
+        with pytest.raises(RuntimeError, match="expected input"), strides.apply():
             network(torch.zeros(1, 4, 8, 8))
         assert type(network[0]) is inside is not nn.Conv2d
     assert type(network[0]) is nn.Conv2d
@@ -98,7 +98,7 @@ def test_all_that_is_trained_computes_them_so():
     x = torch.randn(4, 1, 8, 8)
     space = WidthSpace.trace(Shortcut(), x)
     supernet = Supernet(model, space)
-    half = space.scaled(0.5)
+    half = space.scale(0.5)
     NetworkLearner(model).forward(x, ())
     supernet(x, half, Side.LEFT)
     Pairs(supernet.network, space).forward(x, half, space.complement(half))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bcnet.machine import timing
-from bcnet.machine.timing import Pace, Stopwatch, in_turns, nothing
+from bcnet.machine.timing import Pace, Stopwatch, in_turns, prepare_nothing
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def heard(monkeypatch):
 
 @pytest.mark.parametrize(("first_stays", "order"), [(False, "abcabcbcacab"), (True, "abcabcacbabc")])
 def test_the_order_rotates_and_the_warm_up_does_not_count(heard, first_stays, order):
-    arms = {name: (nothing, lambda name=name: heard.append(name)) for name in "abc"}
+    arms = {name: (prepare_nothing, lambda name=name: heard.append(name)) for name in "abc"}
     taken = in_turns(lambda number: arms, Pace.of_rounds(3), first_stays=first_stays)
     assert "".join(heard) == order
     assert {name: seconds.tolist() for name, seconds in taken.items()} == {name: [1.0, 1.0, 1.0] for name in "abc"}
@@ -33,7 +33,9 @@ def test_a_gpu_has_done_all_it_was_given_whenever_the_clock_is_read(heard):
 
 @pytest.mark.parametrize(("pace", "rounds"), [(Pace(10.0, 1, 9), 4), (Pace(0.0, 3, 9), 3), (Pace(1e6, 1, 5), 5)])
 def test_rounds_go_on_for_some_seconds(heard, pace, rounds):
-    taken = in_turns(lambda number: {"a": (nothing, nothing)}, pace)  # the clock is read three times a round
+    taken = in_turns(
+        lambda number: {"a": (prepare_nothing, prepare_nothing)}, pace
+    )  # the clock is read three times a round
     assert len(taken["a"]) == rounds
 
 
@@ -43,4 +45,4 @@ def test_a_stopwatch_tells_how_long_the_process_waited():
     wall, queued = watch.read()
     assert wall > 0
     assert queued >= 0
-    assert 0 <= watch.waiting() <= 1.5  # two readings of two clocks
+    assert 0 <= watch.waiting_share() <= 1.5  # two readings of two clocks

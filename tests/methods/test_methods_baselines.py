@@ -124,7 +124,7 @@ def test_the_training_of_the_best_random_network_goes_on(continued, tmp_path):
     learner = NetworkLearner(starting_network(here, outcome.widths))
     first = Checkpoints(tmp_path / "first.safetensors", {})
     of_final = {"recipe": settings.training, "seed": settings.seed, "stage": "final"}
-    train(learner, workload.training, **of_final, checkpoints=first, until=1)
+    train(learner, workload.training_batches, **of_final, checkpoints=first, until=1)
     scores = [c.score for c in outcome.found.evaluations if c.widths == outcome.widths]
     assert scores == [network_score(here, learner.module.eval())]
     train(learner, workload.all_training, **of_final, begun=lambda: Begun(1, read_tensors(first.path, {})))

@@ -22,7 +22,7 @@ EFFORT = st.sampled_from(sorted(EFFORTS))
 
 def completed(method, epochs, *, ratio=0.5, seen=0.8, start="original", macs=None):
     recipe = Recipe(lr=0.1, batch_size=8, epochs=epochs, distillation={"weight": 0.5})
-    return method.completed(Request(recipe, start, seen, Budget(macs=macs or ratio), lambda: SPACE))
+    return method.complete(Request(recipe, start, seen, Budget(macs=macs or ratio), lambda: SPACE))
 
 
 @given(

@@ -66,9 +66,9 @@ def test_a_tighter_limit_scales_the_expected_cost(seed, factor):
     space = random_space(rng)
     rows = [rng.dirichlet(np.ones(len(g.choices))) for g in space.groups]
     cost = ExpectedCost.of(space.macs_terms, space, 7)
-    assert cost.scaled(factor)(rows) == pytest.approx(factor * cost(rows))
+    assert cost.scale(factor)(rows) == pytest.approx(factor * cost(rows))
     for g in range(len(rows)):
-        assert cost.scaled(factor).gradient(rows, g) == pytest.approx(factor * cost.gradient(rows, g))
+        assert cost.scale(factor).gradient(rows, g) == pytest.approx(factor * cost.gradient(rows, g))
 
 
 @given(seeds, st.booleans())

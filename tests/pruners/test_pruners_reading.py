@@ -11,7 +11,7 @@ from bcnet.errors import BudgetError, ModelError
 from bcnet.pruners import depgraph_pruned, fastnas_widths, read_widths
 from bcnet.pruners.fastnas import _flops
 from bcnet.space import Side
-from bcnet.supernet import by_importance, reordered
+from bcnet.supernet import by_importance, reorder
 
 
 class Residual(nn.Module):
@@ -119,7 +119,7 @@ def test_the_channels_it_keeps_make_the_very_network_that_it_leaves(traced, monk
         (*kept, *(c for c in order if c not in kept))
         for kept, order in zip(pruned.kept, by_importance(model, space), strict=True)
     ]
-    ours = reordered(model, space, orders, example)
+    ours = reorder(model, space, orders, example)
     built = bcnet.supernet.build(ours, space, pruned.widths, weights=(bcnet.Supernet(ours, space), Side.LEFT))
     for network in (built, left[-1]):
         bcnet.supernet.recalibrate(network, [example])

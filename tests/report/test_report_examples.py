@@ -69,7 +69,7 @@ class Plain(Regression):
 
     name = "plain"
 
-    def shown(self, pictures, targets, outputs=None, *, names=()):
+    def show(self, pictures, targets, outputs=None, *, names=()):
         return None
 
 

@@ -245,7 +245,7 @@ def test_data_may_be_at_another_place_this_time(tmp_path):
     tiny_search(
         tmp_path / "third",
         data=f"imagefolder:{second / 'images'}",
-        training=RECIPE.changed({"epochs": 1}),
+        training=RECIPE.with_changes({"epochs": 1}),
         reuse=tmp_path / "run",
         reporter=notes,
     )

@@ -137,19 +137,19 @@ def test_a_document_of_another_run_or_name_is_refused(tmp_path):
 def test_an_interruption_is_not_hidden_by_times_that_cannot_be_written(tmp_path):
     with opened(tmp_path) as directory:
         (tmp_path / "seconds.json").mkdir()
-        with pytest.raises(KeyboardInterrupt), directory.timed("prior"):
+        with pytest.raises(KeyboardInterrupt), directory.time_stage("prior"):
             raise KeyboardInterrupt
-        with pytest.raises(RunError, match=r"seconds.json cannot be"), directory.timed("prior"):
+        with pytest.raises(RunError, match=r"seconds.json cannot be"), directory.time_stage("prior"):
             pass
 
 
 def test_times_add_up(tmp_path):
     with opened(tmp_path) as directory:
         for _ in range(2):
-            with directory.timed("prior"):
+            with directory.time_stage("prior"):
                 pass
         directory.write("seconds.json", {"prior": 3.0})
-        with directory.timed("prior"):
+        with directory.time_stage("prior"):
             pass
         assert directory.seconds()["prior"] >= 3
 

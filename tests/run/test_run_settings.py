@@ -48,18 +48,18 @@ def test_a_part_by_itself_has_the_defaults_of_the_settings(part, settings):
 
 
 def test_what_is_open_is_settled_once():
-    first = settings(method=bcnet.BCNet(training=RECIPE)).resolved()
+    first = settings(method=bcnet.BCNet(training=RECIPE)).resolve()
     assert first.options.device
     assert first.options.threads
     assert "auto" not in (first.supernet_recipe.precision, first.training.precision, first.options.layout)
     stored = first.model_copy(update={"options": first.options.model_copy(update={"threads": 77})})
-    assert settings().resolved(stored).options.threads == 77
-    assert settings(options={"threads": 3}).resolved(stored).options.threads == 3
+    assert settings().resolve(stored).options.threads == 77
+    assert settings(options={"threads": 3}).resolve(stored).options.threads == 3
 
 
 def test_the_first_difference_is_named():
     assert settings().first_difference(settings()) is None
-    other = settings(training=RECIPE.changed({"schedule.final_lr": 0.01}))
+    other = settings(training=RECIPE.with_changes({"schedule.final_lr": 0.01}))
     assert settings().first_difference(other) == ("training.schedule.final_lr", 0.0, 0.01)
 
 
@@ -92,9 +92,9 @@ def test_every_setting_counts_but_those_that_may_change():
         "lr": {"lr": 0.3},
         "distillation": {"distillation": {"weight": 0.5}},
     }
-    seen = {settings(training=RECIPE.changed(change)).fingerprint() for change in others.values()}
+    seen = {settings(training=RECIPE.with_changes(change)).fingerprint() for change in others.values()}
     assert len(seen | {usual.fingerprint(), settings(seed=1).fingerprint()}) == 5
-    assert settings(training=RECIPE.changed({"max_bad_steps": 9})).fingerprint() == usual.fingerprint()
+    assert settings(training=RECIPE.with_changes({"max_bad_steps": 9})).fingerprint() == usual.fingerprint()
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_batch_that_the_user_chose_stays(tmp_path):
     assert batches() == (16, 16)
     assert batches(training={"batch_size": 32}) == (32, 32)
     assert batches(method=bcnet.BCNet(training={"batch_size": 32})) == (32, 16)
-    assert batches(training=load_recipe("digits").changed({"batch_size": 24})) == (24, 24)
+    assert batches(training=load_recipe("digits").with_changes({"batch_size": 24})) == (24, 24)
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"null", b"\xff", b'{"sha256": 3}', b"[" * 100_000])
@@ -225,7 +225,7 @@ def test_a_change_that_no_recipe_takes_is_refused_while_the_recipe_is_open(key):
 def test_a_change_of_a_recipe_is_refused_exactly_where_it_cannot_be_made(name, changes):
     recipe = load_recipe(name)
     refusals = []
-    for attempt in (lambda: recipe.changed(changes), lambda: check_training({"recipe": name, **changes}, None)):
+    for attempt in (lambda: recipe.with_changes(changes), lambda: check_training({"recipe": name, **changes}, None)):
         try:
             attempt()
             refusals.append(None)

@@ -80,7 +80,7 @@ def failing(world, path):
             callback=lambda candidate, done, limit: seen.append(candidate.widths),
         )
     except SearchError as error:
-        return bad, str(error), len(seen), world.gathered("still here")
+        return bad, str(error), len(seen), world.gather("still here")
     return None
 
 

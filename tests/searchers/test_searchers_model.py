@@ -11,7 +11,7 @@ from bcnet.costs import Latency, LatencyModel, Memory, Term
 from bcnet.errors import SearchError
 from bcnet.models import create
 from bcnet.searchers import Candidate, ModelBased, heuristic_widths, search_widths
-from bcnet.searchers.score_model import EXPONENTS, ScoreModel, best_widths, closed_slopes, floored
+from bcnet.searchers.score_model import EXPONENTS, ScoreModel, best_widths, closed_slopes, floor_indices
 from bcnet.space import Budget, WidthSpace
 from bcnet.space.problem import Problem
 from bcnet.testing import toy_space
@@ -39,8 +39,8 @@ def test_a_model_of_noisy_scores_is_better_than_the_scores(space):
     widths, noisy = scored(space, 60, noise=1.0)
     model = ScoreModel.fit(space, widths, list(noisy), trust=1.0)
     unseen = Problem.of(space, Budget(macs=0.5)).fill(200, widths, np.random.default_rng(9))
-    assert kendalltau(model.predicted(widths), truth(space, widths))[0] > kendalltau(noisy, truth(space, widths))[0]
-    assert kendalltau(model.predicted(unseen), truth(space, unseen))[0] > 0.5
+    assert kendalltau(model.predict(widths), truth(space, widths))[0] > kendalltau(noisy, truth(space, widths))[0]
+    assert kendalltau(model.predict(unseen), truth(space, unseen))[0] > 0.5
 
 
 def test_slopes_without_noise_are_those_of_the_truth(space):
@@ -93,7 +93,7 @@ def test_a_group_that_has_not_varied_is_as_unknown_as_the_others(space):
     model = ScoreModel.fit(space, alike, list(scores), trust=1.0)
     spread = np.sqrt(np.diag(model.covariance))
     assert spread[-1] <= 3 * spread[:-1].max()
-    drawn = np.array([model.drawn(np.random.default_rng(seed)) for seed in range(50)])
+    drawn = np.array([model.draw(np.random.default_rng(seed)) for seed in range(50)])
     assert drawn[:, -1].std() <= 3 * drawn[:, :-1].std(axis=0).max()
 
 
@@ -110,7 +110,7 @@ def test_before_scores_say_anything_the_closed_form_stands(space, exponent):
     assert np.allclose(model.slopes / model.slopes.sum(), nearest / nearest.sum())
     few = ScoreModel.fit(space, widths[:5], list(scores[:5]), trust=1.0)
     unseen = widths[20:]
-    assert kendalltau(few.predicted(unseen), np.log(np.array(unseen)) @ closed)[0] > 0.7
+    assert kendalltau(few.predict(unseen), np.log(np.array(unseen)) @ closed)[0] > 0.7
 
 
 def test_a_few_noisy_scores_move_the_model_little_from_the_closed_form(space):
@@ -122,12 +122,12 @@ def test_a_few_noisy_scores_move_the_model_little_from_the_closed_form(space):
         scores = np.log(np.array(widths)) @ closed
         noisy = scores + rng.normal(0, scores.std(), 60)
         model = ScoreModel.fit(space, widths[:10], list(noisy[:10]), trust=1.0)
-        found.append(kendalltau(model.predicted(widths[10:]), scores[10:])[0])
+        found.append(kendalltau(model.predict(widths[10:]), scores[10:])[0])
     assert np.mean(found) > 0.5
 
 
 def test_each_batch_has_the_optima_of_samples_of_the_posterior(space, monkeypatch):
-    met, samples, plain = [], [], ScoreModel.drawn
+    met, samples, plain = [], [], ScoreModel.draw
 
     def drawn(model, rng):
         samples.append(plain(model, rng))
@@ -137,7 +137,7 @@ def test_each_batch_has_the_optima_of_samples_of_the_posterior(space, monkeypatc
         met.append(widths)
         return float(np.random.default_rng(len(met)).normal())
 
-    monkeypatch.setattr(ScoreModel, "drawn", drawn)
+    monkeypatch.setattr(ScoreModel, "draw", drawn)
     search_widths(space, score, Budget(macs=0.5), searcher=ModelBased(evaluations=40, batch=8))
     problem = Problem.of(space, Budget(macs=0.5))
     used = samples[:12]  # four for each of three batches; no scores follow on what the last model proposes
@@ -151,7 +151,7 @@ def test_a_wider_group_is_never_worse(space):
     model = ScoreModel.fit(space, widths, list(-scores), trust=1.0)
     assert (model.slopes > 0).all()
     rng = np.random.default_rng(0)
-    assert all((model.drawn(rng) > 0).all() for _ in range(20))
+    assert all((model.draw(rng) > 0).all() for _ in range(20))
 
 
 def test_samples_of_the_posterior_narrow_down(space):
@@ -160,7 +160,7 @@ def test_samples_of_the_posterior_narrow_down(space):
         widths, scores = scored(space, count, noise=0.3)
         model = ScoreModel.fit(space, widths, list(scores), trust=1.0)
         rng = np.random.default_rng(0)
-        spreads.append(np.std([model.drawn(rng) for _ in range(100)], axis=0).mean())
+        spreads.append(np.std([model.draw(rng) for _ in range(100)], axis=0).mean())
     assert spreads[1] < 0.7 * spreads[0]
 
 
@@ -181,10 +181,10 @@ def test_the_optimum_of_the_model_is_that_of_all_candidates(seed):
 def test_widths_are_rounded_down_to_choices(space):
     problem = Problem.of(space, Budget(macs=0.9))
     between = np.array([(group.choices[1] + group.choices[2]) / 2 for group in space.groups])
-    assert floored(problem, between).tolist() == [1] * len(space.groups)
+    assert floor_indices(problem, between).tolist() == [1] * len(space.groups)
     nearly = np.array([group.choices[2] - 1e-12 for group in space.groups])  # a real width that rounding made smaller
-    assert floored(problem, nearly).tolist() == [2] * len(space.groups)
-    assert not floored(problem, np.array([group.choices[0] / 2 for group in space.groups])).any()
+    assert floor_indices(problem, nearly).tolist() == [2] * len(space.groups)
+    assert not floor_indices(problem, np.array([group.choices[0] / 2 for group in space.groups])).any()
 
 
 def in_blocks(space):
@@ -240,7 +240,7 @@ def test_the_search_is_better_than_its_luckiest_score(space, noise):
 
         searcher = ModelBased(evaluations=48)
         found = search_widths(space, score, budget, searcher=searcher, seed=seed)
-        chosen = searcher.chosen(Problem.of(space, budget, seed), found.evaluations)[0]
+        chosen = searcher.choose(Problem.of(space, budget, seed), found.evaluations)[0]
         gains.append(truth(space, [chosen.widths])[0] - truth(space, [found.best.widths])[0])
         random = Problem.of(space, budget).fill(200, (), np.random.default_rng(seed))
         near.append(np.mean(truth(space, [chosen.widths])[0] > truth(space, random)))
@@ -249,10 +249,10 @@ def test_the_search_is_better_than_its_luckiest_score(space, noise):
 
 
 def test_few_or_unusable_scores_are_ordered_as_they_are(space):
-    widths = [space.scaled(share) for share in (0.5, 0.4, 0.3)]
+    widths = [space.scale(share) for share in (0.5, 0.4, 0.3)]
     candidates = [Candidate(space.nearest(w), s, space.cost(w)) for w, s in zip(widths, (1.0, 3.0, 2.0), strict=True)]
     problem = Problem.of(space, Budget(macs=0.9))
-    assert [c.score for c in ModelBased().chosen(problem, candidates)] == [3.0, 2.0, 1.0]
+    assert [c.score for c in ModelBased().choose(problem, candidates)] == [3.0, 2.0, 1.0]
 
 
 def saturating(space, seed):
@@ -280,7 +280,7 @@ def test_near_the_best_a_search_gains_more_where_width_saturates(space):
             noisy = lambda widths, exact=exact, rng=rng: exact(widths) + rng.normal(0, 0.15)  # noqa: E731
             met = search_widths(space, noisy, Budget(macs=0.5), searcher=searcher, seed=seed)
             problem = Problem.of(space, Budget(macs=0.5))
-            chosen = searcher.chosen(problem, met.evaluations)[0].widths
+            chosen = searcher.choose(problem, met.evaluations)[0].widths
             found.append(exact(chosen) - max(exact(w) for w in heuristic_widths(problem).values()))
         gains[reach] = np.mean(found)
     assert gains[1.4] > max(0.0, gains[0.0])

@@ -12,7 +12,7 @@ from pymoo.core.population import Population
 from bcnet.errors import BudgetError, SearchError
 from bcnet.prior import Prior
 from bcnet.searchers import Evolution, Greedy, ModelBased, PriorOnly, Random, Searcher, search_widths
-from bcnet.searchers.greedy import _slimmed
+from bcnet.searchers.greedy import _slim
 from bcnet.searchers.nsga2 import better_scores
 from bcnet.searchers.result import Candidate, hypervolume, pareto_front
 from bcnet.space import Budget, Cost
@@ -233,7 +233,7 @@ def test_slimming_takes_whole_steps_in_turns_until_the_budget_holds():
     problem = Problem.of(toy_space(3), Budget(macs=0.25))
     top = len(toy_space(3).groups[0].choices) - 1
     current = np.array([top, top, top])
-    slimmed = _slimmed(current, 2, [2, 0, 1], problem)
+    slimmed = _slim(current, 2, [2, 0, 1], problem)
     expected = current.copy()
     for group in [2, 0, 1] * 20:
         if problem.feasible(expected[None])[0]:

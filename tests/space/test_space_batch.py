@@ -86,7 +86,7 @@ NETWORKS = FOLDED | {name: (kind, (3, 16, 16)) for name, kind in TRICKY.items()}
 
 def traced(factory: Callable[[], nn.Module], shape: tuple[int, ...], batch: int) -> WidthSpace:
     example = torch.randn(batch, *shape, dtype=torch.float64)
-    return WidthSpace.trace(seeded(factory), example).measuring(Budget({Memory(): 1.0}))
+    return WidthSpace.trace(seeded(factory), example).with_measures(Budget({Memory(): 1.0}))
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import bcnet
 from bcnet.errors import ModelError, TraceError, WidthError
 from bcnet.space import Side
-from bcnet.space.widening import unwidened
+from bcnet.space.widening import undo_widen
 
 X = torch.zeros(2, 3, 8, 8)
 
@@ -56,9 +56,9 @@ def test_a_widened_space_is_that_of_a_wider_network(traced):
 def test_uniform_at_the_cost_of_the_original_is_the_original(traced):
     _, space, wide = traced
     assert wide.uniform(macs=1.0) == space.full
-    assert unwidened(wide).full == space.full
-    assert dict(unwidened(wide).layouts) == dict(space.layouts)
-    assert unwidened(space) is space
+    assert undo_widen(wide).full == space.full
+    assert dict(undo_widen(wide).layouts) == dict(space.layouts)
+    assert undo_widen(space) is space
 
 
 def test_networks_no_wider_than_the_original_are_built_as_ever(traced):

@@ -32,7 +32,7 @@ class Checked(bcnet.Stage):
     def run(self, context):
         type(self).runs += 1
         network = context.output("searched").network
-        with context.working(self.name, len(context.workload.validation), "batches") as advance, torch.no_grad():
+        with context.work(self.name, len(context.workload.validation), "batches") as advance, torch.no_grad():
             right = []
             for done, (x, y) in enumerate(context.workload.validation, 1):
                 right += (network(x).argmax(dim=1) == y).tolist()

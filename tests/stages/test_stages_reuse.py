@@ -194,7 +194,7 @@ METHOD = bcnet.BCNet(training=RECIPE, epochs=2)
         ({"method": METHOD.model_copy(update={"seed": 3})}, "supernet prior original Uniform"),
         ({"method": METHOD.model_copy(update={"keep_records": 3})}, "supernet original Uniform"),
         ({"method": METHOD.model_copy(update={"strategy": "bilateral"})}, "original Uniform"),
-        ({"training": RECIPE.changed({"lr": 0.1})}, "supernet prior evolution reliability finalists"),
+        ({"training": RECIPE.with_changes({"lr": 0.1})}, "supernet prior evolution reliability finalists"),
         ({"options": {"training_seed": 3}}, "supernet prior evolution reliability finalists"),
         ({"options": {"score_batch_size": 3}}, "supernet prior original Uniform"),
         ({"options": {"validation_fraction": 0.2}}, "original Uniform"),
@@ -218,7 +218,7 @@ SHORT = bcnet.Trainings(networks=8, epochs=1, finalists=1)
     [
         ({}, "trials reliability finalists original Uniform searched examples"),
         ({"method": SHORT.model_copy(update={"networks": 9})}, "original Uniform"),
-        ({"training": RECIPE.changed({"lr": 0.1})}, ""),
+        ({"training": RECIPE.with_changes({"lr": 0.1})}, ""),
         ({"task": "regression"}, ""),
     ],
 )

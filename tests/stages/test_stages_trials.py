@@ -41,7 +41,7 @@ def test_candidates_are_trained_and_the_model_chooses(whole):
     assert all(np.isfinite(c.score) and c.score < 0 for c in candidates)
     run = bcnet.Run.open(folder)
     problem = Problem.of(run.space, Budget(macs=0.5))
-    chosen = ModelBased(10, reach=run.settings.method.reach).chosen(problem, candidates)
+    chosen = ModelBased(10, reach=run.settings.method.reach).choose(problem, candidates)
     scores = {c.widths: c.score for c in candidates}
     free = max(scores[widths] for widths in heuristic_widths(problem).values())
     assert outcome.widths == next(c.widths for c in chosen if c.score >= free)
@@ -100,7 +100,7 @@ def test_the_model_chooses_of_paths_as_well(tmp_path):
     assert not (tmp_path / "prior.json").exists()
     candidates, space = outcome.found.evaluations, bcnet.Run.open(tmp_path).space
     assert len(candidates) == 12
-    chosen = ModelBased(12, trust=0.5).chosen(Problem.of(space, Budget(macs=0.5)), candidates)
+    chosen = ModelBased(12, trust=0.5).choose(Problem.of(space, Budget(macs=0.5)), candidates)
     assert outcome.widths == chosen[0].widths
 
 
@@ -121,7 +121,7 @@ def test_the_best_are_trained_for_longer_which_decides(longer, whole):
     assert outcome.widths == tuple(max(rows, key=lambda row: row["fresh_score"])["widths"])
     run = bcnet.Run.open(folder)
     problem = Problem.of(run.space, Budget(macs=0.5))
-    best = ModelBased(10, reach=run.settings.method.reach).chosen(problem, outcome.found.evaluations)[0].widths
+    best = ModelBased(10, reach=run.settings.method.reach).choose(problem, outcome.found.evaluations)[0].widths
     finalists = [tuple(row["widths"]) for row in rows]
     assert 1 < len(finalists) <= 3
     assert best in finalists
@@ -140,8 +140,14 @@ def test_a_second_score_is_that_of_a_longer_training_on_fresh_images(longer):
     row = outcome.result["search"]["rescored"][0]
     here = Context(settings, workload, RunDirectory(folder, settings), bcnet.Reporter(), ProcessGroup())
     network = starting_network(here, tuple(row["widths"]))
-    recipe = settings.training.changed({"epochs": 2})
-    train(NetworkLearner(network, workload.source.task), workload.training, recipe, seed=settings.seed, stage="final")
+    recipe = settings.training.with_changes({"epochs": 2})
+    train(
+        NetworkLearner(network, workload.source.task),
+        workload.training_batches,
+        recipe,
+        seed=settings.seed,
+        stage="final",
+    )
     with torch.no_grad():
         losses = [functional.cross_entropy(network.eval()(x), y, reduction="none") for x, y in workload.fresh]
     assert row["fresh_score"] == pytest.approx(-float(torch.cat(losses).mean()), abs=1e-5)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bcnet.train.reported import reported
+from bcnet.train.reported import reported_results
 from studies.paper import numbers as paper_numbers
 from studies.paper.numbers import TABLE_1, TABLE_2, TABLE_3, TABLE_8
 
@@ -71,7 +71,7 @@ def test_every_line_beside_ours_is_a_line_of_the_papers_table(name, table):
 
 
 def test_every_result_of_a_recipe_is_one_of_the_papers(table):
-    for row in reported():
+    for row in reported_results():
         macs = number(row.budget)
         exact = row.model not in ("torchvision:efficientnet_b0", "proxylessnas_mobile")  # these tables give no FLOPs
         for method, value in (

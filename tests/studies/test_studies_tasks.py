@@ -30,7 +30,7 @@ def test_every_task_ends_with_rows_that_are_not_computed_twice(name, app, tmp_pa
     assert done.exit_code == 0, done.output
     rows = list(csv.DictReader((tmp_path / "tasks.csv").read_text().splitlines()))
     assert [row["network"] for row in rows] == ["original", "uniform", "searched", "balanced"]
-    assert {row["metric"] for row in rows} == {JOBS[name].task.headline.heading}
+    assert {row["metric"] for row in rows} == {JOBS[name].task.headline.column}
     assert all(float(row["macs_ratio"]) <= 0.5 for row in rows[1:])
     assert "<h1" in (tmp_path / "runs" / f"{name}-0-0.5" / "report.html").read_text()
     pytest.importorskip("onnxruntime")

@@ -11,7 +11,7 @@ from torch import nn
 
 import bcnet
 from bcnet.space import Side, WidthSpace
-from bcnet.supernet import by_importance, reordered
+from bcnet.supernet import by_importance, reorder
 from bcnet.supernet.importance import Order
 
 COUPLED = {"ChannelConvolution": ["stem"], "Shuffles": ["stem"]}  # groups whose neighbours meet in the forward
@@ -42,7 +42,7 @@ def shuffled(space: WidthSpace, seed: int) -> tuple[Order, ...]:
 def test_in_another_order_the_network_computes_the_same(name: str) -> None:
     model, space, x = known(name)
     before = copy.deepcopy(model.state_dict())
-    moved = reordered(model, space, shuffled(space, 0), x)
+    moved = reorder(model, space, shuffled(space, 0), x)
     with torch.no_grad():
         torch.testing.assert_close(moved(x), model(x), rtol=1e-6, atol=1e-9)
     assert all(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items()), "the model itself stays"
@@ -51,7 +51,7 @@ def test_in_another_order_the_network_computes_the_same(name: str) -> None:
 @pytest.mark.parametrize("name", [*TRICKY, "resnet20", *LARGE])
 def test_every_group_is_sorted_but_for_those_whose_neighbours_meet(name: str) -> None:
     model, space, x = known(name)
-    sorted_again = by_importance(reordered(model, space, by_importance(model, space), x), space)
+    sorted_again = by_importance(reorder(model, space, by_importance(model, space), x), space)
     for group, order in zip(space.groups, sorted_again, strict=True):
         as_it_is = order == tuple(range(group.max_width))
         assert as_it_is or group.name in COUPLED.get(name, ()), f"{group.name} is sorted"
@@ -93,7 +93,7 @@ def test_a_narrow_network_is_what_remains_when_its_weakest_channels_are_silent()
     model, space, x = known("resnet20")
     widths = bcnet.WidthSpace.uniform(space, bcnet.Budget(macs=0.5))
     orders = by_importance(model, space)
-    ranked = reordered(model, space, orders, x)
+    ranked = reorder(model, space, orders, x)
     narrow = bcnet.supernet.build(ranked, space, widths, weights=(bcnet.Supernet(ranked, space), Side.LEFT))
     silent = copy.deepcopy(model)
     with torch.no_grad():
@@ -115,7 +115,7 @@ def test_a_network_that_insists_on_single_precision_is_compared_in_it() -> None:
     model = Single(nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Conv2d(6, 5, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
     x = torch.randn(2, 3, 8, 8)
     space = WidthSpace.trace(model, x)
-    ranked = reordered(model, space, by_importance(model, space), x)
+    ranked = reorder(model, space, by_importance(model, space), x)
     torch.testing.assert_close(ranked(x), model(x))
     assert not torch.equal(ranked[0].weight, model[0].weight)
 
@@ -126,4 +126,4 @@ def test_a_network_of_other_shapes_is_refused() -> None:
     with pytest.raises(bcnet.BCNetError, match="the model must be the one the space was traced from"):
         by_importance(other, space)
     with pytest.raises(bcnet.BCNetError, match="the model must be the one the space was traced from"):
-        reordered(other, space, (), x)
+        reorder(other, space, (), x)

@@ -47,7 +47,7 @@ def test_so_is_a_pair_that_overlaps(name: str) -> None:
 
 def check_against_paths(model: nn.Module, space: WidthSpace, x: torch.Tensor, *, bounded: bool = False) -> None:
     together, apart = Supernet(model, space), Supernet(model, space)
-    pairs = Pairs.verified(together.network, space, x)
+    pairs = Pairs.verify(together.network, space, x)
     for left in (space.sample(torch.Generator().manual_seed(1)), some_full(space, 2)):
         right = space.complement(left, bounded=bounded)
         got = pairs.forward(x, left, right)
@@ -68,7 +68,7 @@ def test_under_autocast_a_pair_is_what_its_two_paths_are() -> None:
     together, apart = Supernet(model, space), Supernet(model, space)
     left = some_full(space, 2)
     with torch.autocast("cpu", torch.bfloat16):
-        got = Pairs.verified(together.network, space, x).forward(x, left, right := space.complement(left))
+        got = Pairs.verify(together.network, space, x).forward(x, left, right := space.complement(left))
         expected = apart(x, left, Side.LEFT), apart(x, right, Side.RIGHT)
     for a, b in zip(tensors(got), tensors(expected), strict=True):
         assert a.dtype is torch.bfloat16
@@ -84,7 +84,7 @@ def test_under_autocast_a_pair_is_what_its_two_paths_are() -> None:
 def test_networks_whose_channels_meet_are_refused(name: str) -> None:
     model, space, x = tricky_network(name)
     with pytest.raises(UnpairableError, match="couples channels"):
-        Pairs.verified(Supernet(model, space).network, space, x)
+        Pairs.verify(Supernet(model, space).network, space, x)
 
 
 def test_a_pass_leaves_the_network_as_it_was() -> None:

@@ -153,7 +153,7 @@ def test_a_regression_is_of_as_many_numbers_as_it_says():
     assert float(task.loss(outputs, targets)) == 1.25
     assert task.score(outputs, targets).tolist() == [-2.0, -0.5]
     assert task.test(Fixed(), [(outputs, targets)]).figures == {"mae": 0.75, "mse": 1.25}
-    assert Regression().accepted(torch.tensor([1, 2]), "x").tolist() == [[1.0], [2.0]]
+    assert Regression().check_targets(torch.tensor([1, 2]), "x").tolist() == [[1.0], [2.0]]
 
 
 def test_a_regression_of_labels_compares_each_with_its_own_image():
@@ -185,7 +185,7 @@ WRONG = [
 @pytest.mark.parametrize(("task", "targets", "message"), WRONG)
 def test_targets_of_another_kind_are_refused(task, targets, message):
     with pytest.raises(DataError, match=message):
-        task.accepted(targets, "it")
+        task.check_targets(targets, "it")
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_a_run_of_each_task_ends_with_what_it_measures(name, tmp_path):
     assert words in page
     assert "top-1" not in page.lower()
     test = loaders(of_masks).test
-    expected = task.test(outcome.network, [(x, task.accepted(y, "it")) for x, y in test])
+    expected = task.test(outcome.network, [(x, task.check_targets(y, "it")) for x, y in test])
     assert networks["searched"]["test"] == pytest.approx(dict(expected.figures), rel=1e-3)
     pytest.importorskip("onnxruntime")
     assert bcnet.export_run(tmp_path, model).difference < 1e-4
@@ -347,7 +347,7 @@ def test_images_and_targets_are_as_many():
     with pytest.raises(
         DataError, match=r"one for each image; got torch.float32 \(3, 1, 8, 8\) and torch.int64 \(4, 8, 8\)"
     ):
-        _ = Loaders(uneven, uneven, uneven).held
+        _ = Loaders(uneven, uneven, uneven).held_out
 
 
 def test_classes_with_names_are_counted_without_reading_anything():
@@ -359,4 +359,4 @@ def test_targets_of_several_shapes_are_refused():
     x, mask = stripes(4, 0)
     ragged = [(x[:2], mask[:2]), (x[2:], mask[2:, :4])]
     with pytest.raises(DataError, match=r"images of one shape, and targets of one; got \(4, 8\) and \(8, 8\)"):
-        _ = Loaders(ragged, ragged, ragged).held
+        _ = Loaders(ragged, ragged, ragged).held_out

@@ -35,7 +35,7 @@ def boxes(seed, images=4, most=5, classes=3):
             half = np.minimum(middle - low, high - middle).clip(0.25)
             corners[image, number] = torch.from_numpy(np.concatenate([middle - half, middle + half]))
             labels[image, number] = int(rng.integers(classes))
-    return TASK.accepted({"boxes": corners, "labels": labels}, "it")
+    return TASK.check_targets({"boxes": corners, "labels": labels}, "it")
 
 
 def perfect(targets, classes=3):
@@ -57,7 +57,7 @@ def perfect(targets, classes=3):
 @given(st.integers(0, 10**6))
 def test_boxes_are_found_where_they_are(seed):
     targets = boxes(seed)
-    found, labels, scores = TASK.found(perfect(targets))
+    found, labels, scores = TASK.detections(perfect(targets))
     for image, wanted in enumerate(targets["labels"]):
         there = wanted >= 0
         sure = scores[image] > 0.5
@@ -76,14 +76,14 @@ def test_boxes_are_found_where_they_are(seed):
 def test_the_measured_precision_is_cocos_whatever_the_batches(seed):
     targets = boxes(seed, images=7)
     outputs = perfect(targets) + torch.randn(7, 7, POINTS, POINTS, generator=torch.Generator().manual_seed(seed)) * 3
-    found = TASK.found(outputs)
+    found = TASK.detections(outputs)
     truths = [
         Truth(box[label >= 0].numpy(), label[label >= 0].numpy(), np.zeros(int((label >= 0).sum()), dtype=bool))
         for box, label in zip(targets["boxes"].double(), targets["labels"], strict=True)
     ]
     guesses = [Found(b.double().numpy(), k.numpy(), s.double().numpy()) for b, k, s in zip(*found, strict=True)]
     parts = [TASK.figures(outputs[i], {k: v[i] for k, v in targets.items()}) for i in (slice(3), slice(3, 7))]
-    values, errors = TASK.measured({key: torch.cat([part[key] for part in parts]) for key in ("ap", "ap50")})
+    values, errors = TASK.summarize({key: torch.cat([part[key] for part in parts]) for key in ("ap", "ap50")})
     expected = average_precision(truths, guesses)
     if math.isnan(expected.ap):
         assert torch.isnan(values["ap"])
@@ -99,7 +99,7 @@ def test_the_error_is_that_of_other_images():
     for seed in range(60):
         targets = boxes(seed, images=60)
         noise = torch.randn(60, 7, POINTS, POINTS, generator=torch.Generator().manual_seed(seed)) * 4
-        value, error = TASK.measured(TASK.figures(perfect(targets) + noise, targets))
+        value, error = TASK.summarize(TASK.figures(perfect(targets) + noise, targets))
         values.append(float(value["ap50"]))
         errors.append(float(error["ap50"]))
     assert np.mean(errors) == pytest.approx(np.std(values), rel=0.4)
@@ -141,7 +141,7 @@ def test_the_loss_is_the_papers(seed):
 
 
 def test_images_without_boxes_train_too_and_gradients_are_finite():
-    targets = TASK.accepted({"boxes": torch.zeros(2, 3, 4), "labels": torch.full((2, 3), -1)}, "it")
+    targets = TASK.check_targets({"boxes": torch.zeros(2, 3, 4), "labels": torch.full((2, 3), -1)}, "it")
     outputs = torch.zeros(2, 7, POINTS, POINTS, requires_grad=True)
     TASK.loss(outputs, targets).backward()
     assert outputs.grad.isfinite().all()
@@ -166,7 +166,7 @@ def test_padded_boxes_are_batches_that_fit():
     assert images.shape == (2, 1, SIDE, SIDE)
     assert targets["labels"].tolist() == [[2, -1, -1], [-1, -1, -1]]
     assert targets["boxes"][0, 0].tolist() == [1, 2, 3, 4]
-    assert torch.equal(TASK.accepted(targets, "it")["boxes"], targets["boxes"])
+    assert torch.equal(TASK.check_targets(targets, "it")["boxes"], targets["boxes"])
     with pytest.raises(DataError, match=r"at most 0 boxes .* got 1 boxes and labels \(1,\) in number 0"):
         padded_boxes(0)(items)
 
@@ -189,11 +189,11 @@ ONE = torch.tensor([[[1.0, 1.0, 5.0, 5.0]]])
 )
 def test_what_is_no_box_is_told(targets, message):
     with pytest.raises(DataError, match=message):
-        TASK.accepted(targets, "it")
+        TASK.check_targets(targets, "it")
 
 
 def test_padding_may_hold_anything():
-    found = TASK.accepted({"boxes": ONE * torch.nan, "labels": torch.tensor([[-1]])}, "it")
+    found = TASK.check_targets({"boxes": ONE * torch.nan, "labels": torch.tensor([[-1]])}, "it")
     assert found["boxes"].tolist() == [[[0, 0, 0, 0]]]
 
 

@@ -117,7 +117,7 @@ def test_boxes_are_the_detectors_best_first(kind):
     images, _ = batch()
     with torch.no_grad():
         expected = unresized(detector, images)
-        boxes, labels, scores = task_of(detector).found(one_stage(detector).eval()(images))
+        boxes, labels, scores = task_of(detector).detections(one_stage(detector).eval()(images))
     for image, wanted in enumerate(expected):
         count = len(wanted["scores"])
         assert count > 0
@@ -141,7 +141,7 @@ def test_narrowed_parts_make_a_detector_of_the_same_class(kind):
     assert sum(p.numel() for p in whole.parameters()) == space.cost(widths).params
     images, _ = batch()
     with torch.no_grad():
-        found, labels, scores = task_of(whole).found(narrow(images))
+        found, labels, scores = task_of(whole).detections(narrow(images))
         for image, wanted in enumerate(unresized(whole.eval(), images)):
             count = len(wanted["scores"])
             torch.testing.assert_close(scores[image, :count], wanted["scores"].sort(descending=True).values)

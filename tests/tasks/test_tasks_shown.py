@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bcnet.tasks import Classification, DenseRegression, Detection, MultiLabel, Regression, Segmentation
-from bcnet.tasks.shown import at_a_size, listed, name_of, picture_of, with_boxes, with_masks
+from bcnet.tasks.shown import at_a_size, list_words, name_of, picture_of, with_boxes, with_masks
 
 
 @given(st.integers(1, 700), st.integers(1, 700))
@@ -67,9 +67,9 @@ def test_boxes_change_their_outlines_alone(seed):
 
 
 def test_words_are_few():
-    assert listed([]) == "none"
-    assert listed(["a", "b", "c", "d"]) == "a, b, c, d"
-    assert listed(["a", "b", "c", "d", "e"]) == "a, b, c, 2 more"
+    assert list_words([]) == "none"
+    assert list_words(["a", "b", "c", "d"]) == "a, b, c, d"
+    assert list_words(["a", "b", "c", "d", "e"]) == "a, b, c, 2 more"
     assert (name_of(1, ("a", "b")), name_of(2, ("a", "b")), name_of(-1, ("a",))) == ("b", "2", "-1")
 
 
@@ -79,36 +79,36 @@ PICTURES = torch.full((2, 3, 128, 128), 100, dtype=torch.uint8)
 def test_classes_labels_and_numbers_are_words():
     labels, logits = torch.tensor([0, 2]), torch.tensor([[5.0, 0, 0], [0, 9, 0]])
     task = Classification()
-    assert task.shown(PICTURES, labels, names=("cat", "dog", "owl")).words == ("cat", "owl")
-    assert task.shown(PICTURES, labels, logits).words == ("0 (99%)", "1 (100%)")
+    assert task.show(PICTURES, labels, names=("cat", "dog", "owl")).words == ("cat", "owl")
+    assert task.show(PICTURES, labels, logits).words == ("0 (99%)", "1 (100%)")
     there = torch.tensor([[1.0, 0, 1], [0, 0, 0]])
-    assert MultiLabel(3).shown(None, there).words == ("0, 2", "none")
-    assert MultiLabel(3).shown(None, there, 1 - 2 * there, names=("a", "b", "c")).words == ("b", "a, b, c")
-    assert Regression().shown(None, torch.tensor([1.5, 2])).words == ("1.5", "2")
-    assert Regression(2).shown(None, torch.zeros(1, 2), torch.tensor([[1 / 3, -2]])).words == ("0.3333, -2",)
+    assert MultiLabel(3).show(None, there).words == ("0, 2", "none")
+    assert MultiLabel(3).show(None, there, 1 - 2 * there, names=("a", "b", "c")).words == ("b", "a, b, c")
+    assert Regression().show(None, torch.tensor([1.5, 2])).words == ("1.5", "2")
+    assert Regression(2).show(None, torch.zeros(1, 2), torch.tensor([[1 / 3, -2]])).words == ("0.3333, -2",)
 
 
 def test_masks_are_shown_with_the_share_that_is_right():
     task = Segmentation(3)
     masks = torch.zeros(2, 4, 4, dtype=torch.int64)
     masks[0, 0], masks[1, 0] = 1, 255
-    wanted = task.shown(PICTURES, masks)
+    wanted = task.show(PICTURES, masks)
     assert wanted.words == ()
     assert not torch.equal(wanted.pictures[0, :, 0, 0], wanted.pictures[0, :, -1, 0])
     assert (wanted.pictures[1] == wanted.pictures[1, 0, 0, 0]).all()  # what is ignored has no colour
     background = torch.tensor([1.0, 0, 0])[None, :, None, None].expand(2, 3, 4, 4)
-    found = task.shown(PICTURES, masks, background)
+    found = task.show(PICTURES, masks, background)
     assert found.words == ("75.0% of pixels", "100.0% of pixels")
-    assert task.shown(None, masks).pictures is None
+    assert task.show(None, masks).pictures is None
 
 
 def test_images_are_shown_between_what_was_wanted():
     wanted = torch.tensor([0.0, 2.0])[:, None, None, None].expand(2, 3, 4, 4)
-    found = DenseRegression(peak=2.0).shown(None, wanted, wanted + 0.2)
+    found = DenseRegression(peak=2.0).show(None, wanted, wanted + 0.2)
     assert found.words == ("20.00 dB", "20.00 dB")
     assert found.pictures[0, 0, 0, 0] == round(0.1 * 255)
     assert found.pictures[1, 0, 0, 0] == 255
-    assert DenseRegression().shown(None, wanted).pictures[1, 0, 0, 0] == 255
+    assert DenseRegression().show(None, wanted).pictures[1, 0, 0, 0] == 255
 
 
 @pytest.mark.parametrize("with_pictures", [True, False])
@@ -119,7 +119,7 @@ def test_boxes_are_shown_that_are_more_likely_than_not(with_pictures):
     outputs[0, 2, 4, 3], outputs[1, 0, 4, 3] = 3.0, -0.1
     outputs[:, 3:] = torch.tensor([2.0, 2, 0, 0])[:, None, None]
     pictures = PICTURES if with_pictures else None
-    wanted, found = task.shown(pictures, targets), task.shown(pictures, targets, outputs, names=("a", "b", "c"))
+    wanted, found = task.show(pictures, targets), task.show(pictures, targets, outputs, names=("a", "b", "c"))
     assert wanted.words == ("1", "no box")
     assert found.words == ("c", "no box")
     if with_pictures:

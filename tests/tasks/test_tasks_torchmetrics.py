@@ -93,16 +93,16 @@ def test_boxes(generator):
     task = Detection(classes=3, height=64, width=64)
     outputs = torch.randn(COUNT, 7, 8, 8, generator=generator)
     outputs[:, 3:5] = outputs[:, 3:5].abs() * 3
-    boxes, labels, _ = task.found(outputs)
+    boxes, labels, _ = task.detections(outputs)
     keep = 5  # of what is found a part is right, moved by a little
     wanted = (boxes[:, :keep] + torch.rand(COUNT, keep, 4, generator=generator)).clamp(0, 64)
     there = (wanted[..., 2:] > wanted[..., :2] + 1).all(dim=-1)
     kinds = labels[:, :keep].where(there, -1)
-    targets = task.accepted({"boxes": wanted, "labels": kinds}, "the test images")
+    targets = task.check_targets({"boxes": wanted, "labels": kinds}, "the test images")
     found = measured(task, outputs, targets)
     theirs = detection.MeanAveragePrecision(max_detection_thresholds=[1, 10, 100])
     for n in range(COUNT):
-        box, label, score = (part[0] for part in task.found(outputs[n : n + 1]))
+        box, label, score = (part[0] for part in task.detections(outputs[n : n + 1]))
         there = targets["labels"][n] >= 0
         theirs.update(
             [{"boxes": box[score > 0], "labels": label[score > 0], "scores": score[score > 0]}],

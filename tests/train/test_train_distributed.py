@@ -143,7 +143,7 @@ def trained(world, kind, recipe, folder=None, stop_at=None):
     ids=["sgd", "rmsprop", "clipping", "distillation"],
 )
 def test_many_processes_train_what_one_trains(processes, changes):
-    recipe = RECIPE.changed(changes)
+    recipe = RECIPE.with_changes(changes)
     alone = trained(ProcessGroup(), "supernet", recipe)
     together = processes.run(3, trained, "supernet", recipe)
     for found in together:
@@ -209,7 +209,7 @@ def dropped(world):
             return self.head(kept)
 
     network = Recording()
-    train(NetworkLearner(network), TinyBatches(), RECIPE.changed({"epochs": 1}), seed=0, world=world)
+    train(NetworkLearner(network), TinyBatches(), RECIPE.with_changes({"epochs": 1}), seed=0, world=world)
     return torch.stack(network.seen)
 
 

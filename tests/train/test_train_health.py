@@ -15,7 +15,7 @@ from bcnet.train.health import PATIENCE, WINDOW, Health, Verdict
 from bcnet.train.update import Seen, Updates
 
 RECIPE = Recipe(lr=0.05, batch_size=8, epochs=3, weight_decay=1e-3)
-SKIP = RECIPE.changed({"on_bad_step": "skip"})
+SKIP = RECIPE.with_changes({"on_bad_step": "skip"})
 IDENTITY = {"run": "0", "stage": "test"}
 
 
@@ -94,7 +94,7 @@ def test_a_gradient_that_is_no_number_is_bad():
 
 
 def test_bad_steps_are_left_out_until_too_many_follow_each_other():
-    health = Health(SKIP.changed({"max_bad_steps": 2}))
+    health = Health(SKIP.with_changes({"max_bad_steps": 2}))
     verdicts = [health.check(s, [math.nan if s in (1, 2, 4, 5, 6) else 1.0], 1.0, 10) for s in range(7)]
     assert [v.bad for v in verdicts] == [False, True, True, False, True, True, True]
     assert [v.stop for v in verdicts] == [False] * 6 + [True]
@@ -111,7 +111,7 @@ def test_a_loss_that_stays_far_above_its_usual_size_explodes():
     usual, high = [2.3] * 50, [47.0] * PATIENCE  # 20 * ln 10 = 46.05, 20 * 2.3 = 46
     assert checked(usual + high) == [False] * (50 + PATIENCE - 1) + [True]
     assert not any(checked(usual + high[1:] + [2.3] + high[1:]))
-    assert not any(checked(usual + high, RECIPE.changed({"explosion_factor": None})))
+    assert not any(checked(usual + high, RECIPE.with_changes({"explosion_factor": None})))
     assert checked([40.0] * 50 + [700.0] * PATIENCE) == [False] * (50 + PATIENCE)  # 20 * 40 = 800
     assert checked([40.0] * 50 + [900.0] * PATIENCE)[-1]
 
@@ -153,7 +153,7 @@ def test_a_step_left_out_leaves_no_trace(tmp_path, monkeypatch, kind, look_every
 @pytest.mark.parametrize("kind", ["supernet", "network"])
 @pytest.mark.parametrize("optimizer", ["sgd-nesterov", "rmsprop"])
 def test_looking_rarely_changes_nothing(tmp_path, monkeypatch, kind, optimizer):
-    recipe = SKIP.changed({"optimizer": optimizer, "clip_norm": 1.0})
+    recipe = SKIP.with_changes({"optimizer": optimizer, "clip_norm": 1.0})
     _, records, module = run(tmp_path / "each", kind, recipe=recipe)
     monkeypatch.setitem(guard.LOOK_EVERY, "cpu", 4)
     learner = learner_of(kind)
@@ -290,7 +290,7 @@ def test_a_stopped_run_goes_on_leaving_the_step_out(tmp_path):
 
 
 def test_too_many_bad_steps_stop_the_run(tmp_path):
-    recipe = SKIP.changed({"max_bad_steps": 3})
+    recipe = SKIP.with_changes({"max_bad_steps": 3})
     with pytest.raises(TrainingError, match=r"step 4.*: 4 bad steps in a row, and max_bad_steps is 3"):
         run(tmp_path, recipe=recipe, batches=PoisonedBatches(1, 2, 3, 4))
 
@@ -307,7 +307,7 @@ def test_an_exploding_loss_stops_the_run(tmp_path, monkeypatch, look_every):
                 yield self.x[rows] * (1e6 if number >= 20 else 1), self.y[rows]
 
     monkeypatch.setitem(guard.LOOK_EVERY, "cpu", look_every)
-    recipe = RECIPE.changed({"lr": 1e-9})
+    recipe = RECIPE.with_changes({"lr": 1e-9})
     with pytest.raises(TrainingError, match=r"stay above explosion_factor \(20\).*--set explosion_factor=null") as stop:
         run(tmp_path, recipe=recipe, batches=SuddenlyLarge())
     step = int(re.search(r"step (\d+)", str(stop.value))[1])
@@ -317,7 +317,7 @@ def test_an_exploding_loss_stops_the_run(tmp_path, monkeypatch, look_every):
 @pytest.mark.parametrize(("precision", "advised"), [("fp32", False), ("bf16", True)])
 def test_full_precision_is_advised_where_it_was_not_taken(precision, advised):
     with pytest.raises(TrainingError) as stop:
-        train(learner_of("network"), PoisonedBatches(3), RECIPE.changed({"precision": precision}), seed=5)
+        train(learner_of("network"), PoisonedBatches(3), RECIPE.with_changes({"precision": precision}), seed=5)
     assert ("take precision fp32" in str(stop.value)) == advised
 
 

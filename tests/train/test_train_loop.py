@@ -77,7 +77,7 @@ def plain_network():
 @pytest.mark.parametrize("optimizer", ["sgd-nesterov", "rmsprop"])
 @pytest.mark.parametrize("stop_at", [1, 4, 5, 11, 14, 15])
 def test_resuming_at_any_step_gives_the_same_bytes(tiny_supernet, tiny_batches, tmp_path, kind, optimizer, stop_at):
-    recipe = RECIPE.changed({"optimizer": optimizer, "lr": 0.01})
+    recipe = RECIPE.with_changes({"optimizer": optimizer, "lr": 0.01})
     whole, records, _ = run(kind, type(tiny_supernet), tiny_batches, tmp_path / "whole", recipe=recipe)
     with pytest.raises(StoppedError):
         run(kind, type(tiny_supernet), tiny_batches, tmp_path / "cut", recipe=recipe, stop_at=stop_at)
@@ -90,7 +90,7 @@ def test_resuming_at_any_step_gives_the_same_bytes(tiny_supernet, tiny_batches, 
 
 @pytest.mark.parametrize("epochs", [1, 2, 3])
 def test_a_training_in_two_parts_is_the_whole(tiny_batches, tmp_path, epochs):
-    recipe = RECIPE.changed({"schedule.kind": "cosine"})
+    recipe = RECIPE.with_changes({"schedule.kind": "cosine"})
     whole, first, second = (plain_network() for _ in range(3))
     for network in (first, second):
         network.load_state_dict(whole.state_dict())
@@ -156,7 +156,7 @@ def test_training_learns(tiny_supernet):
             return ((x[rows], y[rows]) for rows in torch.randperm(64, generator=generator).split(8))
 
     network = plain_network()
-    train(NetworkLearner(network), Batches(), RECIPE.changed({"epochs": 20}), seed=0)
+    train(NetworkLearner(network), Batches(), RECIPE.with_changes({"epochs": 20}), seed=0)
     found = Classification().test(network, [(x, y)])
     assert found.figures["top1"] > 80
     assert found.count == 64
@@ -231,7 +231,7 @@ def test_every_step_goes_as_far_as_the_schedule_says(tiny_batches, clip_norm):
 def test_a_checkpoint_of_a_longer_training_is_refused(tiny_batches, tmp_path):
     run("network", nn.Identity, tiny_batches, tmp_path)
     with pytest.raises(RunError, match=r"step \d+ of \d+, where there are \d+"):
-        run("network", nn.Identity, tiny_batches, tmp_path, recipe=RECIPE.changed({"epochs": 4}))
+        run("network", nn.Identity, tiny_batches, tmp_path, recipe=RECIPE.with_changes({"epochs": 4}))
 
 
 def test_losses_are_looked_at_where_a_checkpoint_or_the_end_is_due(tmp_path):
@@ -274,7 +274,7 @@ def test_a_perfect_copy_of_the_teacher_has_nothing_to_learn(tiny_batches):
     network.eval()
     logits = network(tiny_batches.x).detach()
     assert float(distillation_loss(logits, logits, 4.0)) == pytest.approx(0.0, abs=1e-6)
-    recipe = RECIPE.changed({"epochs": 8}).model_copy(update={"distillation": Distillation(weight=1.0)})
+    recipe = RECIPE.with_changes({"epochs": 8}).model_copy(update={"distillation": Distillation(weight=1.0)})
     student = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
     before = float(distillation_loss(student(tiny_batches.x).detach(), logits, 4.0))
     train(NetworkLearner(student), tiny_batches, recipe, seed=0, teacher=network)
@@ -282,7 +282,7 @@ def test_a_perfect_copy_of_the_teacher_has_nothing_to_learn(tiny_batches):
 
 
 def test_bf16_and_clipping_train(tiny_supernet, tiny_batches):
-    recipe = RECIPE.changed({"precision": "bf16", "clip_norm": 1.0, "decay_norm_and_bias": False})
+    recipe = RECIPE.with_changes({"precision": "bf16", "clip_norm": 1.0, "decay_norm_and_bias": False})
     records = train(SupernetLearner(tiny_supernet, Complementary()), tiny_batches, recipe, seed=0)
     assert records.losses.max() < 3
 

@@ -56,14 +56,14 @@ def test_sgd_is_nesterovs_with_weight_decay():
 
 
 def test_weight_decay_spares_vectors_where_it_should():
-    weights, biases = zip(*weights_after(RECIPE.changed({"decay_norm_and_bias": False})), strict=True)
+    weights, biases = zip(*weights_after(RECIPE.with_changes({"decay_norm_and_bias": False})), strict=True)
     assert weights == pytest.approx(by_hand(2.0, RECIPE, 0.05), rel=1e-5)
     assert biases == pytest.approx(by_hand(3.0, RECIPE, 0.0), rel=1e-5)
 
 
 def test_rmsprop_decays_too():
-    decayed = weights_after(RECIPE.changed({"optimizer": "rmsprop"}))
-    free = weights_after(RECIPE.changed({"optimizer": "rmsprop", "weight_decay": 0.0}))
+    decayed = weights_after(RECIPE.with_changes({"optimizer": "rmsprop"}))
+    free = weights_after(RECIPE.with_changes({"optimizer": "rmsprop", "weight_decay": 0.0}))
     assert all(abs(a[0]) < abs(b[0]) for a, b in zip(decayed, free, strict=True))
 
 
@@ -87,16 +87,16 @@ def test_what_a_recipe_says_of_the_loss_reaches_it():
 
     outputs = network(x)
     smoothed = float(task.training_loss(outputs, y, label_smoothing=0.3).detach())
-    assert loss(RECIPE.changed({"label_smoothing": 0.3})) == pytest.approx(smoothed)
+    assert loss(RECIPE.with_changes({"label_smoothing": 0.3})) == pytest.approx(smoothed)
     distilling = Distillation(temperature=5.0, weight=0.7)
     expected = float(task.training_loss(outputs, y, taught=taught, distilling=distilling).detach())
-    assert loss(RECIPE.changed({"distillation": distilling.model_dump()}), taught) == pytest.approx(expected)
+    assert loss(RECIPE.with_changes({"distillation": distilling.model_dump()}), taught) == pytest.approx(expected)
     assert len({round(v, 6) for v in (loss(RECIPE), smoothed, expected)}) == 3
 
 
 @pytest.mark.parametrize("kind", ["sgd-nesterov", "rmsprop"])
 def test_a_state_is_put_back_whole_or_refused(kind):
-    recipe = RECIPE.changed({"optimizer": kind})
+    recipe = RECIPE.with_changes({"optimizer": kind})
     module = OneWeight()
     optimizer = make_optimizer(module, recipe)
     module.weight.grad = torch.ones(1, 1)

@@ -27,7 +27,7 @@ BASE = {"lr": 0.1, "batch_size": 8, "epochs": 10}
 )
 def test_a_wrong_setting_is_named(changes, message):
     with pytest.raises(RecipeError, match=message):
-        Recipe(**BASE).changed(changes)
+        Recipe(**BASE).with_changes(changes)
 
 
 def test_what_a_recipe_leaves_out_is_what_the_paper_trains_with():
@@ -88,7 +88,7 @@ def test_the_papers_recipes_say_what_the_table_says():
 
 def test_the_kind_of_schedule_can_change():
     recipe = Recipe(**BASE, schedule=Steps(milestones=(3,)))
-    changed = recipe.changed({"schedule.kind": "cosine", "schedule.final_lr": "1e-3"})
+    changed = recipe.with_changes({"schedule.kind": "cosine", "schedule.final_lr": "1e-3"})
     assert changed.schedule == Cosine(final_lr=1e-3)
 
 
@@ -142,7 +142,7 @@ def test_one_step_is_no_division_by_zero():
 )
 def test_impossible_combinations_are_refused(changes, message):
     with pytest.raises(RecipeError, match=message):
-        load_recipe("resnet50-imagenet").changed(changes)
+        load_recipe("resnet50-imagenet").with_changes(changes)
 
 
 def test_a_recipe_that_lacks_something_says_what_and_what_else_there_is():
@@ -156,7 +156,7 @@ def test_a_part_without_its_kind_says_which_there_are():
     with pytest.raises(
         RecipeError, match=r"'augmentation' needs its kind .* augmentation\.kind to one of 'crop', 'res"
     ):
-        Recipe(lr=0.1, batch_size=8, epochs=1).changed({"augmentation.flip": False})
+        Recipe(lr=0.1, batch_size=8, epochs=1).with_changes({"augmentation.flip": False})
 
 
 def test_small_images_are_cropped_and_flipped_as_is_usual():

@@ -5,7 +5,7 @@ import pytest
 from bcnet.models import create
 from bcnet.run.recipes import default_recipe
 from bcnet.train import recipe_names
-from bcnet.train.reported import measured, reported
+from bcnet.train.reported import measured_results, reported_results
 
 FIELDS = [
     "configuration",
@@ -20,7 +20,7 @@ FIELDS = [
 
 
 def test_the_papers_results_belong_to_recipes_and_models_that_there_are():
-    rows = reported()
+    rows = reported_results()
     assert {row.recipe for row in rows} == set(recipe_names()) - {"digits", "scattered_digits", "resnet-cifar10"}
     for row in rows:
         size = 32 if row.recipe.endswith("cifar10") else 224
@@ -41,7 +41,7 @@ def test_ours_are_read_from_the_rows_of_finished_runs(tmp_path):
         writer.writerow(["something else", 2, 94, 93.5, 94.25, 3, 4, "x"])
     (tmp_path / "b.csv").write_text("x,y\n1,2\n")
     (tmp_path / "c.csv").write_text("")
-    (run,) = measured(tmp_path)
+    (run,) = measured_results(tmp_path)
     assert (run.model, run.data, run.budget, run.seed, run.file) == ("vgg19", "cifar10", "0.5x MACs", 2, "a.csv")
     assert (run.original, run.uniform, run.searched) == (94, 93.5, 94.25)
     assert (run.supernet_epochs, run.final_epochs) == (3, 4)

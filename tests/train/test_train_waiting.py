@@ -51,7 +51,7 @@ def test_a_training_waits_for_the_device_at_looks_only(monkeypatch, space, kind,
         batches = TrainingBatches(images(where), 8, NORMALISER, Augmentation(1, True), device=DEVICE)
         waits.clear()
         waited = []
-        recipe = RECIPE.changed(changes)
+        recipe = RECIPE.with_changes(changes)
         train(learner, batches, recipe, seed=0, teacher=teacher, on_step=lambda _: waited.append([*waits]))
     assert waited == [[LOOK] * looks for looks in (1, 1, 1, 1, 2, 3)]  # the first step, the fourth after it, the last
 
@@ -71,4 +71,4 @@ def test_pairs_are_verified_on_the_device_of_the_network(monkeypatch, space):
     monkeypatch.setattr(pairs, "check_close", lambda output, expected: None)  # there are no values
     network = Supernet(TinyNetwork().to(DEVICE), space).network
     with stand_in():
-        pairs.Pairs.verified(network, space, torch.zeros(2, 1, 8, 8))
+        pairs.Pairs.verify(network, space, torch.zeros(2, 1, 8, 8))

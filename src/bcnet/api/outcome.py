@@ -58,7 +58,7 @@ class SearchOutcome:
         if self.result is None:
             return f"The run in {self.run_dir} has no networks to compare yet: call search again without until=."
         metric = headline_of(self.result)
-        lines = [f"{'network':<10}{'MACs':>15}{'ratio':>8}{'parameters':>13}  {metric.heading}"]
+        lines = [f"{'network':<10}{'MACs':>15}{'ratio':>8}{'parameters':>13}  {metric.column}"]
         for _, label, n in table_rows(self.result):
             value = f"{headline_value(n, metric):.{metric.digits}f}"
             lines.append(f"{label:<10}{n['macs']:>15,}{n['macs_ratio']:>8.3f}{n['params']:>13,}  {value}")
@@ -76,7 +76,7 @@ class SearchOutcome:
             for _, label, n in table_rows(self.result)
         ]
         title = f"{self.result['model']} on {self.result['data']}, budget {self.result['budget']['given']}"
-        headings = ("network", "MACs", "ratio", "parameters", metric.heading)
+        headings = ("network", "MACs", "ratio", "parameters", metric.column)
         widths = [(g["name"], g["max_width"], g["uniform"], g["searched"]) for g in self.result["groups"]]
         return table(title, headings, rows, [f"Run directory: {self.run_dir}"]) + table(
             "Widths", ("group", "original", "Uniform", "searched"), widths

@@ -25,7 +25,7 @@ from bcnet.space import Budget, WidthSpace
 from bcnet.stages.base import Stage
 from bcnet.stages.calibration import check_model, latency_of
 from bcnet.stages.running import resolved_settings
-from bcnet.tasks import Classification, Loss, Task
+from bcnet.tasks import Classification, Imitation, Loss, Task
 
 MethodLike = Method | str
 _FROM_TRAINED = (
@@ -88,7 +88,7 @@ def resolve(
         pretrained=pretrained,
         own=own,
         task=aim,
-        own_weights=start == "pretrained",
+        own_weights=start == "pretrained" or isinstance(aim, Imitation),
     )
     source = _by_its_first_place(source, path)
     if pretrained is None and spaced.widen > 1:
@@ -114,7 +114,7 @@ def resolve(
     )
     settings = _with_multiples(settings, source, budget, path)
     traced = cache(lambda: trace(source.model, source.example(), settings))
-    settings, limit = _completed(settings, source, budget, traced)
+    settings, limit = _complete_method(settings, source, budget, traced)
     _check(source, settings)
     largest = source.largest_activation()
     resolved = resolved_settings(settings, source, path, world, largest_activation=largest)
@@ -164,6 +164,13 @@ def _with_functions(method: Method, loss: Loss | None, tags: Mapping[str, str]) 
 
 def _start_of(method: Method, start: str | None, space: SpaceSettings, source: Source) -> Start:
     """Return what networks start from: as was asked, else trained weights unless networks may be wider than these."""
+    if isinstance(source.task, Imitation):
+        if start not in (None, "pretrained") or space.widen > 1:
+            raise RecipeError(
+                "an imitation starts from the weights of the network that it imitates; got "
+                f"{f'start={start!r}' if start not in (None, 'pretrained') else f'widen={space.widen:g}'}: leave it out"
+            )
+        return "pretrained"
     if start is not None:
         return start  # type: ignore[return-value]
     if method.usual_start != "original":
@@ -173,7 +180,7 @@ def _start_of(method: Method, start: str | None, space: SpaceSettings, source: S
     return "original" if source.pretrained is None else "pretrained"
 
 
-def _completed(
+def _complete_method(
     settings: Settings, source: Source, budget: Budget | None, traced: Callable[[], WidthSpace]
 ) -> tuple[Settings, Budget]:
     """Return the settings with the fields that the method had left open, and the budget."""
@@ -188,7 +195,7 @@ def _completed(
     assert limit is not None, "only given widths come without a budget"
     options = settings.options
     share = 1 - options.validation_fraction - options.fresh_fraction
-    method = method.completed(Request(settings.training, settings.start, share, limit, traced))
+    method = method.complete(Request(settings.training, settings.start, share, limit, traced))
     values = {name: getattr(settings, name) for name in Settings.model_fields}
     return make_settings(**{**values, "method": method, "limits": limits_of(limit)}), limit
 

@@ -14,9 +14,9 @@ import torch
 
 from bcnet.api.outcome import SearchOutcome, Until, check_until, go_on_until, stages_until
 from bcnet.api.resolution import MethodLike, resolve
-from bcnet.distributed import joined
+from bcnet.distributed import join_processes
 from bcnet.progress import Reporter, Together, console_reporter
-from bcnet.report import finish, reported
+from bcnet.report import finish, report_outcome
 from bcnet.run.pretrained import Weights
 from bcnet.run.recipes import TrainingLike
 from bcnet.run.settings import RunOptions, SpaceSettings, make_section
@@ -111,7 +111,7 @@ def search(
     console = [console_reporter()] if shows else []
     path = Path(run_dir)
     chosen = make_section(RunOptions, options, "options")
-    with told_when_stopped(path), one_at_a_time(), torch.enable_grad(), joined(chosen.device) as world:
+    with told_when_stopped(path), one_at_a_time(), torch.enable_grad(), join_processes(chosen.device) as world:
         workload, settings = resolve(
             model,
             data,
@@ -143,7 +143,7 @@ def search(
             take_from=others([reuse] if isinstance(reuse, (str, Path)) else reuse, path),
             own=stages,
         )
-    outcome = finish(outcome, model, workload.space) if until is None else reported(outcome)
+    outcome = finish(outcome, model, workload.space) if until is None else report_outcome(outcome)
     if shows:
         print(outcome)
     return outcome

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bcnet.cli.endings import guarded, refuse, stoppable
+from bcnet.cli.endings import guard, refuse, stoppable
 from bcnet.cli.options import Ignore, ImageSize, InputShape, MinRatio, MultipleOf, NumChoices, Only, Seed, space_options
 
 HELP = """
@@ -31,7 +31,7 @@ Examples:
 """
 
 
-@guarded
+@guard
 def calibrate(
     model: Annotated[
         str | None, typer.Argument(help="Name, torchvision:NAME, timm:NAME or package.module:factory.")
@@ -82,21 +82,21 @@ def calibrate(
         found = latency_from(times, space, asked if any(said.values()) else None, path=out)
     else:
         assert out is not None, "checked above"
-        with stoppable(lambda: _kept(out)):
+        with stoppable(lambda: _describe_kept(out)):
             found = bcnet.calibrate(
-                network, images, path=out, latency=asked, space=space, seed=seed or 0, on_measured=_timed
+                network, images, path=out, latency=asked, space=space, seed=seed or 0, on_measured=_report_timed
             )
     _tell(found, space, out)
 
 
-def _timed(found: Any) -> None:
+def _report_timed(found: Any) -> None:
     typer.echo(f"{len(found)} networks timed")
 
 
-def _kept(out: Path) -> str:
-    from bcnet.latency import unfinished
+def _describe_kept(out: Path) -> str:
+    from bcnet.latency import unfinished_path
 
-    times = unfinished(out)
+    times = unfinished_path(out)
     if not times.exists():
         return "Stopped before the first networks were timed."
     return f"Stopped. What was timed is kept in {times}. Run the same command to go on."
@@ -108,7 +108,7 @@ def _tell(measure: Any, space: Any, out: Path | None) -> None:
     from bcnet.latency import multiples
 
     found = measure.model
-    original, narrowest = found.predicted(np.array([space.original_widths, space.narrowest])).tolist()
+    original, narrowest = found.predict(np.array([space.original_widths, space.narrowest])).tolist()
     typer.echo(
         f"{found.machine}, {measure.threads} thread{'' if measure.threads == 1 else 's'}, batches of {measure.batch}: "
         f"the original takes {measure.text(original)}, the narrowest network {measure.text(narrowest)}.\n"

@@ -32,7 +32,7 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM, as schedulers send it before they kill: it ends a command like Ctrl-C, with exit code 143."""
 
 
-def guarded(command: Callable[_P, None]) -> Callable[_P, None]:
+def guard(command: Callable[_P, None]) -> Callable[_P, None]:
     """End with one message where a command cannot go on or is stopped; anything else is a bug and keeps its traceback.
 
     Exit codes: 2 for an error of ours, a file system that refuses or memory that does not do; 130 for Ctrl-C; 143 for

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
-from bcnet.cli.endings import guarded, refuse
+from bcnet.cli.endings import guard, refuse
 
 HELP = """
 Show a page of the documentation, or which pages there are.
@@ -29,7 +29,18 @@ Examples:
   bcnet help methods
 """
 TOPICS = (
-    *("how_to", "how_it_works", "when_not", "own_model", "own_data", "budgets", "tasks", "trained", "own_loop"),
+    *(
+        "how_to",
+        "how_it_works",
+        "when_not",
+        "own_model",
+        "own_data",
+        "only_weights",
+        "budgets",
+        "tasks",
+        "trained",
+        "own_loop",
+    ),
     *("stages", "baselines", "distributed", "live", "report", "trouble", "survival", "extending", "faq"),
 )
 METHODS = "methods"
@@ -37,7 +48,7 @@ METHODS = "methods"
 _WIDTH = 100  # characters, beyond which lines are hard to read
 
 
-@guarded
+@guard
 def help_(topic: Annotated[str | None, typer.Argument(help="Name of a page (default: list them).")] = None) -> None:
     """Show a page; the help is `HELP`."""
     pages = {METHODS: "# Methods"}

@@ -142,7 +142,7 @@ Primitives = Annotated[
 ]
 
 
-def given(settings: dict[str, Any]) -> dict[str, Any]:
+def given_settings(settings: dict[str, Any]) -> dict[str, Any]:
     """Return the settings that a person gave: those left out are None, or empty where they can be repeated."""
     values = {name: value for name, value in settings.items() if value is not None and value != []}
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
@@ -160,7 +160,7 @@ def space_options(
     multiple: int | str | None = multiple_of
     if multiple_of is not None and multiple_of.removeprefix("-").isdecimal():
         multiple = int(multiple_of)
-    return given(
+    return given_settings(
         {
             "num_choices": num_choices,
             "min_ratio": min_ratio,

@@ -87,7 +87,7 @@ def with_latency_model(budget: Budget, path: Path | None) -> Budget:
     return budget.with_measure(theirs)
 
 
-def training(recipe: str | None, pairs: Sequence[str] | None, precision: str | None) -> dict[str, Any]:
+def parse_training(recipe: str | None, pairs: Sequence[str] | None, precision: str | None) -> dict[str, Any]:
     """Return the argument `training` of `bcnet.search` of `--recipe`, `--set` and `--precision`.
 
     Raises:

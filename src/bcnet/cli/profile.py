@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from bcnet.cli.endings import guarded, refuse
+from bcnet.cli.endings import guard, refuse
 from bcnet.cli.options import (
     Ignore,
     ImageSize,
@@ -48,7 +48,7 @@ Examples:
 """
 
 
-@guarded
+@guard
 def profile(
     model: Annotated[
         str | None, typer.Argument(help="Name, torchvision:NAME, timm:NAME or package.module:factory.")

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bcnet.cli.endings import guarded
+from bcnet.cli.endings import guard
 
 if TYPE_CHECKING:
     from bcnet.train import Recipe
@@ -32,7 +32,7 @@ Examples:
 """
 
 
-@guarded
+@guard
 def recipes(
     name: Annotated[str | None, typer.Argument(help="One recipe, as YAML.")] = None,
     results: Annotated[Path, typer.Option(help="Folder of CSV files of finished runs.")] = Path("results"),
@@ -41,7 +41,7 @@ def recipes(
     import yaml
 
     from bcnet.train import load_recipe, recipe_names
-    from bcnet.train.reported import measured, reported
+    from bcnet.train.reported import measured_results, reported_results
 
     if name is not None:
         document = json.loads(load_recipe(name).model_dump_json())
@@ -50,10 +50,10 @@ def recipes(
     console = Console()
     for known in recipe_names():
         console.print(f"\n[bold]{known}[/bold]: {_in_words(load_recipe(known))}", highlight=False)
-        rows = [row for row in reported() if row.recipe == known]
+        rows = [row for row in reported_results() if row.recipe == known]
         for model in dict.fromkeys(row.model for row in rows):
             console.print(_reported_table(model, [row for row in rows if row.model == model]))
-    runs = measured(results) if results.is_dir() else ()
+    runs = measured_results(results) if results.is_dir() else ()
     if runs:
         console.print(_measured_table(runs))
     else:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bcnet.cli.endings import guarded, refuse
+from bcnet.cli.endings import guard, refuse
 
 HELP = """
 Write report.html of a run and show its result; of several runs, write one page that compares them.
@@ -25,7 +25,7 @@ Examples:
 _OUT = "comparison.html"
 
 
-@guarded
+@guard
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Run directories.")],
     out: Annotated[

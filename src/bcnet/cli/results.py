@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bcnet.cli.endings import guarded
+from bcnet.cli.endings import guard
 
 EXPORT_HELP = """
 Write the network that RUN found in another format, checked there against PyTorch, with a model card.
@@ -52,7 +52,7 @@ Model = Annotated[
 ]
 
 
-@guarded
+@guard
 def export(
     run: Run,
     format_: Annotated[
@@ -88,7 +88,7 @@ def export(
         typer.echo(f"Uploaded: {push_run(run, done.path, push, private=not public, client=client)}")
 
 
-@guarded
+@guard
 def latency(
     run: Run,
     backend: Annotated[str, typer.Option(help="torch, onnxruntime or openvino.")] = "torch",

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from bcnet.cli.carry_out import carry_out
 from bcnet.cli.common import prepare_process
-from bcnet.cli.endings import guarded, refuse
+from bcnet.cli.endings import guard, refuse
 from bcnet.cli.options import (
     Allocator,
     BudgetText,
@@ -47,7 +47,7 @@ from bcnet.cli.options import (
     Until,
     Widen,
     WithTensorBoard,
-    given,
+    given_settings,
     space_options,
 )
 
@@ -87,7 +87,7 @@ Examples:
 """
 
 
-@guarded
+@guard
 def search(
     file: Annotated[Path | None, typer.Argument(help="A run as YAML: what the options below say.")] = None,
     model: Model = None,
@@ -140,8 +140,8 @@ def search(
     from bcnet.cli.show import show_outcome
 
     arguments: dict[str, Any] = {} if file is None else read_run_file(file)
-    arguments |= given({"model": model, "data": data, "task": task, "run_dir": out, "pretrained": pretrained})
-    arguments |= given({"start": start, "seed": seed, "epochs": epochs, "method": _method(method, effort)})
+    arguments |= given_settings({"model": model, "data": data, "task": task, "run_dir": out, "pretrained": pretrained})
+    arguments |= given_settings({"start": start, "seed": seed, "epochs": epochs, "method": _method(method, effort)})
     for name, flag in (("model", "--model"), ("data", "--data"), ("run_dir", "--out")):
         if name not in arguments:
             refuse(f"a search needs a {name.replace('run_dir', 'run directory')}: give {flag}, or a FILE that says it")
@@ -149,12 +149,12 @@ def search(
         arguments["budget"] = parse.budget(budget, params_budget)
     if latency_model is not None or "budget" in arguments:
         arguments["budget"] = parse.with_latency_model(arguments["budget"], latency_model)
-    arguments["training"] = _training(arguments.get("training"), parse.training(recipe, set_, precision))
+    arguments["training"] = _training_argument(arguments.get("training"), parse.parse_training(recipe, set_, precision))
     arguments["space"] = {
         **arguments.get("space", {}),
         **space_options(num_choices, min_ratio, multiple_of, ignore, only, widen),
     }
-    chosen = given({"image_size": image_size, "threads": threads, "device": device})
+    chosen = given_settings({"image_size": image_size, "threads": threads, "device": device})
     extra = parse.changes(option or [], "--option", "validation_fraction=0.2")
     arguments["options"] = {**arguments.get("options", {}), **extra, **chosen}
     prepare_process(allocator, primitives)
@@ -202,11 +202,11 @@ def _is_given(arguments: dict[str, Any]) -> bool:
     return isinstance(method, Given) or (isinstance(method, str) and method.partition(":")[0] == Given.name)
 
 
-def _training(from_file: Any, changes: dict[str, Any]) -> Any:
+def _training_argument(from_file: Any, changes: dict[str, Any]) -> Any:
     """The recipe of a file with what the options change in it; a recipe that is named replaces it."""
     if from_file is None or "recipe" in changes:
         return changes or None
-    return from_file.changed(changes)
+    return from_file.with_changes(changes)
 
 
 def _show_preview(console: Console, found: Preview, all_settings: bool) -> None:

@@ -31,7 +31,7 @@ def show_result(console: Console, document: Mapping[str, Any], folder: str) -> N
     table = Table(title=plain(title))
     table.add_column("network")
     others = {measure.name: measure for measure in map(measure_called, document["budget"].get("others", {}))}
-    for heading in ("MACs", "ratio", "parameters", *others, metric.heading):
+    for heading in ("MACs", "ratio", "parameters", *others, metric.column):
         table.add_column(plain(heading), justify="right")
     for name, label, figures in table_rows(document):
         table.add_row(
@@ -57,7 +57,7 @@ def _summary(document: Mapping[str, Any], folder: str) -> str:
 
     files = (
         f"Weights: {folder}/final.safetensors   Report: {folder}/report.html\n"
-        f"To use it elsewhere: bcnet export {folder}{naming(document['model'])}"
+        f"To use it elsewhere: bcnet export {folder}{model_option(document['model'])}"
     )
     found = document["search"]
     if found is None:
@@ -98,7 +98,7 @@ def show_outcome(console: Console, outcome: SearchOutcome, folder: str) -> None:
     console.print(f"{text}\n{go_on}", highlight=False, markup=False, soft_wrap=True)
 
 
-def naming(model: str) -> str:
+def model_option(model: str) -> str:
     """The option that a command on a run needs where the run's model is code: only the user may name that."""
     from bcnet.models import imports_code
 
@@ -135,7 +135,7 @@ def show_space(
         table.add_column("chosen", justify="right")
     for index, group in enumerate(space.groups):
         chosen = [] if widths is None else [str(widths[index])]
-        table.add_row(plain(group.name), str(group.max_width), str(group.unit), _abridged(group.choices), *chosen)
+        table.add_row(plain(group.name), str(group.max_width), str(group.unit), _abridge(group.choices), *chosen)
     console.print(table)
     for line in _ties(space):
         console.print(plain(line), soft_wrap=True)
@@ -167,7 +167,7 @@ def _latencies(space: WidthSpace, widths: Widths | None, latency: Latency) -> st
     assert latency.model is not None
     rows = {"original": space.original_widths, "narrowest": space.narrowest, "chosen widths": widths}
     given = {name: row for name, row in rows.items() if row is not None}
-    predicted = latency.model.predicted(np.array(list(given.values()))).tolist()
+    predicted = latency.model.predict(np.array(list(given.values()))).tolist()
     told = ", ".join(f"{name} {latency.figure(time)}" for name, time in zip(given, predicted, strict=True))
     return f"Latency as predicted for {latency.model.machine}: {told}."
 
@@ -190,7 +190,7 @@ def _costs_table(space: WidthSpace, widths: Widths | None) -> Table:
     table.add_column("network")
     for heading in ("MACs", "ratio", "parameters", "activations", "weights"):
         table.add_column(heading, justify="right")
-    space = space.measuring(Budget(memory=1.0, size=1.0))
+    space = space.with_measures(Budget(memory=1.0, size=1.0))
     rows = {"original": space.original_widths, "narrowest": space.narrowest}
     if widths is not None:
         rows["chosen widths"] = widths
@@ -207,7 +207,7 @@ def _costs_table(space: WidthSpace, widths: Widths | None) -> Table:
     return table
 
 
-def _abridged(choices: tuple[int, ...]) -> str:
+def _abridge(choices: tuple[int, ...]) -> str:
     if len(choices) <= 8:
         return ", ".join(map(str, choices))
     return f"{', '.join(map(str, choices[:4]))}, … {', '.join(map(str, choices[-2:]))} ({len(choices)})"

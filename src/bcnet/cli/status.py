@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bcnet.cli.endings import guarded
+from bcnet.cli.endings import guard
 from bcnet.run.status import as_document, read_status, status_lines
 
 HELP = """
@@ -26,7 +26,7 @@ Examples:
 """
 
 
-@guarded
+@guard
 def status(
     run: Annotated[Path, typer.Argument(help="Run directory.")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for machines.")] = False,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bcnet.cli.endings import guarded, refuse
+from bcnet.cli.endings import guard, refuse
 
 HELP = """
 Show runs in the browser while they go on: the report of each, loaded again every few seconds, with the stages and the
@@ -29,7 +29,7 @@ _NEEDS = ("starlette", "uvicorn")
 _PORT = 8150
 
 
-@guarded
+@guard
 def watch(
     runs: Annotated[list[Path], typer.Argument(help="Run directories.")],
     host: Annotated[

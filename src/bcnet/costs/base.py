@@ -155,7 +155,7 @@ class Measure(ABC):
         return f"{self.name} {json.dumps(fields, sort_keys=True, default=str)}" if fields else self.name
 
 
-def described(name: str, settings: Sequence[object], usual: Sequence[object]) -> str:
+def measure_name(name: str, settings: Sequence[object], usual: Sequence[object]) -> str:
     """A measure's name with its settings behind colons, as far as they are not the usual ones."""
     last = max((n for n, (one, other) in enumerate(zip(settings, usual, strict=True), 1) if one != other), default=0)
     return ":".join(map(str, (name, *settings[:last])))

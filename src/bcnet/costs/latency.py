@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Literal, NoReturn, get_args
 
 import numpy as np
 
-from bcnet.costs.base import Measure, Measured, Tables, described
+from bcnet.costs.base import Measure, Measured, Tables, measure_name
 from bcnet.costs.polynomial import FloatArray, IntArray, Polynomial
 from bcnet.errors import BudgetError, RunError
 
@@ -102,7 +102,7 @@ class LatencyModel:
         chosen = [order[int(share * (len(order) - 1))] for share in _SPREAD] if order else []
         return tuple(dict.fromkeys((*self.measured[:1], *chosen)))
 
-    def predicted(self, widths: IntArray) -> FloatArray:
+    def predict(self, widths: IntArray) -> FloatArray:
         """Nanoseconds as they are expected, `(candidates, groups)` -> `(candidates,)`."""
         return np.asarray(sum((term(widths) for term in self.terms), np.full(len(widths), self.constant)))
 
@@ -165,7 +165,7 @@ class Latency(Measure):
     @property
     def description(self) -> str:
         """The text that people write: "latency", "latency:onnxruntime", "latency:torch:2:8"."""
-        return described(self.name, (self.engine, self.threads, self.batch), ("torch", 1, 1))
+        return measure_name(self.name, (self.engine, self.threads, self.batch), ("torch", 1, 1))
 
     @property
     def countable(self) -> bool:
@@ -175,7 +175,7 @@ class Latency(Measure):
     def values(self, space: Measured, widths: IntArray) -> FloatArray:
         """See `Measure`: an upper bound."""
         model = self._model()
-        return (1 + model.margin) * model.predicted(widths)
+        return (1 + model.margin) * model.predict(widths)
 
     def constraints(self, space: Measured) -> tuple[Tables]:
         """See `Measure`."""

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
-from bcnet.costs.base import Measure, Measured, described
+from bcnet.costs.base import Measure, Measured, measure_name
 from bcnet.costs.polynomial import IntArray, Polynomial
 from bcnet.display import size
 from bcnet.errors import BudgetError
@@ -53,7 +53,7 @@ class Memory(Measure):
     @property
     def description(self) -> str:
         """The text that people write: "memory", "memory:int8", "memory:int8:8"."""
-        return described(self.name, (self.element, self.batch), ("fp32", 1))
+        return measure_name(self.name, (self.element, self.batch), ("fp32", 1))
 
     def values(self, space: Measured, widths: IntArray) -> IntArray:
         """See `Measure`."""
@@ -93,7 +93,7 @@ class Size(Measure):
     @property
     def description(self) -> str:
         """The text that people write: "size", "size:int8"."""
-        return described(self.name, (self.element,), ("fp32",))
+        return measure_name(self.name, (self.element,), ("fp32",))
 
     def values(self, space: Measured, widths: IntArray) -> IntArray:
         """See `Measure`."""

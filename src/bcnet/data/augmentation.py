@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from bcnet.data.transfer import moved
+from bcnet.data.transfer import move
 from bcnet.errors import DataError
 
 
@@ -45,11 +45,11 @@ class Augmentation:
         whole = count if whole is None else whole
         mine = slice(first, first + count)
         moves = _draw(2 * self.padding + 1, (2, whole, 1), generator)[:, mine]  # of rows, of columns
-        moves = moved(moves, pixels.device)
+        moves = move(moves, pixels.device)
         rows = moves[0] + torch.arange(height, device=pixels.device)  # (n, H)
         columns = torch.arange(width, device=pixels.device).expand(count, width)
         if self.flip:
-            flipped = moved(_draw(2, (whole, 1), generator)[mine], pixels.device).bool()
+            flipped = move(_draw(2, (whole, 1), generator)[mine], pixels.device).bool()
             columns = torch.where(flipped, columns.flip(1), columns)
         columns = columns + moves[1]  # (n, W)
         padded = torch.nn.functional.pad(pixels, (self.padding,) * 4)

@@ -18,7 +18,7 @@ from bcnet.data.augmentation import Augmentation
 from bcnet.data.big_images import ResizedCrop
 from bcnet.data.files import FilePixels
 from bcnet.data.images import Images, Normaliser
-from bcnet.data.transfer import moved
+from bcnet.data.transfer import move
 from bcnet.errors import DataError
 from bcnet.nests import Nest
 
@@ -57,7 +57,7 @@ class TrainingBatches:
 
     def epoch(self, generator: torch.Generator) -> Iterator[Pixels]:
         """One pass over the images in an order of `generator`'s."""
-        order = moved(_permutation(len(self.images), generator), self.images.labels.device)
+        order = move(_permutation(len(self.images), generator), self.images.labels.device)
         chunks = order[: len(self) * self.batch_size].view(-1, self.batch_size)[:, self.part(self.batch_size)]
         in_files = isinstance(self.images.pixels, FilePixels)
         first = self.part(self.batch_size).start
@@ -69,7 +69,7 @@ class TrainingBatches:
                 pixels = self.augmentation(pixels, generator, first=first, whole=whole)
             yield self.normaliser(pixels), labels
 
-    def shared(self, part: Part) -> TrainingBatches:
+    def share(self, part: Part) -> TrainingBatches:
         """Return the same batches, of which one process prepares the images of `part` only."""
         return dataclasses.replace(self, part=part)
 
@@ -91,7 +91,7 @@ def fixed_batches(
         DataError: a batch size below 1, or more than there are images.
     """
     _check_batch_size(batch_size, len(images))
-    order = moved(_permutation(len(images), torch.Generator().manual_seed(seed)), images.labels.device)
+    order = move(_permutation(len(images), torch.Generator().manual_seed(seed)), images.labels.device)
     whole = order[: len(images) // batch_size * batch_size].view(-1, batch_size)
     return [(normaliser(pixels), labels) for pixels, labels in _raw(images, list(whole), device)]
 
@@ -126,7 +126,7 @@ def _raw(
         pixels = source.batches([chunk.tolist() for chunk in chunks], crop, generator, pinned=place.type != "cpu")
     else:
         pixels = (source[chunk] for chunk in chunks)
-    return ((moved(x, place), moved(labels[chunk], place)) for x, chunk in zip(pixels, chunks, strict=True))
+    return ((move(x, place), move(labels[chunk], place)) for x, chunk in zip(pixels, chunks, strict=True))
 
 
 def _permutation(count: int, generator: torch.Generator) -> torch.Tensor:

@@ -70,7 +70,7 @@ class ResizedCrop:
         for number, image in enumerate(pixels, first):
             draw = random.Random(image_seed(base, number))
             left, top, right, bottom = self.box(width, height, draw)
-            crops.append(self.finished(image[:, top:bottom, left:right], (height, width), draw))
+            crops.append(self.finish(image[:, top:bottom, left:right], (height, width), draw))
         return torch.stack(crops) if crops else pixels
 
     def box(self, width: int, height: int, draw: random.Random) -> Box:
@@ -96,7 +96,7 @@ class ResizedCrop:
         """The part that is drawn of an image in its file, `finished` being to come."""
         return Crop(self.box(width, height, draw), size)
 
-    def finished(self, part: torch.Tensor, size: tuple[int, int], draw: random.Random) -> torch.Tensor:
+    def finish(self, part: torch.Tensor, size: tuple[int, int], draw: random.Random) -> torch.Tensor:
         """Bytes `(C, h, w)` resized to `size`, height and width, flipped and shifted."""
         # torch resizes bytes on the CPU alone.
         values = part if part.device.type == "cpu" else part.float()
@@ -104,10 +104,10 @@ class ResizedCrop:
         if self.flip and draw.random() < 0.5:
             resized = resized.flip(2)
         if self.colour_jitter:
-            resized = self._shifted(resized.float(), draw)
+            resized = self._shift_color(resized.float(), draw)
         return resized if resized.dtype is torch.uint8 else resized.round_().clamp_(0, 255).to(torch.uint8)
 
-    def _shifted(self, image: torch.Tensor, draw: random.Random) -> torch.Tensor:
+    def _shift_color(self, image: torch.Tensor, draw: random.Random) -> torch.Tensor:
         """Floats from 0 to 255, moved towards black, the mean grey, or their own grey, or away from it."""
         for colour in draw.sample(_COLOURS, len(_COLOURS)):
             factor = draw.uniform(1 - self.colour_jitter, 1 + self.colour_jitter)

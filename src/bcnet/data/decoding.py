@@ -100,7 +100,7 @@ def decode_all(images: Iterable[tuple[str, bytes | Path]], image_size: int | Non
     Raises:
         DataError: an image that cannot be read or has more than 8 bits, different sizes without `image_size`, or none.
     """
-    view = None if image_size is None else _fitting(image_size)
+    view = None if image_size is None else _fit_to(image_size)
     return stack((name, decode(name, source, view)) for name, source in images)
 
 
@@ -152,7 +152,7 @@ def eight_bits(name: str, image: Image.Image) -> Image.Image:
 
 def fit(image: Image.Image, image_size: int) -> Image.Image:
     """The shorter side resized to `image_size` (bicubic), the centre square kept."""
-    return _fitting(image_size)(*image.size).of(image)
+    return _fit_to(image_size)(*image.size).of(image)
 
 
 def fit_in_words(image_size: int) -> str:
@@ -160,7 +160,7 @@ def fit_in_words(image_size: int) -> str:
     return f"the shorter side resized to {image_size} pixels (bicubic), the centre {image_size}x{image_size} cropped"
 
 
-def _fitting(image_size: int) -> Callable[[int, int], Middle]:
+def _fit_to(image_size: int) -> Callable[[int, int], Middle]:
     return lambda width, height: Middle(width, height, image_size, image_size, Image.Resampling.BICUBIC)
 
 

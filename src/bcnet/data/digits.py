@@ -24,7 +24,7 @@ _NOISE = 50.0  # standard deviation, of 255
 def digits(image_size: int | None = None) -> DataSet:
     """Return the 1,797 digits, 8x8 and grey, a fixed fifth of every class for testing."""
     train, test = _parts()
-    return DataSet.from_tensors(_sized(*train, image_size), _sized(*test, image_size), name="digits")
+    return DataSet.from_tensors(_to_size(*train, image_size), _to_size(*test, image_size), name="digits")
 
 
 def scattered_digits(image_size: int | None = None) -> DataSet:
@@ -33,7 +33,7 @@ def scattered_digits(image_size: int | None = None) -> DataSet:
     Each digit of `digits` is drawn several times, so that no test image shows a digit of the training images.
     """
     train, test = (
-        _sized(*_scattered(images, labels, copies, seed), image_size)
+        _to_size(*_scatter(images, labels, copies, seed), image_size)
         for seed, ((images, labels), copies) in enumerate(zip(_parts(), _COPIES, strict=True))
     )
     augmentation = Augmentation(padding=1, flip=False)
@@ -52,7 +52,7 @@ def _parts() -> tuple[tuple[Bytes, torch.Tensor], tuple[Bytes, torch.Tensor]]:
     return (images.numpy(), labels), (test_images.numpy(), test_labels)
 
 
-def _scattered(images: Bytes, labels: torch.Tensor, copies: int, seed: int) -> tuple[Bytes, torch.Tensor]:
+def _scatter(images: Bytes, labels: torch.Tensor, copies: int, seed: int) -> tuple[Bytes, torch.Tensor]:
     """Return `copies` images of every digit and their labels, `(digits * copies, 20, 20)`."""
     rng = np.random.default_rng(seed)
     size = images.shape[-1]
@@ -72,7 +72,7 @@ def _scattered(images: Bytes, labels: torch.Tensor, copies: int, seed: int) -> t
     return found, labels.repeat_interleave(copies)
 
 
-def _sized(values: Bytes, labels: torch.Tensor, image_size: int | None) -> tuple[torch.Tensor, torch.Tensor]:
+def _to_size(values: Bytes, labels: torch.Tensor, image_size: int | None) -> tuple[torch.Tensor, torch.Tensor]:
     images = ((f"digit {index}", Image.fromarray(array)) for index, array in enumerate(values))
     if image_size is not None:
         images = ((name, fit(image, image_size)) for name, image in images)

@@ -92,7 +92,7 @@ class FilePixels:
             # Workers of other kinds start anew, importing everything, at every pass. They decode, on the CPU alone.
             multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
             worker_init_fn=_leave_signals_to_the_run,
-            collate_fn=_stacked,
+            collate_fn=_stack_or_fault,
             generator=torch.Generator(),  # else it would draw from the global one
             pin_memory=pinned,
         )
@@ -130,9 +130,9 @@ class _Decoded(Dataset[torch.Tensor | str]):
         except DataError as error:
             return str(error)
         pixels = bytes_of(image)
-        return pixels if crop is None else crop.finished(pixels, (size, size), draw)
+        return pixels if crop is None else crop.finish(pixels, (size, size), draw)
 
 
-def _stacked(items: list[torch.Tensor | str]) -> torch.Tensor | str:
+def _stack_or_fault(items: list[torch.Tensor | str]) -> torch.Tensor | str:
     faults = [item for item in items if isinstance(item, str)]
     return faults[0] if faults else torch.stack([item for item in items if isinstance(item, torch.Tensor)])

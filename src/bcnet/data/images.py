@@ -18,7 +18,7 @@ from bcnet.data.augmentation import Augmentation, usual_augmentation
 from bcnet.data.big_images import ResizedCrop
 from bcnet.data.conversion import read_items
 from bcnet.data.files import FilePixels
-from bcnet.data.transfer import moved
+from bcnet.data.transfer import move
 from bcnet.errors import DataError
 
 SomeImages = tuple[torch.Tensor | FilePixels, torch.Tensor]
@@ -150,7 +150,7 @@ def _scale_and_shift(normaliser: Normaliser, device: torch.device) -> tuple[torc
     with torch.inference_mode(False):  # they outlast the block that asks first
         scale = torch.tensor([1 / (255 * std) for std in normaliser.std])
         shift = torch.tensor([mean / std for mean, std in zip(normaliser.mean, normaliser.std, strict=True)])
-        return moved(scale[:, None, None], device), moved(shift[:, None, None], device)
+        return move(scale[:, None, None], device), move(shift[:, None, None], device)
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, RandomSampler, Subset, TensorDataset
 from bcnet.data.batches import Batch
 from bcnet.data.splits import stratified_mask
 from bcnet.errors import BCNetError, DataError
-from bcnet.nests import Nest, channels_last, contiguous, count, joined, named, taken, tensors
+from bcnet.nests import Nest, by_name, channels_last, contiguous, count, join_batches, take_images, tensors
 
 _SEEDS = 2**62
 Accepted = Callable[[Any, str], Any]  # targets, whose -> targets; or it raises
@@ -39,8 +39,8 @@ class Loaders:
     """Three loaders of batches: pairs of inputs, floats `(batch, ...)`, and targets, int labels `(batch,)` usually.
 
     A network with several inputs gets a tuple of tensors, its arguments in order, or a dict, its keyword arguments;
-    integers may be among them, tokens for instance. What targets may be, the task says (`bcnet.Task.accepted`): masks,
-    images, numbers, or several tensors in a tuple or a dict.
+    integers may be among them, tokens for instance. The task says what targets may be (`bcnet.Task.check_targets`):
+    masks, images, numbers, or several tensors in a tuple or a dict.
 
     `train` gives every epoch of the supernet and of the final networks: its batch size, order, augmentation and
     normalisation are the ones used, and none are added; a recipe's batch size does not count. `validation` scores
@@ -74,14 +74,14 @@ class Loaders:
             _check_loader(part, getattr(self, part))
 
     @cached_property
-    def held(self) -> Held:
+    def held_out(self) -> Held:
         """All validation images, floats `(n, ...)`, and labels `(n,)`; or what else inputs and targets are.
 
         Raises:
             DataError: batches of another form, or another first batch when read again.
         """
         batches = [
-            _finite(self._checked(batch, "validation"), "validation", number)
+            _finite(self._check(batch, "validation"), "validation", number)
             for number, batch in enumerate(_in_order(self.validation, "validation"))
         ]
         if not batches:
@@ -92,19 +92,19 @@ class Loaders:
                     "a validation loader gives images of one shape, and targets of one; got "
                     f"{' and '.join(sorted(shapes))}: crop, resize or pad them"
                 )
-        if not _equal(batches[0], self._checked(next(_in_order(self.validation, "validation")), "validation")):
+        if not _equal(batches[0], self._check(next(_in_order(self.validation, "validation")), "validation")):
             raise DataError(
                 "a validation loader gives the same images every time; got others on a second reading: give it "
                 "shuffle=False, and a data set that does not augment"
             )
-        return joined([x for x, _ in batches]), joined([y for _, y in batches])
+        return join_batches([x for x, _ in batches]), join_batches([y for _, y in batches])
 
     @property
     def num_classes(self) -> int:
         """Return how many classes there are."""
         if self.class_names:
             return len(self.class_names)
-        targets = self.held[1]
+        targets = self.held_out[1]
         return int(targets.max()) + 1 if _are_labels(targets) else 0
 
     @property
@@ -115,7 +115,7 @@ class Loaders:
     @property
     def image_shape(self) -> tuple[int, ...]:
         """The shape of one image, usually channels, height and width; of several inputs that of the first."""
-        return tuple(tensors(self.held[0])[0].shape[1:])
+        return tuple(tensors(self.held_out[0])[0].shape[1:])
 
     @property
     def batch_size(self) -> int | None:
@@ -123,31 +123,31 @@ class Loaders:
         size = getattr(self.train, "batch_size", None)
         return size if isinstance(size, int) else None
 
-    def training(self) -> LoaderBatches:
+    def training_batches(self) -> LoaderBatches:
         """The training batches."""
         return LoaderBatches(self.train, self.accepted, self.channels_last)
 
     def split(self, fresh_share: float, seed: int) -> tuple[Held, Held]:
         """The validation images that score, and those that score the best again, `fresh_share` of them."""
-        images, labels = self.held
+        images, labels = self.held_out
         kinds = labels if _are_labels(labels) else torch.zeros(count(labels), dtype=torch.int64)  # all alike
         fresh = stratified_mask(kinds, fresh_share, seed)
-        scoring, again = ((taken(images, part), taken(labels, part)) for part in (~fresh, fresh))
+        scoring, again = ((take_images(images, part), take_images(labels, part)) for part in (~fresh, fresh))
         return scoring, again
 
-    def testing(self) -> Iterator[Batch]:
+    def test_batches(self) -> Iterator[Batch]:
         """The test batches.
 
         Raises:
             DataError: batches of another form.
         """
         return (
-            _finite(self._checked(batch, "test"), "test", number)
+            _finite(self._check(batch, "test"), "test", number)
             for number, batch in enumerate(_in_order(self.test, "test"))
         )
 
-    def _checked(self, batch: Any, part: str) -> Batch:
-        x, y = _checked(batch, part, self.accepted)
+    def _check(self, batch: Any, part: str) -> Batch:
+        x, y = _check_batch(batch, part, self.accepted)
         return (x if self.channels_last else contiguous(x)), y
 
 
@@ -169,15 +169,15 @@ class LoaderBatches:
             DataError: batches of another form, or fewer than the loader's length says.
         """
         seeds = [int(torch.randint(_SEEDS, (), generator=generator)) for _ in range(len(self) + 1)]
-        with seeded(seeds[0]):
+        with seed_globally(seeds[0]):
             self._start(seeds[0])
             batches = _read(self.loader, "training")
         for seed in seeds[1:]:
-            with seeded(seed):
+            with seed_globally(seed):
                 batch = next(batches, None)
             if batch is None:
                 raise DataError(f"a training loader gives as many batches as its length says, {len(self)}; got fewer")
-            x, y = _checked(batch, "training", self.accepted)
+            x, y = _check_batch(batch, "training", self.accepted)
             yield (channels_last(x) if self.channels_last else contiguous(x)), y
 
     def _start(self, seed: int) -> None:
@@ -192,7 +192,7 @@ class LoaderBatches:
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
+def seed_globally(seed: int) -> Iterator[None]:
     """Seed the global generators of torch (CPU), numpy and Python, and give them back as they were."""
     python = random.getstate()
     numpy = np.random.get_state()
@@ -233,7 +233,7 @@ def cut(data: Held, batch_size: int, *, seed: int) -> list[Batch]:
     images, labels = data
     order = torch.randperm(count(labels), generator=torch.Generator().manual_seed(seed))
     whole = order[: len(order) // batch_size * batch_size].view(-1, batch_size)
-    return [(taken(images, index), taken(labels, index)) for index in whole]
+    return [(take_images(images, index), take_images(labels, index)) for index in whole]
 
 
 def loaders_of(parts: Sequence[Any]) -> Loaders:
@@ -264,7 +264,7 @@ def _check_loader(part: str, loader: Any) -> None:
 
 
 def _in_order(loader: Any, part: str) -> Iterator[Any]:
-    with seeded(0):  # a DataLoader draws a seed for its workers, wanted or not
+    with seed_globally(0):  # a DataLoader draws a seed for its workers, wanted or not
         return _read(loader, part)
 
 
@@ -274,10 +274,10 @@ def _read(loader: Any, part: str) -> Iterator[Any]:
     Raises:
         DataError: it raised anything.
     """
-    return _told(iter(loader), part)
+    return _name_failures(iter(loader), part)
 
 
-def _told(batches: Iterator[Any], part: str) -> Iterator[Any]:
+def _name_failures(batches: Iterator[Any], part: str) -> Iterator[Any]:
     for number in count_up():
         try:
             batch = next(batches)
@@ -296,7 +296,7 @@ def _told(batches: Iterator[Any], part: str) -> Iterator[Any]:
         yield batch
 
 
-def _checked(batch: Any, part: str, accepted: Accepted) -> Batch:
+def _check_batch(batch: Any, part: str, accepted: Accepted) -> Batch:
     rule = f"batches of the {part} loader are pairs of float images (batch, ...) and their targets (batch, ...)"
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
         raise DataError(f"{rule}; got {type(batch).__name__}: give it a collate_fn that makes such pairs")
@@ -304,10 +304,10 @@ def _checked(batch: Any, part: str, accepted: Accepted) -> Batch:
     inputs = tensors(x)
     least = 2 if len(inputs) == 1 else 1
     if any(t.ndim < least or not _is_input(t) for t in inputs) or any(t.ndim < 1 for t in tensors(y)):
-        raise DataError(f"{rule}; got {_described(x)} and {_described(y)}: ToTensor makes floats of images")
+        raise DataError(f"{rule}; got {_describe(x)} and {_describe(y)}: ToTensor makes floats of images")
     sizes = {len(t) for t in (*inputs, *tensors(y))}
     if len(sizes) > 1:
-        raise DataError(f"{rule}, one for each image; got {_described(x)} and {_described(y)}")
+        raise DataError(f"{rule}, one for each image; got {_describe(x)} and {_describe(y)}")
     return x, accepted(y, f"the {part} loader")
 
 
@@ -317,7 +317,7 @@ def _finite(batch: Batch, part: str, number: int) -> Batch:
     Raises:
         DataError: one is NaN or infinite.
     """
-    for name, values in named(batch[0]).items():
+    for name, values in by_name(batch[0]).items():
         if values.is_floating_point() and not bool(values.isfinite().all()):
             broken = (~values.isfinite()).flatten(1).any(1).nonzero().flatten().tolist()
             raise DataError(
@@ -350,12 +350,12 @@ def _is_input(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() or (tensor.dtype in (torch.int32, torch.int64, torch.bool) and tensor.ndim < 3)
 
 
-def _described(nest: Nest) -> str:
-    return ", ".join(f"{name.lstrip('.')} {t.dtype} {tuple(t.shape)}".strip() for name, t in named(nest).items())
+def _describe(nest: Nest) -> str:
+    return ", ".join(f"{name.lstrip('.')} {t.dtype} {tuple(t.shape)}".strip() for name, t in by_name(nest).items())
 
 
 def _shapes(nest: Nest) -> str:
-    return ", ".join(f"{name.lstrip('.')} {tuple(t.shape[1:])}".strip() for name, t in named(nest).items())
+    return ", ".join(f"{name.lstrip('.')} {tuple(t.shape[1:])}".strip() for name, t in by_name(nest).items())
 
 
 def _equal(a: Batch, b: Batch) -> bool:

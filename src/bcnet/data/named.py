@@ -16,10 +16,19 @@ from bcnet.data.folders import load_image_folder, load_imagenet
 from bcnet.data.images import DataSet
 from bcnet.data.tables import load_hub, load_parquet
 from bcnet.errors import DataError
-from bcnet.importing import imported
+from bcnet.importing import import_object
 
-NAMES = ("digits", "scattered_digits", "cifar10", "parquet:PATH", "imagefolder:PATH", "imagenet:PATH", "hf:ORG/NAME")
-_KINDS = ("parquet", "imagefolder", "imagenet", "hf")
+NAMES = (
+    "digits",
+    "scattered_digits",
+    "cifar10",
+    "parquet:PATH",
+    "imagefolder:PATH",
+    "imagenet:PATH",
+    "hf:ORG/NAME",
+    "inputs:PATH",
+)
+_KINDS = ("parquet", "imagefolder", "imagenet", "hf", "inputs")
 _FORMS = f"one of {', '.join(NAMES)}, or package.module:function"
 _CIFAR10 = "uoft-cs/cifar10"
 
@@ -36,6 +45,8 @@ def load(name: str, *, image_size: int | None = None) -> DataSet:
     - `imagenet:PATH`: `train/CLASS/...` and `val/CLASS/...`, decoded batch by batch, never all in memory;
     - `hf:ORG/NAME`: any such set of the Hugging Face hub.
 
+    `inputs:PATH`, inputs alone in a `.npy` or `.npz` file, is for the task imitation, which reads it by itself.
+
     Given an `image_size`, every image is resized to it (shorter side, bicubic) and cropped to the centre square;
     without, all images must have one size.
 
@@ -44,13 +55,13 @@ def load(name: str, *, image_size: int | None = None) -> DataSet:
     """
     if image_size is not None and (isinstance(image_size, bool) or not isinstance(image_size, int) or image_size < 1):
         raise DataError(f"image_size is a positive int; got {image_size!r}")
-    found = _loaded(name, image_size)
+    found = _load(name, image_size)
     if isinstance(found.train.pixels, FilePixels):
         return replace(found, preparation=f"{middle_in_words(found.train.pixels.size)}, RGB")
     return found if image_size is None else replace(found, preparation=fit_in_words(image_size))
 
 
-def _loaded(name: str, image_size: int | None) -> DataSet:
+def _load(name: str, image_size: int | None) -> DataSet:
     if name == "digits":
         return digits(image_size)
     if name == "scattered_digits":
@@ -66,6 +77,8 @@ def _loaded(name: str, image_size: int | None) -> DataSet:
         return load_imagenet(Path(place).expanduser(), image_size)
     if kind == "hf" and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", place):
         return load_hub(name, place, image_size)
+    if kind == "inputs":
+        raise DataError(f"inputs alone are for task='imitation' (--task imitation); got {name!r}: give that task")
     raise DataError(f"a data set is {_FORMS}; got {name!r}{_hint(name)}")
 
 
@@ -81,7 +94,7 @@ def made_by(name: str) -> Any:
     Raises:
         DataError: it cannot be imported, or fails.
     """
-    function = imported(name, what="data set", forms=_FORMS, error=DataError)
+    function = import_object(name, what="data set", forms=_FORMS, error=DataError)
     try:
         return function()
     except Exception as error:

@@ -30,7 +30,7 @@ def is_rank_zero() -> bool:
 
 
 @contextmanager
-def joined(device: str | None = None) -> Iterator[ProcessGroup]:
+def join_processes(device: str | None = None) -> Iterator[ProcessGroup]:
     """The processes that torchrun started, for as long as the context lasts; without torchrun the world of one.
 
     The process group is founded from torchrun's environment (gloo for CPU tensors, NCCL for those of GPUs) and
@@ -47,7 +47,7 @@ def joined(device: str | None = None) -> Iterator[ProcessGroup]:
         return
     with _own_gpu(device):
         if not exists:
-            _found()
+            _start_group()
         try:
             yield from _working_together()
         finally:
@@ -68,7 +68,7 @@ def _working_together() -> Iterator[ProcessGroup]:
     group.shutdown_barrier()
 
 
-def _found() -> None:
+def _start_group() -> None:
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and distributed.is_nccl_available() else "gloo"
     try:
         store, rank, size = next(rendezvous("env://", timeout=PATIENCE))

@@ -18,7 +18,7 @@ Loaded = tuple[Tensors, dict[str, Any]]  # tensors by name, and a state of plain
 
 
 class ProcessGroup:
-    """The group of one process, in which sharing is doing it oneself. Several processes: `bcnet.distributed.joined`."""
+    """Single-process group; every collective is a no-op. Several processes: `bcnet.distributed.join_processes`."""
 
     rank: int = 0
     size: int = 1
@@ -52,7 +52,7 @@ class ProcessGroup:
         """Return what `function` returns on rank 0, or raises there, on every process: tensors arrive on the CPU."""
         return function()
 
-    def gathered(self, value: _T) -> list[_T]:
+    def gather(self, value: _T) -> list[_T]:
         """The plain JSON values of all processes, by rank."""
         return [value]
 

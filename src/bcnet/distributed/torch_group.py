@@ -68,22 +68,22 @@ class TorchProcessGroup(ProcessGroup):
         loaded: Loaded | None = None
         content = torch.empty(0, dtype=torch.uint8)
 
-        def told() -> list[Any] | None:
+        def load_content() -> list[Any] | None:
             nonlocal loaded, content
             loaded = function()
             if loaded is None:
                 return None
-            content = _packed(loaded[0])
+            content = _pack(loaded[0])
             return [len(content), loaded[1]]
 
-        header = self.on_rank_zero(told)
+        header = self.on_rank_zero(load_content)
         if header is None:
             return None
         length, state = header
         content = self._broadcast(content if self.is_rank_zero else torch.empty(length, dtype=torch.uint8))
         return loaded if self.is_rank_zero else (parse_safetensors(content.numpy().tobytes()), state)
 
-    def gathered(self, value: _T) -> list[_T]:
+    def gather(self, value: _T) -> list[_T]:
         """See `ProcessGroup`."""
         key = self._next_key()
         self._put(f"{key}/{self.rank}", {"value": value})
@@ -91,7 +91,7 @@ class TorchProcessGroup(ProcessGroup):
 
     def check_same(self, values: Mapping[str, Any]) -> None:
         """See `ProcessGroup`."""
-        first, *others = self.gathered(dict(values))
+        first, *others = self.gather(dict(values))
         for rank, other in enumerate(others, 1):
             for what in (*first, *other):
                 if first.get(what) != other.get(what):
@@ -182,7 +182,7 @@ class TorchProcessGroup(ProcessGroup):
         return moved.cpu()
 
 
-def _packed(tensors: Tensors) -> torch.Tensor:
+def _pack(tensors: Tensors) -> torch.Tensor:
     """The bytes of a safetensors file, uint8 `(bytes,)` on the CPU."""
     content = format_safetensors({name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()})
     return torch.frombuffer(bytearray(content), dtype=torch.uint8)

@@ -38,7 +38,7 @@ def model_card(finished: FinishedRun, exports: Sequence[Mapping[str, Any]]) -> s
         _files(finished, exports),
         _use(exports),
         _widths(document),
-        _training(finished),
+        _describe_training(finished),
         _limits(document),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -78,7 +78,7 @@ def _results(document: Mapping[str, Any]) -> str:
         [
             "## Results",
             "",
-            f"| network | MACs | ratio | parameters | {metric.heading} |",
+            f"| network | MACs | ratio | parameters | {metric.column} |",
             "|---|---|---|---|---|",
             *rows,
             "",
@@ -152,7 +152,7 @@ def _widths(document: Mapping[str, Any]) -> str:
     return "\n".join(["## Widths", "", "| group | original | Uniform | searched |", "|---|---|---|---|", *rows])
 
 
-def _training(finished: FinishedRun) -> str:
+def _describe_training(finished: FinishedRun) -> str:
     document = finished.result
     recipe = finished.settings.training
     versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())

@@ -15,15 +15,15 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from bcnet.data.loaders import seeded
+from bcnet.data.loaders import seed_globally
 from bcnet.errors import ExportError
 from bcnet.export.card import model_card
-from bcnet.export.timing import Timing, alternating
+from bcnet.export.timing import Timing, time_in_turns
 from bcnet.files.atomic import write_atomic
 from bcnet.files.documents import read_document, write_document
 from bcnet.formats import FORMATS, Format, Runner
 from bcnet.machine.defaults import threads as torch_threads
-from bcnet.nests import Nest, called
+from bcnet.nests import Nest, call_network
 from bcnet.run.finished import FinishedRun, Which
 from bcnet.run.workload import ModelLike
 from bcnet.train import derived_generator
@@ -98,7 +98,7 @@ def export_run(
     path = _place(finished, chosen, out, with_normalisation)
     networks = {which: _network(finished, which, with_normalisation) for which in _COMPARED}
     content = {
-        which: chosen.written(
+        which: chosen.write(
             networks[which], _images(finished, batch or 2), _notes(finished, which, chosen), open_batch=batch is None
         )
         for which in _COMPARED
@@ -126,7 +126,7 @@ def export_run(
         milliseconds,
     )
     _record(finished, export)
-    write_atomic(finished.path / "model_card.md", model_card(finished, _known(finished)).encode())
+    write_atomic(finished.path / "model_card.md", model_card(finished, _known_exports(finished)).encode())
     return export
 
 
@@ -166,12 +166,12 @@ def _place(finished: FinishedRun, chosen: Format, out: str | Path | None, with_n
 
 def _network(finished: FinishedRun, which: Which, with_normalisation: bool) -> nn.Module:
     network = finished.network(which)
-    return finished.input.normalised(network) if with_normalisation else network
+    return finished.input.normalise(network) if with_normalisation else network
 
 
 def _images(finished: FinishedRun, count: int) -> Nest:
     """Random inputs, images in the range of normalised ones and of those in [0, 1] alike."""
-    return finished.input.drawn(count, derived_generator(finished.settings.seed, "export"))
+    return finished.input.draw_random(count, derived_generator(finished.settings.seed, "export"))
 
 
 def _notes(finished: FinishedRun, which: Which, chosen: Format) -> dict[str, str]:
@@ -198,13 +198,13 @@ def _difference(
     for count in batches:
         images = _images(finished, count)
         with torch.no_grad():
-            expected, chance = _means(partial(called, network, images))
+            expected, chance = _means(partial(call_network, network, images))
         found, more = _means(partial(runner, images))
         shapes = [[tuple(tensor.shape) for tensor in parts] for parts in (expected, found)]
         if shapes[0] != shapes[1]:
             raise ExportError(
-                f"{chosen.runtime} must give outputs of PyTorch's shapes for {count} images, {_listed(shapes[0])}; got "
-                f"{_listed(shapes[1])}: nothing was written; take another --format"
+                f"{chosen.runtime} must give outputs of PyTorch's shapes for {count} images, "
+                f"{_list_shapes(shapes[0])}; got {_list_shapes(shapes[1])}: nothing was written; take another --format"
             )
         for one, other, left in zip(expected, found, map(torch.add, chance, more), strict=True):
             for what, output in (("PyTorch", one), (chosen.runtime, other)):
@@ -226,7 +226,7 @@ def _difference(
 
 def _means(draw: Callable[[], Any]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """Return the mean of every output over many draws and what these leave to chance; one draw where two are equal."""
-    with seeded(0):
+    with seed_globally(0):
         draws = [tree_leaves(draw()) for _ in range(2)]
         if all(torch.equal(one, other) for one, other in zip(*draws, strict=True)):
             return draws[0], [torch.zeros_like(output) for output in draws[0]]
@@ -235,7 +235,7 @@ def _means(draw: Callable[[], Any]) -> tuple[list[torch.Tensor], list[torch.Tens
     return [column.mean(0) for column in stacked], [_FAR * column.std(0) / _DRAWS**0.5 for column in stacked]
 
 
-def _listed(shapes: Sequence[tuple[int, ...]]) -> str:
+def _list_shapes(shapes: Sequence[tuple[int, ...]]) -> str:
     return ", ".join(map(str, shapes)) or "none"
 
 
@@ -249,24 +249,24 @@ def _times(
 ) -> dict[str, Timing]:
     image = _images(finished, batch)
     calls = {
-        "PyTorch": lambda: called(network, image),
+        "PyTorch": lambda: call_network(network, image),
         chosen.runtime: lambda: runners["searched"](image),
         f"{chosen.runtime}, original network": lambda: runners["original"](image),
     }
     with torch_threads(threads), torch.no_grad():
-        return alternating(calls, rounds=_ROUNDS, warmup=_WARMUP)
+        return time_in_turns(calls, rounds=_ROUNDS, warmup=_WARMUP)
 
 
 def _record(finished: FinishedRun, export: Export) -> None:
     """Remember the export in the run, in place of the last one of its kind."""
     kind = (export.format, export.with_normalisation)
-    others = [e for e in _known(finished) if (e["format"], e["with_normalisation"]) != kind]
+    others = [e for e in _known_exports(finished) if (e["format"], e["with_normalisation"]) != kind]
     inside = export.path.resolve().is_relative_to(finished.path.resolve())
     shown = export.path.resolve().relative_to(finished.path.resolve()) if inside else export.path.name
     entry = dataclasses.asdict(export) | {"path": str(shown), "batches": list(export.batches)}
     write_document(finished.path / "exports.json", {"exports": [*others, entry]})
 
 
-def _known(finished: FinishedRun) -> list[dict[str, Any]]:
+def _known_exports(finished: FinishedRun) -> list[dict[str, Any]]:
     file = finished.path / "exports.json"
     return list(read_document(file)["exports"]) if file.exists() else []

@@ -16,9 +16,9 @@ from typing import Any, Literal, get_args
 from torch import nn
 
 from bcnet.costs import Budget, Cost
-from bcnet.data.transfer import moved
+from bcnet.data.transfer import move
 from bcnet.errors import ExportError
-from bcnet.export.timing import Timing, alternating
+from bcnet.export.timing import Timing, time_in_turns
 from bcnet.files.documents import read_document, write_document
 from bcnet.latency import engine_of
 from bcnet.machine.defaults import threads as torch_threads
@@ -123,12 +123,12 @@ def time_networks(
     place = check_device(device)
     space = finished.space()
     networks, widths = _networks(finished, space)
-    images = finished.input.drawn(batch, derived_generator(finished.settings.seed, "latency"))
+    images = finished.input.draw_random(batch, derived_generator(finished.settings.seed, "latency"))
     engine = engine_of(backend)
-    placed = moved(images, place)
-    calls = {name: engine.prepared(network.to(place), placed, threads) for name, network in networks.items()}
+    placed = move(images, place)
+    calls = {name: engine.prepare(network.to(place), placed, threads) for name, network in networks.items()}
     with torch_threads(threads):
-        times = alternating(calls, rounds=rounds, warmup=warmup, device=device)
+        times = time_in_turns(calls, rounds=rounds, warmup=warmup, device=device)
     latency = Latency(
         backend,
         device_name(place),
@@ -155,7 +155,7 @@ def read_latencies(run: str | Path) -> list[dict[str, Any]]:
 def _networks(finished: FinishedRun, space: WidthSpace) -> tuple[dict[str, nn.Module], dict[str, Widths]]:
     networks: dict[str, nn.Module] = {which: finished.network(which) for which in _NETWORKS}
     widths: dict[str, Widths] = {which: finished.widths(which) for which in _NETWORKS}
-    even = rounded(space, widths["searched"], MULTIPLE, _countable(finished, space.cost(widths["searched"])))
+    even = round_widths(space, widths["searched"], MULTIPLE, _countable(finished, space.cost(widths["searched"])))
     if even != widths["searched"]:
         networks[_ROUNDED] = build(finished.factory(), space, even).eval()
         widths[_ROUNDED] = even
@@ -191,7 +191,7 @@ def _keep(run: Path, latency: Latency) -> None:
     write_document(run / "latency.json", {"measurements": [*others, now]})
 
 
-def rounded(space: WidthSpace, widths: Widths, multiple: int, budget: Budget) -> Widths:
+def round_widths(space: WidthSpace, widths: Widths, multiple: int, budget: Budget) -> Widths:
     """The nearest multiples of `multiple` (and of each group's unit), at most full, within the budget where possible.
 
     While the budget is exceeded the group that was widened most, for its size, goes one step down, to the multiple

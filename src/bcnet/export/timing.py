@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bcnet.machine.timing import Pace, in_turns, nothing
+from bcnet.machine.timing import Pace, in_turns, prepare_nothing
 
 
 @dataclass(frozen=True)
@@ -20,11 +20,11 @@ class Timing:
     count: int
 
 
-def alternating(
+def time_in_turns(
     calls: Mapping[str, Callable[[], object]], *, rounds: int, warmup: int, device: str = "cpu"
 ) -> dict[str, Timing]:
     """Time every call `rounds` times, in turns whose order rotates, after `warmup` rounds that do not count."""
-    arms = {name: (nothing, call) for name, call in calls.items()}
+    arms = {name: (prepare_nothing, call) for name, call in calls.items()}
     taken = in_turns(lambda _: arms, Pace.of_rounds(rounds), warmup=warmup, device=device)
     timings = {}
     for name, seconds in taken.items():

@@ -31,7 +31,7 @@ os.register_at_fork(after_in_child=_let_go)
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def lock(folder: Path) -> Iterator[None]:
     """Hold the folder's lock, which names its holder as `PID on HOST`.
 
     Raises:
@@ -41,7 +41,7 @@ def locked(folder: Path) -> Iterator[None]:
         # Not through a link: the file is written to.
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     except OSError as error:
-        raise _refused(folder, error) from None
+        raise _write_error(folder, error) from None
     _held.add(descriptor)
     try:
         _take(descriptor, folder)
@@ -64,7 +64,7 @@ def _take(descriptor: int, folder: Path) -> None:
                 ) from None
             time.sleep(_PAUSE)
         except OSError as error:
-            raise _refused(folder, error) from None
+            raise _write_error(folder, error) from None
     with contextlib.suppress(OSError):  # the name is a courtesy: on a full disk the lock holds without it
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()} on {socket.gethostname()}\n".encode(), 0)
@@ -74,7 +74,7 @@ def _owner(descriptor: int) -> str:
     return os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another"
 
 
-def _refused(folder: Path, error: OSError) -> RunError:
+def _write_error(folder: Path, error: OSError) -> RunError:
     return RunError(
         f"run directory {folder} cannot be written: {error.strerror}: give write access, or give another --out"
     )

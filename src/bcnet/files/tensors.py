@@ -64,7 +64,7 @@ def read_tensors(path: Path, identity: Mapping[str, Any]) -> tuple[Tensors, dict
     try:
         tensors = parse_safetensors(content)
     except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError):  # a good checksum on what none of us wrote
-        raise _damaged(path) from None
+        raise _damage_error(path) from None
     if document["identity"] != dict(identity):
         raise RunError(
             f"{path} belongs to {json.dumps(document['identity'])}; expected {json.dumps(dict(identity))}: "
@@ -113,7 +113,7 @@ def _document(digest: str, identity: Mapping[str, Any], state: Mapping[str, Any]
 
 
 def _verified_document(path: Path, content: bytes) -> dict[str, Any]:
-    damaged = _damaged(path)
+    damaged = _damage_error(path)
     try:
         (length,) = struct.unpack("<Q", content[:8])
         header = content[8 : 8 + length]
@@ -130,5 +130,5 @@ def _verified_document(path: Path, content: bytes) -> dict[str, Any]:
     return dict(document)
 
 
-def _damaged(path: Path) -> RunError:
+def _damage_error(path: Path) -> RunError:
     return RunError(f"{path} is damaged or not ours: its checksum does not match; restore it or delete it")

@@ -2,10 +2,10 @@
 
 from bcnet.costs import TimedNetwork
 from bcnet.latency.bundle import latency_from, write_bundle
-from bcnet.latency.calibration import calibrate, draws, measure_and_fit, unfinished
+from bcnet.latency.calibration import calibrate, draws, measure_and_fit, unfinished_path
 from bcnet.latency.engines import ENGINES, Engine, engine_of
-from bcnet.latency.fit import fitted, multiples
-from bcnet.latency.measurement import engine_times, measured, paced
+from bcnet.latency.fit import fit, multiples
+from bcnet.latency.measurement import engine_times, measure_networks, measure_steadily
 
 __all__ = [
     "ENGINES",
@@ -15,12 +15,12 @@ __all__ = [
     "draws",
     "engine_of",
     "engine_times",
-    "fitted",
+    "fit",
     "latency_from",
     "measure_and_fit",
-    "measured",
+    "measure_networks",
+    "measure_steadily",
     "multiples",
-    "paced",
-    "unfinished",
+    "unfinished_path",
     "write_bundle",
 ]

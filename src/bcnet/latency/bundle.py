@@ -26,11 +26,11 @@ from bcnet.costs import Latency, TimedNetwork
 from bcnet.errors import BudgetError, ExportError, WidthError
 from bcnet.files.atomic import make_folder
 from bcnet.latency import measure
-from bcnet.latency.calibration import draws, kept, subject
+from bcnet.latency.calibration import draws, store_model, subject
 from bcnet.latency.engines import OnnxGraph
-from bcnet.latency.fit import FOLDS, fitted
+from bcnet.latency.fit import FOLDS, fit
 from bcnet.latency.measurement import too_busy
-from bcnet.nests import Nest, arguments, bound, named
+from bcnet.nests import Nest, arguments, by_name, upper_bound
 from bcnet.space import WidthSpace
 from bcnet.supernet import build
 
@@ -87,9 +87,9 @@ def write_bundle(
         rows = []
         for number, widths in enumerate(islice(draws(traced, seed), networks)):
             name = f"network_{number:02}.onnx"
-            (unfinished / name).write_bytes(graph.written(build(whole, traced, widths).eval(), images))
+            (unfinished / name).write_bytes(graph.write(build(whole, traced, widths).eval(), images))
             rows.append({"file": name, "widths": list(widths)})
-        facts = {name: _facts(tensor) for name, tensor in named(images).items()}
+        facts = {name: _facts(tensor) for name, tensor in by_name(images).items()}
         asked = {"engine": latency.engine, "threads": latency.threads, "inputs": facts}
         (unfinished / "bundle.json").write_text(json.dumps({**asked, "networks": rows}, indent=1))
         shutil.copyfile(measure.__file__, unfinished / "measure.py")
@@ -103,7 +103,7 @@ def write_bundle(
 
 def _facts(tensor: torch.Tensor) -> dict[str, Any]:
     """Return what the script draws an input from; integers are below `high`."""
-    return {"shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch."), "high": bound(tensor)}
+    return {"shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch."), "high": upper_bound(tensor)}
 
 
 def latency_from(
@@ -151,8 +151,8 @@ def latency_from(
     for widths, rows in found.items():
         nanoseconds, noise = (float(np.median(column)) for column in zip(*rows, strict=True))
         networks.append(TimedNetwork(widths, nanoseconds, noise))
-    asked = _asked(said, latency, file)
-    return kept(asked, fitted(space, networks, said["device"] or f"{asked.engine}, times of {file.name}"), path)
+    asked = _resolve_measure(said, latency, file)
+    return store_model(asked, fit(space, networks, said["device"] or f"{asked.engine}, times of {file.name}"), path)
 
 
 def _rows(file: Path) -> list[tuple[int, Mapping[str, str]]]:
@@ -168,7 +168,7 @@ def _rows(file: Path) -> list[tuple[int, Mapping[str, str]]]:
         raise BudgetError(f"{_CSV}; {file} cannot be read: {error}") from None
 
 
-def _asked(said: Mapping[str, str], latency: Latency | None, file: Path) -> Latency:
+def _resolve_measure(said: Mapping[str, str], latency: Latency | None, file: Path) -> Latency:
     """Return what the file says it is of, else what was asked for."""
     given: dict[str, Any] = {"engine": said["engine"]} if said["engine"] else {}
     for name in ("threads", "batch"):

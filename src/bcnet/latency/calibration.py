@@ -24,9 +24,9 @@ from bcnet.costs import Latency, LatencyModel, TimedNetwork
 from bcnet.errors import RunError
 from bcnet.files.documents import read_document, write_document, write_plain
 from bcnet.latency.engines import engine_of
-from bcnet.latency.fit import fingerprint, fitted
-from bcnet.latency.measurement import engine_times, paced
-from bcnet.nests import Nest, arguments, joined, mapped
+from bcnet.latency.fit import fingerprint, fit
+from bcnet.latency.measurement import engine_times, measure_steadily
+from bcnet.nests import Nest, arguments, join_batches, map_tensors
 from bcnet.space import Widths, WidthSpace
 from bcnet.supernet import build
 
@@ -79,28 +79,28 @@ def calibrate(
     def network(widths: Widths) -> nn.Module:
         return build(whole, traced, widths)
 
-    times_file = None if path is None else unfinished(Path(path))
+    times_file = None if path is None else unfinished_path(Path(path))
     model_of_times = measure_and_fit(
         traced, network, images, asked, seed=seed, times_file=times_file, on_measured=on_measured
     )
-    measure = kept(asked, model_of_times, path)
+    measure = store_model(asked, model_of_times, path)
     if times_file is not None:
         times_file.unlink(missing_ok=True)
     return measure
 
 
-def unfinished(path: Path) -> Path:
+def unfinished_path(path: Path) -> Path:
     """Return where the times of a calibration are kept until its model is written to `path`."""
     return path.with_name(f"{path.name}.unfinished")
 
 
 def subject(model: nn.Module, example_input: Nest, latency: Latency) -> tuple[nn.Module, Nest]:
     """A copy of the network to narrow, and a batch as the engine gets it, both on the CPU."""
-    first = mapped(lambda tensor: tensor[:1].cpu(), example_input)
-    return copy.deepcopy(model).cpu(), joined([first] * latency.batch)
+    first = map_tensors(lambda tensor: tensor[:1].cpu(), example_input)
+    return copy.deepcopy(model).cpu(), join_batches([first] * latency.batch)
 
 
-def kept(asked: Latency, model: LatencyModel, path: str | Path | None) -> Latency:
+def store_model(asked: Latency, model: LatencyModel, path: str | Path | None) -> Latency:
     """The measure with its model; written to `path`, if there is one, for `bcnet.costs.read_latency`."""
     if path is not None:
         write_plain(Path(path), {**_facts(asked), "model": model.to_dict()})
@@ -149,10 +149,10 @@ def measure_and_fit(
         if all(widths in known for widths in batch):
             found += [known[widths] for widths in batch]
         else:
-            found += paced(times, batch, latency.threads, model.references if model else ())
+            found += measure_steadily(times, batch, latency.threads, model.references if model else ())
             file.write(found)
         on_measured(found)
-        model = fitted(space, found, machine(latency))
+        model = fit(space, found, machine(latency))
         if model.error <= GOOD or model.error > 0.9 * best:
             break
         best = model.error
@@ -198,7 +198,7 @@ def draws(space: WidthSpace, seed: int) -> Iterator[Widths]:
     while in_vain < _IN_VAIN:
         ratio = rng.uniform(0.15, 1.0)
         noisy = np.clip(ratio * np.exp(rng.normal(0, 0.35, len(space.groups))), 0.02, 1.0)
-        widths = space.floored(noisy * np.array(space.full))
+        widths = space.floor(noisy * np.array(space.full))
         in_vain += 1
         if widths not in met:
             met[widths] = None

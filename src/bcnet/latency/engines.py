@@ -14,14 +14,14 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from bcnet.data.transfer import moved
+from bcnet.data.transfer import move
 from bcnet.errors import ExportError
-from bcnet.formats import Onnx, needed, optimized_onnx, without_gradients
+from bcnet.formats import Onnx, import_package, optimized_onnx, without_gradients
 from bcnet.latency.measure import Inputs, onnxruntime_call, openvino_call
 from bcnet.machine.defaults import place, runs_channels_last
 from bcnet.machine.devices import device_name
 from bcnet.machine.timing import Call
-from bcnet.nests import Nest, arguments, channels_last, contiguous, count, joined
+from bcnet.nests import Nest, arguments, channels_last, contiguous, count, join_batches
 
 _CLOSE = 1e-3  # of the largest logit, what a rewritten file may differ by
 
@@ -33,7 +33,7 @@ class Engine(ABC):
     package: ClassVar[str]
 
     @abstractmethod
-    def prepared(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
+    def prepare(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
         """Return what runs a network in eval mode on `inputs`, once at each call.
 
         Raises:
@@ -47,7 +47,7 @@ class Engine(ABC):
         Raises:
             ExportError: it is not installed.
         """
-        return str(needed(self.package).__version__)
+        return str(import_package(self.package).__version__)
 
     @property
     def device(self) -> str:
@@ -61,7 +61,7 @@ class Torch(Engine):
     name = "torch"
     package = "torch"
 
-    def prepared(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
+    def prepare(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
         """See `Engine`; torch's number of threads is for who calls to set."""
         if runs_channels_last(network, inputs):
             run = without_gradients(place(network, None, "channels_last"))
@@ -77,10 +77,10 @@ class Cuda(Torch):
 
     name = "cuda"
 
-    def prepared(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
+    def prepare(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
         """See `Engine`."""
         self._check()
-        run = super().prepared(network.cuda(), moved(inputs, "cuda"), threads)
+        run = super().prepare(network.cuda(), move(inputs, "cuda"), threads)
 
         def call() -> None:
             run()
@@ -103,7 +103,7 @@ class Cuda(Torch):
 
 
 class OnnxGraph:
-    """ONNX files of networks of one graph, as `Onnx.written` makes them: exported once, then with other weights put in.
+    """ONNX files of networks of one graph, as `Onnx.write` makes them: exported once, then with other weights put in.
 
     The first file that is made so is checked against its network; where a graph holds widths elsewhere than in its
     weights, every network is exported by itself.
@@ -113,7 +113,7 @@ class OnnxGraph:
         self._graph: Any = None
         self._rewritable: bool | None = None
 
-    def written(self, network: nn.Module, inputs: Nest) -> bytes:
+    def write(self, network: nn.Module, inputs: Nest) -> bytes:
         """The file of a network."""
         if self._graph is not None and self._rewritable is not False:
             content = self._rewritten(network)
@@ -121,14 +121,14 @@ class OnnxGraph:
                 self._rewritable = _same(content, network, inputs)
             if self._rewritable:
                 return content
-        example = inputs if count(inputs) > 1 else joined([inputs, inputs])
+        example = inputs if count(inputs) > 1 else join_batches([inputs, inputs])
         graph = Onnx().graph(network, example)
         if self._graph is None:
             self._graph = graph
         return optimized_onnx(graph, {})
 
     def _rewritten(self, network: nn.Module) -> bytes:
-        onnx = needed("onnx")
+        onnx = import_package("onnx")
         model = onnx.ModelProto()
         model.CopyFrom(self._graph)
         del model.graph.value_info[:]  # shapes of the network that was exported
@@ -172,10 +172,10 @@ class OnnxRuntime(Engine):
     def __init__(self) -> None:
         self._graph = OnnxGraph()
 
-    def prepared(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
+    def prepare(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
         """See `Engine`."""
-        needed(self.package)
-        return onnxruntime_call(self._graph.written(network, inputs), arrays(inputs), threads)
+        import_package(self.package)
+        return onnxruntime_call(self._graph.write(network, inputs), arrays(inputs), threads)
 
 
 class OpenVino(Engine):
@@ -187,7 +187,7 @@ class OpenVino(Engine):
     def __init__(self) -> None:
         self._graph = OnnxGraph()
 
-    def prepared(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
+    def prepare(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
         """See `Engine`."""
         try:
             importlib.import_module("openvino")
@@ -196,7 +196,7 @@ class OpenVino(Engine):
                 f"the engine openvino is a package of its own; importing it failed with {error}: run "
                 "`pip install 'bcnet[openvino]'`"
             ) from error
-        return openvino_call(self._graph.written(network, inputs), arrays(inputs), threads)
+        return openvino_call(self._graph.write(network, inputs), arrays(inputs), threads)
 
 
 _KINDS: tuple[type[Engine], ...] = (Torch, Cuda, OnnxRuntime, OpenVino)

@@ -28,7 +28,7 @@ FOLDS = 6
 CERTAIN = 0.9  # share of unseen networks that the margin covers
 
 
-def fitted(space: WidthSpace, found: Sequence[TimedNetwork], machine: str) -> LatencyModel:
+def fit(space: WidthSpace, found: Sequence[TimedNetwork], machine: str) -> LatencyModel:
     """The model whose form has the smallest error in cross-validation; `machine` says where the times are from."""
     widths = np.array([m.widths for m in found], dtype=np.int64)
     times = np.array([m.nanoseconds for m in found])
@@ -80,16 +80,16 @@ def forms(space: WidthSpace) -> Mapping[str, list[Feature]]:
         work = [(block, layer.macs) for layer in layers]
         made = tuple((block, outputs(layer, positions[layer.name])) for layer in layers)
         weights = tuple((block, layer.params) for layer in layers)
-        by_area = [*_shared(work, areas), made]
+        by_area = [*_shared_features(work, areas), made]
         found[f"macs and outputs in {block}"] = [tuple(work), made]
-        found[f"kinds in {block}"] = [*_shared(work, [dense for _, dense in areas]), made, weights]
+        found[f"kinds in {block}"] = [*_shared_features(work, [dense for _, dense in areas]), made, weights]
         found[f"areas in {block}"] = by_area
         found[f"areas and both in {block}"] = [*by_area, *found["macs"]]
         every += by_area
     return {**found, f"areas in {', '.join(map(str, BLOCKS))}": every}
 
 
-def _shared(work: Sequence[tuple[int, Polynomial]], keys: Sequence[object]) -> list[Feature]:
+def _shared_features(work: Sequence[tuple[int, Polynomial]], keys: Sequence[object]) -> list[Feature]:
     """One feature for each key, of the layers that have it."""
     return [tuple(one for one, other in zip(work, keys, strict=True) if other == key) for key in dict.fromkeys(keys)]
 

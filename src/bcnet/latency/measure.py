@@ -121,7 +121,7 @@ def device(engine: str) -> str:
     return f"{processor}, {os.cpu_count()} cores, {platform.machine()}, {platform.system()}, {engine} {version}"
 
 
-def drawn(facts: dict[str, Any]) -> Inputs:
+def draw_inputs(facts: dict[str, Any]) -> Inputs:
     """Random inputs: of the shapes and types that the bundle says, in their order, or by name where it has names."""
     generator = np.random.default_rng(0)
     arrays = {}
@@ -145,7 +145,7 @@ def main() -> int:
     threads = bundle["threads"]
     if arguments.rounds < 4:
         parser.error(f"a network is timed in at least 4 rounds; got {arguments.rounds}")
-    inputs = drawn(bundle["inputs"])
+    inputs = draw_inputs(bundle["inputs"])
     batch = next(iter(bundle["inputs"].values()))["shape"][0]
     networks = bundle["networks"]
     print(f"{len(networks)} networks on {engine}, {threads} thread{'' if threads == 1 else 's'}", flush=True)

@@ -29,10 +29,10 @@ def engine_times(
     engine: Engine, network: Callable[[Widths], nn.Module], images: Nest, threads: int
 ) -> Callable[[Widths], Call]:
     """Return what makes a timed call of widths."""
-    return lambda widths: engine.prepared(network(widths).eval(), images, threads)
+    return lambda widths: engine.prepare(network(widths).eval(), images, threads)
 
 
-def measured(prepared: Callable[[Widths], Call], batch: Sequence[Widths], threads: int) -> list[TimedNetwork]:
+def measure_networks(prepared: Callable[[Widths], Call], batch: Sequence[Widths], threads: int) -> list[TimedNetwork]:
     """The latency of some networks, timed in turns."""
     with torch_threads(threads):
         calls = {widths: prepared(widths) for widths in batch}
@@ -40,7 +40,7 @@ def measured(prepared: Callable[[Widths], Call], batch: Sequence[Widths], thread
     return [TimedNetwork(*one) for one in zip(calls, nanoseconds.tolist(), noise.tolist(), strict=True)]
 
 
-def paced(
+def measure_steadily(
     prepared: Callable[[Widths], Call], batch: Sequence[Widths], threads: int, known: Sequence[TimedNetwork]
 ) -> list[TimedNetwork]:
     """The latencies of a batch, measured again while the machine is too busy for them to say anything.
@@ -53,7 +53,7 @@ def paced(
     """
     before = {network.widths: network.nanoseconds for network in known}
     for _ in range(TRIES):
-        found = {m.widths: m for m in measured(prepared, list(dict.fromkeys((*before, *batch))), threads)}
+        found = {m.widths: m for m in measure_networks(prepared, list(dict.fromkeys((*before, *batch))), threads)}
         paces = np.array([before[w] / found[w].nanoseconds for w in before] or [1.0])
         low, pace, high = np.percentile(paces, (25, 50, 75)).tolist()
         noise = max(float(np.median([m.noise for m in found.values()])), (high - low) / pace)

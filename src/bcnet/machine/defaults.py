@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from bcnet.machine.precision import Precision, resolve_precision
-from bcnet.nests import Nest, called, channels_last, contiguous, tensors
+from bcnet.nests import Nest, call_network, channels_last, contiguous, tensors
 
 Layout = Literal["auto", "channels_last", "contiguous"]
 PRIMITIVES = 1024  # that oneDNN keeps, its own default
@@ -118,7 +118,7 @@ def _computes(network: nn.Module, inputs: Nest, training: bool, layout: Layout) 
     with torch.random.fork_rng(devices=[]), torch.no_grad():  # dropout draws from the global generator
         try:
             copied = place(copy.deepcopy(network), None, layout).train(training)
-            called(copied, channels_last(inputs) if layout == "channels_last" else contiguous(inputs))
+            call_network(copied, channels_last(inputs) if layout == "channels_last" else contiguous(inputs))
         except Exception:
             return False
     return True

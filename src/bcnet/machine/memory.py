@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from bcnet.nests import Nest, called, count
+from bcnet.nests import Nest, call_network, count
 
 _TRANSIENT = 2  # largest tensors held beside the saved ones during a backward pass
 _SCORING = 3  # largest tensors held at once during a forward pass
@@ -29,11 +29,11 @@ class Activations:
     saved: float
     largest: float
 
-    def training(self, batch: int) -> float:
+    def training_bytes(self, batch: int) -> float:
         """Bytes that a step on a batch holds beside weights and state."""
         return batch * (self.saved + _TRANSIENT * self.largest)
 
-    def scoring(self, batch: int) -> float:
+    def scoring_bytes(self, batch: int) -> float:
         """Bytes that a forward pass over a batch holds."""
         return batch * _SCORING * self.largest
 
@@ -67,7 +67,7 @@ def largest_activation(model: nn.Module, example: Nest) -> int:
 
     handles = [part.register_forward_hook(hear) for part in model.modules()]
     try:
-        called(model, example)
+        call_network(model, example)
     finally:
         for handle in handles:
             handle.remove()

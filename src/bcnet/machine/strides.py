@@ -20,13 +20,13 @@ _NARROW = 16  # channels: the floats of the widest vector; with AVX2 it takes fe
 
 
 class UnitStrides:
-    """Lets the strided 1x1 convolutions of a network take every s-th pixel themselves, while it is `applied`."""
+    """Lets the strided 1x1 convolutions of a network take every s-th pixel themselves, within `apply`."""
 
     def __init__(self, network: nn.Module) -> None:
         self._parts = [part for part in network.modules() if _is_strided(part)]
 
     @contextmanager
-    def applied(self) -> Iterator[None]:
+    def apply(self) -> Iterator[None]:
         """Within the block the network computes so; its backward pass may come after the block."""
         before = [type(part) for part in self._parts]  # of blocks inside each other the inner one changes nothing
         for part in self._parts:

@@ -77,7 +77,7 @@ def in_turns(
     return {name: np.array(values) for name, values in taken.items()}
 
 
-def nothing() -> None:
+def prepare_nothing() -> None:
     """Prepare nothing."""
 
 
@@ -104,7 +104,7 @@ class Stopwatch:
         wall, queued = self._now()
         return wall - self._start[0], queued - self._start[1]
 
-    def waiting(self) -> float:
+    def waiting_share(self) -> float:
         """The share of the time without a core."""
         wall, queued = self.read()
         return queued / max(wall, 1e-9)

@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from bcnet.errors import RecipeError
-from bcnet.importing import imported
+from bcnet.importing import import_object
 from bcnet.space import Budget, Widths, WidthSpace
 from bcnet.train.recipe import Recipe, describe
 
@@ -119,14 +119,14 @@ class Method(BaseModel):
         """Return the widths to train, one per group, within `context.workload.budget`."""
         raise TypeError(f"a method implements widths(context); {type(self).__name__} does not")
 
-    def kept(self, context: Context) -> Kept:
+    def select_channels(self, context: Context) -> Kept:
         """Return the channels of each group that a narrow network keeps; none where it keeps the most important."""
         return ()
 
     def check(self) -> None:
         """Raise RecipeError where the method cannot work here; called before any data are loaded."""
 
-    def completed(self, request: Request) -> Self:
+    def complete(self, request: Request) -> Self:
         """Return the method with the fields filled in that were left open.
 
         Raises:
@@ -200,7 +200,7 @@ def parse_method(text: str) -> Method:
         kind: type[Method] = METHODS[name]
     elif "." in name and rest:
         attribute, _, rest = rest.partition(":")
-        found = imported(f"{name}:{attribute}", what="method", forms=forms, error=RecipeError)
+        found = import_object(f"{name}:{attribute}", what="method", forms=forms, error=RecipeError)
         if not (isinstance(found, type) and issubclass(found, Method)):
             raise RecipeError(f"a method is a subclass of bcnet.Method; got {name}:{attribute}, {found!r}")
         kind = found

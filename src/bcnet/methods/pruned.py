@@ -38,7 +38,7 @@ class Pruned(Method):
         widths: Widths = context.output("pruning").widths
         return widths
 
-    def kept(self, context: Context) -> Kept:
+    def select_channels(self, context: Context) -> Kept:
         """Return the channels that the pruner left; none by FastNAS."""
         kept: Kept = context.output("pruning").kept
         return kept

@@ -77,14 +77,14 @@ class SupernetMethod(Method):
         widths: Widths = context.output("finalists").widths
         return widths
 
-    def completed(self, request: Request) -> Self:
+    def complete(self, request: Request) -> Self:
         """Return the method with the whole recipe of its supernet.
 
         A supernet has no teacher: every path would need its own.
         """
         recipe = self.training
         if isinstance(recipe, Mapping):
-            recipe = request.training.changed(recipe) if recipe else request.training
+            recipe = request.training.with_changes(recipe) if recipe else request.training
         epochs = self.epochs or recipe.epochs
         recipe = recipe.model_copy(update={"distillation": None, "epochs": epochs})
         return self.model_copy(update={"training": recipe, "epochs": epochs})

@@ -131,7 +131,7 @@ class Trainings(TrainingsMethod):
     def _a_searcher(cls, value: Any) -> Any:
         return check_searcher(value, SEARCHERS)
 
-    def completed(self, request: Request) -> Self:
+    def complete(self, request: Request) -> Self:
         """Return the method with the number of networks and their epochs as the effort comes to.
 
         Raises:
@@ -189,7 +189,7 @@ class Random(TrainingsMethod):
         """Return whether the best network's own training is continued as the final one."""
         return self.continued
 
-    def completed(self, request: Request) -> Self:
+    def complete(self, request: Request) -> Self:
         """Return the method with the epochs of its networks."""
         epochs = self.epochs or min(_USUAL_RANDOM_EPOCHS, request.training.epochs)
         return self.model_copy(update={"epochs": epochs})

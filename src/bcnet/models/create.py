@@ -17,7 +17,7 @@ from typing import Any
 from torch import nn
 
 from bcnet.errors import ModelError
-from bcnet.importing import imported
+from bcnet.importing import import_object
 from bcnet.models.channel_bench import channel_bench_mobilenet, channel_bench_resnet
 from bcnet.models.mobile import mobilenetv2, proxylessnas_mobile
 from bcnet.models.resnet import resnet20, resnet56, resnet_digits
@@ -95,7 +95,7 @@ def create(
     elif package == "timm":
         factory, usual = _timm(member)
     else:
-        factory = imported(name, what="model", forms=_FORMS, error=ModelError)
+        factory = import_object(name, what="model", forms=_FORMS, error=ModelError)
         usual = (_usual_channels(factory), _IMAGENET_SIZE, _IMAGENET_SIZE)
     height, width = (image_size, image_size) if image_size is not None else usual[1:]
     channels = in_channels if in_channels is not None else usual[0]
@@ -175,11 +175,11 @@ def _optional(package: str, module: str) -> ModuleType:
     except Exception as error:  # a build that does not match torch raises RuntimeError, not ImportError
         raise ModelError(
             f"models named {package}:NAME need the package {package}; importing it failed with "
-            f"{type(error).__name__}: {error}: {_installing(error, package)}"
+            f"{type(error).__name__}: {error}: {_install_hint(error, package)}"
         ) from error
 
 
-def _installing(error: Exception, package: str) -> str:
+def _install_hint(error: Exception, package: str) -> str:
     if "torchvision::" in str(error):  # an operator that is there in a build for this torch
         return "torch and torchvision are of different builds: install both anew, in one command and from one place"
     return f"run `pip install {package}`"

@@ -59,7 +59,7 @@ class ExpectedCost:
             factors=tuple(Factor(scope, table) for scope, table in sorted(tables.items()) if len(scope) > 1),
         )
 
-    def scaled(self, factor: float) -> ExpectedCost:
+    def scale(self, factor: float) -> ExpectedCost:
         """Return the same cost under a limit that is `factor` times as tight."""
         factors = tuple(Factor(f.groups, factor * f.table) for f in self.factors)
         return ExpectedCost(factor * self.constant, tuple(factor * u for u in self.unary), factors)

@@ -165,7 +165,7 @@ def _with_samples_within(smoothed: Smoothed, rows: Rows, temperature: float, nar
         if np.mean(loads <= 1) >= _WITHIN:
             break
         factor = min(factor * float(np.median(loads)), tightest)
-        rows = smoothed.tightened(factor).at(temperature, narrow)
+        rows = smoothed.tighten(factor).at(temperature, narrow)
     return rows
 
 

@@ -47,7 +47,7 @@ def select_records(
         SearchError: no records, shapes that do not fit, a loss that is not finite, an unknown rule, or a setting out
             of range.
     """
-    times, table, values = _checked(steps, widths, losses)
+    times, table, values = _check_arrays(steps, widths, losses)
     if rule not in get_args(Rule):
         raise SearchError(f"the rule for records is one of {', '.join(get_args(Rule))}; got {rule!r}")
     if (keep is not None and keep < 1) or window < 2:
@@ -77,7 +77,7 @@ def potential_errors(space: WidthSpace, widths: npt.ArrayLike, losses: npt.Array
     Raises:
         SearchError: no records, shapes that do not fit, or a loss that is not finite.
     """
-    _, table, values = _checked(np.arange(len(np.asarray(losses))), widths, losses)
+    _, table, values = _check_arrays(np.arange(len(np.asarray(losses))), widths, losses)
     if table.shape[1] != len(space.groups):
         raise SearchError(f"records have one width per group, {len(space.groups)} here; got {table.shape[1]}")
     return tuple(_of_group(group.choices, column, values) for group, column in zip(space.groups, table.T, strict=True))
@@ -113,7 +113,7 @@ def _windows(count: int, window: int) -> tuple[IntArray, IntArray]:
     return start, start + width
 
 
-def _checked(steps: Any, widths: Any, losses: Any) -> tuple[IntArray, IntArray, FloatArray]:
+def _check_arrays(steps: Any, widths: Any, losses: Any) -> tuple[IntArray, IntArray, FloatArray]:
     times = np.asarray(steps)
     table = np.asarray(widths)
     values = np.asarray(losses, dtype=np.float64)

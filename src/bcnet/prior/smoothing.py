@@ -38,9 +38,9 @@ class Smoothed:
         self._direction = direction / total if total > 0 else np.full(len(costs), 1 / len(costs))
         self._span = max(sum(float(np.ptp(e)) for e in errors), 1e-12)
 
-    def tightened(self, factor: float) -> Smoothed:
+    def tighten(self, factor: float) -> Smoothed:
         """Return the same errors under limits that are `factor` times as tight."""
-        return Smoothed(self._errors, tuple(cost.scaled(factor) for cost in self._costs), self._direction)
+        return Smoothed(self._errors, tuple(cost.scale(factor) for cost in self._costs), self._direction)
 
     def load(self, rows: Rows) -> float:
         """Expected cost over the limit, the largest where there are two."""

@@ -105,7 +105,7 @@ class Forecast:
         if not self._plan:
             return None
         here = 0.0 if self._stage is None or not self._stage.work else self.stage_left
-        ahead = [self._expected(stage) for stage in self._plan.values() if self._is_ahead(stage)]
+        ahead = [self._expect_seconds(stage) for stage in self._plan.values() if self._is_ahead(stage)]
         parts = [here, *ahead]
         known = [part for part in parts if part is not None]
         return sum(known) if len(known) == len(parts) else None
@@ -114,7 +114,7 @@ class Forecast:
         here = self._stage is not None and stage.name == self._stage.name
         return stage.work > 0 and not here and stage.name not in self._finished
 
-    def _expected(self, stage: Planned) -> float | None:
+    def _expect_seconds(self, stage: Planned) -> float | None:
         speed = self._speeds.get(stage.kind) or next(reversed(self._speeds.values()), None)
         return None if speed is None else stage.total * stage.work / speed
 

@@ -58,8 +58,8 @@ class JsonReporter(Reporter):
             stage=name,
             done=done,
             total=total,
-            stage_seconds_left=_rounded(self._forecast.stage_left),
-            run_seconds_left=_rounded(self._forecast.run_left),
+            stage_seconds_left=_round(self._forecast.stage_left),
+            run_seconds_left=_round(self._forecast.run_left),
             figures=self._figures,
         )
 
@@ -78,5 +78,5 @@ class JsonReporter(Reporter):
         self._file.flush()
 
 
-def _rounded(seconds: float | None) -> float | None:
+def _round(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 1)

@@ -119,14 +119,14 @@ class LineReporter(Reporter):
             now = time.monotonic()
             pause = min(max(_PLAIN_SECONDS, _PLAIN_SHARE * (last - start)), _PLAIN_LONGEST)
             if now - last >= pause and done < total:
-                self.note(f"{name}: {done:,} of {total:,} {unit}, {self._left()}, {detail}")
+                self.note(f"{name}: {done:,} of {total:,} {unit}, {self._time_left()}, {detail}")
                 last = now
 
         yield advance
         self._forecast.end()
         self.note(f"{name}: done in {time.monotonic() - start:.1f} s")
 
-    def _left(self) -> str:
+    def _time_left(self) -> str:
         stage = f"{clock(self._forecast.stage_left)} left"
         return f"{stage} (whole run {clock(self._forecast.run_left)})" if self._forecast.has_plan else stage
 

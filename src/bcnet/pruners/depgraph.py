@@ -69,12 +69,12 @@ def depgraph_pruned(
     limits = budget.resolve(space.reference)
     network = copy.deepcopy(model)
     strides = UnitStrides(network)
-    pruner = _attempted(lambda: _pruner(network, space, example, by_taylor=loss is not None), network)
+    pruner = _attempt(lambda: _pruner(network, space, example, by_taylor=loss is not None), network)
 
     def step() -> None:
         if loss is not None:
             network.zero_grad()
-            with strides.applied():
+            with strides.apply():
                 torch.autograd.backward(loss(network))
         pruner.step()
 
@@ -82,7 +82,7 @@ def depgraph_pruned(
     for _ in range(_STEPS):
         if limits.admits(space.cost(widths)):
             break
-        _attempted(step, network)
+        _attempt(step, network)
         left = read_widths(network, space)
         # The package looks at its own limit before a step, which then goes beyond it.
         widths = tuple(max(width, group.choices[0]) for width, group in zip(left, space.groups, strict=True))
@@ -91,21 +91,21 @@ def depgraph_pruned(
             f"pruning must reach the budget, {limits}; Torch-Pruning stopped at {space.cost(widths).macs:,} MACs of "
             f"{space.reference.macs:,}, keeping the narrowest choice of every layer: raise the budget"
         )
-    return Pruned(widths, _kept(model, space, example, pruner.pruning_history()))
+    return Pruned(widths, _kept_channels(model, space, example, pruner.pruning_history()))
 
 
-def _kept(model: nn.Module, space: WidthSpace, example: Nest, history: Any) -> tuple[tuple[int, ...], ...]:
+def _kept_channels(model: nn.Module, space: WidthSpace, example: Nest, history: Any) -> tuple[tuple[int, ...], ...]:
     """The channels of every group that a history of prunings left, in order.
 
     It is played again on a network whose weights `W[i, j, ...]` are `i * 2^26 + j`: what is left of them says which.
     """
     numbered = copy.deepcopy(model)
-    pruner = _attempted(lambda: _pruner(numbered, space, example), numbered)
+    pruner = _attempt(lambda: _pruner(numbered, space, example), numbered)
     for parameter in dict.fromkeys(numbered.parameters()):
         rows, columns = (torch.arange(size, dtype=torch.float64) for size in (*parameter.shape, 1, 1)[:2])
         numbers = (rows[:, None] * _APART + columns).view([*parameter.shape[:2], *[1] * (parameter.ndim - 2)])
         parameter.data = numbers.expand(parameter.shape).to(parameter.device).contiguous()
-    _attempted(lambda: pruner.load_pruning_history(history), numbered)
+    _attempt(lambda: pruner.load_pruning_history(history), numbered)
     left = tensors_of(numbered)
     kept: dict[int, tuple[int, ...]] = {}
     for name, layout in space.layouts.items():
@@ -118,7 +118,7 @@ def _kept(model: nn.Module, space: WidthSpace, example: Nest, history: Any) -> t
     return tuple(kept[g] for g in range(len(space.groups)))
 
 
-def _attempted(action: Callable[[], Any], network: nn.Module) -> Any:
+def _attempt(action: Callable[[], Any], network: nn.Module) -> Any:
     """Return what a call of the package gives, without its warnings; whatever it raises is told as an error of ours."""
     try:
         with warnings.catch_warnings():
@@ -145,11 +145,11 @@ def _pruner(network: nn.Module, space: WidthSpace, example: Nest, *, by_taylor: 
         pruning_ratio=1.0,  # of all channels, had no layer to keep any
         max_pruning_ratio=1 - narrowest_ratio(space),
         iterative_steps=_STEPS,
-        ignored_layers=_held(network, space),
+        ignored_layers=_ungrouped_layers(network, space),
     )
 
 
-def _held(network: nn.Module, space: WidthSpace) -> list[nn.Module]:
+def _ungrouped_layers(network: nn.Module, space: WidthSpace) -> list[nn.Module]:
     """The layers whose output channels belong to no group."""
     held: list[nn.Module] = []
     for name, part in network.named_modules():

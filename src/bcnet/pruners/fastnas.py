@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bcnet.errors import BudgetError, ModelError
-from bcnet.nests import Nest, arguments, called
+from bcnet.nests import Nest, arguments, call_network
 from bcnet.pruners.extras import check_installed
 from bcnet.pruners.reading import narrowest_ratio, read_widths
 from bcnet.space import Budget, Widths, WidthSpace
@@ -57,7 +57,7 @@ def fastnas_widths(
     if limits.macs is None or limits.params is not None:
         raise BudgetError(f"FastNAS takes a budget of MACs alone; got {budget}: leave the parameters out")
     network = copy.deepcopy(model).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-    pruned = _pruned(network, example, int(limits.macs), narrowest_ratio(space), calibration, score)
+    pruned = _prune(network, example, int(limits.macs), narrowest_ratio(space), calibration, score)
     widths = read_widths(pruned, space)
     if not limits.admits(space.cost(widths)):
         raise BudgetError(
@@ -67,7 +67,7 @@ def fastnas_widths(
     return widths
 
 
-def _pruned(
+def _prune(
     model: nn.Module,
     example: Nest,
     macs: int,
@@ -77,7 +77,7 @@ def _pruned(
 ) -> nn.Module:
     def calibrate(network: nn.Module) -> None:
         for images in calibration():
-            called(network, images)
+            call_network(network, images)
 
     config = {"score_func": score, "forward_loop": calibrate, "verbose": False}
     args, kwargs = arguments(example)

@@ -32,7 +32,7 @@ def read_widths(pruned: nn.Module, space: WidthSpace) -> Widths:
             alone = dim[0] if len(dim) == 1 else None
             if alone is not None and alone.group is not None:
                 said.setdefault(alone.group, {}).setdefault(size // alone.per_channel, name)
-    widths = tuple(_agreed(space.groups[g].name, said.get(g, {})) for g in range(len(space.groups)))
+    widths = tuple(_agree(space.groups[g].name, said.get(g, {})) for g in range(len(space.groups)))
     _check_all(space, widths, sizes)
     space.check(widths)
     return widths
@@ -43,7 +43,7 @@ def narrowest_ratio(space: WidthSpace) -> float:
     return min(group.choices[0] / group.max_width for group in space.groups)
 
 
-def _agreed(group: str, said: dict[int, str]) -> int:
+def _agree(group: str, said: dict[int, str]) -> int:
     if len(said) == 1:
         return next(iter(said))
     found = ", ".join(f"{width} in {name}" for width, name in said.items()) or "no layer that tells"

@@ -9,8 +9,8 @@ from markupsafe import Markup
 
 from bcnet.methods import TrainingsMethod
 from bcnet.report.evidence import Evidence
-from bcnet.report.html import Chart, Section, capitalised, figure, not_yet, paragraph
-from bcnet.report.look import PICKED, SEARCHED, colour, inline, layered, macs_axis, score_axis, spec, tip
+from bcnet.report.html import Chart, Section, capitalise, figure, not_yet, paragraph
+from bcnet.report.look import PICKED, SEARCHED, colour, inline, macs_axis, score_axis, spec, stack_layers, tip
 from bcnet.report.profile import profile_chart, profile_figure
 from bcnet.report.trained import budget_layers, networks_chart
 from bcnet.run.score import score_text
@@ -24,11 +24,10 @@ def section(evidence: Evidence) -> Section:
     charts = {}
     if evidence.networks:
         charts["networks"] = networks_chart(evidence)
-        name = capitalised(evidence.metric_of_test.name)
+        name = capitalise(evidence.metric_of_test.name)
         label = f"{name} of the trained networks against their multiply-adds, with the budget"
-        caption = (
-            f"Networks {evidence.training}, on the test images; bars are 95 % intervals, the dashed line the budget."
-        )
+        bars = "bars are 95 % intervals, the dashed line the budget"
+        caption = f"Networks {evidence.training_words}, on the test images; {bars}."
         body += figure("networks", label, caption)
     if not evidence.searches:
         return Section("candidates", title, body or not_yet("No network has been trained yet."), charts, "Accuracy")
@@ -36,9 +35,9 @@ def section(evidence: Evidence) -> Section:
         return Section("candidates", title, body + not_yet("No candidate has been scored yet."), charts, "Accuracy")
     charts |= {"candidates": candidates_chart(evidence), "profile": profile_chart(evidence)}
     text = (
-        f"Each of the {len(evidence.evaluations):,} dots is a candidate: a width for every group, {_scored(evidence)} "
-        "and mean something only beside each other. Hover or tap shows widths; a click shows the candidate's profile "
-        "below."
+        f"Each of the {len(evidence.evaluations):,} dots is a candidate: a width for every group, "
+        f"{_describe_scores(evidence)} and mean something only beside each other. Hover or tap shows widths; a click "
+        "shows the candidate's profile below."
     )
     method = evidence.settings.method
     longer = getattr(method, "finalist_epochs", None)
@@ -55,7 +54,7 @@ def section(evidence: Evidence) -> Section:
     return Section("candidates", title, body, charts, "Accuracy")
 
 
-def _scored(evidence: Evidence) -> str:
+def _describe_scores(evidence: Evidence) -> str:
     held_out = "on training images held out from it. Scores"
     if evidence.settings.method.trains_candidates:
         return f"scored by a short training of its own {held_out} of short trainings are lower than those of long ones,"
@@ -73,7 +72,7 @@ def candidates_chart(evidence: Evidence) -> Chart:
     reference = evidence.space.reference.macs  # type: ignore[union-attr]
     marks = [front_line(), _trained_ring(), _picked_diamond(picked), dots(reference)]  # dots on top, for the pointer
     layers = [*budget_layers(evidence, macs), *(mark.encode(x=macs, y=score) for mark in marks)]
-    return spec(layered(rows, *layers, name="candidates"), "Score against multiply-adds", height=380)
+    return spec(stack_layers(rows, *layers, name="candidates"), "Score against multiply-adds", height=380)
 
 
 def _rows(evidence: Evidence) -> list[dict[str, Any]]:

@@ -14,11 +14,11 @@ from bcnet.report.html import (
     NONE,
     Chart,
     Section,
-    capitalised,
+    capitalise,
     count,
     figure,
-    heading,
     not_yet,
+    page_heading,
     paragraph,
     piece,
     table,
@@ -28,7 +28,6 @@ from bcnet.report.look import (
     SHAPES,
     colours_of,
     inline,
-    layered,
     macs_axis,
     metric_axis,
     names_axis,
@@ -36,6 +35,7 @@ from bcnet.report.look import (
     score_axis,
     shapes_of,
     spec,
+    stack_layers,
     tip,
 )
 from bcnet.report.page import page
@@ -49,10 +49,10 @@ Runs = Sequence[tuple[str, Evidence]]  # under names that tell them apart
 def comparison_page(evidences: Sequence[Evidence]) -> str:
     """The page that compares runs, at least two, as HTML."""
     runs = list(zip(run_names(evidences), evidences, strict=True))
-    sections = [_results(runs), _trained(runs), _fronts(runs), *_widths(runs), _settings(runs), _time(runs)]
+    sections = [_results(runs), _trained_section(runs), _fronts(runs), *_widths(runs), _settings(runs), _time(runs)]
     subjects = list(dict.fromkeys(e.name for e in evidences))
     title = f"{len(runs)} runs: {', '.join(subjects)}"
-    top = heading(title) + paragraph(_headline(runs), "headline") + _unfinished(runs)
+    top = page_heading(title) + paragraph(_headline(runs), "headline") + _list_unfinished(runs)
     return page(title, top, sections, "Made by bcnet from the files of the runs alone.")
 
 
@@ -84,12 +84,12 @@ def _test(network: Network) -> str:
     return f"{network.metric.text(network.value)} {network.metric.name}"
 
 
-def _heading(runs: Runs) -> str:
+def _metric_heading(runs: Runs) -> str:
     """Return what is measured, in the words of all tasks that there are."""
-    return " or ".join(dict.fromkeys(e.metric_of_test.heading for _, e in runs if e.networks))
+    return " or ".join(dict.fromkeys(e.metric_of_test.column for _, e in runs if e.networks))
 
 
-def _unfinished(runs: Runs) -> Markup:
+def _list_unfinished(runs: Runs) -> Markup:
     names = [name for name, evidence in runs if evidence.result is None]
     if not names:
         return Markup("")
@@ -105,12 +105,12 @@ def _results(runs: Runs) -> Section:
     ]  # fmt: skip
     if not rows:
         return Section("results", "Results", not_yet("No network has been trained to its end yet."))
-    head = ("run", "network", "MACs", "of original", "parameters", _heading(runs), "test images")
+    head = ("run", "network", "MACs", "of original", "parameters", _metric_heading(runs), "test images")
     strong = [number for number, row in enumerate(rows) if row[1] == NETWORKS["searched"]]
     return Section("results", "Results", table(head, rows, "Networks of every run", texts=2, strong=strong))
 
 
-def _trained(runs: Runs) -> Section:
+def _trained_section(runs: Runs) -> Section:
     rows = [
         {"run": name, "network": n.label, "macs": n.cost.macs, "params": n.cost.params, "value": n.value}
         for name, e in runs
@@ -133,12 +133,12 @@ def _trained(runs: Runs) -> Section:
             tip("network"),
             tip("macs", "MACs", ","),
             tip("params", "parameters", ","),
-            tip("value", _heading(runs), f".{metric.digits}f"),
+            tip("value", _metric_heading(runs), f".{metric.digits}f"),
         ],
     )
-    description = f"{capitalised(metric.name)} against multiply-adds of the networks of every run"
+    description = f"{capitalise(metric.name)} against multiply-adds of the networks of every run"
     chart = spec(points, description, height=260)
-    label = f"{capitalised(metric.name)} of the trained networks of every run against their multiply-adds"
+    label = f"{capitalise(metric.name)} of the trained networks of every run against their multiply-adds"
     return Section(
         "trained",
         title,
@@ -187,7 +187,7 @@ def _front_chart(runs: Runs, rows: list[dict[str, Any]]) -> Chart:
     lines = lines.encode(x=macs, y=score, color=_colours(runs))
     dots = alt.Chart().mark_point(filled=True, size=60, opacity=0.9)
     dots = dots.encode(x=macs, y=score, color=_colours(runs), shape=_shapes(runs), tooltip=tooltip)
-    return spec(layered(rows, lines, dots), "Fronts of the runs", height=360)
+    return spec(stack_layers(rows, lines, dots), "Fronts of the runs", height=360)
 
 
 def _widths(runs: Runs) -> list[Section]:
@@ -249,15 +249,15 @@ def _time(runs: Runs) -> Section:
 
 def _colours(runs: Runs) -> alt.Color:
     names = [name for name, _ in runs]
-    scale = colours_of(names, _cycled(SERIES, len(names)))
+    scale = colours_of(names, _cycle(SERIES, len(names)))
     return alt.Color("run:N", scale=scale, legend=alt.Legend(columns=2))
 
 
 def _shapes(runs: Runs) -> alt.Shape:
     names = [name for name, _ in runs]
-    scale = shapes_of(names, _cycled(SHAPES, len(names)))
+    scale = shapes_of(names, _cycle(SHAPES, len(names)))
     return alt.Shape("run:N", scale=scale, legend=alt.Legend(columns=2))
 
 
-def _cycled(values: Sequence[str], length: int) -> list[str]:
+def _cycle(values: Sequence[str], length: int) -> list[str]:
     return [values[number % len(values)] for number in range(length)]

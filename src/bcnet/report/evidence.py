@@ -87,7 +87,7 @@ class Evidence:
         return self.settings.metric
 
     @property
-    def training(self) -> str:
+    def training_words(self) -> str:
         """Return how the networks that the run compares were made, in words."""
         start = {
             "supernet": "the supernet's weights",
@@ -170,13 +170,14 @@ def _curves(run: Run) -> dict[str, Curve]:
         file = run.path / f"{name}.safetensors"
         if file.exists():
             records = LossRecords.load(file, run.identity(owner))
-            curves[stage] = Curve.of(records.steps, records.losses, epochs, complete=True)
-        elif (unfinished := _unfinished(run, stage, epochs)) is not None:
+            if len(records) > 0:  # none of an original that is imitated
+                curves[stage] = Curve.of(records.steps, records.losses, epochs, complete=True)
+        elif (unfinished := _unfinished_curve(run, stage, epochs)) is not None:
             curves[stage] = unfinished
     return curves
 
 
-def _unfinished(run: Run, stage: str, epochs: int) -> Curve | None:
+def _unfinished_curve(run: Run, stage: str, epochs: int) -> Curve | None:
     """The losses in the checkpoint of a stage that goes on, or was stopped."""
     found = read_latest(run.path / "checkpoints" / f"{stage}.safetensors", run.identity(stage))
     if found is None:

@@ -12,7 +12,7 @@ def section(evidence: Evidence) -> Section:
     """A table with a row for each image."""
     rows = evidence.examples.get("rows", ())
     if not rows:
-        return Section("examples", _TITLE, not_yet(_missing(evidence)))
+        return Section("examples", _TITLE, not_yet(_explain_missing(evidence)))
     numbers = ", ".join(map(str, evidence.examples["numbers"]))
     text = (
         f"Test images at equal distances, chosen before anything was trained: number {numbers} of the test set. "
@@ -22,8 +22,8 @@ def section(evidence: Evidence) -> Section:
     return Section("examples", _TITLE, paragraph(text) + table)
 
 
-def _missing(evidence: Evidence) -> str:
+def _explain_missing(evidence: Evidence) -> str:
     if evidence.examples:
         name = evidence.settings.task.partition(" {")[0]
-        return f"The task {name} shows no examples: a task of your own does by its method `shown`."
+        return f"The task {name} shows no examples: a task of your own does by its method `show`."
     return "Not there yet: they are shown to the final networks once these are trained."

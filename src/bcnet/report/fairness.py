@@ -10,8 +10,8 @@ from markupsafe import Markup
 
 from bcnet.costs import IntArray
 from bcnet.report.evidence import Evidence
-from bcnet.report.html import Chart, Section, figure, folded, not_yet, paragraph, table
-from bcnet.report.look import SEARCHED, colour, layered, spec, tip
+from bcnet.report.html import Chart, Section, figure, fold, not_yet, paragraph, table
+from bcnet.report.look import SEARCHED, colour, spec, stack_layers, tip
 
 _TITLE = "Training of every channel"
 
@@ -50,7 +50,7 @@ def _details(names: list[str], counts: tuple[IntArray, ...]) -> Markup:
     ]
     head = ("group", "channels", "fewest times", "most times", "difference")
     inner = table(head, rows, "Times that the channels of each group were trained")
-    return folded("Counts of every group", inner)
+    return fold("Counts of every group", inner)
 
 
 def runs_of(name: str, counts: IntArray) -> list[dict[str, Any]]:
@@ -78,4 +78,4 @@ def chart(names: list[str], counts: tuple[IntArray, ...]) -> Chart:
     points = alt.Chart().mark_point(filled=True, size=40, color=colour(SEARCHED), opacity=0.75)
     tooltip = [tip("group"), tip("channel"), tip("count", "times trained", ",")]
     points = points.encode(x=place, y=times, tooltip=tooltip)
-    return spec(layered(rows, lines, points), "Times each channel was trained", height=150)
+    return spec(stack_layers(rows, lines, points), "Times each channel was trained", height=150)

@@ -11,7 +11,7 @@ import numpy as np
 from bcnet.methods import BCNet, SupernetMethod
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, Section, figure, not_yet, paragraph
-from bcnet.report.look import SEARCHED, colour, inline, layered, score_axis, spec, tip
+from bcnet.report.look import SEARCHED, colour, inline, score_axis, spec, stack_layers, tip
 from bcnet.run.score import score_text
 from bcnet.run.settings import Settings
 from bcnet.searchers import Candidate, ModelBased
@@ -143,7 +143,7 @@ def scores_chart(rows: list[dict[str, Any]], metric: str, word: str) -> Chart:
     median = median.encode(x=x, y=alt.Y("median:Q", **score))
     # Rules that nobody sees are what the pointer meets.
     targets = alt.Chart().mark_rule(opacity=0, strokeWidth=8).encode(x=x, tooltip=tooltip)
-    return spec(layered(rows, whole, middle, best, median, targets), f"Scores by {word}", height=240)
+    return spec(stack_layers(rows, whole, middle, best, median, targets), f"Scores by {word}", height=240)
 
 
 def hypervolume_chart(rows: list[dict[str, Any]]) -> Chart:

@@ -8,8 +8,8 @@ import altair as alt
 
 from bcnet.prior import Prior
 from bcnet.report.evidence import Evidence, expected_macs
-from bcnet.report.html import Chart, Section, figure, listing, not_yet, paragraph
-from bcnet.report.look import SEARCHED, colour, inline, layered, names_axis, ratio_axis, spec, tip
+from bcnet.report.html import Chart, Section, definition_list, figure, not_yet, paragraph
+from bcnet.report.look import SEARCHED, colour, inline, names_axis, ratio_axis, spec, stack_layers, tip
 from bcnet.space import Widths
 
 _TITLE = "Prior over widths"
@@ -31,7 +31,7 @@ def section(evidence: Evidence) -> Section:
         caption += " The dot is the width that was trained."
     rows = cells(prior)
     body = paragraph(text) + figure("prior", label, caption, tall=len(prior.rows) > 40) + certificate(prior)
-    return Section("prior", _TITLE, body, {"prior": chart(prior, rows, _trained(evidence))}, "Prior")
+    return Section("prior", _TITLE, body, {"prior": chart(prior, rows, _trained_widths(evidence))}, "Prior")
 
 
 def certificate(prior: Prior) -> Any:
@@ -56,10 +56,10 @@ def certificate(prior: Prior) -> Any:
         "that costs the difference of the two expected errors. Errors are mean training losses, against the running "
         "mean."
     )
-    return listing(facts) + paragraph(explained)
+    return definition_list(facts) + paragraph(explained)
 
 
-def _trained(evidence: Evidence) -> Widths | None:
+def _trained_widths(evidence: Evidence) -> Widths | None:
     return evidence.networks["searched"].widths if "searched" in evidence.networks else None
 
 
@@ -102,4 +102,4 @@ def chart(prior: Prior, rows: list[dict[str, Any]], trained: Widths | None) -> C
             shape="circle", filled=True, size=40, color=colour("orange"), opacity=1
         )
         layers.append(dot.encode(x=alt.X("middle:Q", **ratio), y=group))
-    return spec(layered(rows, *layers), "Probability of every width", rows=len(prior.rows))
+    return spec(stack_layers(rows, *layers), "Probability of every width", rows=len(prior.rows))

@@ -32,7 +32,7 @@ def piece(name: str, *values: Any) -> Markup:
     return Markup(macro(*values))
 
 
-def rendered(template: str, **values: Any) -> str:
+def render(template: str, **values: Any) -> str:
     """A whole template of `assets`."""
     return str(_template(template).render(**values))
 
@@ -46,7 +46,7 @@ def _template(name: str) -> Any:
     ).get_template(name)
 
 
-def heading(text: Any) -> Markup:
+def page_heading(text: Any) -> Markup:
     """The heading of the page."""
     return piece("heading", text)
 
@@ -79,12 +79,12 @@ def table(
     return piece("table", head, list(rows), caption, total, texts, strong)
 
 
-def listing(items: Mapping[str, Any]) -> Markup:
+def definition_list(items: Mapping[str, Any]) -> Markup:
     """Names with their values."""
     return piece("listing", items.items())
 
 
-def folded(summary: str, body: Markup) -> Markup:
+def fold(summary: str, body: Markup) -> Markup:
     """Return what is shown when its summary is clicked."""
     return piece("folded", summary, body)
 
@@ -97,7 +97,7 @@ def count(number: float) -> str:
     return f"{number:.3g}"
 
 
-def capitalised(text: str) -> str:
+def capitalise(text: str) -> str:
     """The text with a capital at its start, the rest as it is."""
     return text[:1].upper() + text[1:]
 

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, Section, figure, not_yet, paragraph, table
-from bcnet.report.look import ORIGINAL, SEARCHED, UNIFORM, colours_of, layered, names_axis, spec, tip
+from bcnet.report.look import ORIGINAL, SEARCHED, UNIFORM, colours_of, names_axis, spec, stack_layers, tip
 
 _TITLE = "Latency on this device"
 _LABELS = {"original": "original", "uniform": "Uniform", "searched": "searched", "rounded": "searched, rounded"}
@@ -77,4 +77,4 @@ def chart(measured: Mapping[str, Any]) -> Chart:
     bars = alt.Chart().mark_bar(height={"band": 0.6})
     bars = bars.encode(x=alt.X("median:Q", **time), y=network, color=shade, tooltip=tooltip)
     quartiles = alt.Chart().mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", **time), x2=alt.X2("high"), y=network)
-    return spec(layered(rows, bars, quartiles), "Milliseconds per batch of each network", rows=len(rows))
+    return spec(stack_layers(rows, bars, quartiles), "Milliseconds per batch of each network", rows=len(rows))

@@ -80,9 +80,9 @@ def _sum(pairs: list[Pair]) -> Pair:
 
 def _cells(row: Row) -> tuple[str, ...]:
     width = ("", "") if row.width is None else (f"{row.width[0]:,}", f"{row.width[1]:,}")
-    return (row.name, row.group, *width, *_counted(row.macs), *_counted(row.params))
+    return (row.name, row.group, *width, *_count_cells(row.macs), *_count_cells(row.params))
 
 
-def _counted(pair: Pair) -> tuple[str, str, str]:
+def _count_cells(pair: Pair) -> tuple[str, str, str]:
     before, after = pair
     return (f"{before:,}", f"{after:,}", f"{100 * after / before:.0f} %") if before else ("", "", "")

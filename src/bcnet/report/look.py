@@ -66,7 +66,7 @@ def spec(chart: AnyChart, description: str, *, rows: int = 0, height: int = 0) -
         return {**chart.to_dict(validate=False), **around}
 
 
-def layered(rows: Sequence[Mapping[str, Any]], *layers: alt.Chart, name: str = "") -> AnyChart:
+def stack_layers(rows: Sequence[Mapping[str, Any]], *layers: alt.Chart, name: str = "") -> AnyChart:
     """Layers over the same rows, which the page's script knows by their `name` where they have one."""
     return alt.layer(*layers, data=inline(rows, name))
 
@@ -99,8 +99,8 @@ def percent_axis(title: str, values: Iterable[float]) -> dict[str, Any]:
 def metric_axis(metric: Metric, values: Iterable[float]) -> dict[str, Any]:
     """An axis of a task's metric around all `values`; of percents, within 0 and 100."""
     if metric.unit == "%":
-        return percent_axis(metric.heading, values)
-    return {"title": metric.heading, "scale": alt.Scale(zero=False, nice=True)}
+        return percent_axis(metric.column, values)
+    return {"title": metric.column, "scale": alt.Scale(zero=False, nice=True)}
 
 
 def ratio_axis(*spaces: WidthSpace, grid: bool = True) -> dict[str, Any]:

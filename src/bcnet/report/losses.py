@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, Section, figure, not_yet, paragraph
-from bcnet.report.look import ORIGINAL, SEARCHED, UNIFORM, colours_of, layered, spec, tip
+from bcnet.report.look import ORIGINAL, SEARCHED, UNIFORM, colours_of, spec, stack_layers, tip
 from bcnet.run.finished import NETWORKS
 from bcnet.stages.result import skipped_note
 
@@ -30,7 +30,9 @@ def section(evidence: Evidence) -> Section:
     final = {stage: curves[stage].rows(stage) for stage in NETWORKS.values() if stage in curves}
     if final:
         charts["loss-networks"] = chart(final)
-        caption = f"Networks {evidence.training} by the same recipe; the band is the spread within a bin of steps."
+        caption = (
+            f"Networks {evidence.training_words} by the same recipe; the band is the spread within a bin of steps."
+        )
         body += figure("loss-networks", "Training loss of the final networks by epoch", caption)
     going = [stage for stage, curve in curves.items() if not curve.complete]
     if going:
@@ -67,4 +69,4 @@ def chart(rows: dict[str, list[dict[str, Any]]], name: str = "") -> Chart:
     points = alt.Chart().mark_point(opacity=0, size=140)
     points = points.encode(x=epoch, y=alt.Y("loss:Q", **loss), color=shade, tooltip=tooltip)
     every = [row for stage in stages for row in rows[stage]]
-    return spec(layered(every, band, line, points, name=name), "Training loss of " + ", ".join(stages), height=220)
+    return spec(stack_layers(every, band, line, points, name=name), "Training loss of " + ", ".join(stages), height=220)

@@ -10,14 +10,14 @@ from typing import Any
 
 from markupsafe import Markup
 
-from bcnet.report.html import Section, rendered
+from bcnet.report.html import Section, render
 from bcnet.report.look import DARK, LIGHT, variables
 
 
 def page(title: str, top: Markup, sections: Sequence[Section], footer: Any, data: dict[str, Any] | None = None) -> str:
     """The page as HTML. `data` is for the page's script, beside the charts."""
     charts = {name: chart for section in sections for name, chart in section.charts.items()}
-    return rendered(
+    return render(
         "page.html.j2",
         title=title,
         style=style(),

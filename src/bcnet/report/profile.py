@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, figure, piece
-from bcnet.report.look import PICKED, UNIFORM, colour, layered, names_axis, ratio_axis, spec, tip
+from bcnet.report.look import PICKED, UNIFORM, colour, names_axis, ratio_axis, spec, stack_layers, tip
 from bcnet.run.score import score_text
 from bcnet.space import Widths, WidthSpace
 
@@ -50,7 +50,7 @@ def profile_chart(evidence: Evidence) -> Chart:
     ticks = ticks.encode(x=alt.X("uniform:Q", **ratio), y=group)
     numbers = alt.Chart(name="widths").transform_calculate(text="datum.width + ' of ' + datum.full")
     numbers = numbers.mark_text(align="left", dx=6).encode(x=alt.value("width"), y=group, text=alt.Text("text:N"))
-    whole = layered(rows, full, kept, ticks, numbers, name="profile")
+    whole = stack_layers(rows, full, kept, ticks, numbers, name="profile")
     return spec(whole, "Kept ratio of every group of the candidate", rows=len(rows))
 
 

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from bcnet.display import duration
 from bcnet.methods import SupernetMethod, TrainingsMethod
 from bcnet.report.evidence import Evidence
-from bcnet.report.html import NONE, Section, folded, listing, not_yet, piece, table
+from bcnet.report.html import NONE, Section, definition_list, fold, not_yet, piece, table
 
 _STAGES = {
     "supernet": "train the supernet",
@@ -43,11 +43,11 @@ def configuration_section(evidence: Evidence) -> Section:
     """Settings as they are stored, versions and hardware, and what could not be searched."""
     settings = evidence.settings.flat()
     rows = [(key, _plain(value)) for key, value in settings.items()]
-    body = listing(machine_facts(evidence))
-    body += folded("Every setting", table(("setting", "value"), rows, "Settings of the run", texts=2))
-    fixed = _fixed(evidence)
+    body = definition_list(machine_facts(evidence))
+    body += fold("Every setting", table(("setting", "value"), rows, "Settings of the run", texts=2))
+    fixed = _pinned_table(evidence)
     if fixed:
-        body += folded("What was pinned at full width, and why", fixed)
+        body += fold("What was pinned at full width, and why", fixed)
     return Section("configuration", "Configuration", body)
 
 
@@ -70,7 +70,7 @@ def machine_facts(evidence: Evidence) -> dict[str, Any]:
     return facts | dict(result.get("versions", {}))
 
 
-def _fixed(evidence: Evidence) -> Markup:
+def _pinned_table(evidence: Evidence) -> Markup:
     if evidence.space is None or not evidence.space.fixed:
         return Markup("")
     rows = [(f.name, f.dim, f.size, f.reason, f.remedy) for f in evidence.space.fixed]

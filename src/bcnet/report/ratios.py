@@ -8,7 +8,7 @@ import altair as alt
 
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, Section, figure, not_yet, paragraph
-from bcnet.report.look import SEARCHED, UNIFORM, colour, layered, names_axis, ratio_axis, spec, tip
+from bcnet.report.look import SEARCHED, UNIFORM, colour, names_axis, ratio_axis, spec, stack_layers, tip
 from bcnet.space import LayerTerms, Widths, WidthSpace
 
 _TITLE = "Kept widths, layer by layer"
@@ -73,4 +73,4 @@ def chart(rows: list[dict[str, Any]], space: WidthSpace) -> Chart:
     ticks = ticks.encode(x=alt.X("uniform:Q", **ratio), y=layer)
     numbers = alt.Chart().transform_calculate(text="datum.width + ' of ' + datum.full").mark_text(align="left", dx=6)
     numbers = numbers.encode(x=alt.value("width"), y=layer, text=alt.Text("text:N"))
-    return spec(layered(rows, bands, full, kept, ticks, numbers), "Kept ratio of every layer", rows=len(rows))
+    return spec(stack_layers(rows, bands, full, kept, ticks, numbers), "Kept ratio of every layer", rows=len(rows))

@@ -17,10 +17,10 @@ from bcnet.report import (
     worth,
 )
 from bcnet.report.evidence import Evidence
-from bcnet.report.html import heading, paragraph
+from bcnet.report.html import page_heading, paragraph
 from bcnet.report.page import page
 from bcnet.report.profile import profile_data
-from bcnet.report.summary import facts, headline, results, tiles, unfinished
+from bcnet.report.summary import facts, headline, results, stage_states, tiles
 
 
 def report_page(evidence: Evidence) -> str:
@@ -40,8 +40,8 @@ def report_page(evidence: Evidence) -> str:
     if settings.method.trains_supernet:
         sections.append(fairness.section(evidence))
     sections += [provenance.time_section(evidence), provenance.configuration_section(evidence)]
-    top = heading(evidence.name) + paragraph(headline(evidence), "headline")
-    top += unfinished(evidence) + tiles(evidence) + facts(evidence)
+    top = page_heading(evidence.name) + paragraph(headline(evidence), "headline")
+    top += stage_states(evidence) + tiles(evidence) + facts(evidence)
     return page(evidence.name, top, sections, _footer(evidence), profile_data(evidence))
 
 

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from bcnet.costs import Budget
 from bcnet.display import duration, size
 from bcnet.report.evidence import Evidence
-from bcnet.report.html import MINUS, Section, capitalised, count, listing, paragraph, piece, points, table
+from bcnet.report.html import MINUS, Section, capitalise, count, definition_list, paragraph, piece, points, table
 from bcnet.report.trained import chance
 from bcnet.run.finished import NETWORKS
 from bcnet.run.run import Network
@@ -112,19 +112,19 @@ def results(evidence: Evidence) -> Section:
         "network",
         *(part for name in ("MACs", "parameters") for part in (name, "of original")),
         *networks[0].cost.others,
-        networks[0].metric.heading,
+        networks[0].metric.column,
         "95 % interval",
     )
     strong = [number for number, n in enumerate(networks) if n.label == NETWORKS["searched"]]
-    body = table(head, rows, f"Networks {evidence.training} by the same recipe", strong=strong)
-    text = _believed(evidence) + _reading(evidence.networks, networks[0].images)
+    body = table(head, rows, f"Networks {evidence.training_words} by the same recipe", strong=strong)
+    text = _explain_trust(evidence) + _explain_metric(evidence.networks, networks[0].images)
     text += _in_bytes(evidence.space, networks) + _selection(evidence)
     if evidence.result is not None and "measured_latency" in evidence.result:
         text += paragraph(measured_text(evidence.result).strip())
     return Section("results", "Result", body + text)
 
 
-def _believed(evidence: Evidence) -> Markup:
+def _explain_trust(evidence: Evidence) -> Markup:
     """Return how far the scores that chose the widths can be believed."""
     found = None if evidence.result is None else evidence.result.get("reliability")
     if found is None:
@@ -134,16 +134,16 @@ def _believed(evidence: Evidence) -> Markup:
 
 def _in_bytes(space: WidthSpace, networks: Sequence[Network]) -> Markup:
     """Return what the networks hold in memory, whatever their budget was."""
-    space = space.measuring(Budget(memory=1.0, size=1.0))
+    space = space.with_measures(Budget(memory=1.0, size=1.0))
     costs = [(n.label, space.cost(n.widths)) for n in networks]
     held = "; ".join(f"{label} {size(cost['memory'])} and {size(cost['size'])}" for label, cost in costs)
     return paragraph(f"Activations for one input at their peak and weights, both in fp32: {held}.")
 
 
-def _reading(networks: Mapping[str, Network], images: int) -> Markup:
+def _explain_metric(networks: Mapping[str, Network], images: int) -> Markup:
     metric = next(iter(networks.values())).metric
     better = "higher" if metric.higher else "lower"
-    text = f"{capitalised(metric.name)}: {metric.meaning}, of {images:,} that were looked at once; {better} is better. "
+    text = f"{capitalise(metric.name)}: {metric.meaning}, of {images:,} that were looked at once; {better} is better. "
     if {"searched", "uniform"} <= set(networks):
         searched = networks["searched"]
         uniform = networks["uniform"]
@@ -195,7 +195,7 @@ def facts(evidence: Evidence) -> Markup:
         cost = search_cost_text(evidence.seconds)
         if cost and evidence.result is not None:
             items["search"] = cost
-    return listing(items)
+    return definition_list(items)
 
 
 def _share(value: int, whole: int) -> str:
@@ -213,7 +213,7 @@ def _from_to(before: Network, after: Network, cost: str) -> str:
 _GOING_ON = {"running": "It is running.", "in part": "What was asked for is done, and more can go on from it."}
 
 
-def unfinished(evidence: Evidence) -> Markup:
+def stage_states(evidence: Evidence) -> Markup:
     """The stages with their state; nothing where the run is finished."""
     if evidence.result is not None:
         return Markup("")

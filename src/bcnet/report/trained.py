@@ -7,7 +7,7 @@ import math
 import altair as alt
 
 from bcnet.report.evidence import Evidence
-from bcnet.report.html import Chart, capitalised
+from bcnet.report.html import Chart, capitalise
 from bcnet.report.look import (
     ORIGINAL,
     SEARCHED,
@@ -15,11 +15,11 @@ from bcnet.report.look import (
     colour,
     colours_of,
     inline,
-    layered,
     macs_axis,
     metric_axis,
     shapes_of,
     spec,
+    stack_layers,
     tip,
 )
 from bcnet.run.finished import NETWORKS
@@ -62,15 +62,15 @@ def networks_chart(evidence: Evidence) -> Chart:
             tip("network"),
             tip("macs", "MACs", ","),
             tip("params", "parameters", ","),
-            tip("value", metric.heading, f".{metric.digits}f"),
+            tip("value", metric.column, f".{metric.digits}f"),
         ],
     )
     intervals = alt.Chart().mark_rule(strokeWidth=2, opacity=0.7)
     intervals = intervals.encode(
         x=macs, y=alt.Y("low:Q", **test), y2=alt.Y2("high"), color=alt.Color("network:N", scale=colours)
     )
-    whole = layered(rows, *budget_layers(evidence, macs), intervals, points)
-    return spec(whole, f"{capitalised(metric.name)} against multiply-adds", height=190)
+    whole = stack_layers(rows, *budget_layers(evidence, macs), intervals, points)
+    return spec(whole, f"{capitalise(metric.name)} against multiply-adds", height=190)
 
 
 def budget_layers(evidence: Evidence, macs: alt.X) -> list[alt.Chart]:

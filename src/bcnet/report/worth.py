@@ -10,7 +10,7 @@ import numpy as np
 
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, Section, figure, not_yet, paragraph
-from bcnet.report.look import SEARCHED, colour, layered, names_axis, spec, tip
+from bcnet.report.look import SEARCHED, colour, names_axis, spec, stack_layers, tip
 from bcnet.run.score import axis_title
 from bcnet.searchers.score_model import FEWEST, ScoreModel
 
@@ -60,4 +60,4 @@ def chart(rows: list[dict[str, Any]], metric: str) -> Chart:
     tooltip = [tip("group"), tip("gain", "gain", ".4g"), tip("low", "less", ".4g"), tip("high", "more", ".4g")]
     bar = alt.Chart().mark_bar(color=colour(SEARCHED), opacity=0.5).encode(x=gain, y=group, tooltip=tooltip)
     line = alt.Chart().mark_rule(color=colour("ink")).encode(x=alt.X("low:Q"), x2=alt.X2("high"), y=group)
-    return spec(layered(rows, bar, line), "Gain of the score by width", rows=len(rows))
+    return spec(stack_layers(rows, bar, line), "Gain of the score by width", rows=len(rows))

@@ -87,7 +87,7 @@ def finish(outcome: _Outcome, model: ModelLike, space: WidthSpace) -> _Outcome:
     return outcome
 
 
-def reported(outcome: _Outcome) -> _Outcome:
+def report_outcome(outcome: _Outcome) -> _Outcome:
     """The outcome of a run whose report is written now; of several processes the first one writes it.
 
     Raises:

@@ -57,7 +57,7 @@ def user_searcher(searcher: str | Searcher) -> tuple[Searcher | None, str]:
     shown = {field.name: getattr(searcher, field.name) for field in dataclasses.fields(searcher) if field.repr}
     if takes_prior(searcher):
         shown["prior"] = "learnt"
-    return searcher, f"{_qualified(type(searcher))} {json.dumps(shown, sort_keys=True, default=repr)}"
+    return searcher, f"{_qualified_name(type(searcher))} {json.dumps(shown, sort_keys=True, default=repr)}"
 
 
 def user_callables(loss: Loss | None, score: str | PerImage, tags: Mapping[str, str]) -> UserCallables:
@@ -92,8 +92,8 @@ def name_of(role: str, function: Any, tag: str | None) -> str:
             raise RecipeError(f"the tag of {role} is some text; got {tag!r}")
         return tag
     if isinstance(function, nn.Module):
-        return f"{_qualified(type(function))} {_digest(function)}"
-    name = _qualified(function) if hasattr(function, "__qualname__") else ""
+        return f"{_qualified_name(type(function))} {_digest(function)}"
+    name = _qualified_name(function) if hasattr(function, "__qualname__") else ""
     if not name or any(part in name for part in _LOCAL):
         raise RecipeError(
             f"{role} needs a name by which a resumed run knows it again; {name or type(function).__name__} is none: "
@@ -102,7 +102,7 @@ def name_of(role: str, function: Any, tag: str | None) -> str:
     return name
 
 
-def _qualified(function: Any) -> str:
+def _qualified_name(function: Any) -> str:
     return f"{function.__module__}.{function.__qualname__}"
 
 
@@ -131,8 +131,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return digest_of({"value": value}, f"{value.dtype} {tuple(value.shape)}")
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [_qualified(type(value)), _plain(vars(value))]
-    return _qualified(value if hasattr(value, "__qualname__") else type(value))
+        return [_qualified_name(type(value)), _plain(vars(value))]
+    return _qualified_name(value if hasattr(value, "__qualname__") else type(value))
 
 
 def _check_arguments(role: str, function: Any, wanted: str, count: int) -> None:

@@ -24,7 +24,7 @@ from bcnet.errors import RunError
 from bcnet.files.atomic import make_folder
 from bcnet.files.documents import read_document as read_document
 from bcnet.files.documents import write_document
-from bcnet.files.lock import LOCK, locked
+from bcnet.files.lock import LOCK, lock
 from bcnet.files.tensors import read_tensors, write_tensors
 from bcnet.files.untrusted import check_contained, remove_temporary_files
 from bcnet.machine.disk import check_room
@@ -56,7 +56,7 @@ class RunDirectory:
         """
         directory = cls(path, settings, world)
         with contextlib.ExitStack() as held:
-            directory._world.on_rank_zero(lambda: held.enter_context(_taken(path, settings)))
+            directory._world.on_rank_zero(lambda: held.enter_context(_take(path, settings)))
             yield directory
 
     def alone(self) -> RunDirectory:
@@ -157,7 +157,7 @@ class RunDirectory:
                 file.unlink()
 
     @contextmanager
-    def timed(self, stage: str) -> Iterator[None]:
+    def time_stage(self, stage: str) -> Iterator[None]:
         """Add the time inside to the stage's seconds, also when it is interrupted."""
         start = time.monotonic()
         try:
@@ -182,10 +182,10 @@ class RunDirectory:
 
 
 @contextmanager
-def _taken(path: Path, settings: Settings) -> Iterator[None]:
+def _take(path: Path, settings: Settings) -> Iterator[None]:
     check_usable(path)
     make_folder(path)
-    with locked(path):
+    with lock(path):
         remove_temporary_files(path)
         stored = read_settings(path) if (path / "settings.json").exists() else None
         if stored is not None:

@@ -75,7 +75,7 @@ def _read_only(path: Path, ask: Callable[[sqlite3.Connection], _Found]) -> _Foun
     roll back: then the two files are copied and the copy is read, so that the run's own are left as they are.
     """
     try:
-        return _asked(path, ask, writable=False)
+        return _query(path, ask, writable=False)
     except sqlite3.OperationalError:
         journal = path.with_name(f"{path.name}-journal")
         if not journal.exists():
@@ -97,12 +97,12 @@ def _asked_of_copy(path: Path, journal: Path, ask: Callable[[sqlite3.Connection]
         with tempfile.TemporaryDirectory() as folder:
             for file in (path, journal):
                 shutil.copy(file, folder)
-            return _asked(Path(folder) / path.name, ask, writable=True)
+            return _query(Path(folder) / path.name, ask, writable=True)
     except (*_FAULTS, OSError) as error:
         raise _unreadable(path, error) from None
 
 
-def _asked(path: Path, ask: Callable[[sqlite3.Connection], _Found], *, writable: bool) -> _Found:
+def _query(path: Path, ask: Callable[[sqlite3.Connection], _Found], *, writable: bool) -> _Found:
     address = f"{path.absolute().as_uri()}?mode={'rw' if writable else 'ro'}"
     with closing(sqlite3.connect(address, uri=True, timeout=_PATIENCE)) as connection:
         if not has_tables(connection):

@@ -22,7 +22,7 @@ from bcnet.run.result_file import read_result
 from bcnet.run.settings import Settings
 from bcnet.run.workload import ModelLike, is_name, refuse_to_import, trace
 from bcnet.space import Widths, WidthSpace
-from bcnet.space.compiled import uncompiled
+from bcnet.space.compiled import undo_compile
 from bcnet.supernet import rebuild
 
 Which = Literal["original", "uniform", "searched"]
@@ -55,7 +55,7 @@ def load(source: str | Path, factory: ModelLike | None = None, *, with_normalisa
         finished = FinishedRun.read(path, factory)
         network = finished.network()
         facts = finished.input
-    return facts.normalised(network) if with_normalisation else network
+    return facts.normalise(network) if with_normalisation else network
 
 
 @dataclass(frozen=True)
@@ -171,11 +171,11 @@ def input_facts(path: Path, settings: Settings) -> InputFacts:
 def factory_of(path: Path, searched: str, facts: InputFacts, factory: ModelLike | None) -> Callable[[], nn.Module]:
     """Return what makes the full network of a run: `factory`, or what the settings name where that imports no code."""
     if isinstance(factory, nn.Module):
-        module = uncompiled(factory)
+        module = undo_compile(factory)
         return lambda: copy.deepcopy(module)
     if factory is not None and not isinstance(factory, str):
         make = factory
-        return lambda: uncompiled(make())
+        return lambda: undo_compile(make())
     name = factory or searched
     if not is_name(name):
         raise ModelError(

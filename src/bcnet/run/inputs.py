@@ -14,7 +14,7 @@ from torch import nn
 
 from bcnet.data import Normaliser
 from bcnet.errors import RunError
-from bcnet.nests import Nest, bound, from_named, like, mapped, named, tensors
+from bcnet.nests import Nest, by_name, from_named, like, map_tensors, tensors, upper_bound
 from bcnet.train.recipe import Count, describe
 
 
@@ -46,7 +46,7 @@ class Input:
     dtype: str = "float32"
     high: int = 1
 
-    def drawn(self, batch: int, generator: torch.Generator, *, normal: bool = False) -> torch.Tensor:
+    def draw_random(self, batch: int, generator: torch.Generator, *, normal: bool = False) -> torch.Tensor:
         """Random ones: floats in [0, 1), which normalised images take as well, or of a normal distribution."""
         kind: torch.dtype = getattr(torch, self.dtype)
         if not kind.is_floating_point:
@@ -64,11 +64,11 @@ class Input:
 Inputs = Input | tuple[Input, ...] | dict[str, Input]
 
 
-def described(inputs: Nest) -> Inputs:
+def describe_inputs(inputs: Nest) -> Inputs:
     """Return what all inputs of a data set have in common."""
 
     def one(tensor: torch.Tensor) -> Input:
-        return Input(tuple(tensor.shape[1:]), str(tensor.dtype).removeprefix("torch."), bound(tensor))
+        return Input(tuple(tensor.shape[1:]), str(tensor.dtype).removeprefix("torch."), upper_bound(tensor))
 
     found: Inputs = like(inputs, [one(tensor) for tensor in tensors(inputs)])
     return found
@@ -91,14 +91,14 @@ class InputFacts:
     preparation: str = ""
 
     @property
-    def named(self) -> dict[str, Input]:
-        """The inputs by name, as `bcnet.nests.named` has them."""
-        return named(self.inputs)
+    def by_name(self) -> dict[str, Input]:
+        """The inputs by name, as `bcnet.nests.by_name` has them."""
+        return by_name(self.inputs)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Return that of the first input, without the batch."""
-        return next(iter(self.named.values())).shape
+        return next(iter(self.by_name.values())).shape
 
     @property
     def channels_and_size(self) -> tuple[int, int]:
@@ -111,22 +111,22 @@ class InputFacts:
         """Return what a network made by name is given as such; None where it has its usual number."""
         return self.outputs or len(self.class_names) or None
 
-    def drawn(self, batch: int, generator: torch.Generator, *, normal: bool = False) -> Nest:
+    def draw_random(self, batch: int, generator: torch.Generator, *, normal: bool = False) -> Nest:
         """Random inputs, on the CPU."""
-        parts = {name: one.drawn(batch, generator, normal=normal) for name, one in self.named.items()}
+        parts = {name: one.draw_random(batch, generator, normal=normal) for name, one in self.by_name.items()}
         nest: Nest = from_named(parts)
         return nest
 
     def zeros(self, batch: int) -> Nest:
         """Inputs of zeros, on the CPU."""
-        return mapped(torch.zeros_like, self.drawn(batch, torch.Generator()))
+        return map_tensors(torch.zeros_like, self.draw_random(batch, torch.Generator()))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for `space.json`."""
         normaliser = self.normaliser
         norm = None if normaliser is None else {"mean": normaliser.mean, "std": normaliser.std}
         outputs = {} if self.outputs is None else {"outputs": self.outputs}
-        taken: dict[str, Any] = {"inputs": {name: dataclasses.asdict(one) for name, one in self.named.items()}}
+        taken: dict[str, Any] = {"inputs": {name: dataclasses.asdict(one) for name, one in self.by_name.items()}}
         if isinstance(self.inputs, Input) and self.inputs.dtype == "float32":
             taken = {"shape": list(self.inputs.shape)}
         preparation = {"preparation": self.preparation} if self.preparation else {}
@@ -153,7 +153,7 @@ class InputFacts:
         normaliser = None if norm is None else Normaliser(norm.mean, norm.std)
         return cls(from_named(inputs), stored.class_names, normaliser, stored.outputs, stored.preparation)
 
-    def normalised(self, network: nn.Module) -> nn.Module:
+    def normalise(self, network: nn.Module) -> nn.Module:
         """The network behind its normalisation, in eval mode: it takes images in [0, 1].
 
         Raises:

@@ -22,7 +22,7 @@ from bcnet.data import (
     split_validation,
 )
 from bcnet.data.loaders import Held
-from bcnet.data.transfer import moved
+from bcnet.data.transfer import move
 from bcnet.machine.defaults import lives_on
 from bcnet.machine.memory import free_bytes
 from bcnet.nests import count
@@ -71,7 +71,7 @@ def _cut_images(source: DataSet, settings: Settings) -> Parts:
         augmentation = augmentation_of(recipe, data)
         return TrainingBatches(images, recipe.batch_size, source.normaliser, augmentation, device=device)
 
-    def scoring(images: Images) -> list[Batch]:
+    def scoring_batches(images: Images) -> list[Batch]:
         return [*fixed_batches(images, min(most, len(images)), source.normaliser, seed=settings.seed, device=device)]
 
     def test() -> Iterable[Batch]:
@@ -80,8 +80,8 @@ def _cut_images(source: DataSet, settings: Settings) -> Parts:
     return Parts(
         batches(training, settings.supernet_recipe),
         batches(data.train, settings.training),
-        scoring(validation),
-        scoring(fresh),
+        scoring_batches(validation),
+        scoring_batches(fresh),
         test,
     )
 
@@ -98,10 +98,10 @@ def _cut_loaders(loaders: Loaders, settings: Settings) -> Parts:
 
     def batches(part: Held) -> list[Batch]:
         whole = cut(part, min(most, count(part[1])), seed=settings.seed)
-        return [(moved(x, device), moved(y, device)) for x, y in whole]
+        return [(move(x, device), move(y, device)) for x, y in whole]
 
-    training = loaders.training()
-    return Parts(training, training, batches(scoring), batches(again), loaders.testing)
+    training = loaders.training_batches()
+    return Parts(training, training, batches(scoring), batches(again), loaders.test_batches)
 
 
 def augmentation_of(recipe: Recipe, data: DataSet) -> Augmentation | ResizedCrop:

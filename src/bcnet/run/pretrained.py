@@ -59,10 +59,12 @@ def _as_of(own: Mapping[str, torch.Tensor], found: Mapping[str, Any]) -> Mapping
     A training checkpoint holds them in a dict of its own; wrappers (`DataParallel`, `torch.compile`, Lightning) put a
     prefix before every name; FLOP counters leave counters behind.
     """
-    inner = [value for value in found.values() if isinstance(value, Mapping) and set(own) & set(_stripped(own, value))]
+    inner = [
+        value for value in found.values() if isinstance(value, Mapping) and set(own) & set(_strip_prefixes(own, value))
+    ]
     if not any(isinstance(value, torch.Tensor) for value in found.values()) and len(inner) == 1:
         return _as_of(own, inner[0])
-    tensors = _stripped(own, found)
+    tensors = _strip_prefixes(own, found)
     counters = {name for name in tensors if name not in own and name.rpartition(".")[2] in _COUNTERS}
     for name, value in tensors.items():
         if not isinstance(value, torch.Tensor):
@@ -74,7 +76,7 @@ def _as_of(own: Mapping[str, torch.Tensor], found: Mapping[str, Any]) -> Mapping
     return {name: tensor for name, tensor in tensors.items() if name not in counters}
 
 
-def _stripped(own: Mapping[str, torch.Tensor], found: Mapping[str, Any]) -> Mapping[str, Any]:
+def _strip_prefixes(own: Mapping[str, torch.Tensor], found: Mapping[str, Any]) -> Mapping[str, Any]:
     """The entries without prefixes of wrappers, where all names share them and the network has none such."""
     for _ in range(len(_PREFIXES)):
         prefix = next((p for p in _PREFIXES if found and all(str(name).startswith(p) for name in found)), None)

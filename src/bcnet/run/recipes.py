@@ -8,6 +8,7 @@ from typing import Any
 from bcnet.data import Loaders
 from bcnet.errors import RecipeError
 from bcnet.run.workload import Source
+from bcnet.tasks import Imitation
 from bcnet.train import Cosine, Recipe, load_recipe, recipe_names
 
 TrainingLike = Recipe | str | Mapping[str, Any]
@@ -37,7 +38,7 @@ def check_training(training: TrainingLike | None, epochs: int | None) -> tuple[R
     if epochs is not None:
         changes["epochs"] = epochs
     if recipe is not None:
-        return recipe.changed(changes), {}
+        return recipe.with_changes(changes), {}
     if changes:
         _check_open(changes)
     return None, changes
@@ -47,7 +48,7 @@ def _check_open(changes: Mapping[str, Any]) -> None:
     refusals = []
     for name in recipe_names():
         try:
-            load_recipe(name).changed(changes)
+            load_recipe(name).with_changes(changes)
             return
         except RecipeError as refusal:
             refusals.append(refusal)
@@ -63,11 +64,13 @@ def recipe_for(source: Source, recipe: Recipe | None, changes: Mapping[str, Any]
     fits = recipe is None and not isinstance(source.data, Loaders) and "batch_size" not in changes
     if recipe is None:
         recipe = load_recipe(default_recipe(source.model_name, source.data_name, source.data.image_shape[-1]))
+        if isinstance(source.task, Imitation):
+            recipe = recipe.model_copy(update={"label_smoothing": 0.0, "distillation": None})
     if isinstance(source.data, Loaders) and source.data.batch_size is not None:
-        recipe = recipe.changed({"batch_size": source.data.batch_size})
+        recipe = recipe.with_changes({"batch_size": source.data.batch_size})
     if fits:
         recipe = for_few_images(recipe, len(source.data.train))
-    return recipe.changed(changes)
+    return recipe.with_changes(changes)
 
 
 def default_recipe(model: str, data: str, image_size: int) -> str:
@@ -100,4 +103,4 @@ def for_few_images(recipe: Recipe, images: int) -> Recipe:
     changes = {"batch_size": batch, "lr": recipe.lr * share}
     if isinstance(recipe.schedule, Cosine):
         changes["schedule.final_lr"] = recipe.schedule.final_lr * share
-    return recipe.changed(changes) if share < 1 else recipe
+    return recipe.with_changes(changes) if share < 1 else recipe

@@ -105,7 +105,7 @@ class _Result(BaseModel):
     seconds: dict[str, FiniteFloat]
 
     @model_validator(mode="after")
-    def _measured(self) -> _Result:
+    def _check_metrics(self) -> _Result:
         """Every network says what its task measures."""
         for network in (self.networks.original, self.networks.uniform, self.networks.searched):
             if self.task.headline.key not in network.test:

@@ -193,7 +193,7 @@ class Settings(Section):
         """Return all settings by dotted names, `training.lr` for instance."""
         return _flat(self.to_document())
 
-    def resolved(self, stored: Settings | None = None, *, largest_activation: int = 0) -> Settings:
+    def resolve(self, stored: Settings | None = None, *, largest_activation: int = 0) -> Settings:
         """Return the settings with what was left open taken from `stored`, else by the rules of `bcnet.machine`.
 
         These are device, threads, precisions, layout and `score_batch_size`; `largest_activation` is in bytes for one
@@ -215,7 +215,7 @@ class Settings(Section):
             }
         )
 
-        def completed(recipe: Recipe, earlier: Recipe | None) -> Recipe:
+        def complete(recipe: Recipe, earlier: Recipe | None) -> Recipe:
             precision = recipe.precision
             if precision == "auto" and earlier is not None:
                 precision = earlier.precision
@@ -225,8 +225,8 @@ class Settings(Section):
         method = self.method
         if isinstance(method, SupernetMethod):
             earlier = None if stored is None else stored.supernet_recipe
-            method = method.model_copy(update={"training": completed(method.recipe, earlier)})
-        training = completed(self.training, None if stored is None else stored.training)
+            method = method.model_copy(update={"training": complete(method.recipe, earlier)})
+        training = complete(self.training, None if stored is None else stored.training)
         return self.model_copy(update={"options": options, "method": method, "training": training})
 
     def first_difference(self, other: Settings) -> tuple[str, Any, Any] | None:
@@ -268,7 +268,7 @@ def make_settings(**values: Any) -> Settings:
     return settings
 
 
-def changed(settings: Settings, **changes: Any) -> Settings:
+def change_settings(settings: Settings, **changes: Any) -> Settings:
     """Return the settings with other values, checked.
 
     Raises:

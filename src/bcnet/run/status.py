@@ -109,7 +109,7 @@ class _Reader:
         record = self.record if self.record is not None else Record("stopped", 0, "", 0.0, 0.0)
         running = state == "running"
         limits = self._limits()
-        count, best, ratio = self._found(limits)
+        count, best, ratio = self._find_best(limits)
         began = record.started if running else record.updated
         return Status(
             folder=str(self.path),
@@ -161,7 +161,7 @@ class _Reader:
         limits = {name: _limit(limit, reference.get(name)) for name, limit in given.items()}
         return {name: limit for name, limit in limits.items() if limit is not None}
 
-    def _found(self, limits: dict[str, float]) -> tuple[int | None, Best | None, float | None]:
+    def _find_best(self, limits: dict[str, float]) -> tuple[int | None, Best | None, float | None]:
         file = self.path / "evaluations.sqlite"
         if not file.exists():
             return None, None, None
@@ -244,7 +244,7 @@ def status_lines(found: Status) -> Iterator[str]:
     for stage in found.stages:
         yield f"  {_stage(stage, found)}"
     if found.evaluations is not None:
-        yield _found(found)
+        yield _describe_best(found)
     if found.result:
         yield "Test: " + ", ".join(
             f"{name} {figures['headline']} at {figures['macs_ratio']:.3f} of the MACs"
@@ -288,7 +288,7 @@ def _longest(found: Status) -> int:
     return max(len(stage.record.name) for stage in found.stages)
 
 
-def _found(found: Status) -> str:
+def _describe_best(found: Status) -> str:
     if found.best is None:
         return f"Found so far: {found.evaluations:,} candidates, none within the budget yet"
     score = f"{found.best.score:.4f} nats" if found.settings.get("score") == "loss" else f"{found.best.score:.2f} %"

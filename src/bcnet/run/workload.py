@@ -23,18 +23,19 @@ from bcnet.errors import BudgetError, DataError, ModelError, RecipeError
 from bcnet.machine.defaults import Layout, place, runs_channels_last
 from bcnet.machine.memory import largest_activation
 from bcnet.models import ModelSpec, create, imports_code
-from bcnet.nests import Nest, arguments, called, named, taken
+from bcnet.nests import Nest, arguments, by_name, call_network, take_images
 from bcnet.run.callables import UserCallables
 from bcnet.run.digests import digest_of
-from bcnet.run.inputs import Input, InputFacts, described
+from bcnet.run.imitation import imitated_parts, input_loaders, read_inputs
+from bcnet.run.inputs import Input, InputFacts, describe_inputs
 from bcnet.run.parts import Parts, cut_data
 from bcnet.run.pretrained import Weights, load_pretrained
 from bcnet.run.settings import Settings
 from bcnet.space import WidthSpace
-from bcnet.space.compiled import uncompiled
+from bcnet.space.compiled import undo_compile
 from bcnet.supernet import build
 from bcnet.supernet.initialisation import is_trained
-from bcnet.tasks import Classification, Task, task_named
+from bcnet.tasks import Classification, Imitation, Task, task_named
 from bcnet.train import EpochBatches, derived_generator, derived_seed
 
 _DIGEST = re.compile(r" [0-9a-f]{12}$")  # ends the description of a data set that was passed in
@@ -89,7 +90,7 @@ class Source:
     def example(self) -> Nest:
         """Two network inputs, `(2, ...)`."""
         if isinstance(self.data, Loaders):
-            return taken(self.data.held[0], slice(2))
+            return take_images(self.data.held_out[0], slice(2))
         return self.data.normaliser(self.data.train.pixels[:2])
 
 
@@ -114,7 +115,7 @@ class Workload:
         return self.source.data
 
     @property
-    def training(self) -> EpochBatches:
+    def training_batches(self) -> EpochBatches:
         """Return what the supernet learns from."""
         return self.parts.training
 
@@ -136,7 +137,7 @@ class Workload:
 
 def _input_of(data: DataSet | Loaders, task: Task) -> InputFacts:
     if isinstance(data, Loaders):
-        return InputFacts(described(data.held[0]), data.names_of_classes, None, task.outputs)
+        return InputFacts(describe_inputs(data.held_out[0]), data.names_of_classes, None, task.outputs)
     image = Input(data.image_shape)
     return InputFacts(image, data.class_names, data.normaliser, task.outputs, data.preparation)
 
@@ -172,10 +173,10 @@ def is_name(model: str) -> bool:
 def refuse_to_import(name: str, place: Path) -> None:
     """Raise ModelError where the model that a file names would import code: the file may be untrusted."""
     if imports_code(name):
-        raise ModelError(_untrusted("model", name, place))
+        raise ModelError(_untrusted_message("model", name, place))
 
 
-def _untrusted(what: str, name: str, place: Path) -> str:
+def _untrusted_message(what: str, name: str, place: Path) -> str:
     return (
         f"{place} is of the {what} {name!r}, which imports and runs that code; a file may be untrusted, so name it "
         f"yourself: --{what} {name}, in Python {name!r} as the {what}"
@@ -208,21 +209,19 @@ def open_source(
     size = image_size if image_size is not None or spec is None else _usual_size(spec)
     given = own or UserCallables()
     aim = task or Classification(given.loss)
-    if isinstance(data, str) and not data_imports_code(data):
-        loaded: DataSet | Loaders = load(data, image_size=size)
-    else:
-        loaded = _own_data(made_by(data) if isinstance(data, str) else data, image_size)
+    loaded = _load_data(data, aim, size, image_size)
     if isinstance(loaded, Loaders):
-        loaded = dataclasses.replace(loaded, accepted=aim.accepted)
+        loaded = dataclasses.replace(loaded, accepted=aim.check_targets)
     else:
-        aim.accepted(loaded.train.labels, f"the training images of {loaded.name}")
+        aim.check_targets(loaded.train.labels, f"the training images of {loaded.name}")
     digest = _digest_of_images(loaded)
     data_name = data if isinstance(data, str) else f"{loaded.name} {digest}"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derived_seed(seed, "model"))
         facts = _input_of(loaded, aim)
         channels, height = facts.channels_and_size
-        name, network, factory = make_model(model, facts.num_classes, channels, height)
+        # Without labels a model by name has its usual number of classes.
+        name, network, factory = make_model(model, facts.num_classes or None, channels, height)
     _check_precision(network)
     weights = None
     notes: list[str] = []
@@ -232,14 +231,47 @@ def open_source(
         notes += [note] if note is not None else []
     elif is_trained(network) or (own_weights and not isinstance(model, str)):
         weights = digest_of(network.state_dict())
+    elif isinstance(aim, Imitation):
+        raise RecipeError(
+            f"an imitation needs a trained network; {name} comes without weights: give pretrained= (--pretrained), or "
+            "the network as a module"
+        )
     if isinstance(loaded, Loaders):
         unknown = [part for part in _OTHERS if tensors_behind(getattr(loaded, part)) is None]
         notes += [_UNKNOWN.format(" and ".join(unknown))] if unknown else []
     source = Source(name, data_name, digest, loaded, network, factory, weights, tuple(notes), given, aim)
+    if isinstance(aim, Imitation):
+        source = _imitating(source, aim)
     if runs_channels_last(network, source.example()):
         return source
     contiguous_data = dataclasses.replace(loaded, channels_last=False)
     return dataclasses.replace(source, data=contiguous_data, notes=(*notes, _CONTIGUOUS))
+
+
+def _load_data(data: DataLike, task: Task, size: int | None, image_size: int | None) -> DataSet | Loaders:
+    """Return the data by name, or in whatever form they come; for an imitation they may be inputs alone."""
+    if isinstance(data, str) and isinstance(task, Imitation) and data.startswith("inputs:"):
+        given: Any = read_inputs(data.partition(":")[2])
+    elif isinstance(data, str) and not data_imports_code(data):
+        return load(data, image_size=size)
+    else:
+        given = made_by(data) if isinstance(data, str) else data
+    found = input_loaders(given) if isinstance(task, Imitation) else None
+    return _own_data(given, image_size) if found is None else found
+
+
+def _imitating(source: Source, task: Imitation) -> Source:
+    """Return the source with the kinds of the outputs that are imitated, and a note that says them."""
+    network = copy.deepcopy(source.model).eval()
+    example = source.example()
+    try:
+        with torch.no_grad():
+            first, again = (call_network(network, example) for _ in range(2))
+    except Exception:  # tracing says what is wrong with it
+        return source
+    known = task.of(network, first, again)
+    note = f"The network's outputs are imitated as {' and '.join(known.kinds)}; the original is not trained."
+    return dataclasses.replace(source, task=known, notes=(*source.notes, note))
 
 
 def prepare(
@@ -262,7 +294,7 @@ def prepare(
     limits = settings.budget if budget is None else budget
     waiting = [measure for measure in limits.limits if isinstance(measure, Latency) and not measure.countable]
     if not waiting:  # else once it is measured (bcnet.stages.calibration)
-        space = space.measuring(limits)
+        space = space.with_measures(limits)
         space.feasible(limits)
         space.uniform(limits)
     options = settings.options
@@ -271,7 +303,10 @@ def prepare(
     model = original
     if settings.space.widen > 1:
         model = place(widened_model(source.model, source.factory, space, settings), options.device, layout)
-    return Workload(source, model, original, space, limits, cut_data(source.data, settings))
+    parts = cut_data(source.data, settings)
+    if isinstance(source.task, Imitation):
+        parts = imitated_parts(parts, original)
+    return Workload(source, model, original, space, limits, parts)
 
 
 def widened_model(model: nn.Module, factory: Factory | None, space: WidthSpace, settings: Settings) -> nn.Module:
@@ -354,7 +389,7 @@ def make_model(
         spec = create(model, classes, in_channels=channels, image_size=image_size)
         return model, spec.build(), spec.build
     if isinstance(model, nn.Module):
-        model = uncompiled(model)
+        model = undo_compile(model)
         return f"{type(model).__qualname__} {digest_of(model.state_dict())}", model, None
     if not callable(model):
         raise ModelError(f"a model is an nn.Module, a function that makes one, or a name; got {type(model).__name__}")
@@ -368,19 +403,19 @@ def make_model(
         raise ModelError(
             f"a model factory must return a torch.nn.Module; got {type(made).__name__}: return the network"
         )
-    network = uncompiled(made)
-    factory = model if network is made else lambda: uncompiled(model())
+    network = undo_compile(made)
+    factory = model if network is made else lambda: undo_compile(model())
     return f"{type(network).__qualname__} from a factory", network, factory
 
 
 def _check_outputs(source: Source, example: Nest) -> None:
     network = copy.deepcopy(source.model).eval()
     with torch.no_grad():
-        outputs = called(network, example)
+        outputs = call_network(network, example)
         source.task.check(outputs, source.data.num_classes)
-        if isinstance(source.data, Loaders):
+        if isinstance(source.data, Loaders) and not isinstance(source.task, Imitation):
             # Targets that do not fit the outputs, as masks of another shape, are told of before anything is written.
-            source.task.score(outputs, taken(source.data.held[1], slice(2)))
+            source.task.score(outputs, take_images(source.data.held_out[1], slice(2)))
 
 
 _OTHERS = ("train", "test")
@@ -393,8 +428,8 @@ _UNKNOWN = (
 def _digest_of_images(data: DataSet | Loaders) -> str:
     if isinstance(data, Loaders):
         sizes = f"{len(data.train)} batches of {data.batch_size}, {len(data.test)} to test"
-        held = zip(("images", "labels"), data.held, strict=True)
-        found = {f"{what}{name}": t for what, nest in held for name, t in named(nest).items()}
+        held = zip(("images", "labels"), data.held_out, strict=True)
+        found = {f"{what}{name}": t for what, nest in held for name, t in by_name(nest).items()}
         behind = {f"{part}{i}": t for part in _OTHERS for i, t in enumerate(tensors_behind(getattr(data, part)) or ())}
         return digest_of(found | behind, sizes)
     return hashlib.sha256(f"{data.train.digest()} {data.test.digest()}".encode()).hexdigest()[:12]

@@ -46,7 +46,7 @@ class Searcher(ABC):
         generator is closed, with the scores of its last list withheld, where the limit falls inside a list.
         """
 
-    def chosen(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Candidate] | None:
+    def choose(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Candidate] | None:
         """Scored candidates within the budget, the best first; None where their scores decide."""
         return None
 

@@ -50,7 +50,7 @@ class Greedy(Searcher):
         while not problem.feasible(current[None])[0]:
             narrower = _narrower(current, step)
             if len(narrower) >= left:
-                current = _slimmed(current, step, order, problem)
+                current = _slim(current, step, order, problem)
                 break
             scores = yield problem.widths(narrower)
             left -= len(narrower)
@@ -82,7 +82,7 @@ def _narrower(current: IntArray, step: int) -> IntArray:
     return table
 
 
-def _slimmed(current: IntArray, step: int, order: Sequence[int], problem: Problem) -> IntArray:
+def _slim(current: IntArray, step: int, order: Sequence[int], problem: Problem) -> IntArray:
     """`current` narrowed group after group, in turns, until the budget holds."""
     indices = current.copy()
     while True:

@@ -12,7 +12,15 @@ import numpy as np
 from bcnet.errors import SearchError
 from bcnet.searchers.base import Proposals, Searcher
 from bcnet.searchers.result import Candidate
-from bcnet.searchers.score_model import EXPONENTS, FEWEST, FloatArray, ScoreModel, best_widths, closed_slopes, floored
+from bcnet.searchers.score_model import (
+    EXPONENTS,
+    FEWEST,
+    FloatArray,
+    ScoreModel,
+    best_widths,
+    closed_slopes,
+    floor_indices,
+)
 from bcnet.space import Widths
 from bcnet.space.options import BALANCE_EXPONENT
 from bcnet.space.problem import Problem
@@ -81,9 +89,9 @@ class ModelBased(Searcher):
         model = ScoreModel.fit(problem.space, list(usable), list(usable.values()), self.trust)
         near = problem
         if self.reach:
-            expected = self._expected(model, list(usable), list(usable.values()))
+            expected = self._expect_scores(model, list(usable), list(usable.values()))
             near = _around(problem, list(usable)[int(np.argmax(expected))], self.reach)
-        drawn = [best_widths(near, model.drawn(rng)) for _ in range(self.batch // 2)]
+        drawn = [best_widths(near, model.draw(rng)) for _ in range(self.batch // 2)]
         wanted = [best_widths(problem, model.slopes), *drawn]
         batch = [widths for widths in dict.fromkeys(wanted) if widths not in known]
         if near is not problem:
@@ -95,9 +103,9 @@ class ModelBased(Searcher):
         known = {c.widths: c.score for c in candidates}
         return self._next(problem, known, np.random.default_rng([problem.seed, 7, len(known)]))
 
-    def _expected(self, model: ScoreModel, candidates: Sequence[Widths], scores: Sequence[float]) -> FloatArray:
+    def _expect_scores(self, model: ScoreModel, candidates: Sequence[Widths], scores: Sequence[float]) -> FloatArray:
         """Return what is expected of scored candidates, up to a constant, in standard deviations of the scores."""
-        predicted = model.predicted(candidates)
+        predicted = model.predict(candidates)
         if not self.reach:
             return predicted
         own = (np.array(scores) - np.mean(scores)) / max(float(np.std(scores)), 1e-12)
@@ -113,14 +121,14 @@ class ModelBased(Searcher):
         kept = list(found)[:count]
         return kept + problem.fill(count - len(kept), kept, rng)
 
-    def chosen(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Candidate]:
+    def choose(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Return those within the budget by what is expected of them, the best first (see `Searcher`)."""
         usable = [c for c in candidates if np.isfinite(c.score)]
         if len(usable) < FEWEST:
             return sorted(usable, key=lambda c: -c.score)
         widths = [c.widths for c in usable]
         scores = [c.score for c in usable]
-        expected = self._expected(ScoreModel.fit(problem.space, widths, scores, self.trust), widths, scores)
+        expected = self._expect_scores(ScoreModel.fit(problem.space, widths, scores, self.trust), widths, scores)
         return [usable[int(number)] for number in np.argsort(-expected, kind="stable")]
 
 
@@ -146,5 +154,5 @@ def heuristic_widths(problem: Problem) -> dict[str, Widths]:
 
 def _uniform(problem: Problem) -> Widths:
     """The Uniform widths down to the next choices; the narrowest where a group's first choice is wider than they."""
-    uniform = floored(problem, np.array(problem.space.uniform(problem.budget), dtype=np.float64))
+    uniform = floor_indices(problem, np.array(problem.space.uniform(problem.budget), dtype=np.float64))
     return problem.widths(uniform[None])[0] if problem.feasible(uniform[None])[0] else problem.space.narrowest

@@ -65,17 +65,17 @@ class ScoreModel:
     @cached_property
     def slopes(self) -> FloatArray:
         """Return what a group is worth, as expected, `(groups,)`."""
-        return self._mixed(self.own)
+        return self._mix(self.own)
 
-    def drawn(self, rng: np.random.Generator) -> FloatArray:
+    def draw(self, rng: np.random.Generator) -> FloatArray:
         """Return what a group may be worth: a sample of the posterior, `(groups,)`."""
-        return self._mixed(rng.multivariate_normal(self.own, self.covariance, method="eigh"))
+        return self._mix(rng.multivariate_normal(self.own, self.covariance, method="eigh"))
 
-    def predicted(self, candidates: Sequence[Widths]) -> FloatArray:
+    def predict(self, candidates: Sequence[Widths]) -> FloatArray:
         """Scores as they are expected, up to a constant, `(candidates,)`."""
         return np.asarray(np.log(np.array(candidates, dtype=np.float64)) @ self.slopes)
 
-    def _mixed(self, own: FloatArray) -> FloatArray:
+    def _mix(self, own: FloatArray) -> FloatArray:
         slopes = self.trust * own + (1 - self.trust) * self.closed
         return np.maximum(slopes, _HARDLY * max(float(np.abs(slopes).mean()), 1e-12))
 
@@ -144,7 +144,7 @@ def best_widths(problem: Problem, slopes: FloatArray) -> Widths:
     for step in range(_BISECTIONS):
         # All of the budget first; a limit that is no polynomial may need a tighter one.
         middle = 1.0 if step == 0 else (low + high) / 2
-        tried = floored(problem, optimum(space, terms, problem.budget, middle, space.narrowest))
+        tried = floor_indices(problem, optimum(space, terms, problem.budget, middle, space.narrowest))
         if problem.feasible(tried[None])[0]:
             low = middle
             found = tried
@@ -154,14 +154,14 @@ def best_widths(problem: Problem, slopes: FloatArray) -> Widths:
             break
     current = _filled_up(problem, found, slopes)
     for _ in range(_EXCHANGES):
-        better = _exchanged(problem, current, slopes)
+        better = _exchange(problem, current, slopes)
         if better is None:
             break
         current = _filled_up(problem, better, slopes)
     return problem.widths(current[None])[0]
 
 
-def floored(problem: Problem, widths: FloatArray) -> npt.NDArray[np.int64]:
+def floor_indices(problem: Problem, widths: FloatArray) -> npt.NDArray[np.int64]:
     """Indices of the widest choices that are no wider than `widths`, `(groups,)`; the first where none is."""
     choices = [np.array(group.choices) for group in problem.space.groups]
     found = [int(np.searchsorted(c, w * (1 + 1e-9), side="right")) - 1 for c, w in zip(choices, widths, strict=True)]
@@ -182,7 +182,7 @@ def _filled_up(problem: Problem, indices: npt.NDArray[np.int64], slopes: FloatAr
         current = steps[open_[int(np.argmax(gains / np.maximum(loads, 1e-12)))]]
 
 
-def _exchanged(problem: Problem, current: npt.NDArray[np.int64], slopes: FloatArray) -> npt.NDArray[np.int64] | None:
+def _exchange(problem: Problem, current: npt.NDArray[np.int64], slopes: FloatArray) -> npt.NDArray[np.int64] | None:
     """The best candidate with one group wider and another narrower, where it is better and within the budget."""
     groups = np.arange(len(current))
     steps = np.arange(1, _FARTHEST + 1)

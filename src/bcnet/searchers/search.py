@@ -125,7 +125,7 @@ def _drive(generations: Proposals, evaluator: Evaluator) -> list[int]:
             idle = 0 if len(evaluator.evaluations) > before else idle + 1
             if idle == 0:
                 ends.append(len(evaluator.evaluations))
-            if scores is None or evaluator.exhausted:
+            if scores is None or evaluator.is_exhausted:
                 break
             candidates = generations.send(scores)
     except StopIteration:
@@ -165,7 +165,7 @@ class Evaluator:
         self._stored = {c.widths: c for c in store.evaluations} if store is not None else {}
 
     @property
-    def exhausted(self) -> bool:
+    def is_exhausted(self) -> bool:
         """Return whether the limit is reached."""
         return len(self.evaluations) >= self._limit
 
@@ -195,11 +195,11 @@ class Evaluator:
         """The score of each of the `unknown` candidates, with its scores on parts of the images where it has them."""
         score = self._score
         if isinstance(score, PartScore):
-            yield from self._mapped(lambda w: self._in_parts(score, w), unknown)
+            yield from self._map(lambda w: self._in_parts(score, w), unknown)
         else:
-            yield from ((value, ()) for value in self._mapped(lambda w: self._call(score, w), unknown))
+            yield from ((value, ()) for value in self._map(lambda w: self._call(score, w), unknown))
 
-    def _mapped(self, function: Callable[[Widths], _R], items: list[Widths]) -> Iterator[_R]:
+    def _map(self, function: Callable[[Widths], _R], items: list[Widths]) -> Iterator[_R]:
         results = iter(self._mapper(function, items))
         for _ in items:
             try:
@@ -229,13 +229,13 @@ class Evaluator:
             self._callback(candidate, len(self.evaluations), self._limit)
 
     def _in_parts(self, score: PartScore, widths: Widths) -> tuple[float, tuple[float, ...]]:
-        value, parts = self._asked(score.in_parts, widths)
+        value, parts = self._ask(score.in_parts, widths)
         return checked_score(value, widths), tuple(checked_score(part, widths) for part in parts)
 
     def _call(self, score: Callable[..., Any], widths: Widths) -> float:
-        return checked_score(self._asked(score, widths), widths)
+        return checked_score(self._ask(score, widths), widths)
 
-    def _asked(self, score: Callable[..., Any], widths: Widths) -> Any:
+    def _ask(self, score: Callable[..., Any], widths: Widths) -> Any:
         try:
             return score(widths)
         except BCNetError as error:

@@ -86,7 +86,7 @@ class EvaluationStore:
         if verdict != "ok":
             raise self._unusable(ValueError(verdict))
         self._check_owner()
-        self._last_checksum = self._sealed(["owner", _FORMAT, self._fingerprint, self._settings])
+        self._last_checksum = self._seal(["owner", _FORMAT, self._fingerprint, self._settings])
         self._read()
 
     def _create(self) -> None:
@@ -116,7 +116,7 @@ class EvaluationStore:
     def _read(self) -> None:
         query = f"SELECT {_COLUMNS}, checksum FROM evaluations ORDER BY position"
         for number, (*row, checksum) in enumerate(self._connection.execute(query)):
-            if row[0] != number or checksum != self._sealed([self._last_checksum, *row]):
+            if row[0] != number or checksum != self._seal([self._last_checksum, *row]):
                 raise RunError(f"{self.path} has been changed from outside at evaluation {number}: use a new file")
             self._evaluations.append(self._candidate(*row))
             self._last_checksum = checksum
@@ -148,7 +148,7 @@ class EvaluationStore:
             raise RunError(f"{self.path} holds no candidate of this space at evaluation {number}: use a new file")
         return candidate
 
-    def _sealed(self, content: Sequence[Any]) -> str:
+    def _seal(self, content: Sequence[Any]) -> str:
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def check_space(self, space: WidthSpace) -> None:
@@ -177,7 +177,7 @@ class EvaluationStore:
             json.dumps(dict(cost.others)),
             json.dumps(list(candidate.parts)),
         )
-        checksum = self._sealed([self._last_checksum, *row])
+        checksum = self._seal([self._last_checksum, *row])
         try:
             with self._connection:
                 self._connection.execute(_INSERT, (*row, checksum))

@@ -61,7 +61,7 @@ def balanced_widths(space: WidthSpace, budget: Budget, exponent: float) -> Width
     """The balanced widths of `space` under `budget`; see `WidthSpace.balanced`."""
     if isinstance(exponent, bool) or not isinstance(exponent, int | float) or not 0 <= exponent <= 2:
         raise WidthError(f"the exponent of balanced widths is a number from 0 to 2; got {exponent!r}: 0.5 is usual")
-    measured = space.measuring(budget)
+    measured = space.with_measures(budget)
     limits = budget.resolve(measured.reference)
     least = tuple(group.least for group in space.groups)
     if not limits.admits(measured.cost(least)):
@@ -69,7 +69,7 @@ def balanced_widths(space: WidthSpace, budget: Budget, exponent: float) -> Width
             f"a budget must admit the narrowest network, {measured.cost_text(least)}; got {limits}: raise the budget"
         )
     layers = weighted_layers(space, exponent)
-    widths = space.floored(optimum(space, layers, limits, 1.0))
+    widths = space.floor(optimum(space, layers, limits, 1.0))
     if not limits.admits(measured.cost(widths)):
         # A measure that is no polynomial: the balance of a tighter budget, as loose as the measure lets it be.
         low = 0.0
@@ -77,7 +77,7 @@ def balanced_widths(space: WidthSpace, budget: Budget, exponent: float) -> Width
         widths = least
         for _ in range(_BISECTIONS):
             middle = (low + high) / 2
-            tried = space.floored(optimum(space, layers, limits, middle))
+            tried = space.floor(optimum(space, layers, limits, middle))
             if limits.admits(measured.cost(tried)):
                 low = middle
                 widths = tried

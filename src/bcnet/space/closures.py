@@ -25,10 +25,10 @@ def check_closures(model: nn.Module, run: Callable[[nn.Module], object]) -> None
 
     A hook that merely looks on is left alone: `run`, a call of a copy, works without what it keeps.
     """
-    owned = set(_owned(model))
+    owned = set(_owned_ids(model))
     for prefix, part in model.named_modules():
         for what, function in _functions(part):
-            held = [value for value in _captured(function) if id(value) in owned]
+            held = [value for value in _captured_values(function) if id(value) in owned]
             if held and not (what == _HOOK and _works_without(model, held, run)):
                 code = function.__code__
                 raise TraceError(
@@ -62,7 +62,7 @@ def _works_without(model: nn.Module, held: Sequence[Any], run: Callable[[nn.Modu
     return True
 
 
-def _owned(model: nn.Module) -> Iterator[int]:
+def _owned_ids(model: nn.Module) -> Iterator[int]:
     """The identities of a network's modules, tensors and of what their attributes hold."""
     for part in model.modules():
         yield id(part)
@@ -81,7 +81,7 @@ def _functions(part: nn.Module) -> Iterator[tuple[str, FunctionType]]:
             yield f"the attribute {name}", value
 
 
-def _captured(function: FunctionType) -> Iterator[Any]:
+def _captured_values(function: FunctionType) -> Iterator[Any]:
     """Return what a function's cells and defaults hold, and what is in the lists and dicts among these."""
     cells = (cell.cell_contents for cell in function.__closure__ or () if not _is_empty(cell))
     for value in (*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
@@ -91,7 +91,7 @@ def _captured(function: FunctionType) -> Iterator[Any]:
         elif isinstance(value, (list, tuple)):
             yield from value
         elif isinstance(value, FunctionType) and value is not function:
-            yield from _captured(value)
+            yield from _captured_values(value)
 
 
 def _is_empty(cell: Any) -> bool:

@@ -9,19 +9,19 @@ from typing import Any
 from torch import nn
 
 
-def uncompiled(model: nn.Module) -> nn.Module:
+def undo_compile(model: nn.Module) -> nn.Module:
     """The network itself where nothing of it is compiled, else as it was before; a copy where a part was compiled."""
-    model = _unwrapped(model)
+    model = _unwrap(model)
     if not isinstance(model, nn.Module) or not any(map(_is_compiled, model.modules())):
         return model
     plain = copy.deepcopy(model)  # which leaves out what `module.compile()` has made
     for part in list(plain.modules()):
         for name, child in part._modules.items():
-            part._modules[name] = _unwrapped(child)
+            part._modules[name] = _unwrap(child)
     return plain
 
 
-def _unwrapped(module: Any) -> Any:
+def _unwrap(module: Any) -> Any:
     while _is_wrapper(module):
         module = module._orig_mod
     return module

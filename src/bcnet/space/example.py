@@ -37,8 +37,8 @@ class Example:
             raise TraceError(
                 f"the example input is a tensor (batch, channels, ...), or a tuple of all arguments; got {got}"
             )
-        example = example.mapped(Tensor.detach)
-        return example.mapped(_repeated) if example.batch == 1 else example
+        example = example.map_tensors(Tensor.detach)
+        return example.map_tensors(_repeat) if example.batch == 1 else example
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -51,7 +51,7 @@ class Example:
         """The first dimension of the first tensor."""
         return len(self.tensors[0])
 
-    def mapped(self, function: Callable[[Tensor], Tensor]) -> Example:
+    def map_tensors(self, function: Callable[[Tensor], Tensor]) -> Example:
         """Return the same call with every tensor replaced."""
         args, kwargs = pytree.tree_map_only(Tensor, function, (self.args, dict(self.kwargs)))
         return Example(args, kwargs)
@@ -66,5 +66,5 @@ class Example:
         return " and ".join(str(tuple(tensor.shape)) for tensor in self.tensors)
 
 
-def _repeated(tensor: Tensor) -> Tensor:
+def _repeat(tensor: Tensor) -> Tensor:
     return torch.cat([tensor, tensor]) if tensor.ndim and len(tensor) == 1 else tensor

@@ -141,7 +141,7 @@ class Propagation:
         if all(isinstance(size, int) for size in labels.shape) and any(dim is not None for dim in labels.dims):
             self._latest[labels.shape] = labels
 
-    def made(self, value: torch.Tensor) -> Labels:
+    def label_new(self, value: torch.Tensor) -> Labels:
         """Labels of a tensor made from a shape alone: each dimension becomes what it meets first.
 
         Where the code makes a tensor in the shape of another, both must stay alike before they meet: `made_alike` takes

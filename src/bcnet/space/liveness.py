@@ -64,9 +64,9 @@ class _Schedule:
         inputs = set(program.graph_signature.user_inputs)
         for node in nodes:
             if node.op == "placeholder" and node.name in inputs:
-                self._made(node, values[node])
+                self._visit_new(node, values[node])
             elif node.op == "call_function":
-                self._called(node, values[node])
+                self._visit_call(node, values[node])
 
     def moments(self) -> Iterator[frozenset[int]]:
         """The numbers of the tensors that live while each operator runs."""
@@ -75,19 +75,19 @@ class _Schedule:
             if node.op == "call_function":
                 yield frozenset(n for n, born in enumerate(self._born) if born <= position <= ends[n])
 
-    def _called(self, node: Any, value: Any) -> None:
+    def _visit_call(self, node: Any, value: Any) -> None:
         source = next(iter(node.all_input_nodes), None)
         held = self._held.get(source)
         if held is None:  # of weights and constants, or of nothing
-            self._made(node, value)
+            self._visit_new(node, value)
         elif operator_of(node) == "getitem":
             self._is_in(node, held[node.args[1]] if isinstance(held, tuple) else held)
         elif _is_view(node) or (operator_of(node) in _FOLDED and self._ends_with(held, node)):
             self._is_in(node, held)
         else:
-            self._made(node, value)
+            self._visit_new(node, value)
 
-    def _made(self, node: Any, value: Any) -> None:
+    def _visit_new(self, node: Any, value: Any) -> None:
         """New tensors of a node."""
         if isinstance(value, Labels) and all(isinstance(size, int) for size in value.shape):
             self._is_in(node, self._new(node, value))

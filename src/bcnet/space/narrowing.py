@@ -50,7 +50,7 @@ class Narrowing:
     """The places of a module that change with the widths: its sliced tensors and the numbers that go with them.
 
     Args:
-        module: the network at full width; it is changed only within `applied`.
+        module: the network at full width; it is changed only within `apply`.
         layouts: the space's layouts by tensor name.
         numbers: those of int attributes, as `WidthSpace.numbers`.
     """
@@ -60,7 +60,7 @@ class Narrowing:
     ) -> None:
         self._slots: list[tuple[dict[str, Any], str, str, torch.Tensor]] = []
         self._numbers: list[tuple[nn.Module, dict[str, Any], Mapping[str, ParameterLayout]]] = []
-        self._stored = _stored(module, numbers or {})
+        self._stored = _stored_numbers(module, numbers or {})
         self.layouts = layouts
         for prefix, part in module.named_modules(remove_duplicate=False):
             own: dict[str, ParameterLayout] = {}
@@ -77,7 +77,7 @@ class Narrowing:
                 self._numbers.append((part, _numbers(part), own))
 
     @contextmanager
-    def applied(self, widths: Sequence[int], side: Side, slicing: Take | None = None) -> Iterator[None]:
+    def apply(self, widths: Sequence[int], side: Side, slicing: Take | None = None) -> Iterator[None]:
         """Within the block the module runs at `widths`; `slicing(name, tensor, runs)` may replace `take`.
 
         Other threads that want a module at other widths wait until the block ends.
@@ -92,7 +92,7 @@ class Narrowing:
                         views[id(tensor)] = slicing(name, tensor, runs) if slicing else take(tensor, runs)
                     table[key] = views[id(tensor)]
                 for part, full, own in self._numbers:
-                    part.__dict__.update(_fitted(part, full, own, widths))
+                    part.__dict__.update(_fit_numbers(part, full, own, widths))
                 for part, name, value, layouts in self._stored:
                     part.__dict__[name] = _at(value, layouts, widths)
                 yield
@@ -107,7 +107,7 @@ class Narrowing:
     def fix_numbers(self, widths: Sequence[int]) -> None:
         """Set the numbers for good, on a module whose tensors have been replaced for good."""
         for part, full, own in self._numbers:
-            part.__dict__.update(_fitted(part, full, own, widths))
+            part.__dict__.update(_fit_numbers(part, full, own, widths))
         for part, name, value, layouts in self._stored:
             part.__dict__[name] = _at(value, layouts, widths)
 
@@ -115,7 +115,7 @@ class Narrowing:
 _Stored = tuple[nn.Module, str, Any, dict[str, Layout]]  # a module, its attribute, the full value, its layouts
 
 
-def _stored(module: nn.Module, numbers: Mapping[str, Layout]) -> list[_Stored]:
+def _stored_numbers(module: nn.Module, numbers: Mapping[str, Layout]) -> list[_Stored]:
     """The attributes that follow the widths; of a tuple the layouts of some of its ints, by their place."""
     found: dict[tuple[str, str], dict[str, Layout]] = {}
     for key, layout in numbers.items():
@@ -142,14 +142,14 @@ def _without_checkpoints() -> Iterator[None]:
     switch for them: the two functions that all of them go through are replaced.
     """
 
-    def kept(*_: Any, **__: Any) -> Iterator[None]:
+    def keep(*_: Any, **__: Any) -> Iterator[None]:
         yield
 
     def run(function: Callable[..., Any], _: bool, *args: Any) -> Any:
         return function(*args)
 
     plain = {
-        "_checkpoint_without_reentrant_generator": kept,
+        "_checkpoint_without_reentrant_generator": keep,
         "CheckpointFunction": SimpleNamespace(apply=run),  # of the older, reentrant kind
     }
     before = {name: getattr(checkpoint, name) for name in plain}
@@ -183,7 +183,7 @@ def _numbers(part: nn.Module) -> dict[str, Any]:
     return {key: part.__dict__[key] for key in _NUMBERS if key in part.__dict__} if isinstance(part, known) else {}
 
 
-def _fitted(
+def _fit_numbers(
     part: nn.Module, full: Mapping[str, Any], own: Mapping[str, ParameterLayout], widths: Sequence[int]
 ) -> dict[str, Any]:
     """The layer's numbers at `widths`, from the sizes of its sliced tensors."""

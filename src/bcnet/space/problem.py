@@ -69,7 +69,7 @@ class Problem:
         """
         if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
             raise SearchError(f"the seed of a search is an int of at least 0; got {seed!r}")
-        return cls(space.measuring(budget), space.feasible(budget), seed)
+        return cls(space.with_measures(budget), space.feasible(budget), seed)
 
     @cached_property
     def sizes(self) -> IntArray:
@@ -143,12 +143,12 @@ class Problem:
         high = np.ones((len(position), 1))
         for _ in range(_BISECTIONS):
             middle = (low + high) / 2
-            holds = self.feasible(self._rounded(position + middle * self.sizes))[:, None]
+            holds = self.feasible(self._round(position + middle * self.sizes))[:, None]
             low = np.where(holds, middle, low)
             high = np.where(holds, high, middle)
-        return self._rounded(position + low * self.sizes)
+        return self._round(position + low * self.sizes)
 
-    def _rounded(self, position: FloatArray) -> IntArray:
+    def _round(self, position: FloatArray) -> IntArray:
         return np.clip(np.rint(position), 0, self.sizes - 1).astype(np.int64)
 
     def outward(self) -> Iterator[Widths]:

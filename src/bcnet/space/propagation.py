@@ -43,7 +43,7 @@ def _evaluate(p: Propagation, node: Any, values: dict[Any, Any], of_input: set[A
     p.of_input = any(source in of_input for source in node.all_input_nodes)
     if p.of_input:
         of_input.add(node)
-        of_input.update(_written(node))
+        of_input.update(_written_tensors(node))
     if node.op == "get_attr":
         values[node] = None
     elif getattr(node.target, "__name__", "") in _REGIONS:
@@ -54,7 +54,7 @@ def _evaluate(p: Propagation, node: Any, values: dict[Any, Any], of_input: set[A
             p.note(values[node])
 
 
-def _written(node: Any) -> Iterator[Any]:
+def _written_tensors(node: Any) -> Iterator[Any]:
     """Return what an operator in place writes into: its first argument, and the tensors that this is a view of."""
     schema = getattr(node.target, "_schema", None)
     if schema is None or not schema.is_mutable or not node.args:
@@ -112,7 +112,7 @@ def _call(p: Propagation, node: Any, values: dict[Any, Any]) -> Any:
     found = RULES.get(operator_of(node))
     tensors = [item for item in _flat([args, kwargs]) if isinstance(item, Labels)]
     if found is None and not tensors and operator_of(node) in MADE_OF_NOTHING:
-        return p.made(node.meta["val"])
+        return p.label_new(node.meta["val"])
     if found is None and torch.Tag.pointwise in getattr(node.target, "tags", ()):
         return broadcast(p, node, *_flat([args, kwargs]))
     if found is None:

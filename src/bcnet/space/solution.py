@@ -43,7 +43,7 @@ class Solution:
 
     def space(self, parameters: Set[str], batch: int) -> WidthSpace:
         """The width space; `parameters` are the names to count, `batch` the size of the traced batch."""
-        fixed = (*self._fixed(), *self._not_run(parameters))
+        fixed = (*self._pinned_dimensions(), *self._not_run(parameters))
         if not self.groups:
             held = list(dict.fromkeys(dimension.reason for dimension in fixed))
             more = f"; and {len(held) - _SHOWN} other reasons" if len(held) > _SHOWN else ""
@@ -199,7 +199,7 @@ class Solution:
             if name in parameters and labels.shape and id(labels) not in self._propagation.used:
                 yield FixedDimension(name, 0, labels.shape[0], _NOT_RUN, remedy=_NOT_RUN_REMEDY)
 
-    def _fixed(self) -> Iterable[FixedDimension]:
+    def _pinned_dimensions(self) -> Iterable[FixedDimension]:
         """Return what layers read or produce that is pinned at full width, once for each variable."""
         symbols = self._propagation.symbols
         places: dict[int, tuple[str, int, Piece]] = {}

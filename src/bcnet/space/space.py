@@ -158,7 +158,7 @@ class WidthSpace:
         costs = Cost(MACS.values(self, array), PARAMS.values(self, array), others)
         return costs if many else next(costs.each())
 
-    def measuring(self, budget: Budget) -> WidthSpace:
+    def with_measures(self, budget: Budget) -> WidthSpace:
         """Return the same space, whose costs tell what `budget` limits as well."""
         measures = tuple(budget.others)
         return self if set(measures) <= set(self.measures) else dataclasses.replace(self, measures=measures)
@@ -213,11 +213,11 @@ class WidthSpace:
             for group, width in zip(self.groups, widths, strict=True)
         )
 
-    def scaled(self, ratio: float) -> Widths:
+    def scale(self, ratio: float) -> Widths:
         """One ratio of the original widths: `floor(ratio * l)` to the unit, at least one unit, at most the widest."""
-        return self.floored([ratio * own for own in self.original_widths])
+        return self.floor([ratio * own for own in self.original_widths])
 
-    def floored(self, widths: Iterable[float]) -> Widths:
+    def floor(self, widths: Iterable[float]) -> Widths:
         """Real widths, one for each group, rounded down to its unit: at least one unit, at most the widest."""
         return tuple(
             min(g.max_width, max(g.least, math.floor(width / g.unit + 1e-9) * g.unit))
@@ -239,7 +239,7 @@ class WidthSpace:
             BudgetError: even the smallest ratio costs more.
         """
         given = Budget(macs=macs, params=params) if budget is None else budget
-        space = self.measuring(given)
+        space = self.with_measures(given)
         limits = given.resolve(space.reference)
         pairs = zip(self.groups, self.original_widths, strict=True)
         # Between two of these ratios no group's width changes, so that no ratio in between has to be tried.
@@ -248,16 +248,16 @@ class WidthSpace:
         high = len(ratios)
         while low < high:
             middle = (low + high) // 2
-            if limits.admits(space.cost(self.scaled(ratios[middle]))):
+            if limits.admits(space.cost(self.scale(ratios[middle]))):
                 low = middle + 1
             else:
                 high = middle
         if low == 0:
             raise BudgetError(
-                f"a budget must admit the narrowest uniform network, {space.cost_text(self.scaled(ratios[0]))}; got "
+                f"a budget must admit the narrowest uniform network, {space.cost_text(self.scale(ratios[0]))}; got "
                 f"{limits}"
             )
-        return self.scaled(ratios[low - 1])
+        return self.scale(ratios[low - 1])
 
     def balanced(
         self,
@@ -314,7 +314,7 @@ class WidthSpace:
         Raises:
             BudgetError: the narrowest network of the space costs more; the message names its cost.
         """
-        space = self.measuring(budget)
+        space = self.with_measures(budget)
         reference = space.reference
         cheapest = space.cost(self.narrowest)
         limits = budget.resolve(reference)

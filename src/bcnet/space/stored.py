@@ -28,7 +28,7 @@ _ATTENTION = ("embed_dim", "kdim", "vdim", "head_dim")
 class Trials(Protocol):
     """Runs of the network at other widths, on tensors without data."""
 
-    def broken(self, space: WidthSpace) -> Collection[int]:
+    def find_broken(self, space: WidthSpace) -> Collection[int]:
         """Return the groups that break the network when they are narrow."""
         ...
 
@@ -73,7 +73,7 @@ class StoredNumbers:
                 found[place.key] = place.options[0]
         return found
 
-    def needed(self, space: WidthSpace, held: Collection[int], trials: Trials) -> dict[Kind, int]:
+    def select_kinds(self, space: WidthSpace, held: Collection[int], trials: Trials) -> dict[Kind, int]:
         """Return the kinds, with their options, that let most groups be narrowed; as few of them as will do.
 
         `held` are the groups that cannot be narrowed as things are.
@@ -89,14 +89,14 @@ class StoredNumbers:
         if not trials.runs(with_numbers(chosen), best):
             if len(space.groups) > MOST_GROUPS:
                 return {}
-            best = trials.broken(with_numbers(chosen))
+            best = trials.find_broken(with_numbers(chosen))
         others = [{**chosen, kind: 1} for kind in self.kinds if self._has(kind, 1)]
         # One that counts something else may break what the others mend.
         others += [{one: option for one, option in chosen.items() if one != kind} for kind in self.kinds]
         for other in others[:_MOST_TRIES]:
             if not best:
                 break
-            found = trials.broken(with_numbers(other))
+            found = trials.find_broken(with_numbers(other))
             if len(found) < len(best):
                 chosen, best = other, found
         if len(best) >= len(held) or not trials.runs(with_numbers(chosen), best):

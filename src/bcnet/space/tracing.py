@@ -23,7 +23,7 @@ from torch.export import ExportedProgram
 
 from bcnet.errors import TraceError
 from bcnet.space.closures import check_closures
-from bcnet.space.compiled import uncompiled
+from bcnet.space.compiled import undo_compile
 from bcnet.space.diagnosis import first_line, lazy_layer, why_no_copy, why_no_export
 from bcnet.space.example import Example
 from bcnet.space.groups import with_bounds
@@ -36,17 +36,17 @@ from bcnet.space.space import WidthSpace
 from bcnet.space.stored import MOST_GROUPS, StoredNumbers
 from bcnet.space.symbols import Reason
 from bcnet.space.trial import MODES, GroupTrials, without_log
-from bcnet.space.widening import check_runs, widened
+from bcnet.space.widening import check_runs, widen
 
 _SHAPES = re.compile(r"shape|size|dimension|channels|input|mat1", re.IGNORECASE)  # in errors that a wrong one causes
 
 
 def trace(model: nn.Module, example: Example, options: SpaceOptions) -> WidthSpace:
     """`WidthSpace.trace`, with its arguments."""
-    model = _copied(model, example)
+    model = _copy_model(model, example)
     # A copy for each export: what a forward keeps for the next one, anchors of a shape say, are tensors of the export.
     graphs = [_export(copy.deepcopy(model).train(training), example) for training in MODES]
-    propagation = _propagated(model, graphs, options)
+    propagation = _propagate(model, graphs, options)
     held = frozenset(
         name
         for name, out in propagation.grouped
@@ -61,10 +61,10 @@ def trace(model: nn.Module, example: Example, options: SpaceOptions) -> WidthSpa
         readings.append({"made_alike": True})
     if propagation.has_divided:
         readings.append({"channels_first": True})
-    others = (_propagated(model, graphs, options, **reading) for reading in readings)
+    others = (_propagate(model, graphs, options, **reading) for reading in readings)
     space = _freest(model, example, chain((propagation,), others), options)
     if options.widen > 1:
-        wide = widened(space, options)
+        wide = widen(space, options)
         check_runs(model, example, space, wide)
         space = wide
     if isinstance(options.multiple_of, Mapping):
@@ -72,7 +72,7 @@ def trace(model: nn.Module, example: Example, options: SpaceOptions) -> WidthSpa
     return space.with_choices(options.choices)
 
 
-def _propagated(
+def _propagate(
     model: nn.Module,
     graphs: Sequence[ExportedProgram],
     options: SpaceOptions,
@@ -103,7 +103,7 @@ def _freest(model: nn.Module, example: Example, attempts: Iterable[Propagation],
     errors = []
     for propagation in attempts:
         try:
-            spaces.append(_tried(model, example, propagation, options))
+            spaces.append(_try_widths(model, example, propagation, options))
         except TraceError as error:
             errors.append(error)
             continue
@@ -114,7 +114,7 @@ def _freest(model: nn.Module, example: Example, attempts: Iterable[Propagation],
     return min(spaces, key=lambda space: len(space.fixed))
 
 
-def _tried(model: nn.Module, example: Example, propagation: Propagation, options: SpaceOptions) -> WidthSpace:
+def _try_widths(model: nn.Module, example: Example, propagation: Propagation, options: SpaceOptions) -> WidthSpace:
     """The space, without the groups that break the model's own code.
 
     Raises:
@@ -129,14 +129,16 @@ def _tried(model: nn.Module, example: Example, propagation: Propagation, options
     if is_guess and len(space.groups) > MOST_GROUPS and not trials.runs(space, ()):
         raise TraceError("a large network does not run as it was read")  # parts that break would take long to find
     stored = StoredNumbers(model, space)
-    broken = trials.broken(space)
-    needed = stored.needed(space, broken, trials)
+    broken = trials.find_broken(space)
+    needed = stored.select_kinds(space, broken, trials)
     if needed:
-        broken = trials.broken(dataclasses.replace(space, numbers={**space.numbers, **stored.layouts(needed)}))
-    bounded = _bounded(space, broken)
+        broken = trials.find_broken(dataclasses.replace(space, numbers={**space.numbers, **stored.layouts(needed)}))
+    bounded = _first_choices(space, broken)
     if bounded:
         numbers = {**space.numbers, **stored.layouts(needed)}
-        still = trials.broken(dataclasses.replace(space, numbers=numbers, groups=with_bounds(space.groups, bounded)))
+        still = trials.find_broken(
+            dataclasses.replace(space, numbers=numbers, groups=with_bounds(space.groups, bounded))
+        )
         unmended = {space.groups[g].name for g in still}
         bounded = {name: bound for name, bound in bounded.items() if name not in unmended}
         broken = still
@@ -151,7 +153,7 @@ def _tried(model: nn.Module, example: Example, propagation: Propagation, options
     return dataclasses.replace(space, numbers={**space.numbers, **stored.layouts(needed, unread - set(needed))})
 
 
-def _bounded(space: WidthSpace, broken: Iterable[int]) -> dict[str, int]:
+def _first_choices(space: WidthSpace, broken: Iterable[int]) -> dict[str, int]:
     """The first choices of groups that break, by name, where these are wider than the one unit that was tried."""
     groups = [space.groups[g] for g in broken]
     return {group.name: group.choices[0] for group in groups if group.unit < group.choices[0] < group.max_width}
@@ -188,10 +190,10 @@ def _tie(propagation: Propagation, patterns: tuple[str, ...]) -> None:
         propagation.symbols.unify(tied[0], dim, Reason(f"tied by ties={patterns!r} to what is pinned"))
 
 
-def _copied(model: nn.Module, example: Example) -> nn.Module:
+def _copy_model(model: nn.Module, example: Example) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise TraceError(f"trace needs a torch.nn.Module; got {type(model).__name__}: pass the network itself")
-    model = uncompiled(model)
+    model = undo_compile(model)
     lazy = lazy_layer(model)
     if lazy is not None:
         raise TraceError(

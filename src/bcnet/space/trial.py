@@ -50,7 +50,7 @@ class GroupTrials:
         self._outputs = outputs
         self._checks_slices = checks_slices
 
-    def broken(self, space: WidthSpace) -> dict[int, Reason]:
+    def find_broken(self, space: WidthSpace) -> dict[int, Reason]:
         """The groups that break the model when they are narrow, with the error each gives; empty where all is well."""
         with self._trial(space) as trial:
             return trial.search(_narrow_widths(space, _OFFSETS[:1]))
@@ -81,7 +81,7 @@ def _without_data(model: nn.Module, example: Example) -> Iterator[tuple[nn.Modul
     fakes: dict[int, Any] = {id(t): _fake(mode, t) for t in [*model.parameters(), *model.buffers()]}
     fake_model = copy.deepcopy(model, fakes)  # outside of the mode: tensors in plain attributes stay real
     with mode, torch.no_grad(), without_log():
-        yield fake_model, example.mapped(mode.from_tensor)
+        yield fake_model, example.map_tensors(mode.from_tensor)
 
 
 class _WithinTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -124,7 +124,7 @@ def _fake(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
 def _narrow_widths(space: WidthSpace, offsets: Sequence[float]) -> list[Widths]:
     """The narrowest channel counts, and for each offset odd ones in between, different from group to group."""
 
-    def mixed(offset: float) -> Widths:
+    def mix(offset: float) -> Widths:
         ratios = (0.3 + 0.6 * ((_GOLDEN * i + offset) % 1) for i in range(len(space.groups)))
         return tuple(
             max(g.least, int(ratio * (g.max_width // g.unit)) * g.unit)
@@ -132,7 +132,7 @@ def _narrow_widths(space: WidthSpace, offsets: Sequence[float]) -> list[Widths]:
         )
 
     smallest = tuple(group.least for group in space.groups)
-    return [smallest, *map(mixed, offsets)]
+    return [smallest, *map(mix, offsets)]
 
 
 class _Trial:
@@ -144,7 +144,7 @@ class _Trial:
         self._narrowing = Narrowing(model, space.layouts, space.numbers)
 
     def _run(self, widths: Widths, training: bool) -> Any:
-        with self._narrowing.applied(widths, Side.LEFT, slicing=_take_shape):
+        with self._narrowing.apply(widths, Side.LEFT, slicing=_take_shape):
             return self._example.run(self._model.train(training))
 
     def error(self, widths: Widths) -> Reason | None:

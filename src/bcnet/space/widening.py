@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from bcnet.space.space import Widths, WidthSpace
 
 
-def widened(space: WidthSpace, options: SpaceOptions) -> WidthSpace:
+def widen(space: WidthSpace, options: SpaceOptions) -> WidthSpace:
     """The space of a network `options.widen` times as wide, which remembers how wide the original is."""
     tops = tuple(math.floor(g.max_width * options.widen / g.unit + 1e-9) * g.unit for g in space.groups)
-    wide = sized(space, tops)
+    wide = with_tops(space, tops)
     groups = tuple(
         dataclasses.replace(
             group,
@@ -46,32 +46,33 @@ def widened(space: WidthSpace, options: SpaceOptions) -> WidthSpace:
     return dataclasses.replace(wide, groups=groups, original=space.reference, own_widths=space.full)
 
 
-def sized(space: WidthSpace, tops: Sequence[int]) -> WidthSpace:
+def with_tops(space: WidthSpace, tops: Sequence[int]) -> WidthSpace:
     """Return the same space with `tops` as the widest widths, and choices up to them."""
     groups = tuple(
         dataclasses.replace(g, max_width=top, choices=(*(c for c in g.choices if c < top), top))
         for g, top in zip(space.groups, tops, strict=True)
     )
     layers = tuple(
-        dataclasses.replace(layer, out=None if layer.out is None else _sized(layer.out, tops)) for layer in space.layers
+        dataclasses.replace(layer, out=None if layer.out is None else _resize_layout(layer.out, tops))
+        for layer in space.layers
     )
-    layouts = {name: tuple(_sized(dim, tops) for dim in layout) for name, layout in space.layouts.items()}
-    numbers = {key: _sized(layout, tops) for key, layout in space.numbers.items()}
+    layouts = {name: tuple(_resize_layout(dim, tops) for dim in layout) for name, layout in space.layouts.items()}
+    numbers = {key: _resize_layout(layout, tops) for key, layout in space.numbers.items()}
     return dataclasses.replace(space, groups=groups, layers=layers, layouts=layouts, numbers=numbers)
 
 
-def _sized(layout: Layout, tops: Sequence[int]) -> Layout:
+def _resize_layout(layout: Layout, tops: Sequence[int]) -> Layout:
     return tuple(dataclasses.replace(segment, size=segment.length(tops)) for segment in layout)
 
 
-def unwidened(space: WidthSpace) -> WidthSpace:
+def undo_widen(space: WidthSpace) -> WidthSpace:
     """The space of the original network, of any choices; the space itself where it was not widened."""
     if space.original_widths == space.full:
         return space
-    return dataclasses.replace(sized(space, space.original_widths), own_widths=None, original=None)
+    return dataclasses.replace(with_tops(space, space.original_widths), own_widths=None, original=None)
 
 
-def stretched(module: nn.Module, space: WidthSpace, tops: Widths, generator: torch.Generator) -> nn.Module:
+def stretch(module: nn.Module, space: WidthSpace, tops: Widths, generator: torch.Generator) -> nn.Module:
     """`module`, changed in place, with tensors as long as `tops` makes them, filled with draws from their own elements.
 
     That is what an untrained network of that width holds, but for the scale that a wider fan asks for.
@@ -86,13 +87,13 @@ def stretched(module: nn.Module, space: WidthSpace, tops: Widths, generator: tor
                 if tensor is None or name not in layouts:
                     continue
                 if id(tensor) not in new:
-                    new[id(tensor)] = _drawn(tensor, [length(dim, tops) for dim in layouts[name]], generator)
+                    new[id(tensor)] = _draw_elements(tensor, [length(dim, tops) for dim in layouts[name]], generator)
                 table[key] = new[id(tensor)]
     narrowing.fix_numbers(tops)
     return module
 
 
-def _drawn(tensor: torch.Tensor, shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
+def _draw_elements(tensor: torch.Tensor, shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
     flat = tensor.detach().flatten()
     index = torch.randint(flat.numel(), (math.prod(shape),), generator=generator)
     drawn = flat[index.to(flat.device)].view(*shape)
@@ -101,7 +102,7 @@ def _drawn(tensor: torch.Tensor, shape: Sequence[int], generator: torch.Generato
 
 def check_runs(model: nn.Module, example: Example, space: WidthSpace, wide: WidthSpace) -> None:
     """Raise TraceError unless the model's own code runs when every group is as wide as `wide` has it."""
-    network = stretched(copy.deepcopy(model), space, wide.full, torch.Generator().manual_seed(0))
+    network = stretch(copy.deepcopy(model), space, wide.full, torch.Generator().manual_seed(0))
     for training in (True, False):
         try:
             with torch.no_grad():

@@ -7,7 +7,7 @@ from bcnet.stages.base import Context, Stage
 from bcnet.stages.finalists import pooled_choice
 from bcnet.stages.plan import stages_of
 from bcnet.stages.scores import Scorer, network_evaluator, supernet_evaluator, supernet_scorer
-from bcnet.stages.starting import recalibrated
+from bcnet.stages.starting import recalibrate_norms
 from bcnet.stages.trials import trial_scorer
 
 __all__ = [
@@ -16,7 +16,7 @@ __all__ = [
     "Stage",
     "network_evaluator",
     "pooled_choice",
-    "recalibrated",
+    "recalibrate_norms",
     "stages_of",
     "supernet_evaluator",
     "supernet_scorer",

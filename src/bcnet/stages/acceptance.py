@@ -18,13 +18,13 @@ import numpy as np
 
 from bcnet.costs import Budget, Latency, TimedNetwork
 from bcnet.errors import BudgetError, RunError
-from bcnet.latency.fit import fitted
+from bcnet.latency.fit import fit
 from bcnet.run.workload import Workload
 from bcnet.searchers import Candidate, Searcher, heuristic_widths
 from bcnet.space import Widths
 from bcnet.space.problem import Problem
 from bcnet.stages.base import Context
-from bcnet.stages.calibration import is_here, latency_of, timed
+from bcnet.stages.calibration import is_here, latency_of, time_networks
 
 ROUNDS = "latency_rounds.json"
 _MOST_ROUNDS = 3
@@ -59,7 +59,7 @@ class Acceptance:
         workload = self._context.workload
         return set(heuristic_widths(Problem.of(workload.space, workload.budget)).values())
 
-    def holding(self, best: Sequence[Candidate], others: Sequence[Candidate]) -> list[Candidate]:
+    def keep_limit(self, best: Sequence[Candidate], others: Sequence[Candidate]) -> list[Candidate]:
         """Return the `best` candidates that keep to the latency as measured; else the first of `others` that do.
 
         After each try the model is fitted again, with what was measured: of `others`, in their order, those are next
@@ -85,7 +85,7 @@ class Acceptance:
         """Find more widths that hold, and keep them for the search to score; whether there are any."""
         if len(self._rounds) == _MOST_ROUNDS or not self._is_measured:
             return False
-        found = self._proposed(searcher, candidates)
+        found = self._propose(searcher, candidates)
         if not found.widths:
             return False
         self._context.reporter.note(
@@ -108,7 +108,7 @@ class Acceptance:
             f"{advice}"
         )
 
-    def _proposed(self, searcher: Searcher, candidates: Sequence[Candidate]) -> Round:
+    def _propose(self, searcher: Searcher, candidates: Sequence[Candidate]) -> Round:
         """Under the limit as corrected, and where too few hold under less, until some do; the widest first."""
         workload = self._context.workload
         within = Problem.of(workload.space, workload.budget)
@@ -136,7 +136,7 @@ class Acceptance:
 
     def _quick(self, widths: Sequence[Widths]) -> set[Widths]:
         """Return those that hold as measured; the others are remembered as slow."""
-        found = timed(self._context, widths) or {}
+        found = time_networks(self._context, widths) or {}
         # What noise leaves open is taken for slow: of many candidates the one that holds by luck would be chosen.
         found = {w: dataclasses.replace(m, nanoseconds=m.nanoseconds * (1 + m.noise)) for w, m in found.items()}
         quick = {w for w, m in found.items() if m.nanoseconds <= self._limit}
@@ -197,7 +197,7 @@ def corrected_latency(workload: Workload, slow: Mapping[Widths, TimedNetwork]) -
     if not slow:
         return asked
     measured = list(slow.values())
-    again = fitted(workload.space, [*asked.model.measured, *measured], asked.model.machine)
-    predicted = again.predicted(np.array(list(slow))).tolist()
+    again = fit(workload.space, [*asked.model.measured, *measured], asked.model.machine)
+    predicted = again.predict(np.array(list(slow))).tolist()
     more = statistics.median(m.nanoseconds / p for m, p in zip(measured, predicted, strict=True))
     return dataclasses.replace(asked, model=dataclasses.replace(again, margin=max(0.0, more - 1)))

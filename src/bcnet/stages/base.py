@@ -106,9 +106,9 @@ class Context:
             )
 
     @contextmanager
-    def working(self, stage: str, total: int, unit: str, *, timed_as: str = "") -> Iterator[Advance]:
+    def work(self, stage: str, total: int, unit: str, *, timed_as: str = "") -> Iterator[Advance]:
         """Time and tell of a stage's work; the value is called with the units done and a few words."""
-        with self.directory.timed(timed_as or stage), self.reporter.stage(stage, total, unit) as advance:
+        with self.directory.time_stage(timed_as or stage), self.reporter.stage(stage, total, unit) as advance:
             yield advance
 
     def step_reporter(self, stage: str, advance: Advance) -> Callable[[Progress], None]:

@@ -15,7 +15,7 @@ from bcnet.errors import BudgetError, ExportError, RunError
 from bcnet.latency.calibration import MOST, machine, measure_and_fit, subject
 from bcnet.latency.engines import engine_of
 from bcnet.latency.fit import fingerprint
-from bcnet.latency.measurement import engine_times, paced
+from bcnet.latency.measurement import engine_times, measure_steadily
 from bcnet.nests import Nest
 from bcnet.progress.forecast import Planned
 from bcnet.run.directory import LATENCY_MODEL, read_latency_model
@@ -50,7 +50,7 @@ class CalibrationStage(Stage):
         if asked.model is not None:
             context.directory.write(self.file, {"model": asked.model.to_dict()})
             return
-        with context.working(self.name, MOST, "networks") as advance:
+        with context.work(self.name, MOST, "networks") as advance:
 
             def tell(so_far: Sequence[TimedNetwork]) -> None:
                 advance(len(so_far), f"the quickest {asked.text(min(m.nanoseconds for m in so_far))}")
@@ -96,7 +96,7 @@ def latency_of(budget: Budget) -> Latency | None:
     return measure if isinstance(measure, Latency) else None
 
 
-def calibrated(context: Context) -> Context:
+def calibrate(context: Context) -> Context:
     """The context with a budget whose measures all can be counted.
 
     Raises:
@@ -107,7 +107,7 @@ def calibrated(context: Context) -> Context:
         return context
     model: LatencyModel = context.output(CalibrationStage.name)
     budget = context.workload.budget.with_measure(dataclasses.replace(asked, model=model))
-    space = context.workload.space.measuring(budget)
+    space = context.workload.space.with_measures(budget)
     space.feasible(budget)
     space.uniform(budget)
     bound = f"{100 * model.margin:.1f} % are added to each, so that nine of ten networks keep to it"
@@ -118,7 +118,7 @@ def calibrated(context: Context) -> Context:
     return dataclasses.replace(context, workload=dataclasses.replace(context.workload, space=space, budget=budget))
 
 
-def timed(context: Context, widths: Sequence[Widths]) -> dict[Widths, TimedNetwork] | None:
+def time_networks(context: Context, widths: Sequence[Widths]) -> dict[Widths, TimedNetwork] | None:
     """The latencies of networks at the pace of the calibration; None without such a limit, or on another machine.
 
     Raises:
@@ -130,7 +130,9 @@ def timed(context: Context, widths: Sequence[Widths]) -> dict[Widths, TimedNetwo
     network, images = _subject(context, asked)
     times = engine_times(engine_of(asked.engine), network, images, asked.threads)
     known = asked.model.references
-    rows = context.world.on_rank_zero(lambda: [m.to_list() for m in paced(times, widths, asked.threads, known)])
+    rows = context.world.on_rank_zero(
+        lambda: [m.to_list() for m in measure_steadily(times, widths, asked.threads, known)]
+    )
     return {m.widths: m for m in map(TimedNetwork.from_list, rows)}
 
 
@@ -150,7 +152,7 @@ def _subject(context: Context, asked: Latency) -> tuple[Any, Nest]:
 
 
 class TimingStage(Stage):
-    """Comes to the nanoseconds that the original, Uniform and the searched network take, as in `timed`; or to none."""
+    """Time the original, Uniform and the searched network, in nanoseconds, by `time_networks`; None without a limit."""
 
     name: ClassVar[str] = "timing"
     file: ClassVar[str] = "timing.json"
@@ -167,7 +169,7 @@ class TimingStage(Stage):
         """Time them."""
         names = [name for name in ("original", "Uniform", "searched") if name in context.names]
         widths = {name: context.output(name).widths for name in names}
-        found = timed(context, list(dict.fromkeys(widths.values())))
+        found = time_networks(context, list(dict.fromkeys(widths.values())))
         times = None if found is None else {name.lower(): found[w].nanoseconds for name, w in widths.items()}
         context.directory.write(self.file, {"nanoseconds": times})
 

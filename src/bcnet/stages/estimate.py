@@ -19,7 +19,7 @@ import torch
 from bcnet.display import duration, size
 from bcnet.machine.memory import Activations, activations, free_bytes, used_bytes
 from bcnet.machine.precision import autocast
-from bcnet.nests import count, taken, tensors
+from bcnet.nests import count, take_images, tensors
 from bcnet.progress.forecast import Planned
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
@@ -78,7 +78,7 @@ def estimate(settings: Settings, workload: Workload, stages: Sequence[Planned]) 
         kept = measure.activations()
     seconds = {s.name: s.total * s.work / speeds[s.name] / settings.options.processes for s in ahead}
     free = free_bytes(device)
-    peak = used + max(_training(settings, workload, kept), kept.scoring(measure.score_batch))
+    peak = used + max(_training_bytes(settings, workload, kept), kept.scoring_bytes(measure.score_batch))
     return Estimate(seconds, peak, None if free is None else used + free)
 
 
@@ -102,7 +102,9 @@ class _Measure:
         """Work per second in a stage."""
         kind = stage.name if stage.name in ("supernet", "evolution") else "final"
         if kind not in self._speeds:
-            self._speeds[kind] = {"supernet": self._step, "evolution": self._scoring, "final": self._final}[kind]()
+            self._speeds[kind] = {"supernet": self._step, "evolution": self._scoring_bytes, "final": self._final}[
+                kind
+            ]()
         return self._speeds[kind]
 
     def activations(self) -> Activations:
@@ -129,7 +131,7 @@ class _Measure:
             lambda number: torch.autograd.backward(self._objective(recipe, number)((path,))[0]),
         )
 
-    def _scoring(self) -> float:
+    def _scoring_bytes(self) -> float:
         images = self._subject.validation[0][0]
         precision = self._settings.supernet_recipe.precision
         supernet = self._supernet
@@ -138,7 +140,7 @@ class _Measure:
 
         def score(number: int) -> None:
             with torch.inference_mode(), autocast(precision, self._device):
-                supernet(taken(images, slice(number)), widths, Side.LEFT)
+                supernet(take_images(images, slice(number)), widths, Side.LEFT)
 
         return self._rate(self._macs(widths), self.score_batch, score)
 
@@ -166,7 +168,7 @@ class _Measure:
     def _objective(self, recipe: Recipe, number: int) -> Objective:
         x, y = self._subject.validation[0]
         index = torch.arange(number, device=tensors(y)[0].device) % count(y)
-        return Objective(self._learner, recipe, recipe.precision, taken(x, index), taken(y, index))
+        return Objective(self._learner, recipe, recipe.precision, take_images(x, index), take_images(y, index))
 
     def _full(self) -> Path:
         return Path(self._subject.space.full, Side.LEFT)
@@ -175,7 +177,7 @@ class _Measure:
         return float(self._subject.space.cost(widths).macs)
 
 
-def _training(settings: Settings, workload: Workload, kept: Activations) -> float:
+def _training_bytes(settings: Settings, workload: Workload, kept: Activations) -> float:
     """The most that a training holds: weights, gradients and state, and what the backward pass needs.
 
     Of several processes each holds the gradients once more, to add them up, and has its share of the images.
@@ -184,5 +186,6 @@ def _training(settings: Settings, workload: Workload, kept: Activations) -> floa
     recipes = (settings.supernet_recipe, settings.training)
     copies, shares = (2, 1) if settings.options.processes == 1 else (3, settings.options.processes)
     return max(
-        (copies + _STATES[r.optimizer]) * weights + kept.training(math.ceil(r.batch_size / shares)) for r in recipes
+        (copies + _STATES[r.optimizer]) * weights + kept.training_bytes(math.ceil(r.batch_size / shares))
+        for r in recipes
     )

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from bcnet.data import Loaders
-from bcnet.data.transfer import moved
+from bcnet.data.transfer import move
 from bcnet.machine.precision import autocast, resolve_precision
-from bcnet.nests import Nest, called, count, joined, taken, tensors
+from bcnet.nests import Nest, call_network, count, join_batches, take_images, tensors
 from bcnet.run.directory import EXAMPLES
 from bcnet.run.finished import NETWORKS
 from bcnet.run.settings import Settings
@@ -57,10 +57,10 @@ def _examples(context: Context) -> dict[str, Any]:
     task = source.task
     names = source.input.class_names
     pictures = _pictures(context, inputs)
-    shown = {"target": task.shown(pictures, targets, names=names)}
+    shown = {"target": task.show(pictures, targets, names=names)}
     for one in trained:
         outputs = _outputs(one.network, inputs, context)
-        shown[one.name] = task.shown(pictures, moved(targets, "cpu"), outputs, names=names)
+        shown[one.name] = task.show(pictures, move(targets, "cpu"), outputs, names=names)
     if any(part is None for part in shown.values()):
         return {"columns": [], "rows": [], "numbers": []}
     columns = {"input": Shown(pictures, tuple(f"number {number}" for number in numbers)), **shown}
@@ -72,18 +72,18 @@ def _spread(context: Context, images: int) -> tuple[Nest, Any, list[int]]:
     """Test images at equal distances, their targets and their numbers, on the CPU."""
     wanted = min(context.settings.options.examples, images)
     numbers = [(2 * place + 1) * images // (2 * wanted) for place in range(wanted)]
-    parts = [*_taken(context.workload.parts.test(), numbers)]
-    return joined([x for x, _ in parts]), joined([y for _, y in parts]), numbers
+    parts = [*_take(context.workload.parts.test(), numbers)]
+    return join_batches([x for x, _ in parts]), join_batches([y for _, y in parts]), numbers
 
 
-def _taken(batches: Any, numbers: Sequence[int]) -> Iterator[tuple[Nest, Any]]:
+def _take(batches: Any, numbers: Sequence[int]) -> Iterator[tuple[Nest, Any]]:
     first = 0
     last = numbers[-1]
     for x, y in batches:
         after = first + count(y)
         here = torch.tensor([number - first for number in numbers if first <= number < after], dtype=torch.int64)
         if len(here):
-            yield tuple(taken(moved(part, "cpu"), here) for part in (x, y))
+            yield tuple(take_images(move(part, "cpu"), here) for part in (x, y))
         if after > last:
             return
         first = after
@@ -105,7 +105,7 @@ def _pictures(context: Context, inputs: Nest) -> Tensor | None:
 def _outputs(network: nn.Module, inputs: Nest, context: Context) -> Any:
     device = next(network.parameters()).device
     with autocast(resolve_precision(context.settings.training.precision, device), device):
-        outputs = called(network, moved(inputs, device))
+        outputs = call_network(network, move(inputs, device))
     return torch.utils._pytree.tree_map_only(Tensor, Tensor.cpu, outputs)
 
 

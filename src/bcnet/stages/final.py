@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -26,8 +27,8 @@ from bcnet.stages.base import TRAINING_PASS, Context, Stage, copy_tensors
 from bcnet.stages.room import training_bytes
 from bcnet.stages.starting import begun_trial, drop_trials, empty_network, from_scratch, starting_network
 from bcnet.stages.supernet import SUPERNET
-from bcnet.tasks import Measurement
-from bcnet.train import Begun, NetworkLearner, train
+from bcnet.tasks import Imitation, Measurement
+from bcnet.train import Begun, LossRecords, NetworkLearner, train
 
 TRAINING = ("training.", "start", "options.training_seed")
 """Settings that every network trained by itself depends on."""
@@ -72,14 +73,15 @@ class FinalStage(Stage):
         teacher: nn.Module = context.output("original").network
         return teacher
 
-    def begun(self, context: Context, widths: Widths) -> Callable[[], Begun] | None:
+    def unfinished_training(self, context: Context, widths: Widths) -> Callable[[], Begun] | None:
         """Return what gives a training of these widths to go on with; None where it is trained from the start."""
         return None
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
         """All steps of the training."""
         recipe = settings.training
-        distilled = recipe.distillation is not None and self.name != OriginalStage.name
+        learns = recipe.distillation is not None or isinstance(workload.source.task, Imitation)
+        distilled = learns and self.name != OriginalStage.name
         taught = workload.space.reference.macs if distilled else 0
         work = recipe.batch_size * (TRAINING_PASS * self.macs(settings, workload) + taught)
         total = len(workload.all_training) * recipe.epochs
@@ -91,13 +93,27 @@ class FinalStage(Stage):
         directory = context.directory
         settings = context.settings
         widths = self.widths(context)
-        teacher = self.teacher(context)
         network = self._start(context, widths)
         context.check_processes(self.name)
+        records = self._train(context, widths, network)
+        directory.write_tensors(f"{self._stem}_losses.safetensors", f"{self.name} losses", records.tensors())
+        test = context.world.on_rank_zero(
+            lambda: dataclasses.asdict(
+                workload.source.task.test(network, workload.parts.test(), precision=settings.training.precision)
+            )
+        )
+        outcome = {**_about(context, widths), "skipped": len(records.skipped), **test}
+        directory.write_tensors(self.file, self.name, network.state_dict(), outcome)
+
+    def _train(self, context: Context, widths: Widths, network: nn.Module) -> LossRecords:
+        """Train the network, and return its losses."""
+        workload = context.workload
+        settings = context.settings
+        teacher = self.teacher(context)
         total = len(workload.all_training) * settings.training.epochs
-        directory.check_room(self.name, training_bytes(network, settings.training, total))
-        with context.working(self.name, total, "steps") as advance:
-            records = train(
+        context.directory.check_room(self.name, training_bytes(network, settings.training, total))
+        with context.work(self.name, total, "steps") as advance:
+            return train(
                 NetworkLearner(network, workload.source.task),
                 workload.all_training,
                 settings.training,
@@ -107,16 +123,8 @@ class FinalStage(Stage):
                 teacher=teacher,
                 on_step=context.step_reporter(self.name, advance),
                 world=context.world,
-                begun=self.begun(context, widths),
+                begun=self.unfinished_training(context, widths),
             )
-        directory.write_tensors(f"{self._stem}_losses.safetensors", f"{self.name} losses", records.tensors())
-        test = context.world.on_rank_zero(
-            lambda: dataclasses.asdict(
-                workload.source.task.test(network, workload.parts.test(), precision=settings.training.precision)
-            )
-        )
-        outcome = {**_about(context, widths), "skipped": len(records.skipped), **test}
-        directory.write_tensors(self.file, self.name, network.state_dict(), outcome)
 
     def load(self, context: Context) -> TrainedNetwork:
         """The network in eval mode, and what it did on the test images."""
@@ -164,13 +172,26 @@ class OriginalStage(FinalStage):
         """Exact."""
         return float(workload.space.reference.macs)
 
+    def plan(self, settings: Settings, workload: Workload) -> Planned:
+        """No work where it is imitated: it stays as it is."""
+        planned = super().plan(settings, workload)
+        return dataclasses.replace(planned, work=0.0) if isinstance(workload.source.task, Imitation) else planned
+
     def teacher(self, context: Context) -> nn.Module | None:
         """It has none: it is the teacher."""
         return None
 
     def _start(self, context: Context, widths: Widths) -> nn.Module:
+        if isinstance(context.workload.source.task, Imitation):
+            return copy.deepcopy(context.workload.original)
         own = context.settings.start == "original"
         return from_scratch(context, widths) if own else super()._start(context, widths)
+
+    def _train(self, context: Context, widths: Widths, network: nn.Module) -> LossRecords:
+        """Train it, unless it is imitated."""
+        if isinstance(context.workload.source.task, Imitation):
+            return LossRecords(NetworkLearner(network).num_groups)
+        return super()._train(context, widths, network)
 
 
 class UniformStage(FinalStage):
@@ -225,10 +246,10 @@ class SearchedStage(FinalStage):
 
     def _start(self, context: Context, widths: Widths) -> nn.Module:
         """Start from the channels that a pruned original has left."""
-        kept = context.settings.method.kept(context) if context.settings.start == "original" else ()
+        kept = context.settings.method.select_channels(context) if context.settings.start == "original" else ()
         return starting_network(context, widths, kept)
 
-    def begun(self, context: Context, widths: Widths) -> Callable[[], Begun] | None:
+    def unfinished_training(self, context: Context, widths: Widths) -> Callable[[], Begun] | None:
         """The trial of a random network whose own training goes on."""
         method = context.settings.method
         if not isinstance(method, TrainingsMethod) or not method.goes_on:

@@ -89,13 +89,13 @@ def pooled_choice(rescored: Sequence[Rescored], validation_images: int, fresh_im
     """The finalist with the most MACs among those that cannot be told from the best."""
     total = validation_images + fresh_images
 
-    def pooled(r: Rescored) -> float:
+    def pool(r: Rescored) -> float:
         return (r.candidate.score * validation_images + r.score * fresh_images) / total
 
-    best = max(rescored, key=lambda r: (pooled(r), r.candidate.cost.macs))
+    best = max(rescored, key=lambda r: (pool(r), r.candidate.cost.macs))
     error = (best.high - best.low) / _INTERVAL * math.sqrt(fresh_images / total)
-    equal = [r for r in rescored if pooled(r) >= pooled(best) - error]
-    chosen = max(equal, key=lambda r: (r.candidate.cost.macs, pooled(r)))
+    equal = [r for r in rescored if pool(r) >= pool(best) - error]
+    chosen = max(equal, key=lambda r: (r.candidate.cost.macs, pool(r)))
     return Choice(chosen.candidate.widths, tuple(rescored), fresh_images)
 
 
@@ -132,7 +132,7 @@ class FinalistsStage(Stage):
         longer = longer_epochs(settings)
         if longer is not None:
             recipe = for_epochs(settings.training, longer)
-            passes = TRAINING_PASS * len(workload.training) * recipe.epochs * recipe.batch_size
+            passes = TRAINING_PASS * len(workload.training_batches) * recipe.epochs * recipe.batch_size
             work = passes * usual_macs(workload)
             return Planned(self.name, _count(settings), "networks", work, kind=self.kind, file=self.file)
         return None
@@ -153,7 +153,7 @@ class FinalistsStage(Stage):
             best = self._best(context, searched, acceptance)
         if not best:
             raise acceptance.error()
-        with context.directory.timed("rescore"):
+        with context.directory.time_stage("rescore"):
             rows = [_row(r) for r in _scored_again(context, searched.scorer, best)]
             context.directory.write(self.file, {"rescored": rows})
 
@@ -162,14 +162,14 @@ class FinalistsStage(Stage):
         longer = searched.scorer.longer
         problem = Problem.of(context.workload.space, context.workload.budget)
         inside = list(_inside(searched).values())
-        modelled = searched.searcher.chosen(problem, inside)  # by more than their scores
+        modelled = searched.searcher.choose(problem, inside)  # by more than their scores
         ordered = finalists(inside, len(inside)) if modelled is None else modelled
         free = acceptance.free
         if modelled is not None and context.settings.method.trains_candidates and not longer:
             ordered = no_worse([c for c in ordered if c.widths not in acceptance.slow], free)
         ranked = heuristics_next(ordered, free) if longer else ordered
-        with context.directory.timed("rescore"):
-            best = acceptance.holding(_finalists(context, searched.scorer, ranked), ordered)
+        with context.directory.time_stage("rescore"):
+            best = acceptance.keep_limit(_finalists(context, searched.scorer, ranked), ordered)
         return best if modelled is None or longer else best[:1]
 
     def load(self, context: Context) -> Choice:
@@ -223,14 +223,14 @@ def _scored_again(context: Context, scorer: Scorer, best: Sequence[Candidate]) -
     scored = {r.candidate.widths for r in done}
     with context.reporter.stage("finalists", len(best), "networks") as advance:
 
-        def kept(rescored: Rescored) -> None:
+        def keep(rescored: Rescored) -> None:
             done.append(rescored)
             context.directory.write(_BEGUN, {"rescored": [_row(r) for r in done]})
             top = max(r.score for r in done)
             advance(len(done), f"best score {score_text(top, context.settings.metric)}")
 
         waiting = [c for c in best if c.widths not in scored]
-        rescore(waiting, scorer.again, len(waiting), mapper=context.world.map, callback=kept)
+        rescore(waiting, scorer.again, len(waiting), mapper=context.world.map, callback=keep)
     return tuple(sorted(done, key=lambda r: -r.score))
 
 

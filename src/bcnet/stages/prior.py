@@ -52,7 +52,7 @@ class PriorStage(Stage):
                 seed=settings.seed,
             ).to_dict()
 
-        with context.working(self.name, 1, "problem") as advance:
+        with context.work(self.name, 1, "problem") as advance:
             document = context.world.on_rank_zero(learnt)
             context.directory.write(self.file, document)
             advance(1, f"{Prior.from_dict(document, space).effective_widths:.1f} effective widths per group")

@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from bcnet.data.transfer import moved
+from bcnet.data.transfer import move
 from bcnet.errors import RunError
 from bcnet.methods import Pruned as PrunedMethod
-from bcnet.nests import Nest, called, taken
+from bcnet.nests import Nest, call_network, take_images
 from bcnet.progress.base import Advance
 from bcnet.progress.forecast import Planned
 from bcnet.pruners import Pruned, depgraph_pruned, fastnas_widths
@@ -52,8 +52,8 @@ class PruningStage(Stage):
         """Prune a copy of the original."""
         space = context.workload.space
         network = context.output("original").network
-        with context.working(self.name, 1, "network") as advance:
-            found = context.world.on_rank_zero(lambda: dataclasses.asdict(_pruned(context, network, advance)))
+        with context.work(self.name, 1, "network") as advance:
+            found = context.world.on_rank_zero(lambda: dataclasses.asdict(_prune(context, network, advance)))
             advance(1, f"{space.cost(found['widths']).macs:,} MACs left")
         context.directory.write(self.file, found)
 
@@ -74,17 +74,17 @@ class PruningStage(Stage):
         return Pruned(widths, kept)
 
 
-def _pruned(context: Context, network: nn.Module, advance: Advance) -> Pruned:
+def _prune(context: Context, network: nn.Module, advance: Advance) -> Pruned:
     workload = context.workload
     budget = context.workload.budget
     method = context.settings.method
     assert isinstance(method, PrunedMethod), "only such a method has this stage"
     device = next(network.parameters()).device
-    example = moved(workload.source.example(), device)
+    example = move(workload.source.example(), device)
 
     def batches(name: str) -> Iterator[tuple[Nest, Any]]:
         order = derived_generator(context.settings.training_seed, name)
-        return ((moved(x, device), moved(y, device)) for x, y in workload.all_training.epoch(order))
+        return ((move(x, device), move(y, device)) for x, y in workload.all_training.epoch(order))
 
     if method.criterion == "magnitude":
         return depgraph_pruned(network, workload.space, budget, example)
@@ -94,11 +94,11 @@ def _pruned(context: Context, network: nn.Module, advance: Advance) -> Pruned:
 
         def loss(pruned: nn.Module) -> Tensor:
             inputs, targets = next(again)
-            return task.loss(called(pruned, inputs), targets)
+            return task.loss(call_network(pruned, inputs), targets)
 
         return depgraph_pruned(network, workload.space, budget, example, loss=loss)
     score = _Remembered(context, advance)
-    first = taken(example, slice(1))
+    first = take_images(example, slice(1))
 
     def calibration() -> Iterator[Nest]:
         return (x for x, _ in islice(batches("calibration"), CALIBRATION))

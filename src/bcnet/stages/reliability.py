@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bcnet.data import Batch
-from bcnet.nests import joined, tensors
+from bcnet.nests import join_batches, tensors
 from bcnet.progress.forecast import Planned
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
@@ -248,7 +248,7 @@ class ReliabilityStage(Stage):
             found: list[list[float]] = evaluator.by_side(candidate.widths).tolist()
             return found
 
-        with context.working(self.name, len(some), "candidates") as advance:
+        with context.work(self.name, len(some), "candidates") as advance:
             by_side = np.array(list(context.world.map(scores, some)))
             advance(len(some), "")
         return reliability_of(by_side, _labels(context.workload.fresh) if evaluator.metric == "accuracy" else None)
@@ -294,7 +294,7 @@ def with_ties(found: Reliability, scored: Sequence[Candidate], r2: float) -> Rel
 
 
 def _labels(batches: Sequence[Batch]) -> npt.NDArray[np.int64]:
-    labels: npt.NDArray[np.int64] = tensors(joined([labels for _, labels in batches]))[0].cpu().numpy()
+    labels: npt.NDArray[np.int64] = tensors(join_batches([labels for _, labels in batches]))[0].cpu().numpy()
     return labels
 
 

@@ -24,7 +24,7 @@ from bcnet.run.parts import augmentation_of
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Source, Workload
 from bcnet.stages.base import Context, Stage
-from bcnet.stages.calibration import CalibrationStage, calibrated
+from bcnet.stages.calibration import CalibrationStage, calibrate
 from bcnet.stages.estimate import estimate
 from bcnet.stages.plan import stages_of
 from bcnet.stages.result import task_document, versions
@@ -60,13 +60,13 @@ def run_stages(
             alone = dataclasses.replace(
                 silent, directory=directory.alone(), reporter=reporter or Reporter(), world=ProcessGroup(), stages=every
             )
-            world.on_rank_zero(lambda: _reused(take_from, alone))
+            world.on_rank_zero(lambda: _reuse_all(take_from, alone))
         if not world.is_rank_zero:
-            silent = calibrated(silent)
+            silent = calibrate(silent)
             _begin(silent)
             return outcome(silent)
         with RunRecord(path) as record:
-            context = calibrated(dataclasses.replace(silent, reporter=Together(reporter or Reporter(), record)))
+            context = calibrate(dataclasses.replace(silent, reporter=Together(reporter or Reporter(), record)))
             _tell_plan(context)
             _begin(context)
             return outcome(context)
@@ -78,11 +78,11 @@ def _tell_plan(context: Context) -> None:
     workload = context.workload
     reporter = context.reporter
     there = {file.name for file in context.directory.path.iterdir()}
-    ahead = planned(context.stages, settings, workload, there)
+    ahead = plan_stages(context.stages, settings, workload, there)
     reporter.plan(ahead)
     reporter.note(_machine(settings))
     if any(stage.unit == "steps" and not stage.finished for stage in ahead):
-        reporter.note(f"Training: {_training(settings)}.")
+        reporter.note(f"Training: {_describe_training(settings)}.")
         if isinstance(workload.data, DataSet):
             augmentation = augmentation_of(settings.training, workload.data)
             reporter.note(f"Augmentation of training images: {augmentation}; `augmentation` in the recipe changes it.")
@@ -97,7 +97,9 @@ def _tell_plan(context: Context) -> None:
         reporter.note(line)
 
 
-def planned(stages: Sequence[Stage], settings: Settings, workload: Workload, files: Collection[str]) -> list[Planned]:
+def plan_stages(
+    stages: Sequence[Stage], settings: Settings, workload: Workload, files: Collection[str]
+) -> list[Planned]:
     """The stages ahead in their order; those whose file is among `files` are finished."""
     plans = (stage.plan(settings, workload) for stage in stages)
     return [dataclasses.replace(plan, finished=plan.file in files) for plan in plans if plan is not None]
@@ -115,12 +117,12 @@ def resolved_settings(
         RecipeError: the device is none that torch has here, or cannot compute in the precision.
     """
 
-    def completed() -> dict[str, Any]:
+    def complete() -> dict[str, Any]:
         stored = read_settings(path) if (path / "settings.json").exists() else None
-        return request.resolved(stored, largest_activation=largest_activation).model_dump(mode="json")
+        return request.resolve(stored, largest_activation=largest_activation).model_dump(mode="json")
 
     world.check_same(request.flat() | {"images": source.data_digest} | versions())
-    settings = Settings.model_validate(world.on_rank_zero(completed))
+    settings = Settings.model_validate(world.on_rank_zero(complete))
     if is_custom(request.method):  # the document has its fields, the request its code
         settings = settings.model_copy(update={"method": request.method})
     assert settings.options.device is not None
@@ -128,7 +130,7 @@ def resolved_settings(
     return settings
 
 
-def _reused(sources: Sequence[Path], alone: Context) -> None:
+def _reuse_all(sources: Sequence[Path], alone: Context) -> None:
     for source in sources:
         reuse(source, alone)
 
@@ -139,18 +141,18 @@ def check_seconds(value: Any) -> None:
         raise RecipeError(f"checkpoint_seconds is a number of seconds, 0 or more; got {value!r}")
 
 
-def _training(settings: Settings) -> str:
+def _describe_training(settings: Settings) -> str:
     """Return how long, in which batches and how fast the networks are trained, for people."""
     supernet = settings.supernet_recipe
     final = settings.training
 
-    def told(recipe: Recipe) -> str:
+    def describe(recipe: Recipe) -> str:
         epochs = "1 epoch" if recipe.epochs == 1 else f"{recipe.epochs} epochs"
         return f"{epochs} in batches of {recipe.batch_size} at a rate of up to {recipe.lr:g}"
 
-    if told(supernet) == told(final):
-        return told(supernet)
-    return f"supernet {told(supernet)}; final networks {told(final)}"
+    if describe(supernet) == describe(final):
+        return describe(supernet)
+    return f"supernet {describe(supernet)}; final networks {describe(final)}"
 
 
 def _machine(settings: Settings) -> str:

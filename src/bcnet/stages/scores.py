@@ -13,7 +13,7 @@ from torch import nn
 
 from bcnet.data import Batch
 from bcnet.machine.precision import Precision, autocast
-from bcnet.nests import Nest, called
+from bcnet.nests import Nest, call_network
 from bcnet.searchers import ImageScores, Metric, PerImage, SupernetEvaluator
 from bcnet.searchers.search import Score
 from bcnet.space import Side, Widths
@@ -103,7 +103,7 @@ def network_evaluator(
 
     def logits(images: Nest, _: Widths, __: Side) -> torch.Tensor:
         with autocast(precision, device):
-            output: torch.Tensor = called(network, images)
+            output: torch.Tensor = call_network(network, images)
         return output
 
     return SupernetEvaluator(logits, batches, metric_of(context), (Side.LEFT,))

@@ -98,7 +98,7 @@ def searcher_of(context: Context) -> Searcher:
     )
 
 
-def scored(context: Context, searcher: Searcher, scorer: Scorer, stage: str) -> SearchResult:
+def run_search(context: Context, searcher: Searcher, scorer: Scorer, stage: str) -> SearchResult:
     """The search, replayed from its stored evaluations as far as they go."""
     settings = context.settings
     workload = context.workload
@@ -128,7 +128,7 @@ def scored(context: Context, searcher: Searcher, scorer: Scorer, stage: str) -> 
 
 def searched_by(context: Context, searcher: Searcher, scorer: Scorer, stage: str) -> Searched:
     """The search, and what followed it where all of its best were too slow as measured, round by round."""
-    found = scored(context, searcher, scorer, stage)
+    found = run_search(context, searcher, scorer, stage)
     problem = Problem.of(context.workload.space, context.workload.budget)
     for further in rounds_of(context):
         known = [c.widths for c in found.evaluations]
@@ -268,11 +268,11 @@ def _evaluations(context: Context) -> Iterator[EvaluationStore]:
     with contextlib.ExitStack() as held:
         opened: list[EvaluationStore] = []
 
-        def known() -> list[Any]:
+        def known_rows() -> list[Any]:
             opened.append(held.enter_context(EvaluationStore(file, space, settings.fingerprint())))
             return [vars(c) | {"cost": _plain(c.cost)} for c in opened[0].evaluations]
 
-        rows = context.world.on_rank_zero(known)
+        rows = context.world.on_rank_zero(known_rows)
         if not opened:
             opened.append(held.enter_context(EvaluationStore(":memory:", space, settings.fingerprint())))
             for row in rows:
@@ -287,7 +287,7 @@ def _timed_unless(finished: bool, directory: RunDirectory, stage: str) -> Iterat
     if finished:
         yield
     else:
-        with directory.timed(stage):
+        with directory.time_stage(stage):
             yield
 
 

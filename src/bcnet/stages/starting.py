@@ -14,7 +14,7 @@ from itertools import islice
 
 from torch import nn
 
-from bcnet.data.transfer import moved
+from bcnet.data.transfer import move
 from bcnet.distributed import Loaded
 from bcnet.errors import RecipeError
 from bcnet.files.tensors import read_tensors
@@ -24,7 +24,7 @@ from bcnet.methods.base import Kept
 from bcnet.methods.trainings import for_epochs
 from bcnet.space import Side, Widths
 from bcnet.stages.base import Context
-from bcnet.supernet import Supernet, build, by_importance, recalibrate, reordered
+from bcnet.supernet import Supernet, build, by_importance, recalibrate, reorder
 from bcnet.train import Begun, EpochBatches, NetworkLearner, derived_generator, train
 
 CALIBRATION = 20  # batches for the statistics of batch norm
@@ -50,9 +50,9 @@ def starting_network(context: Context, widths: Widths, kept: Kept = ()) -> nn.Mo
         owner = context.output("supernet")[0]
     else:
         # Sorting the channels and checking the permutation takes seconds: once for all candidates of a run.
-        owner = context.once(("sorted", kept), lambda: Supernet(_sorted(context, kept), context.workload.space))
+        owner = context.once(("sorted", kept), lambda: Supernet(_sort_channels(context, kept), context.workload.space))
     network = _first_channels(context, owner, widths)
-    return recalibrated(network, context.workload.all_training, settings.training_seed)
+    return recalibrate_norms(network, context.workload.all_training, settings.training_seed)
 
 
 def empty_network(context: Context, widths: Widths) -> nn.Module:
@@ -70,7 +70,7 @@ def from_scratch(context: Context, widths: Widths) -> nn.Module:
     return place(network, settings.options.device, workload.source.layout)
 
 
-def _sorted(context: Context, kept: Kept) -> nn.Module:
+def _sort_channels(context: Context, kept: Kept) -> nn.Module:
     """The model as it was given or as it was trained, with the channels first that a narrow network keeps."""
     workload = context.workload
     model = workload.model if context.settings.start == "pretrained" else context.output("original").network
@@ -78,7 +78,7 @@ def _sorted(context: Context, kept: Kept) -> nn.Module:
     if kept:  # the pruner's own choice; what it has cut comes after it
         orders = tuple((*k, *(c for c in order if c not in {*k})) for k, order in zip(kept, orders, strict=True))
     device = next(model.parameters()).device
-    return reordered(model, workload.space, orders, moved(workload.source.example(), device))
+    return reorder(model, workload.space, orders, move(workload.source.example(), device))
 
 
 def _first_channels(context: Context, owner: Supernet, widths: Widths) -> nn.Module:
@@ -87,11 +87,11 @@ def _first_channels(context: Context, owner: Supernet, widths: Widths) -> nn.Mod
     return place(network, context.settings.options.device, workload.source.layout)
 
 
-def recalibrated(network: nn.Module, batches: EpochBatches, seed: int) -> nn.Module:
+def recalibrate_norms(network: nn.Module, batches: EpochBatches, seed: int) -> nn.Module:
     """`network` with the batch-norm statistics of some training `batches`, drawn by `seed`."""
     device = next(network.parameters()).device
     order = derived_generator(seed, "calibration")
-    return recalibrate(network, (moved(x, device) for x, _ in islice(batches.epoch(order), CALIBRATION)))
+    return recalibrate(network, (move(x, device) for x, _ in islice(batches.epoch(order), CALIBRATION)))
 
 
 def trained_trial(context: Context, widths: Widths, epochs: int) -> nn.Module:
@@ -107,7 +107,7 @@ def trained_trial(context: Context, widths: Widths, epochs: int) -> nn.Module:
     network = starting_network(context, widths)
     train(
         NetworkLearner(network, workload.source.task),
-        workload.training,
+        workload.training_batches,
         recipe,
         seed=settings.training_seed,
         stage="final",

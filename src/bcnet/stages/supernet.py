@@ -57,7 +57,7 @@ class SupernetStage(Stage):
             for _ in range(_SAMPLES)
         ]
         work = TRAINING_PASS * recipe.batch_size * float(torch.tensor(costs, dtype=torch.float64).mean())
-        total = len(workload.training) * recipe.epochs
+        total = len(workload.training_batches) * recipe.epochs
         return Planned(self.name, total, "steps", work, kind=self.kind, file=self.file)
 
     def run(self, context: Context) -> None:
@@ -69,13 +69,13 @@ class SupernetStage(Stage):
         context.check_processes(self.name)
         learner = supernet_learner(supernet, context.settings, workload.source.input)
         learner.task = workload.source.task
-        total = len(workload.training) * recipe.epochs
+        total = len(workload.training_batches) * recipe.epochs
         losses_ahead = total * len(learner.plan(torch.Generator()))
         directory.check_room(self.name, training_bytes(supernet, recipe, losses_ahead, learner.num_groups))
-        with context.working(self.name, total, "steps") as advance:
+        with context.work(self.name, total, "steps") as advance:
             records = train(
                 learner,
-                workload.training,
+                workload.training_batches,
                 recipe,
                 seed=context.settings.seed,
                 stage=self.name,
@@ -111,9 +111,9 @@ def supernet_learner(supernet: Supernet, settings: Settings, inputs: InputFacts)
     batch = method.recipe.batch_size
     if method.pairs == "off" or (method.pairs == "auto" and not worthwhile(supernet.space, batch)):
         return SupernetLearner(supernet, strategy)
-    x = inputs.drawn(2, torch.Generator().manual_seed(0), normal=True)
+    x = inputs.draw_random(2, torch.Generator().manual_seed(0), normal=True)
     try:
-        pairs = Pairs.verified(supernet.network, supernet.space, x)
+        pairs = Pairs.verify(supernet.network, supernet.space, x)
     except UnpairableError as error:
         if method.pairs == "on":
             raise RecipeError(

@@ -53,7 +53,7 @@ class TrialsStage(EvolutionStage):
     def plan(self, settings: Settings, workload: Workload) -> Planned:
         """A short training for each."""
         recipe = method_of(settings).trial(settings.training)
-        work = len(workload.training) * recipe.epochs * recipe.batch_size * TRAINING_PASS * usual_macs(workload)
+        work = len(workload.training_batches) * recipe.epochs * recipe.batch_size * TRAINING_PASS * usual_macs(workload)
         total = candidates_of(workload.source.own.searcher, settings)
         return Planned(self.name, total, "networks", work, kind=self.kind, file=RESCORED)
 

@@ -4,7 +4,7 @@ from bcnet.space.layout import Side
 from bcnet.supernet.architecture import describe, rebuild
 from bcnet.supernet.build import build
 from bcnet.supernet.calibration import recalibrate
-from bcnet.supernet.importance import Order, by_importance, reordered
+from bcnet.supernet.importance import Order, by_importance, reorder
 from bcnet.supernet.narrow import narrow
 from bcnet.supernet.supernet import Supernet
 
@@ -18,5 +18,5 @@ __all__ = [
     "narrow",
     "rebuild",
     "recalibrate",
-    "reordered",
+    "reorder",
 ]

@@ -18,11 +18,11 @@ from torch import nn
 
 from bcnet.errors import ModelError
 from bcnet.space import Polynomial, Segment, WidthGroup, WidthSpace
-from bcnet.space.compiled import uncompiled
+from bcnet.space.compiled import undo_compile
 from bcnet.space.layout import Layout
 from bcnet.space.narrowing import tensors_of
 from bcnet.space.options import MOST_WIDENING
-from bcnet.space.widening import sized
+from bcnet.space.widening import with_tops
 from bcnet.supernet.build import build, own_space
 
 
@@ -122,7 +122,7 @@ def rebuild(
     model = factory()
     if not isinstance(model, nn.Module):
         raise ModelError(f"a factory makes a torch.nn.Module; got {type(model).__name__}")
-    model = uncompiled(model)
+    model = undo_compile(model)
     _check_same(document, model)
     _check_numbers(document, model)
     own = WidthSpace(
@@ -141,7 +141,7 @@ def rebuild(
     )
     widths = tuple(g.width for g in document.groups)
     tops = tuple(max(g.width, g.max_width) for g in document.groups)
-    space = own if tops == own.full else dataclasses.replace(sized(own, tops), own_widths=own.full)
+    space = own if tops == own.full else dataclasses.replace(with_tops(own, tops), own_widths=own.full)
     return build(model, space, widths, factory=factory, generator=generator)
 
 

@@ -12,10 +12,10 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from bcnet.errors import ModelError, WidthError
 from bcnet.space import Side, WidthSpace
-from bcnet.space.compiled import uncompiled
+from bcnet.space.compiled import undo_compile
 from bcnet.space.layout import spans
 from bcnet.space.narrowing import Narrowing, take, tensors_of
-from bcnet.space.widening import stretched, unwidened
+from bcnet.space.widening import stretch, undo_widen
 from bcnet.supernet.initialisation import is_trained, redraw, rescale
 from bcnet.supernet.supernet import Supernet, check_fits, fits
 
@@ -49,22 +49,22 @@ def build(
         ModelError: a factory that makes something else.
     """
     space.check(widths)
-    model = uncompiled(model)
+    model = undo_compile(model)
     own = own_space(model, space)
     if weights is not None:
         supernet, side = weights
         if not isinstance(side, Side):
             raise WidthError(f"weights are a supernet and a side; got {side!r} for the side")
         network = _copy_of(model, supernet)
-        return narrowed(network, space, widths, side)
+        return narrow_in_place(network, space, widths, side)
     generator = generator or torch.Generator().manual_seed(0)
     full = _fresh(model, factory, generator)
     if any(w > own_width for w, own_width in zip(widths, own.full, strict=True)):
-        wide = stretched(copy.deepcopy(full), own, space.full, generator)
+        wide = stretch(copy.deepcopy(full), own, space.full, generator)
         rescale(wide, full, own, space.full)
         full = wide
         own = space
-    network = narrowed(copy.deepcopy(full), own, widths, Side.LEFT)
+    network = narrow_in_place(copy.deepcopy(full), own, widths, Side.LEFT)
     rescale(network, full, own, tuple(widths))
     return network
 
@@ -75,7 +75,7 @@ def own_space(model: nn.Module, space: WidthSpace) -> WidthSpace:
     Raises:
         WidthError: the model has the shapes of neither.
     """
-    own = unwidened(space)
+    own = undo_widen(space)
     if own is not space and fits(model, own):
         return own
     check_fits(model, space)
@@ -89,7 +89,7 @@ def _fresh(model: nn.Module, factory: Callable[[], nn.Module] | None, generator:
     else:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
-            full = uncompiled(factory())
+            full = undo_compile(factory())
         if is_trained(full):
             redraw(full, generator)
         if _class_of(full) != _class_of(model):
@@ -122,7 +122,7 @@ def _copy_of(model: nn.Module, supernet: Supernet) -> nn.Module:
     return network
 
 
-def narrowed(network: nn.Module, space: WidthSpace, widths: Sequence[int], side: Side) -> nn.Module:
+def narrow_in_place(network: nn.Module, space: WidthSpace, widths: Sequence[int], side: Side) -> nn.Module:
     """Slice the network, changed in place, for good: new contiguous tensors, and the layers' numbers set to fit."""
     narrowing = Narrowing(network, space.layouts, space.numbers)
     old = tensors_of(network)

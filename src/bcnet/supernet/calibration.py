@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from bcnet.errors import DataError
-from bcnet.nests import Nest, called
+from bcnet.nests import Nest, call_network
 from bcnet.supernet.supernet import needs_statistics
 
 
@@ -55,7 +55,7 @@ def recalibrate(network: nn.Module, batches: Iterable[Nest]) -> nn.Module:
         norm.train()
     count = 0
     for batch in batches:
-        called(network, batch)
+        call_network(network, batch)
         count += 1
     for norm in norms:
         norm.momentum = momenta[norm]

@@ -21,9 +21,9 @@ import torch
 from torch import nn
 
 from bcnet.machine.random_means import means_of_random
-from bcnet.nests import Nest, as_float, called, check_close
+from bcnet.nests import Nest, as_float, call_network, check_close
 from bcnet.space import WidthSpace
-from bcnet.space.compiled import uncompiled
+from bcnet.space.compiled import undo_compile
 from bcnet.space.layout import Layout, Segment
 from bcnet.space.narrowing import tensors_of
 from bcnet.supernet.supernet import check_fits
@@ -40,7 +40,7 @@ def by_importance(model: nn.Module, space: WidthSpace) -> tuple[Order, ...]:
     Raises:
         WidthError: the model is not the one the space was traced from.
     """
-    model = uncompiled(model)
+    model = undo_compile(model)
     check_fits(model, space)
     totals = [torch.zeros(group.max_width // group.unit, dtype=torch.float64) for group in space.groups]
     for name, parameter in model.named_parameters():
@@ -54,7 +54,7 @@ def by_importance(model: nn.Module, space: WidthSpace) -> tuple[Order, ...]:
     return tuple(_order(total, group.unit) for total, group in zip(totals, space.groups, strict=True))
 
 
-def reordered(model: nn.Module, space: WidthSpace, orders: Sequence[Order], example: Nest) -> nn.Module:
+def reorder(model: nn.Module, space: WidthSpace, orders: Sequence[Order], example: Nest) -> nn.Module:
     """A copy of the model whose channels come in `orders`, and which computes the same.
 
     Args:
@@ -66,7 +66,7 @@ def reordered(model: nn.Module, space: WidthSpace, orders: Sequence[Order], exam
     Raises:
         WidthError: the model is not the one the space was traced from.
     """
-    model = uncompiled(model)
+    model = undo_compile(model)
     check_fits(model, space)
     kept = [*orders]
     if not _computes_the_same(model, space, kept, example):
@@ -74,7 +74,7 @@ def reordered(model: nn.Module, space: WidthSpace, orders: Sequence[Order], exam
         for g, order in enumerate(orders):
             tried = [*kept[:g], order, *kept[g + 1 :]]
             kept = tried if _computes_the_same(model, space, tried, example) else kept
-    return permuted(copy.deepcopy(model), space, kept)
+    return permute(copy.deepcopy(model), space, kept)
 
 
 def _order(importance: torch.Tensor, unit: int) -> Order:
@@ -84,7 +84,7 @@ def _order(importance: torch.Tensor, unit: int) -> Order:
     return tuple(channels)
 
 
-def permuted(model: nn.Module, space: WidthSpace, orders: Sequence[Order]) -> nn.Module:
+def permute(model: nn.Module, space: WidthSpace, orders: Sequence[Order]) -> nn.Module:
     """The model, changed in place: element `j` of a segment comes from where the order of its group says."""
     tensors = {id(tensor): (name, tensor) for name, tensor in tensors_of(model).items() if name in space.layouts}
     with torch.no_grad():
@@ -118,7 +118,7 @@ def _computes_the_same(model: nn.Module, space: WidthSpace, orders: Sequence[Ord
     except (RuntimeError, TypeError):  # its own code insists on a precision
         network = copy.deepcopy(model).eval()
         expected = _outputs(network, example)
-    outputs = _outputs(permuted(network, space, orders), example)
+    outputs = _outputs(permute(network, space, orders), example)
     try:
         check_close(outputs, expected)
     except AssertionError:
@@ -129,4 +129,4 @@ def _computes_the_same(model: nn.Module, space: WidthSpace, orders: Sequence[Ord
 @torch.no_grad()
 def _outputs(network: nn.Module, example: Nest) -> Any:
     with means_of_random():
-        return called(network, as_float(example, network))
+        return call_network(network, as_float(example, network))

@@ -13,10 +13,10 @@ from torch import nn
 from bcnet.errors import WidthError
 from bcnet.nests import Nest
 from bcnet.space import Side, WidthSpace
-from bcnet.space.compiled import uncompiled
-from bcnet.supernet.build import build, narrowed
+from bcnet.space.compiled import undo_compile
+from bcnet.supernet.build import build, narrow_in_place
 from bcnet.supernet.calibration import recalibrate
-from bcnet.supernet.importance import by_importance, permuted, reordered
+from bcnet.supernet.importance import by_importance, permute, reorder
 
 Weights = Literal["important", "first", "fresh"]
 
@@ -53,7 +53,7 @@ def narrow(
     if weights not in get_args(Weights):
         raise WidthError(f"weights are one of {', '.join(get_args(Weights))}; got {weights!r}")
     space.check(widths)
-    model = uncompiled(model)
+    model = undo_compile(model)
     if weights == "fresh":
         network = build(model, space, widths, factory=factory, generator=generator)
         return network.train(model.training)
@@ -62,8 +62,8 @@ def narrow(
     source = copy.deepcopy(model)
     if weights == "important":
         orders = by_importance(model, space)
-        source = permuted(source, space, orders) if first is None else reordered(model, space, orders, first)
-    network = narrowed(source, space, widths, Side.LEFT)
+        source = permute(source, space, orders) if first is None else reorder(model, space, orders, first)
+    network = narrow_in_place(source, space, widths, Side.LEFT)
     if calibrate is not None:
         network = recalibrate(network, chain(() if first is None else (first,), batches))
     return network.train(model.training)

@@ -30,7 +30,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.utils._pytree import tree_map
 
 from bcnet.machine.strides import UnitStrides
-from bcnet.nests import Nest, as_float, called, check_close, mapped
+from bcnet.nests import Nest, as_float, call_network, check_close, map_tensors
 from bcnet.space import Side, Widths, WidthSpace
 from bcnet.space.layout import Layout, ParameterLayout, Segment
 from bcnet.space.narrowing import Narrowing, tensors_of
@@ -70,7 +70,7 @@ class Pairs:
         self._strides = UnitStrides(network)
 
     @classmethod
-    def verified(cls, network: nn.Module, space: WidthSpace, x: Nest) -> Pairs:
+    def verify(cls, network: nn.Module, space: WidthSpace, x: Nest) -> Pairs:
         """The pairs of `network`, after a comparison with single paths on inputs `x`, in float64.
 
         Raises:
@@ -78,7 +78,7 @@ class Pairs:
         """
         # In float64 a coupling of channels stands out from rounding, however deep the network.
         double = copy.deepcopy(network).double().eval()
-        x = as_float(mapped(torch.Tensor.detach, x), double)
+        x = as_float(map_tensors(torch.Tensor.detach, x), double)
         pairs = cls(double, space)
         single = Narrowing(double, space.layouts, space.numbers)
         # Narrow, mixed and full widths: paths that overlap in no group, in some, and in all.
@@ -90,8 +90,8 @@ class Pairs:
                 with torch.no_grad():
                     both = pairs.forward(x, left, right)
                     for output, widths, side in zip(both, (left, right), (Side.LEFT, Side.RIGHT), strict=True):
-                        with single.applied(widths, side):
-                            check_close(output, called(double, x))
+                        with single.apply(widths, side):
+                            check_close(output, call_network(double, x))
             except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
                 raise UnpairableError(f"the model's own code couples channels: {error}") from error
         return cls(network, space)
@@ -115,7 +115,7 @@ class Pairs:
         assert self.complementary(left, right), (left, right)
         widths = [*zip(left, right, strict=True)]
 
-        def slicing(name: str, tensor: torch.Tensor, _: object) -> torch.Tensor:
+        def slice_tensor(name: str, tensor: torch.Tensor, _: object) -> torch.Tensor:
             index, mask = self._places(name, tensor, widths)
             for d, kept in enumerate(index):
                 if kept is not None:
@@ -125,8 +125,8 @@ class Pairs:
             return tensor if mask is None else tensor * mask
 
         full = [c + d for c, d in widths]
-        with self._narrowing.applied(full, Side.LEFT, slicing), self._strides.applied():
-            output = called(self._network, x)
+        with self._narrowing.apply(full, Side.LEFT, slice_tensor), self._strides.apply():
+            output = call_network(self._network, x)
         return _half(output, 0), _half(output, 1)
 
     def _places(

@@ -17,9 +17,9 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from bcnet.errors import WidthError
 from bcnet.machine.strides import UnitStrides
-from bcnet.nests import called
+from bcnet.nests import call_network
 from bcnet.space import Side, WidthSpace
-from bcnet.space.compiled import uncompiled
+from bcnet.space.compiled import undo_compile
 from bcnet.space.narrowing import Narrowing, take, tensors_of
 
 _Runs = list[list[tuple[int, int]]]  # kept (start, length) runs of every dimension
@@ -43,7 +43,7 @@ class Supernet(nn.Module):
 
     def __init__(self, model: nn.Module, space: WidthSpace) -> None:
         super().__init__()
-        model = uncompiled(model)
+        model = undo_compile(model)
         check_fits(model, space)
         self.space = space
         self.network = without_running_statistics(copy.deepcopy(model))
@@ -72,7 +72,7 @@ class Supernet(nn.Module):
             WidthError: widths that do not belong to the space, or no `Side`.
         """
         with self.at(widths, side) as network:
-            return called(network, x)
+            return call_network(network, x)
 
     @contextmanager
     def at(self, widths: Sequence[int], side: Side = Side.LEFT) -> Iterator[nn.Module]:
@@ -88,7 +88,7 @@ class Supernet(nn.Module):
         self.space.check(widths)
         if not isinstance(side, Side):
             raise WidthError(f"a side is Side.LEFT or Side.RIGHT; got {side!r}")
-        with self._narrowing.applied(widths, side, _path_slice), self._strides.applied():
+        with self._narrowing.apply(widths, side, _path_slice), self._strides.apply():
             yield self.network
 
 

@@ -5,6 +5,7 @@ from bcnet.tasks.boxes import BoxTask, padded_boxes
 from bcnet.tasks.classification import Classification, Loss, distillation_loss
 from bcnet.tasks.coco_ap import AP, Found, Truth, average_precision
 from bcnet.tasks.detection import Detection
+from bcnet.tasks.imitation import Imitation
 from bcnet.tasks.multilabel import MultiLabel
 from bcnet.tasks.named import TASKS, name_of_task, task_described, task_named
 from bcnet.tasks.one_stage import OneStageDetection
@@ -20,6 +21,7 @@ __all__ = [
     "DenseRegression",
     "Detection",
     "Found",
+    "Imitation",
     "Loss",
     "Measurement",
     "Metric",

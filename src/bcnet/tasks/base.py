@@ -18,10 +18,10 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
-from bcnet.data.transfer import moved
+from bcnet.data.transfer import move
 from bcnet.errors import DataError, TrainingError
 from bcnet.machine.precision import Precision, autocast, resolve_precision
-from bcnet.nests import called, named
+from bcnet.nests import by_name, call_network
 from bcnet.nests import count as nest_size
 from bcnet.tasks.shown import Shown
 
@@ -47,7 +47,7 @@ class Metric:
     meaning: str = "the mean over images"
 
     @property
-    def heading(self) -> str:
+    def column(self) -> str:
         """For the head of a column: "top-1 (%)"."""
         return f"{self.name} ({self.unit})" if self.unit else self.name
 
@@ -138,7 +138,7 @@ class Task(ABC):
     def figures(self, outputs: Any, targets: Any) -> Mapping[str, Tensor]:
         """Return the figures of test images, by key: one value for each image, `(batch,)`; `headline` is among them.
 
-        What `measured` is overridden for may have more for each, `(batch, ...)`.
+        What `summarize` is overridden for may have more for each, `(batch, ...)`.
         """
 
     @property
@@ -149,7 +149,7 @@ class Task(ABC):
         """
         return None
 
-    def measured(self, figures: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
+    def summarize(self, figures: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
         """The values of the figures of all test images, `(images, ...)`, and their standard errors: means, usually.
 
         Raises:
@@ -162,7 +162,7 @@ class Task(ABC):
             return means, {key: torch.zeros_like(values[0]) for key, values in rows.items()}
         return means, {key: values.std() / count**0.5 for key, values in rows.items()}
 
-    def accepted(self, targets: Any, where: str) -> Any:
+    def check_targets(self, targets: Any, where: str) -> Any:
         """The targets of some images, `(images, ...)`, as the other methods get them: a tensor, or a tuple or dict.
 
         `where` names their origin for messages.
@@ -170,7 +170,7 @@ class Task(ABC):
         Raises:
             DataError: they are none of this task.
         """
-        for name, tensor in named(targets).items():
+        for name, tensor in by_name(targets).items():
             whole = tensor.isfinite().reshape(len(tensor), -1).all(dim=1)
             if not whole.all():
                 raise DataError(
@@ -185,7 +185,7 @@ class Task(ABC):
         `classes` is the number of different labels of the data, 0 where targets are no labels.
         """
 
-    def shown(
+    def show(
         self, pictures: Tensor | None, targets: Any, outputs: Any = None, *, names: Sequence[str] = ()
     ) -> Shown | None:
         """Return a report's view of some test images: of what was wanted, or, where given, of a network's `outputs`.
@@ -236,8 +236,8 @@ class Task(ABC):
         parts: dict[str, list[Tensor]] = {}
         for x, y in batches:
             with autocast(resolved, device):
-                outputs = called(network, moved(x, device))
-            for key, values in self.figures(outputs, moved(y, device)).items():
+                outputs = call_network(network, move(x, device))
+            for key, values in self.figures(outputs, move(y, device)).items():
                 parts.setdefault(key, []).append(_for_each(values, nest_size(y), f"the figure {key!r}"))
         network.train(was_training)
         if self.headline.key not in parts:
@@ -250,7 +250,7 @@ class Task(ABC):
         for key, there in counts.items():
             if there != count:
                 raise TrainingError(f"every figure is there for all {count} images; got {there} of {key!r}")
-        means, errors = self.measured({key: torch.cat(rows) for key, rows in parts.items()})
+        means, errors = self.summarize({key: torch.cat(rows) for key, rows in parts.items()})
         # Asked for once, at the end: a GPU works ahead.
         values, spreads = torch.stack([torch.stack([part[key] for key in parts]) for part in (means, errors)]).tolist()
         broken = [key for key, value in zip(parts, values, strict=True) if not math.isfinite(value)]

@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from bcnet.errors import DataError, RecipeError
-from bcnet.nests import named
+from bcnet.nests import by_name
 from bcnet.tasks.base import Metric, Task, shape_of
 from bcnet.tasks.coco_ap import Found, Matches, Truth
-from bcnet.tasks.shown import Shown, listed, name_of, with_boxes
+from bcnet.tasks.shown import Shown, list_words, name_of, with_boxes
 
 _GROUPS = 20  # of images that the jackknife leaves out, one after the other
 _SHOWN = 0.5  # the chance of a box that a report shows
@@ -48,10 +48,10 @@ class BoxTask(Task):
             raise RecipeError(f"classes, sides in pixels and boxes of an image are at least 1; got {self}")
 
     @abstractmethod
-    def found(self, outputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+    def detections(self, outputs: Any) -> tuple[Tensor, Tensor, Tensor]:
         """Boxes `(batch, n, 4)` in pixels, their labels and scores `(batch, n)`, best first; a score of 0 is no box."""
 
-    def accepted(self, targets: Any, where: str) -> dict[str, Tensor]:
+    def check_targets(self, targets: Any, where: str) -> dict[str, Tensor]:
         """Boxes as float32 and labels as int64, if every box is one."""
         rule = 'a dict of "boxes" (batch, most, 4), x1, y1, x2, y2 in pixels, and "labels" (batch, most), -1 for none'
         if not isinstance(targets, Mapping) or not {"boxes", "labels"} <= targets.keys():
@@ -88,16 +88,16 @@ class BoxTask(Task):
 
     def figures(self, outputs: Any, targets: Any) -> Mapping[str, Tensor]:
         """For each image the objects and then what was found, `(batch, rows, 6)`: box, label, score (of objects -1)."""
-        boxes, labels, scores = self.found(outputs)
+        boxes, labels, scores = self.detections(outputs)
         wanted = targets["boxes"]
         classes = targets["labels"]
         objects = torch.cat([wanted, torch.stack([classes, torch.full_like(classes, -1)], dim=-1)], dim=-1)
         rows = torch.cat([objects.float(), torch.cat([boxes, torch.stack([labels, scores], dim=-1)], dim=-1)], dim=1)
-        broken = torch.stack([part.isnan().flatten(1).any(dim=1) for part in named(outputs).values()]).any(dim=0)
+        broken = torch.stack([part.isnan().flatten(1).any(dim=1) for part in by_name(outputs).values()]).any(dim=0)
         rows = rows.masked_fill(broken[:, None, None], torch.nan)
         return {"ap": rows, "ap50": rows}
 
-    def measured(self, figures: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
+    def summarize(self, figures: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
         """Average precision in percent; the errors leave out one of 20 groups of images after the other."""
         rows = figures["ap"].cpu()
         if rows.isnan().any():
@@ -120,17 +120,17 @@ class BoxTask(Task):
         errors = spread.double().nan_to_num(0.0)
         return dict(zip(keys, values, strict=True)), dict(zip(keys, errors, strict=True))
 
-    def shown(self, pictures: Tensor | None, targets: Any, outputs: Any = None, *, names: Sequence[str] = ()) -> Shown:
+    def show(self, pictures: Tensor | None, targets: Any, outputs: Any = None, *, names: Sequence[str] = ()) -> Shown:
         """Outlines of the boxes; of a network's outputs those that are more likely than not."""
         if outputs is None:
             boxes = targets["boxes"]
             labels = targets["labels"]
             some = labels >= 0
         else:
-            boxes, labels, scores = self.found(outputs)
+            boxes, labels, scores = self.detections(outputs)
             some = scores >= _SHOWN
         words = tuple(
-            listed([name_of(label, names) for label in kinds[there].tolist()], "no box")
+            list_words([name_of(label, names) for label in kinds[there].tolist()], "no box")
             for kinds, there in zip(labels, some, strict=True)
         )
         if pictures is None:

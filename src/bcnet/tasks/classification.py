@@ -59,7 +59,7 @@ class Classification(Task):
         shares = {"top1": right[:, 0], "top5": right.any(dim=1)}
         return {key: (100.0 * hits.double()).masked_fill(broken, torch.nan) for key, hits in shares.items()}
 
-    def accepted(self, targets: Any, where: str) -> Tensor:
+    def check_targets(self, targets: Any, where: str) -> Tensor:
         """Class numbers `(batch,)` of any type of integers."""
         given = alone(targets, where)
         if given.dtype not in (torch.int64, torch.int32) or given.ndim != 1:
@@ -78,7 +78,7 @@ class Classification(Task):
                 f"{shape_of(outputs)}: change its last layer"
             )
 
-    def shown(
+    def show(
         self, pictures: Tensor | None, targets: Tensor, outputs: Any = None, *, names: Sequence[str] = ()
     ) -> Shown:
         """The class, of a network's outputs with its chance."""

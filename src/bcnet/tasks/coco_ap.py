@@ -93,7 +93,7 @@ def _match(truth: Truth, found: Found, label: int) -> _Matched:
     crowd = np.sort(truth.crowd[mine])  # crowds last
     boxes = truth.boxes[mine][np.argsort(truth.crowd[mine], kind="stable")]
     overlaps = iou(found.boxes[order], boxes, crowd)
-    matches = [_matched(overlaps, crowd, threshold) for threshold in THRESHOLDS]
+    matches = [_match_detections(overlaps, crowd, threshold) for threshold in THRESHOLDS]
     hits, left_out = (np.array([match[part] for match in matches]) for part in (0, 1))
     return _Matched(found.scores[order], hits, left_out, int((~crowd).sum()))
 
@@ -110,7 +110,7 @@ def _of_label(parts: Sequence[_Matched], images: Sequence[int] | None) -> FloatA
     return np.array([_area(h[~i], objects) for h, i in zip(hits, left_out, strict=True)])
 
 
-def _matched(overlaps: FloatArray, crowd: BoolArray, threshold: float) -> tuple[BoolArray, BoolArray]:
+def _match_detections(overlaps: FloatArray, crowd: BoolArray, threshold: float) -> tuple[BoolArray, BoolArray]:
     """Return which detections match an object, and which a crowd: two bool arrays `(detections,)`."""
     hit = np.zeros(len(overlaps), dtype=bool)
     ignored = np.zeros(len(overlaps), dtype=bool)

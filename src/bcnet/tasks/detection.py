@@ -78,7 +78,7 @@ class Detection(BoxTask):
         logits, extra = outputs.float().tensor_split((self.classes,), dim=1)
         places = self._places(targets, logits)
         chances = logits.sigmoid().clamp(_LEAST, 1 - _LEAST)
-        wanted = self._wanted(places, targets["labels"], logits)
+        wanted = self._target_maps(places, targets["labels"], logits)
         right = (1 - chances).square() * chances.log()
         wrong = (1 - wanted).pow(4) * chances.square() * (1 - chances).log()
         of_classes = -torch.where(wanted == 1, right, wrong).sum(dim=(1, 2, 3))
@@ -90,7 +90,7 @@ class Detection(BoxTask):
         scores: Tensor = -(of_classes + of_boxes.sum(dim=1)) / there.sum(dim=1).clamp(min=1)
         return scores
 
-    def found(self, outputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def detections(self, outputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Boxes `(batch, n, 4)` in pixels, their labels and scores `(batch, n)`, best first; `n` is `most` or fewer."""
         logits, extra = outputs.float().tensor_split((self.classes,), dim=1)
         rows, columns = logits.shape[-2:]
@@ -117,7 +117,7 @@ class Detection(BoxTask):
         row = y.long().clamp(0, rows - 1)
         return _Places(row, column, right - left, bottom - top, x - column, y - row)
 
-    def _wanted(self, places: _Places, labels: Tensor, logits: Tensor) -> Tensor:
+    def _target_maps(self, places: _Places, labels: Tensor, logits: Tensor) -> Tensor:
         """The Gaussians of all boxes, `(batch, classes, h, w)`."""
         rows, columns = (torch.arange(size, device=logits.device) for size in logits.shape[-2:])
         down = (rows[:, None] - places.row[..., None, None]).square()  # (batch, most, h, 1)

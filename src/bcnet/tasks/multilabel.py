@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from bcnet.errors import DataError, ModelError, RecipeError
 from bcnet.tasks.base import Metric, Task, alone, pooled_ratio, shape_of
-from bcnet.tasks.shown import Shown, listed, name_of
+from bcnet.tasks.shown import Shown, list_words, name_of
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class MultiLabel(Task):
         """The labels."""
         return self.labels
 
-    def accepted(self, targets: Any, where: str) -> Tensor:
+    def check_targets(self, targets: Any, where: str) -> Tensor:
         """Zeros and ones as float32."""
         given = alone(targets, where)
         values = given.float()
@@ -82,17 +82,17 @@ class MultiLabel(Task):
             "labels": right.masked_fill(broken, torch.nan),
         }
 
-    def shown(
+    def show(
         self, pictures: Tensor | None, targets: Tensor, outputs: Any = None, *, names: Sequence[str] = ()
     ) -> Shown:
         """The labels that are there."""
         there = targets if outputs is None else outputs
         return Shown(
-            words=tuple(listed([name_of(n, names) for n in row.nonzero()[:, 0].tolist()]) for row in there > 0)
+            words=tuple(list_words([name_of(n, names) for n in row.nonzero()[:, 0].tolist()]) for row in there > 0)
         )
 
-    def measured(self, figures: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
+    def summarize(self, figures: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
         """F1 in percent with the jackknife's error, and the mean of the rest."""
         value, error = pooled_ratio(figures["f1"])
-        means, errors = super().measured({key: values for key, values in figures.items() if key != "f1"})
+        means, errors = super().summarize({key: values for key, values in figures.items() if key != "f1"})
         return {**means, "f1": 100 * value}, {**errors, "f1": 100 * error}

@@ -12,10 +12,11 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from bcnet.errors import RecipeError
-from bcnet.importing import imported
+from bcnet.importing import import_object
 from bcnet.tasks.base import Task
 from bcnet.tasks.classification import Classification
 from bcnet.tasks.detection import Detection
+from bcnet.tasks.imitation import Imitation
 from bcnet.tasks.multilabel import MultiLabel
 from bcnet.tasks.regression import DenseRegression, Regression
 from bcnet.tasks.segmentation import Segmentation
@@ -28,6 +29,7 @@ TASKS: Mapping[str, type[Task]] = MappingProxyType(
         "multi-label": MultiLabel,
         "regression": Regression,
         "dense-regression": DenseRegression,
+        "imitation": Imitation,
     }
 )
 """The built-in tasks, by what they are called."""
@@ -44,11 +46,11 @@ def task_named(name: str) -> Task:
     """
     kind, _, settings = name.partition(":")
     if kind in TASKS:
-        return _made(TASKS[kind], _parsed(name, settings))
+        return _make(TASKS[kind], _parse(name, settings))
     near = get_close_matches(kind, TASKS, n=1)
     if near or not settings:
         raise RecipeError(f"a task is {_FORMS}; got {name!r}{f' (nearest: {near[0]})' if near else ''}")
-    made = imported(name, what="task", forms=_FORMS, error=RecipeError)()
+    made = import_object(name, what="task", forms=_FORMS, error=RecipeError)()
     if not isinstance(made, Task):
         raise RecipeError(f"task {name!r} has to give a bcnet.Task; got {type(made).__name__}: return the task itself")
     return made
@@ -67,7 +69,7 @@ def task_described(description: str) -> Task | None:
         fields = json.loads(description[len(TASKS[name].name) :] or "{}")
     except (ValueError, RecursionError):
         return None
-    return _made(TASKS[name], fields) if isinstance(fields, dict) else None
+    return _make(TASKS[name], fields) if isinstance(fields, dict) else None
 
 
 def name_of_task(description: str) -> str | None:
@@ -84,14 +86,14 @@ def _says(description: str, task: type[Task]) -> bool:
     return description == task.name or description.startswith(f"{task.name} {{")
 
 
-def _parsed(name: str, settings: str) -> dict[str, str]:
+def _parse(name: str, settings: str) -> dict[str, str]:
     pairs = [part.partition("=") for part in settings.split(",") if part.strip()]
     if not all(equals and key.strip() for key, equals, _ in pairs):
         raise RecipeError(f"a task is {_FORMS}; got {name!r}: settings are key=value, with commas")
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
-def _made(task: type[Task], fields: Mapping[str, Any]) -> Task:
+def _make(task: type[Task], fields: Mapping[str, Any]) -> Task:
     known = {field.name: field for field in _settable(task)}
     unknown = [name for name in fields if name not in known]
     missing = [n for n, field in known.items() if n not in fields and field.default is dataclasses.MISSING]

@@ -97,7 +97,7 @@ class OneStageDetection(BoxTask):
         each = zip(_each(outputs), _in_list(targets), strict=True)
         return -torch.stack([torch.stack(list(self._carried_out(o, [t]).values())).sum() for o, t in each])
 
-    def found(self, outputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+    def detections(self, outputs: Any) -> tuple[Tensor, Tensor, Tensor]:
         """Return what the detector keeps, filled up to `most` with boxes of score 0 (see `BoxTask`)."""
         count = len(outputs[_LOGITS])
         device = outputs[_LOGITS].device
@@ -120,11 +120,11 @@ class OneStageDetection(BoxTask):
         sizes = [(self.height, self.width)] * len(first)
         lists = importlib.import_module("torchvision.models.detection.image_list")
         features = {name: first.new_zeros(()).expand(len(first), 1, *size) for name, size in self._sizes.items()}
-        stand_in = _copied(self.detector)
+        stand_in = _copy(self.detector)
         stand_in.training = targets is not None
-        stand_in.backbone = _answering(stand_in.backbone, lambda _: features)
-        stand_in.head = _answering(stand_in.head, lambda _: given)
-        stand_in.transform = _answering(stand_in.transform, lambda _, t: (lists.ImageList(images, sizes), t))
+        stand_in.backbone = _with_forward(stand_in.backbone, lambda _: features)
+        stand_in.head = _with_forward(stand_in.head, lambda _: given)
+        stand_in.transform = _with_forward(stand_in.transform, lambda _, t: (lists.ImageList(images, sizes), t))
         stand_in.transform.postprocess = lambda found, *_: found
         return stand_in(list(images), targets)
 
@@ -146,16 +146,16 @@ class OneStageDetection(BoxTask):
         return sum(number * height * width for number, (height, width) in zip(each, self._sizes.values(), strict=True))
 
 
-def _copied(module: nn.Module) -> Any:
+def _copy(module: nn.Module) -> Any:
     """The module with a list of parts of its own: parts can be put in another's place."""
     copied = copy.copy(module)
     copied._modules = dict(module._modules)
     return copied
 
 
-def _answering(module: nn.Module, forward: Any) -> Any:
+def _with_forward(module: nn.Module, forward: Any) -> Any:
     """The module with another forward."""
-    answering = _copied(module)
+    answering = _copy(module)
     answering.forward = forward
     return answering
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from bcnet.errors import DataError, ModelError, RecipeError
 from bcnet.tasks.base import Metric, Task, alone, shape_of
-from bcnet.tasks.shown import Shown, listed, picture_of
+from bcnet.tasks.shown import Shown, list_words, picture_of
 
 _LEAST_ERROR = 1e-10  # of squares: a perfect image has no more than 100 dB below a peak of 1
 
@@ -41,7 +41,7 @@ class Regression(Task):
         """The values."""
         return self.values
 
-    def accepted(self, targets: Any, where: str) -> Tensor:
+    def check_targets(self, targets: Any, where: str) -> Tensor:
         """Numbers as float32 `(batch, values)`, if all are finite."""
         given = alone(targets, where)
         rows = given.float().reshape(len(given), -1)
@@ -50,7 +50,7 @@ class Regression(Task):
                 f"the targets of {where} are {self.values} numbers for each of its {len(given)} images; got "
                 f"{given.dtype} {tuple(given.shape)}"
             )
-        found: Tensor = super().accepted(rows, where)
+        found: Tensor = super().check_targets(rows, where)
         return found
 
     def check(self, outputs: Any, classes: int) -> None:
@@ -74,12 +74,12 @@ class Regression(Task):
         off = self._off(outputs, targets)
         return {"mae": off.abs().mean(dim=1), "mse": off.square().mean(dim=1)}
 
-    def shown(
+    def show(
         self, pictures: Tensor | None, targets: Tensor, outputs: Any = None, *, names: Sequence[str] = ()
     ) -> Shown:
         """The numbers."""
         rows = (targets if outputs is None else outputs).float().reshape(len(targets), -1)
-        return Shown(words=tuple(listed([f"{value:.4g}" for value in row]) for row in rows.tolist()))
+        return Shown(words=tuple(list_words([f"{value:.4g}" for value in row]) for row in rows.tolist()))
 
     @staticmethod
     def _off(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -106,14 +106,14 @@ class DenseRegression(Task):
         if not self.peak > 0:
             raise RecipeError(f"the peak of a dense regression is a positive number; got {self.peak}")
 
-    def accepted(self, targets: Any, where: str) -> Tensor:
+    def check_targets(self, targets: Any, where: str) -> Tensor:
         """Images as float32, if all values are finite."""
         given = alone(targets, where)
         if given.ndim != 4:
             raise DataError(
                 f"the targets of {where} are images ({len(given)}, channels, height, width); got {tuple(given.shape)}"
             )
-        found: Tensor = super().accepted(given.float(), where)
+        found: Tensor = super().check_targets(given.float(), where)
         return found
 
     def check(self, outputs: Any, classes: int) -> None:
@@ -127,19 +127,19 @@ class DenseRegression(Task):
         Raises:
             ModelError: outputs of another size than the targets.
         """
-        return (self._fitting(outputs, targets) - targets).abs().mean()
+        return (self._check_size(outputs, targets) - targets).abs().mean()
 
     def score(self, outputs: Any, targets: Tensor) -> Tensor:
         """PSNR of each image."""
-        square = (self._fitting(outputs, targets) - targets).double().square().mean(dim=(1, 2, 3))
+        square = (self._check_size(outputs, targets) - targets).double().square().mean(dim=(1, 2, 3))
         return 10 * torch.log10(self.peak**2 / square.clamp(min=_LEAST_ERROR))
 
     def figures(self, outputs: Any, targets: Tensor) -> Mapping[str, Tensor]:
         """PSNR and the mean absolute error."""
-        off = self._fitting(outputs, targets) - targets
+        off = self._check_size(outputs, targets) - targets
         return {"psnr": self.score(outputs, targets), "mae": off.abs().mean(dim=(1, 2, 3))}
 
-    def shown(
+    def show(
         self, pictures: Tensor | None, targets: Tensor, outputs: Any = None, *, names: Sequence[str] = ()
     ) -> Shown:
         """The images, between the extremes of what was wanted; of a network's outputs with their PSNR."""
@@ -151,7 +151,7 @@ class DenseRegression(Task):
         return Shown(picture_of(outputs, low, high), words)
 
     @staticmethod
-    def _fitting(outputs: Tensor, targets: Tensor) -> Tensor:
+    def _check_size(outputs: Tensor, targets: Tensor) -> Tensor:
         if outputs.shape != targets.shape:
             raise ModelError(
                 f"the network's images are of the size of the targets, {tuple(targets.shape[1:])}; got "

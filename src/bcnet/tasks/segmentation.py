@@ -58,7 +58,7 @@ class Segmentation(Task):
         """The classes."""
         return self.classes
 
-    def accepted(self, targets: Any, where: str) -> Tensor:
+    def check_targets(self, targets: Any, where: str) -> Tensor:
         """Masks as int64, if all of their classes are there."""
         given = alone(targets, where)
         if given.ndim != 3 or given.is_floating_point():
@@ -115,12 +115,12 @@ class Segmentation(Task):
         }
         return {key: values.masked_fill(broken[:, None, None], torch.nan) for key, values in figures.items()}
 
-    def measured(self, figures: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
+    def summarize(self, figures: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
         """Shares of all pixels, in percent; the errors are the jackknife's over images."""
         pooled = {key: pooled_ratio(counts) for key, counts in figures.items()}
         return {key: 100 * v for key, (v, _) in pooled.items()}, {key: 100 * e for key, (_, e) in pooled.items()}
 
-    def shown(
+    def show(
         self, pictures: Tensor | None, targets: Tensor, outputs: Any = None, *, names: Sequence[str] = ()
     ) -> Shown:
         """A colour for each class over the picture; of a network's outputs the share of pixels that are right."""

@@ -84,7 +84,7 @@ def with_boxes(picture: Tensor, boxes: Tensor, labels: Tensor) -> Tensor:
     return drawn
 
 
-def listed(words: Sequence[str], none: str = "none") -> str:
+def list_words(words: Sequence[str], none: str = "none") -> str:
     """A few of the words: "cat, dog, 3 more"."""
     if len(words) <= _NAMES + 1:
         return ", ".join(words) or none

@@ -154,19 +154,19 @@ def names_the_widths_of_a_bad_score(make: Make) -> None:
     """NaN, infinity, what is no number, and exceptions of the score become a SearchError that names the widths."""
     space = toy_space(5)
 
-    def failing(_: Widths) -> float:
+    def fail(_: Widths) -> float:
         raise ZeroDivisionError("no luck")
 
-    bad: list[Callable[[Widths], float]] = [lambda _: math.nan, lambda _: math.inf, lambda _: "0.9", failing]  # type: ignore[list-item,return-value]
+    bad: list[Callable[[Widths], float]] = [lambda _: math.nan, lambda _: math.inf, lambda _: "0.9", fail]  # type: ignore[list-item,return-value]
     for score in bad:
         counted = _Counted(score)
-        error = _raised(SearchError, partial(_search, make, space, _HALF, 50, counted))
+        error = _catch(SearchError, partial(_search, make, space, _HALF, 50, counted))
         (widths,) = counted.calls
         assert str(widths) in str(error)
-        assert score is not failing or isinstance(error.__cause__, ZeroDivisionError)
+        assert score is not fail or isinstance(error.__cause__, ZeroDivisionError)
 
 
-def _raised(kind: type[Exception], call: Callable[[], object]) -> Exception:
+def _catch(kind: type[Exception], call: Callable[[], object]) -> Exception:
     try:
         call()
     except kind as error:
@@ -181,7 +181,7 @@ def refuses_an_infeasible_budget(make: Make) -> None:
     score = _Counted()
     cheapest = space.cost(space.narrowest).macs
     too_low = Budget(macs=cheapest - 1)
-    error = _raised(BudgetError, lambda: search_widths(space, score, too_low, searcher=searcher))
+    error = _catch(BudgetError, lambda: search_widths(space, score, too_low, searcher=searcher))
     assert f"{cheapest:,}" in str(error)
     assert not score.calls
 

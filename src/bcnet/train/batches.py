@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from bcnet.distributed import ProcessGroup
-from bcnet.nests import Nest, count, taken
+from bcnet.nests import Nest, count, take_images
 
 Batch = tuple[Nest, Any]
 Part = Callable[[int], slice]
@@ -29,7 +29,7 @@ class EpochBatches(Protocol):
 class ShareableBatches(EpochBatches, Protocol):
     """Training data that can prepare a part of every batch alone, so that processes share that work too."""
 
-    def shared(self, part: Part) -> EpochBatches:
+    def share(self, part: Part) -> EpochBatches:
         """Return the same batches, but of each only the images `part(batch size)`."""
         ...
 
@@ -38,7 +38,7 @@ def share_of(batches: EpochBatches, world: ProcessGroup) -> EpochBatches:
     """This process's part of every batch, which may be empty; all parts together are the batch, in order."""
     if world.size == 1:
         return batches
-    return batches.shared(world.part) if isinstance(batches, ShareableBatches) else _Cut(batches, world.part)
+    return batches.share(world.part) if isinstance(batches, ShareableBatches) else _Cut(batches, world.part)
 
 
 @dataclass(frozen=True)
@@ -54,4 +54,4 @@ class _Cut:
     def epoch(self, generator: torch.Generator) -> Iterator[Batch]:
         for x, y in self.batches.epoch(generator):
             mine = self.part(count(y))
-            yield taken(x, mine), taken(y, mine)
+            yield take_images(x, mine), take_images(y, mine)

@@ -57,7 +57,7 @@ class Health:
             return self._bad(step, f"a loss must be a finite number; got {', '.join(f'{x:.4g}' for x in losses)}")
         if not math.isfinite(norm):
             return self._bad(step, f"the norm of the gradient must be a finite number; got {norm} at loss {loss:.4g}")
-        bound = self._bound(classes)
+        bound = self._loss_bound(classes)
         self._high = self._high + 1 if loss > bound else 0
         self._usual.append(loss)
         if self._high >= PATIENCE:
@@ -77,7 +77,7 @@ class Health:
             fault += f": {row} bad steps in a row, and max_bad_steps is {self._recipe.max_bad_steps}"
         return Verdict(fault, bad=True, stop=row > self._recipe.max_bad_steps)
 
-    def _bound(self, classes: int) -> float:
+    def _loss_bound(self, classes: int) -> float:
         if self._recipe.explosion_factor is None:
             return math.inf
         usual = median(self._usual) if self._usual else 0.0

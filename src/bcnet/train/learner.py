@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from bcnet.machine.strides import UnitStrides
-from bcnet.nests import Nest, called
+from bcnet.nests import Nest, call_network
 from bcnet.space import Side
 from bcnet.tasks import Classification, Task
 from bcnet.train.counts import ChannelCounts
@@ -35,7 +35,7 @@ class Learner(ABC):
     def plan(self, generator: torch.Generator) -> tuple[Term, ...]:
         """The terms of the next step."""
 
-    def trained(self, terms: tuple[Term, ...]) -> None:  # noqa: B027 - most have nothing to hear
+    def count_step(self, terms: tuple[Term, ...]) -> None:  # noqa: B027 - most have nothing to hear
         """Hear that a step of these terms has been taken."""
 
     def tensors(self) -> dict[str, torch.Tensor]:
@@ -80,7 +80,7 @@ class SupernetLearner(Learner):
         """Return whether it is the path that the strategy says."""
         return paths == (self.strategy.teacher(self.supernet.space),)
 
-    def trained(self, terms: tuple[Term, ...]) -> None:
+    def count_step(self, terms: tuple[Term, ...]) -> None:
         """Count the channels of all paths."""
         self.counts.add(terms)
 
@@ -131,5 +131,5 @@ class NetworkLearner(Learner):
 
     def forward(self, x: Nest, paths: Pass) -> tuple[torch.Tensor, ...]:
         """The network's own forward."""
-        with self._strides.applied():
-            return (called(self.module, x),)
+        with self._strides.apply():
+            return (call_network(self.module, x),)

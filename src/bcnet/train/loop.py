@@ -17,12 +17,12 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
-from bcnet.data.transfer import moved
+from bcnet.data.transfer import move
 from bcnet.distributed import Loaded, ProcessGroup
 from bcnet.errors import RunError, TrainingError
 from bcnet.files.tensors import Tensors, load_module
 from bcnet.machine.precision import autocast, resolve_precision
-from bcnet.nests import Nest, called, count
+from bcnet.nests import Nest, call_network, count
 from bcnet.train.batches import EpochBatches, share_of
 from bcnet.train.learner import Learner
 from bcnet.train.objective import Objective
@@ -166,7 +166,7 @@ class _Run:
             for position, (x, y) in enumerate(self.batches.epoch(order)):
                 if position < self.step - epoch * length:
                     continue  # trained before the resume
-                progress = self.train_on(moved(x, self.device), moved(y, self.device), epoch)
+                progress = self.train_on(move(x, self.device), move(y, self.device), epoch)
                 if on_step is not None:
                     on_step(progress)
             if on_epoch is not None:
@@ -190,7 +190,7 @@ class _Run:
         for good in (s for s in seen if not s.verdict.bad):
             for term, loss in zip(good.terms, good.losses, strict=True):
                 self.records.append(good.step, term.recorded, loss)
-            self.learner.trained(good.terms)
+            self.learner.count_step(good.terms)
             self.loss = sum(good.losses) / len(good.losses)
         self.step += 1
         if due:
@@ -218,7 +218,7 @@ class _Run:
         if self.teacher is None or self.recipe.distillation is None:
             return None
         with torch.no_grad(), autocast(self.precision, self.device):
-            logits: torch.Tensor = called(self.teacher, x)
+            logits: torch.Tensor = call_network(self.teacher, x)
         return logits
 
     def stop(self, seen: Seen) -> NoReturn:

@@ -148,10 +148,10 @@ class Recipe(_Frozen):
             raise ValueError(f"'schedule.milestones' must ascend; got {list(self.schedule.milestones)}")
         return self
 
-    def changed(self, changes: Mapping[str, Any]) -> Recipe:
+    def with_changes(self, changes: Mapping[str, Any]) -> Recipe:
         """Return the same recipe with other values; a dot reaches inside.
 
-        Example: `recipe.changed({"epochs": 20, "schedule.final_lr": 1e-4})`.
+        Example: `recipe.with_changes({"epochs": 20, "schedule.final_lr": 1e-4})`.
 
         Raises:
             RecipeError: an unknown key, or a value of the wrong type.
@@ -247,16 +247,16 @@ def _describe_fault(fault: Any, known: tuple[str, ...]) -> str:
         kinds = ", ".join(repr(part.model_fields["kind"].default) for part in parts_of)
         if fault["type"] == "union_tag_not_found":
             return f"{key!r} needs its kind beside the rest: set {key}.kind to one of {kinds} too"
-        return f"'{key}.kind' must be one of {kinds}; got {_shown(fault['input'].get('kind'))}"
+        return f"'{key}.kind' must be one of {kinds}; got {_show(fault['input'].get('kind'))}"
     if fault["type"] == "missing":
         return f"key {key!r} is required, and missing"
     expected = fault["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
     if fault["type"] == "value_error" and not fault["loc"]:
         return str(expected)  # of several keys at once, which the message names
-    return f"{key!r} must be {expected}; got {_shown(fault['input'])}"
+    return f"{key!r} must be {expected}; got {_show(fault['input'])}"
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     """The value as a person wrote it, but for what would fill a page."""
     try:
         text = repr(value)

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
-from bcnet.data.transfer import moved
+from bcnet.data.transfer import move
 from bcnet.distributed import ProcessGroup
 
 
@@ -44,7 +44,7 @@ class Reduction:
             return losses, classes
         head, gradients = self._sections(2 + len(losses) + len(self._parameters), losses.device)
         used = [float(parameter.grad is not None) for parameter in self._parameters]
-        known = moved(torch.tensor([1.0, classes, *used]), losses.device)  # in one go
+        known = move(torch.tensor([1.0, classes, *used]), losses.device)  # in one go
         head.copy_(torch.cat([known[:2], losses, known[2:]]))
         slots = self._slots(gradients)
         for slot, parameter in zip(slots, self._parameters, strict=True):

@@ -52,7 +52,7 @@ class Measured:
 
 
 @cache
-def reported() -> tuple[Reported, ...]:
+def reported_results() -> tuple[Reported, ...]:
     """Every result of the paper's tables, by recipe, network and falling budget."""
     text = resources.files("bcnet.train").joinpath("reported.yaml").read_text(encoding="utf-8")
     recipes: Mapping[str, Mapping[str, Any]] = yaml.safe_load(text)
@@ -64,7 +64,7 @@ def reported() -> tuple[Reported, ...]:
     )
 
 
-def measured(folder: Path) -> tuple[Measured, ...]:
+def measured_results(folder: Path) -> tuple[Measured, ...]:
     """The finished runs recorded in the CSV files of a folder; other files there are no concern of this."""
     runs = []
     for path in sorted(folder.glob("*.csv")):

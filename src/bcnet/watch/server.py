@@ -86,7 +86,7 @@ def application(runs: Sequence[Path], token: str | None = None) -> Starlette:
             Route("/", pages.index),
             Route("/runs/{number:int}", pages.run),
             Route("/comparison", pages.comparison),
-            Route("/favicon.ico", _nothing),
+            Route("/favicon.ico", _no_content),
         ],
         middleware=[Middleware(_Headers), guard],
     )
@@ -151,7 +151,7 @@ def _plain_page(body: str, *, refresh: bool = False) -> str:
     )
 
 
-def _nothing(request: Request) -> Response:
+def _no_content(request: Request) -> Response:
     return Response(status_code=204)
 
 

@@ -26,7 +26,7 @@ class Lagrangian:
         self._sizes = [len(e) for e in errors]
         self._scopes: list[Scope] = [(g,) for g in range(len(errors))]
         self._scopes += sorted({f.groups for cost in costs for f in cost.factors})
-        self._tables = [self._aligned(cost) for cost in costs]
+        self._tables = [self._align(cost) for cost in costs]
         self._plan = Elimination(self._scopes, self._sizes, max_cells)
 
     @property
@@ -34,7 +34,7 @@ class Lagrangian:
         """Return whether minima are exact rather than bounded from below."""
         return self._plan.exact
 
-    def _aligned(self, cost: ExpectedCost) -> list[FloatArray]:
+    def _align(self, cost: ExpectedCost) -> list[FloatArray]:
         own = {f.groups: f.table for f in cost.factors}
         zeros = (np.zeros([self._sizes[g] for g in scope]) for scope in self._scopes[len(self._errors) :])
         pairs = zip(self._scopes[len(self._errors) :], zeros, strict=True)
@@ -68,12 +68,12 @@ class Lagrangian:
         narrowest = self.cut(np.zeros(len(self._errors), dtype=np.int64))
         return maximise_dual(self.value, [narrowest], tolerance)
 
-    def mixed(self, dual: DualMaximum) -> list[IntArray]:
+    def mixed_candidates(self, dual: DualMaximum) -> list[IntArray]:
         """The candidates `(groups,)` that are mixed at the maximum, those of largest weight first."""
         order = np.argsort(-dual.weights, kind="stable")[: np.count_nonzero(dual.weights)]
         return [np.asarray(dual.cuts[number].point) for number in order if dual.cuts[number].point is not None]
 
-    def tilted(self, dual: DualMaximum, seed: int) -> Iterator[IntArray]:
+    def tilted_candidates(self, dual: DualMaximum, seed: int) -> Iterator[IntArray]:
         """Candidates `(groups,)` of small Lagrangian for slightly changed errors.
 
         Errors are tilted per group, towards wide or narrow, by normal draws of growing size, which moves whole sets of

@@ -80,8 +80,8 @@ def solve(
     lagrangian = Lagrangian(errors, costs, max_cells)
     dual = lagrangian.maximise(_DUAL_TOLERANCE * span)
     recovery = Recovery(errors, costs, target=dual.bound + tolerance * span)
-    rows = recovery.better(recovery.narrowest(), lagrangian.mixed(dual))
-    rows = recovery.better(rows, lagrangian.tilted(dual, seed))
+    rows = recovery.better(recovery.narrowest(), lagrangian.mixed_candidates(dual))
+    rows = recovery.better(rows, lagrangian.tilted_candidates(dual, seed))
     held = all(cost(rows) <= 1 + _CONSTRAINT_TOLERANCE for cost in costs)
     assert held, "the recovery left the constraint"
     objective = sum(float(e @ p) for e, p in zip(errors, rows, strict=True))
@@ -90,14 +90,14 @@ def solve(
         objective=float(objective),
         lower_bound=float(min(dual.bound, objective)),
         gap=float(max(0.0, objective - dual.bound) / span),
-        macs=_expected(space, "macs", rows),
-        params=_expected(space, "params", rows),
+        macs=_expected_cost(space, "macs", rows),
+        params=_expected_cost(space, "params", rows),
         multipliers=tuple(dual.multipliers.tolist()),
         seconds=time.perf_counter() - start,
     )
 
 
-def _expected(space: WidthSpace, name: str, rows: Rows) -> float:
+def _expected_cost(space: WidthSpace, name: str, rows: Rows) -> float:
     polynomial = space.macs_terms if name == "macs" else space.params_terms
     return ExpectedCost.of(polynomial, space, 1)(rows)
 

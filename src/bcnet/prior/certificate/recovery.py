@@ -39,7 +39,7 @@ class Recovery:
 
     def narrowest(self) -> Rows:
         """Rows improved from the narrowest candidate, which satisfies the budget."""
-        rows = self.improved(one_hot(np.zeros(len(self._sizes), dtype=np.int64), self._sizes))
+        rows = self.improve(one_hot(np.zeros(len(self._sizes), dtype=np.int64), self._sizes))
         assert rows is not None, "the narrowest candidate satisfies the budget"
         return rows
 
@@ -54,12 +54,12 @@ class Recovery:
             for first in range(0 if known else min(len(self._sets), _FIRST_SETS)):
                 if self.objective(best) <= self._target:
                     return best
-                rows = self.improved(one_hot(start, self._sizes), first)
+                rows = self.improve(one_hot(start, self._sizes), first)
                 if rows is not None and self.objective(rows) < self.objective(best):
                     best = rows
         return best
 
-    def improved(self, rows: Rows, first: int = 0) -> Rows | None:
+    def improve(self, rows: Rows, first: int = 0) -> Rows | None:
         """Local optimum from `rows`, which may be over budget; None where no single set repairs that."""
         current = list(rows)
         feasible = self._holds(current)
@@ -80,9 +80,9 @@ class Recovery:
 
     def _improve_set(self, rows: list[FloatArray], members: Sequence[int]) -> bool:
         """Solve the linear programme of one independent set in place; whether it has a solution."""
-        errors = self._padded([self._errors[g] for g in members])  # (members, choices)
+        errors = self._pad([self._errors[g] for g in members])  # (members, choices)
         gradients = [[cost.gradient(rows, g) for g in members] for cost in self._costs]
-        slopes = np.stack([self._padded(of_cost) for of_cost in gradients])  # (costs, members, choices)
+        slopes = np.stack([self._pad(of_cost) for of_cost in gradients])  # (costs, members, choices)
         spent = [sum(float(s @ rows[g]) for s, g in zip(d, members, strict=True)) for d in gradients]
         offsets = np.array([cost(rows) - 1 - value for cost, value in zip(self._costs, spent, strict=True)])
         member = np.arange(len(members))
@@ -100,7 +100,7 @@ class Recovery:
         self._mix(rows, members, maximise_dual(oracle, [cheapest], 1e-9 * self._span))
         return True
 
-    def _padded(self, vectors: Sequence[FloatArray]) -> FloatArray:
+    def _pad(self, vectors: Sequence[FloatArray]) -> FloatArray:
         """Vectors as rows of one array, short ones filled up with a value that no minimum takes."""
         table = np.full((len(vectors), max(self._sizes)), _NEVER)
         for row, vector in zip(table, vectors, strict=True):

@@ -19,7 +19,7 @@ def _conv(
     if weight.dims[0] is None and groups == weight.shape[0] == x.shape[channel]:
         # One filter, expanded to as many as there are channels (anti-aliasing): as many as it is asked for.
         weight = Labels(weight.shape, (x.dims[channel], *weight.dims[1:]))
-    out = _grouped(p, x, channel, weight, 0, 1, groups) if groups > 1 else dense(p, x, channel, weight, 0, 1)
+    out = _group_convolution(p, x, channel, weight, 0, 1, groups) if groups > 1 else dense(p, x, channel, weight, 0, 1)
     p.count_macs(_along_channels(p, node, x, channel), weight, out)
     return _finish_conv(p, node, x, channel, out, weight, bias)
 
@@ -31,7 +31,7 @@ def _conv_transpose(
 ) -> Labels:  # fmt: skip
     channel = len(x.shape) - len(weight.shape) + 1
     if groups > 1:
-        out = _grouped(p, x, channel, weight, 0, 0, groups, out_size=weight.shape[1] * groups)
+        out = _group_convolution(p, x, channel, weight, 0, 0, groups, out_size=weight.shape[1] * groups)
         p.fix(weight.dims[1], p.silent)
     else:
         out = dense(p, x, channel, weight, 1, 0)
@@ -53,7 +53,7 @@ def dense(p: Propagation, x: Labels, channel: int, weight: Labels, out_dim: int,
     return out
 
 
-def _grouped(
+def _group_convolution(
     p: Propagation, x: Labels, channel: int, weight: Labels, held: int, within: int, groups: int, out_size: int = 0
 ) -> Dim:
     """Group convolution in whole groups: group `i` of the inputs, of the weight and of the outputs live together.
@@ -128,12 +128,12 @@ def _weight_norm(p: Propagation, node: Any, direction: Labels, length: Labels, d
 
 
 @rule("fused_moving_avg_obs_fake_quant", "_fused_moving_avg_obs_fq_helper")
-def _observed(p: Propagation, node: Any, x: Labels, *rest: Any) -> Any:
+def _observe(p: Propagation, node: Any, x: Labels, *rest: Any) -> Any:
     """A fake quantisation that observes ranges first; `rest[2:6]` are tables of min, max, scale and zero point."""
     minimum, maximum, scale, zero = rest[2:6]
     axis = rest[9]
     per_channel = rest[10] if len(rest) > 10 else False
-    quantised = _quantised(p, x, (minimum, maximum, scale, zero), axis if per_channel else None)
+    quantised = _quantise(p, x, (minimum, maximum, scale, zero), axis if per_channel else None)
     return (quantised, quantised) if isinstance(node.meta["val"], (tuple, list)) else quantised
 
 
@@ -141,10 +141,10 @@ def _observed(p: Propagation, node: Any, x: Labels, *rest: Any) -> Any:
 def _quantised_by_channel(
     p: Propagation, node: Any, x: Labels, scale: Labels, zero: Labels, axis: int, *rest: Any
 ) -> Labels:
-    return _quantised(p, x, (scale, zero), axis)
+    return _quantise(p, x, (scale, zero), axis)
 
 
-def _quantised(p: Propagation, x: Labels, tables: Sequence[Labels], axis: int | None) -> Labels:
+def _quantise(p: Propagation, x: Labels, tables: Sequence[Labels], axis: int | None) -> Labels:
     """A tensor with other values, of which a table holds one for each index of a dimension."""
     for table in tables:
         if axis is not None and table.shape and table.shape[0] == x.shape[axis] > 1:
@@ -162,7 +162,7 @@ def _linear(p: Propagation, node: Any, x: Labels, weight: Labels, bias: Labels |
 
 
 @rule("embedding")
-def _embedding(p: Propagation, node: Any, weight: Labels, numbers: Labels, *rest: Any) -> Labels:
+def _embed(p: Propagation, node: Any, weight: Labels, numbers: Labels, *rest: Any) -> Labels:
     """A row for each number: its features are channels."""
     features = weight.dims[1]
     assert features is not None

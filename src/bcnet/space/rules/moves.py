@@ -68,13 +68,13 @@ def _repeat_interleave(p: Propagation, node: Any, x: Labels, times: Any, dim: in
 
 @rule("topk")
 def _topk(p: Propagation, node: Any, x: Labels, k: int, dim: int = -1, *rest: Any) -> tuple[Labels, ...]:
-    picked = _picked(p, node, x, dim, tuple(node.meta["val"][0].shape))
+    picked = _pick(p, node, x, dim, tuple(node.meta["val"][0].shape))
     return picked, picked  # values and where they were
 
 
 @rule("index_select", "unfold")
 def _select(p: Propagation, node: Any, x: Labels, dim: int, *rest: Any) -> Labels:
-    return _picked(p, node, x, dim, out_shape(node))
+    return _pick(p, node, x, dim, out_shape(node))
 
 
 @rule("index")
@@ -83,10 +83,10 @@ def _index(p: Propagation, node: Any, x: Labels, indices: Sequence[Any]) -> Any:
     given = [(axis, index) for axis, index in enumerate(indices) if index is not None]
     if len(given) != 1 or not isinstance(given[0][1], Labels) or len(given[0][1].shape) != 1:
         return unknown(p, node, [x, *(index for _, index in given if isinstance(index, Labels))])
-    return _picked(p, node, x, given[0][0], out_shape(node))
+    return _pick(p, node, x, given[0][0], out_shape(node))
 
 
-def _picked(p: Propagation, node: Any, x: Labels, axis: int, shape: tuple[int, ...]) -> Labels:
+def _pick(p: Propagation, node: Any, x: Labels, axis: int, shape: tuple[int, ...]) -> Labels:
     """Some elements along a dimension: channels there are pinned, the others keep their labels.
 
     Further dimensions of the result hold no channels.
@@ -148,7 +148,7 @@ def _cosine(p: Propagation, node: Any, x: Labels, y: Labels, dim: int = 1, eps: 
 
 
 @rule("new_zeros", "new_ones", "new_full", "new_empty", "sym_size")
-def _made(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> Any:
+def _make_like(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> Any:
     """Return what takes kind and place of a tensor, and none of its elements."""
     value = node.meta["val"]
-    return p.made(value) if hasattr(value, "shape") else value
+    return p.label_new(value) if hasattr(value, "shape") else value

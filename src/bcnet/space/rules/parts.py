@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bcnet.space.labels import Labels, Propagation
-from bcnet.space.rules.shape import divided
+from bcnet.space.rules.shape import divide
 from bcnet.space.rules.table import out_shape, rule
 from bcnet.space.symbols import Dim
 
@@ -84,7 +84,7 @@ def _slice(
         return equal_parts(p, x, x.shape[axis] // size, axis)[first // size]
     if step == 1 and size and _is_share([first, size], x.shape[axis]):
         return _shares(p, x, [size], math.gcd(first, size, x.shape[axis]), axis)[0]
-    return _picked(p, x, [size], axis, "channels picked by number: the model's code may count on exactly these")[0]
+    return _pick(p, x, [size], axis, "channels picked by number: the model's code may count on exactly these")[0]
 
 
 @rule("split", "split_with_sizes")
@@ -97,7 +97,7 @@ def _split(p: Propagation, node: Any, x: Labels, sizes: Any, dim: int = 0) -> tu
         return equal_parts(p, x, len(found), axis)
     if _is_share(found, x.shape[axis]):
         return _shares(p, x, found, math.gcd(*found), axis)
-    return _picked(p, x, found, axis, "channels split at numbers that the model's code holds")
+    return _pick(p, x, found, axis, "channels split at numbers that the model's code holds")
 
 
 @rule("chunk", "tensor_split")
@@ -151,7 +151,7 @@ def equal_parts(p: Propagation, x: Labels, count: int, axis: int) -> tuple[Label
     return (Labels(shape, (*x.dims[:axis], part, *x.dims[axis + 1 :])),) * count
 
 
-def _picked(p: Propagation, x: Labels, sizes: Sequence[int], axis: int, why: str) -> tuple[Labels, ...]:
+def _pick(p: Propagation, x: Labels, sizes: Sequence[int], axis: int, why: str) -> tuple[Labels, ...]:
     """Parts of a dimension that has to stay as it is."""
     reason = p.reason(why, BY_NUMBER)
     p.fix(x.dims[axis], reason)
@@ -186,7 +186,7 @@ def _channel_shuffle(p: Propagation, node: Any, x: Labels, groups: int) -> Label
     dim = x.dims[1]
     if dim is None:
         return x
-    part = divided(p, dim, [groups, x.shape[1] // groups])[1]
+    part = divide(p, dim, [groups, x.shape[1] // groups])[1]
     shuffled = tuple(q._replace(repeat=q.repeat * groups) for q in part) if part else None
     return x.replace(d1=shuffled)
 

@@ -29,7 +29,7 @@ def _same(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> L
 
 
 @rule("_assert_tensor_metadata")
-def _asserted(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> None:
+def _assert_metadata(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> None:
     """Return what torch.export checks beside every conversion of types: it reads no channels, and gives nothing."""
 
 
@@ -72,11 +72,11 @@ def _prelu(p: Propagation, node: Any, x: Labels, weight: Labels) -> Labels:
 def _spatial(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> Any:
     value = node.meta["val"]
     if isinstance(value, (tuple, list)):
-        return tuple(_resized(p, x, tuple(v.shape)) for v in value)
-    return _resized(p, x, tuple(value.shape))
+        return tuple(_resize(p, x, tuple(v.shape)) for v in value)
+    return _resize(p, x, tuple(value.shape))
 
 
-def _resized(p: Propagation, x: Labels, shape: tuple[int, ...]) -> Labels:
+def _resize(p: Propagation, x: Labels, shape: tuple[int, ...]) -> Labels:
     """The labels at another size: channels along which was pooled or resized are no longer told apart."""
     dims = list(x.dims)
     for d, (before, after) in enumerate(zip(x.shape, shape, strict=True)):

@@ -21,7 +21,7 @@ _ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 @rule("mm", "bmm", "mv", "dot", "vdot", "matmul")
 def _matmul(p: Propagation, node: Any, a: Labels, b: Labels) -> Labels:
-    return _contracted(p, node, _matmul_letters(len(a.shape), len(b.shape)), a, b)
+    return _contract(p, node, _matmul_letters(len(a.shape), len(b.shape)), a, b)
 
 
 def _matmul_letters(first: int, second: int) -> str:
@@ -37,7 +37,7 @@ def _matmul_letters(first: int, second: int) -> str:
 
 
 @rule("addmm", "baddbmm")
-def _added(p: Propagation, node: Any, bias: Labels, a: Labels, b: Labels, **scales: Any) -> Labels:
+def _add_product(p: Propagation, node: Any, bias: Labels, a: Labels, b: Labels, **scales: Any) -> Labels:
     product: Labels = _matmul(p, node, a, b)
     return broadcast(p, node, bias, product)  # type: ignore[no-any-return]
 
@@ -46,7 +46,7 @@ def _added(p: Propagation, node: Any, bias: Labels, a: Labels, b: Labels, **scal
 def _einsum(p: Propagation, node: Any, equation: str, operands: Sequence[Labels], **options: Any) -> Labels:
     if not all(isinstance(operand, Labels) for operand in operands):
         return unknown(p, node, [o for o in operands if isinstance(o, Labels)])  # type: ignore[no-any-return]
-    return _contracted(p, node, _without_dots(equation.replace(" ", ""), operands), *operands)
+    return _contract(p, node, _without_dots(equation.replace(" ", ""), operands), *operands)
 
 
 def _without_dots(equation: str, operands: Sequence[Labels]) -> str:
@@ -80,8 +80,8 @@ def _attention(
         for labels in operands:
             for dim in labels.dims[:-1]:
                 p.fix(dim, p.reason("attends under a mask of fixed size"))
-    scores = _multiplied(p, f"{batch}lf,{batch}sf->{batch}ls", query, key)
-    return Labels(out_shape(node), _multiplied(p, f"{batch}ls,{batch}sv->{batch}lv", scores, value).dims)
+    scores = _multiply(p, f"{batch}lf,{batch}sf->{batch}ls", query, key)
+    return Labels(out_shape(node), _multiply(p, f"{batch}ls,{batch}sv->{batch}lv", scores, value).dims)
 
 
 @rule("gru", "lstm", "rnn_tanh", "rnn_relu")
@@ -91,7 +91,7 @@ def _recurrent(p: Propagation, node: Any, x: Labels, state: Any, weights: Any, *
     if not matrices:  # a packed sequence: how long it is, the data say
         return unknown(p, node, [labels for labels in (x, state, weights) if isinstance(labels, Labels)])
     positions = x.without(len(x.shape) - 1)
-    for labels in (x, *_labelled(state), *_labelled(weights)):
+    for labels in (x, *_labels_in(state), *_labels_in(weights)):
         for dim in labels.dims:
             p.fix(dim, p.reason(_RECURRENT, "exclude it, or search the layers before the one that feeds it"))
     for weight in matrices:
@@ -106,10 +106,10 @@ def _is_padded(weights: Any) -> bool:
 
 @rule("gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell")
 def _cell(p: Propagation, node: Any, x: Labels, state: Any, *weights: Any) -> Any:
-    for labels in (x, *_labelled(state), *_labelled(weights)):
+    for labels in (x, *_labels_in(state), *_labels_in(weights)):
         for dim in labels.dims:
             p.fix(dim, p.reason(_RECURRENT))
-    for weight in _labelled(weights):
+    for weight in _labels_in(weights):
         if len(weight.shape) == 2:
             p.count_macs(x.without(len(x.shape) - 1), weight, None)
     value = node.meta["val"]
@@ -118,19 +118,19 @@ def _cell(p: Propagation, node: Any, x: Labels, state: Any, *weights: Any) -> An
     return Labels(tuple(value.shape), (None,) * len(value.shape))
 
 
-def _labelled(items: Any) -> Iterator[Labels]:
+def _labels_in(items: Any) -> Iterator[Labels]:
     if isinstance(items, Labels):
         yield items
     elif isinstance(items, (tuple, list)):
         for item in items:
-            yield from _labelled(item)
+            yield from _labels_in(item)
 
 
-def _contracted(p: Propagation, node: Any, equation: str, *operands: Labels) -> Labels:
-    return Labels(out_shape(node), _multiplied(p, equation, *operands).dims)
+def _contract(p: Propagation, node: Any, equation: str, *operands: Labels) -> Labels:
+    return Labels(out_shape(node), _multiply(p, equation, *operands).dims)
 
 
-def _multiplied(p: Propagation, equation: str, *operands: Labels) -> Labels:
+def _multiply(p: Propagation, equation: str, *operands: Labels) -> Labels:
     """Tie what shares a letter, and count the products, from left to right as torch takes them."""
     inputs, _, out = equation.partition("->")
     terms = inputs.split(",")

@@ -57,11 +57,11 @@ def _reshape_block(p: Propagation, x: Labels, old: list[int], sizes: list[int]) 
         return [None] * len(sizes)
     if len(labelled) > 1:  # what is pinned anyway counts as positions
         labelled = [d for d in labelled if not _is_pinned(p, x.dims[d])] or labelled
-    dim = _merged(p, x, [d for d in old if x.shape[d] > 1], labelled)
+    dim = _merge(p, x, [d for d in old if x.shape[d] > 1], labelled)
     wide = [k for k, size in enumerate(sizes) if size > 1]
     if len(wide) <= 1:
         return [dim if k in wide else None for k in range(len(sizes))]
-    parts = divided(p, dim, [sizes[k] for k in wide])
+    parts = divide(p, dim, [sizes[k] for k in wide])
     return [parts[wide.index(k)] if k in wide else None for k in range(len(sizes))]
 
 
@@ -69,7 +69,7 @@ def _is_pinned(p: Propagation, dim: Dim | None) -> bool:
     return dim is not None and all(p.symbols.reason(piece.variable) for piece in p.symbols.resolve(dim))
 
 
-def _merged(p: Propagation, x: Labels, old: list[int], labelled: list[int]) -> Dim:
+def _merge(p: Propagation, x: Labels, old: list[int], labelled: list[int]) -> Dim:
     """Several dimensions made one: `repeat` grows by what lies behind the channels, copies by what lies before."""
     channel = labelled[0]
     dim = x.dims[channel]
@@ -84,7 +84,7 @@ def _merged(p: Propagation, x: Labels, old: list[int], labelled: list[int]) -> D
     return tuple(piece._replace(repeat=piece.repeat * behind) for piece in p.symbols.resolve(dim)) * before
 
 
-def divided(p: Propagation, dim: Dim, sizes: list[int]) -> list[Dim | None]:
+def divide(p: Propagation, dim: Dim, sizes: list[int]) -> list[Dim | None]:
     """One dimension made several.
 
     The channels go to the first where atoms stay whole, else to the last of two, in equal parts; with `channels_first`

@@ -84,10 +84,10 @@ def unknown(p: Propagation, node: Any, arguments: Sequence[Any], why: str = "") 
     if p.counting and arguments and operator_of(node) not in _NO_PRODUCTS:
         where = p.where(node)
         p.uncounted[f"{node.target} ({where})" if where else str(node.target)] = None
-    return _unlabelled(node.meta.get("val"))
+    return _without_labels(node.meta.get("val"))
 
 
-def _unlabelled(value: Any) -> Any:
+def _without_labels(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
-        return tuple(_unlabelled(v) for v in value)
+        return tuple(_without_labels(v) for v in value)
     return Labels(tuple(value.shape), (None,) * len(value.shape)) if hasattr(value, "shape") else value

@@ -1,0 +1,219 @@
+"""Imitation: a narrow network learns to give what the original gives. Labels are not needed.
+
+Notation: `y` the original's output, `z` the narrow network's, `T` the temperature, `mean` and `var` over a batch. The
+loss of one input depends on the kind of the output:
+
+    logits          T^2 KL(softmax(y / T) || softmax(z / T))          (Hinton et al., 2015)
+    probabilities   KL(y || z)
+    values          mean((z - y)^2) / var(y)
+    embedding       1 - cos(y, z)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from bcnet.errors import ModelError, RecipeError
+from bcnet.tasks.base import Metric, Task, pooled_ratio, shape_of
+
+KINDS = ("logits", "probabilities", "values", "embedding")
+LABELS = "labels"
+"""The name of the labels among the targets of test inputs that have them."""
+_TINY = 1e-12
+_NEAR = 1e-3  # of 1: sums of probabilities and lengths of embeddings, in single precision
+
+
+@dataclass(frozen=True)
+class Imitation(Task):
+    """The original's outputs are the targets, for any inputs; it is never trained.
+
+    `outputs_are` has the kind of each output tensor, joined by "+" ("logits", "values+embedding"); left empty it is
+    read off the original's outputs for two inputs (`of`). `temperature` softens logits.
+
+    Measured is agreement, in percent: of logits and probabilities the share of inputs whose largest entry is the
+    original's, of values `R^2` (100 where all are equal, 0 where their mean does as well), of embeddings the cosine. Of
+    several outputs it is the mean. Where test inputs come with class numbers and the first output has an entry for
+    each class, their top-1 accuracy is measured too.
+
+    Raises:
+        RecipeError: an unknown kind, or a temperature that is not positive.
+    """
+
+    name: ClassVar[str] = "imitation"
+    headline: ClassVar[Metric] = Metric(
+        "agreement", "agreement with the original", "%", meaning="100 where a network gives what the original gives"
+    )
+
+    outputs_are: str = ""
+    temperature: float = 2.0
+
+    def __post_init__(self) -> None:
+        unknown = [kind for kind in self.kinds if kind not in KINDS]
+        if unknown:
+            raise RecipeError(f"an output is one of {', '.join(KINDS)}; got {unknown[0]!r}: join several by '+'")
+        if not 0 < self.temperature < float("inf"):
+            raise RecipeError(f"the temperature of an imitation is above 0; got {self.temperature}")
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kind of each output tensor; empty where they are still to be read off."""
+        return tuple(kind.strip() for kind in self.outputs_are.split("+")) if self.outputs_are else ()
+
+    def of(self, network: nn.Module, first: Any, again: Any) -> Self:
+        """Return the task with the kinds of `network`'s outputs; `first` and `again` are two answers to one batch.
+
+        Raises:
+            ModelError: outputs without a float tensor, of another number than the kinds, not finite, or different.
+        """
+        leaves = output_tensors(first)
+        if not leaves:
+            raise ModelError(
+                f"an imitation needs a network that returns float tensors; {type(network).__name__} returned "
+                f"{shape_of(first)}: wrap it in a module that returns what is to be imitated"
+            )
+        for a, b in zip(leaves, output_tensors(again), strict=True):
+            if not bool(a.isfinite().all()):
+                raise ModelError(
+                    f"an imitation needs finite outputs; {type(network).__name__} gave NaN or infinity for a batch of "
+                    "the data: check its weights, and that the inputs are prepared as in its training"
+                )
+            if not torch.equal(a, b):
+                raise ModelError(
+                    f"an imitation needs one answer to each input; {type(network).__name__} gave two in eval mode, up "
+                    f"to {float((a - b).abs().max()):.3g} apart: take out what draws random numbers there"
+                )
+        if self.kinds and len(self.kinds) != len(leaves):
+            raise ModelError(
+                f"outputs_are has a kind for each of the network's {len(leaves)} output tensors; got "
+                f"{len(self.kinds)}, {self.outputs_are!r}: leave it out, or give {len(leaves)}"
+            )
+        return replace(self, outputs_are=self.outputs_are or "+".join(map(kind_of, leaves)))
+
+    def check_targets(self, targets: Any, where: str) -> Any:
+        """Return labels as they are: nothing is learnt from them."""
+        return targets
+
+    def loss(self, outputs: Any, targets: Mapping[str, Tensor]) -> Tensor:
+        """The mean over batch and outputs."""
+        return -self.score(outputs, targets).mean()
+
+    def score(self, outputs: Any, targets: Mapping[str, Tensor]) -> Tensor:
+        """Minus the loss of each input."""
+        losses = [_LOSSES[kind](z, y, self.temperature) for kind, z, y in self._pairs(outputs, targets)]
+        return -torch.stack(losses).mean(dim=0)
+
+    def figures(self, outputs: Any, targets: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Agreement as numerators and denominators `(batch, outputs, 2)`, and whether the largest entry is the label's.
+
+        See `summarize`.
+        """
+        pairs = list(self._pairs(outputs, targets))
+        found = {"agreement": torch.stack([_agreement(kind, z, y) for kind, z, y in pairs], dim=1)}
+        labels = targets.get(LABELS)
+        if labels is not None:
+            found["top1"] = 100.0 * (pairs[0][1].argmax(dim=1) == labels)
+        return found
+
+    def summarize(self, figures: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
+        """Sums over sums, in percent, with the jackknife's error; means of the rest."""
+        rest = {key: values for key, values in figures.items() if key != "agreement"}
+        means, errors = super().summarize(rest) if rest else ({}, {})
+        value, error = pooled_ratio(figures["agreement"])
+        return {"agreement": 100 * value, **means}, {"agreement": 100 * error, **errors}
+
+    def _pairs(self, outputs: Any, targets: Mapping[str, Tensor]) -> list[tuple[str, Tensor, Tensor]]:
+        """Kind, output and target of each output, in float32.
+
+        Raises:
+            ModelError: the network's outputs have other shapes than the original's.
+        """
+        wanted = [value for name, value in targets.items() if name != LABELS]
+        leaves = output_tensors(outputs)[: len(wanted)]  # in training some networks return more, behind these
+        if [z.shape for z in leaves] != [y.shape for y in wanted]:
+            raise ModelError(
+                f"a narrow network returns tensors of the original's shapes, {[tuple(y.shape) for y in wanted]}; got "
+                f"{[tuple(z.shape) for z in leaves]}: its outputs in training mode may differ from those in eval mode"
+            )
+        return [(kind, z.float(), y.float()) for kind, z, y in zip(self.kinds, leaves, wanted, strict=True)]
+
+
+def output_tensors(outputs: Any) -> list[Tensor]:
+    """Return the float tensors of a network's outputs, of any nesting, in order."""
+    return [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+
+
+def kind_of(output: Tensor) -> str:
+    """Return what kind an output tensor is, by its shape and values.
+
+    Rows `(batch, n)` are probabilities where they are not negative and add up to 1, an embedding where they are of
+    length 1, values where all lie in [0, 1], and logits otherwise. All else is values.
+    """
+    if output.ndim != 2 or output.shape[1] < 2:
+        return "values"
+    rows = output.double()
+    if bool((rows >= 0).all()) and bool(((rows.sum(dim=1) - 1).abs() < _NEAR).all()):
+        return "probabilities"
+    if bool(((rows.norm(dim=1) - 1).abs() < _NEAR).all()):
+        return "embedding"
+    return "values" if bool(((rows >= 0) & (rows <= 1)).all()) else "logits"
+
+
+def _rows(values: Tensor) -> Tensor:
+    """`(batch, ...)` -> `(batch, n)`."""
+    return values.reshape(len(values), -1)
+
+
+def _loss_of_logits(z: Tensor, y: Tensor, temperature: float) -> Tensor:
+    wanted = torch.log_softmax(y / temperature, dim=1)
+    off = wanted.exp() * (wanted - torch.log_softmax(z / temperature, dim=1))
+    return temperature**2 * _rows(off.sum(dim=1)).mean(dim=1)
+
+
+def _loss_of_probabilities(z: Tensor, y: Tensor, temperature: float) -> Tensor:
+    off = y * (y.clamp(min=_TINY).log() - z.clamp(min=_TINY).log())
+    return _rows(off.sum(dim=1)).mean(dim=1)
+
+
+def _loss_of_values(z: Tensor, y: Tensor, temperature: float) -> Tensor:
+    return _rows((z - y).square()).mean(dim=1) / _variance(y).mean().clamp(min=_TINY)
+
+
+def _loss_of_embedding(z: Tensor, y: Tensor, temperature: float) -> Tensor:
+    return 1 - torch.cosine_similarity(_rows(z), _rows(y))
+
+
+_LOSSES = {
+    "logits": _loss_of_logits,
+    "probabilities": _loss_of_probabilities,
+    "values": _loss_of_values,
+    "embedding": _loss_of_embedding,
+}
+
+
+def _variance(y: Tensor) -> Tensor:
+    """The mean square of each input about the batch's mean, `(batch,)`; about 0 where the batch is one input."""
+    mean = y.mean(dim=0, keepdim=True) if len(y) > 1 else 0.0
+    return _rows((y - mean).square()).mean(dim=1)
+
+
+def _agreement(kind: str, z: Tensor, y: Tensor) -> Tensor:
+    """Numerator and denominator of each input, `(batch, 2)`."""
+    if kind == "values":
+        variance = _variance(y)
+        return torch.stack([variance - _rows((z - y).square()).mean(dim=1), variance], dim=1)
+    if kind == "embedding":
+        alike: Tensor = torch.cosine_similarity(_rows(z), _rows(y))
+    else:
+        alike = _rows((z.argmax(dim=1) == y.argmax(dim=1)).float()).mean(dim=1)
+    return torch.stack([alike, torch.ones_like(alike)], dim=1)
+
+
+def names_of(leaves: Sequence[Tensor]) -> dict[str, Tensor]:
+    """Return the targets that a batch of the original's outputs makes, by name."""
+    return {f"output {number}": leaf for number, leaf in enumerate(leaves)}

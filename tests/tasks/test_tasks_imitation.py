@@ -1,0 +1,275 @@
+"""Imitation: the original's outputs are the targets, and it stays as it is."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from tiny_job import RECIPE, Notes, Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
+from torch import nn
+from torch.nn.functional import kl_div, log_softmax, normalize, softmax
+from torch.utils.data import DataLoader, TensorDataset
+
+import bcnet
+from bcnet import BCNet, Budget
+from bcnet.errors import DataError, ModelError, RecipeError
+from bcnet.run.imitation import ImitatedBatches, Teacher, input_loaders, read_inputs
+from bcnet.tasks import Imitation, task_described, task_named
+from bcnet.tasks.imitation import names_of
+from bcnet.train import NetworkLearner, train
+
+OPTIONS = {"training": RECIPE.with_changes({"epochs": 2}), "progress": False, "space": {"num_choices": 4}}
+SMALL = bcnet.Trainings(networks=8, epochs=1)
+
+
+def trained():
+    """A tiny network that has learnt the stripes."""
+    torch.manual_seed(0)
+    network = TinyNetwork()
+    data = tiny_data()
+    pairs = DataLoader(TensorDataset(data.normaliser(data.train.pixels), data.train.labels), 16)
+
+    class Batches:
+        def __len__(self):
+            return len(pairs)
+
+        def epoch(self, generator):
+            return iter(pairs)
+
+    train(NetworkLearner(network), Batches(), RECIPE.with_changes({"epochs": 12}), seed=0)
+    return network.eval()
+
+
+@pytest.fixture(scope="module")
+def original():
+    return trained()
+
+
+def inputs(count=80, seed=1):
+    return torch.randn(count, 1, 8, 8, generator=torch.Generator().manual_seed(seed))
+
+
+def search(model, data, folder, **changes):
+    return bcnet.search(
+        model, data, Budget(macs=0.5), folder, task="imitation", **({"method": SMALL} | OPTIONS | changes)
+    )
+
+
+def test_inputs_alone_narrow_a_trained_network(original, tmp_path):
+    before = {name: tensor.clone() for name, tensor in original.state_dict().items()}
+    notes = Notes()
+    result = search(original, inputs(200), tmp_path / "run", reporter=notes)
+    networks = result.result["networks"]
+    assert networks["original"]["test"]["agreement"] == 100, "it agrees with itself"
+    for name, tensor in original.state_dict().items():
+        assert torch.equal(tensor, before[name]), "the user's network stays as it is"
+    assert 0 <= result.test.figures["agreement"] <= 100
+    assert "top1" not in result.test.figures, "nothing is known of labels"
+    kept = load_file(tmp_path / "run" / "original.safetensors")
+    assert all(torch.equal(kept[name], tensor) for name, tensor in before.items()), "the original is never trained"
+    assert "imitated as logits" in " ".join(notes.notes)
+
+
+def test_labels_are_for_the_test_alone(original, tmp_path):
+    """Other labels change what is measured, and nothing that is trained."""
+    data = tiny_data()
+    other = bcnet.DataSet.from_tensors(
+        (data.train.pixels, (data.train.labels + 1) % 3), (data.test.pixels, (data.test.labels + 1) % 3), name="other"
+    )
+    plain = bcnet.DataSet.from_tensors(
+        (data.train.pixels, data.train.labels), (data.test.pixels, data.test.labels), name="other"
+    )
+    # Held-out images are cut class by class: a permutation of the classes leaves every cut as it is.
+    results = [search(original, d, tmp_path / str(n)) for n, d in enumerate((plain, other))]
+    mine, theirs = results
+    assert mine.test.figures["top1"] != theirs.test.figures["top1"]
+    assert mine.test.figures["agreement"] == theirs.test.figures["agreement"]
+    assert all(torch.equal(a, b) for a, b in zip(mine.network.parameters(), theirs.network.parameters(), strict=True))
+
+
+def test_a_stopped_imitation_ends_as_one_that_never_stopped(original, tmp_path):
+    whole = search(original, inputs(120), tmp_path / "whole")
+    with pytest.raises(StoppedError):
+        search(original, inputs(120), tmp_path / "stopped", reporter=Recorder(("trials", 3)))
+    again = search(original, inputs(120), tmp_path / "stopped")
+    assert again.widths == whole.widths
+    for a, b in zip(again.network.parameters(), whole.network.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_supernet_imitates_too(original, tmp_path):
+    method = BCNet(population=4, generations=2, parents=2)
+    assert search(original, inputs(200), tmp_path / "run", method=method).network is not None
+
+
+class Several(nn.Module):
+    """A nest of outputs: a map, an embedding, probabilities, and integers that nobody can learn."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = TinyNetwork()
+        self.map = nn.Conv2d(8, 2, 1)
+
+    def forward(self, x):
+        features = self.body.first(x)
+        logits = self.body.head(self.body.second(features).mean((2, 3)))
+        return {"map": self.map(features), "rest": (normalize(logits), softmax(logits, 1), logits.argmax(1))}
+
+
+def test_every_output_of_a_nest_is_imitated_by_its_kind(tmp_path):
+    torch.manual_seed(0)
+    notes = Notes()
+    result = search(Several(), inputs(120), tmp_path / "run", reporter=notes)
+    assert "values and embedding and probabilities" in " ".join(notes.notes)
+    assert result.result["networks"]["original"]["test"]["agreement"] == pytest.approx(100, abs=1e-3)
+
+
+def task(kind, temperature=2.0):
+    return Imitation(kind, temperature)
+
+
+def targets(*outputs):
+    return names_of(outputs)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 1000), st.sampled_from(["logits", "probabilities", "values", "embedding"]))
+def test_the_original_has_no_loss_and_agrees_and_others_lose(seed, kind):
+    generator = torch.Generator().manual_seed(seed)
+    y, z = (torch.randn(6, 5, generator=generator) for _ in range(2))
+    if kind == "probabilities":
+        y, z = y.softmax(1), z.softmax(1)
+    if kind == "embedding":
+        y, z = normalize(y), normalize(z)
+    known = task(kind)
+    assert known.loss(y, targets(y)) == pytest.approx(0, abs=1e-5)
+    assert known.summarize(known.figures(y, targets(y)))[0]["agreement"] == pytest.approx(100, abs=1e-4)
+    assert known.loss(z, targets(y)) > 0
+    assert known.score(z, targets(y)).shape == (6,)
+    assert known.score(z, targets(y)).mean() == pytest.approx(-known.loss(z, targets(y)))
+
+
+def test_losses_are_those_of_their_equations():
+    generator = torch.Generator().manual_seed(0)
+    y, z = (torch.randn(6, 5, generator=generator) for _ in range(2))
+    softened = 9 * kl_div(log_softmax(z / 3, 1), softmax(y / 3, 1), reduction="batchmean")
+    assert task("logits", 3.0).loss(z, targets(y)) == pytest.approx(float(softened), rel=1e-5)
+    expected = kl_div(log_softmax(z, 1), softmax(y, 1), reduction="batchmean")
+    assert task("probabilities").loss(softmax(z, 1), targets(softmax(y, 1))) == pytest.approx(float(expected), rel=1e-4)
+    off = (z - y).square().mean() / (y - y.mean(0)).square().mean()
+    assert task("values").loss(z, targets(y)) == pytest.approx(float(off), rel=1e-5)
+    assert task("embedding").loss(z, targets(y)) == pytest.approx(1 - float(torch.cosine_similarity(z, y).mean()))
+
+
+def test_agreement_of_values_is_the_share_of_variance():
+    generator = torch.Generator().manual_seed(0)
+    y, z = (torch.randn(40, 3, generator=generator) for _ in range(2))
+    value, error = (part["agreement"] for part in task("values").summarize(task("values").figures(z, targets(y))))
+    expected = 1 - (z - y).square().sum() / (y - y.mean(0)).square().sum()
+    assert value == pytest.approx(100 * float(expected), rel=1e-4)
+    assert 0 < float(error) < 100
+
+
+@pytest.mark.parametrize(
+    ("output", "kind"),
+    [
+        (torch.tensor([[0.2, 0.8], [1.0, 0.0]]), "probabilities"),
+        (torch.tensor([[0.6, 0.8], [-1.0, 0.0]]), "embedding"),
+        (torch.tensor([[0.2, 0.9], [0.5, 0.1]]), "values"),
+        (torch.tensor([[-2.0, 3.0], [0.5, 0.1]]), "logits"),
+        (torch.tensor([[-2.0], [0.5]]), "values"),
+        (torch.zeros(2, 3, 4, 4), "values"),
+    ],
+)
+def test_kinds_are_read_off_the_outputs(output, kind):
+    assert Imitation().of(nn.Identity(), output, output).kinds == (kind,)
+
+
+def test_tasks_are_told_by_name_and_by_their_description():
+    known = task_named("imitation:outputs_are=logits+values,temperature=3")
+    assert known == Imitation("logits+values", 3.0)
+    assert task_described(known.description) == known
+
+
+class Drawing(TinyNetwork):
+    def forward(self, x):
+        return super().forward(x) + torch.rand(())
+
+
+class Counting(TinyNetwork):
+    def forward(self, x):
+        return super().forward(x).argmax(1)
+
+
+class Broken(TinyNetwork):
+    def forward(self, x):
+        return super().forward(x) * math.nan
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "changes", "error", "message"),
+    [
+        (Drawing(), inputs(), {}, ModelError, "two in eval mode"),
+        (Counting(), inputs(), {}, ModelError, "returns float tensors"),
+        (Broken(), inputs(), {}, ModelError, "gave NaN or infinity"),
+        (TinyNetwork(), inputs(39), {}, DataError, "at least 40 inputs; got 39"),
+        (TinyNetwork(), inputs()[:, :, :2, :2], {}, bcnet.errors.TraceError, "shape"),
+        (TinyNetwork(), inputs(), {"start": "scratch"}, RecipeError, "starts from the weights"),
+        (TinyNetwork(), inputs(), {"task": "imitation:outputs_are=maps"}, RecipeError, "an output is one of"),
+        (TinyNetwork(), inputs(), {"task": Imitation("values+values")}, ModelError, "1 output tensors; got 2"),
+        ("resnet20", inputs(), {}, RecipeError, "comes without weights"),
+        (TinyNetwork(), DataLoader(TensorDataset(inputs()), 8, shuffle=True), {}, DataError, "shuffle=False"),
+    ],
+)
+def test_what_cannot_be_imitated_is_refused_in_one_sentence(model, data, changes, error, message, tmp_path):
+    with pytest.raises(error, match=message):
+        bcnet.search(model, data, Budget(macs=0.5), tmp_path / "run", **({"task": "imitation"} | OPTIONS | changes))
+    assert not (tmp_path / "run").exists()
+
+
+def test_inputs_of_any_form_are_the_same_inputs(tmp_path):
+    x = inputs(90)
+    np.save(tmp_path / "x.npy", x.numpy())
+    np.savez(tmp_path / "x.npz", inputs=x.numpy())
+    forms = [x, x.numpy(), read_inputs(str(tmp_path / "x.npy")), read_inputs(str(tmp_path / "x.npz"))]
+    forms.append(DataLoader(TensorDataset(x, torch.arange(90)), 7))
+    held = [input_loaders(form).held_out[0] for form in forms]
+    assert held[0].shape == (9, 1, 8, 8)
+    assert all(torch.equal(part, held[0]) for part in held)
+
+
+def test_files_that_hold_no_one_array_are_refused(tmp_path):
+    np.savez(tmp_path / "two.npz", a=np.zeros(3), b=np.zeros(3))
+    np.save(tmp_path / "object.npy", np.array([{}], dtype=object), allow_pickle=True)
+    (tmp_path / "text.npy").write_text("no array")
+    for name, message in (("two.npz", "one array; got 2"), ("object.npy", "is not"), ("text.npy", "is not")):
+        with pytest.raises(DataError, match=message):
+            read_inputs(str(tmp_path / name))
+    with pytest.raises(DataError, match="is not"):
+        read_inputs(str(tmp_path / "missing.npy"))
+
+
+def test_loaders_of_inputs_alone_need_no_labels(original, tmp_path):
+    parts = [DataLoader(TensorDataset(inputs(64, seed)), 16) for seed in range(3)]
+    assert search(original, tuple(parts), tmp_path / "run").network is not None
+
+
+def test_the_teacher_answers_the_very_inputs_that_are_trained_on(original):
+    class Augmented:
+        def __len__(self):
+            return 2
+
+        def epoch(self, generator):
+            return ((torch.randn(4, 1, 8, 8, generator=generator), torch.zeros(4)) for _ in range(2))
+
+    for x, y in ImitatedBatches(Augmented(), Teacher(original)).epoch(torch.Generator().manual_seed(3)):
+        torch.testing.assert_close(y["output 0"], original(x))
+
+
+def test_inputs_by_name_are_for_this_task(tmp_path):
+    np.save(tmp_path / "x.npy", inputs().numpy())
+    with pytest.raises(DataError, match="task='imitation'"):
+        tiny_search(tmp_path / "run", data=f"inputs:{tmp_path / 'x.npy'}")
