@@ -63,7 +63,7 @@ def test_a_stage_that_will_not_fit_does_not_start(tmp_path, monkeypatch, stage, 
     assert tiny_search(tmp_path).result["networks"]
 
 
-@pytest.mark.parametrize("optimizer", ["sgd-nesterov", "rmsprop"])
+@pytest.mark.parametrize("optimizer", ["sgd-nesterov", "rmsprop", "adamw"])
 def test_a_training_writes_no_more_than_it_says(tmp_path, optimizer):
     changes = {"optimizer": optimizer, "lr": 0.001}
     with pytest.raises(StoppedError):

@@ -7,7 +7,7 @@ from properties import check_path_equals_built
 from torch import nn
 
 from bcnet.errors import TraceError, WidthError
-from bcnet.space import WidthSpace
+from bcnet.space import Budget, WidthSpace
 from bcnet.space.options import matches
 
 X = torch.zeros(2, 3, 16, 16)
@@ -127,3 +127,57 @@ def test_patterns_match_parameters_layers_and_modules(pattern: str, matched: boo
 def test_what_is_held_says_what_to_do() -> None:
     space = WidthSpace.trace(TRICKY["StoredNumber"](), X)
     assert any("read numbers of channels off the tensor" in f.remedy for f in space.fixed)
+
+
+@pytest.mark.parametrize("macs", [0.2, 0.5, 0.8])
+@pytest.mark.parametrize("multiple", [1, 4, 8])
+def test_widths_by_formula_are_multiples_too(multiple, macs):
+    """Uniform is the widest of one ratio on the grid; nothing wider fits within what balanced leaves."""
+    space = WidthSpace.trace(nn.Sequential(*layers(20, 33, 64)), torch.zeros(2, 3, 8, 8), multiple_of=multiple)
+    budget = Budget(macs=macs)
+    limit = budget.resolve(space.reference)
+    for widths in (space.uniform(budget), space.balanced(budget)):
+        assert limit.admits(space.cost(widths))
+        assert all(w == g.max_width or w % multiple == 0 for w, g in zip(widths, space.groups, strict=True))
+    balanced = space.balanced(budget)
+    for number, (group, width) in enumerate(zip(space.groups, balanced, strict=True)):
+        if width < group.max_width:
+            wider = [*balanced]
+            wider[number] = group.wider(width)
+            assert wider[number] > width
+            assert not limit.admits(space.cost(tuple(wider)))
+
+
+def layers(*channels):
+    """A chain of convolutions with a head of ten classes."""
+    before = 3
+    for width in channels:
+        yield from (nn.Conv2d(before, width, 3, padding=1), nn.ReLU())
+        before = width
+    yield from (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, 10))
+
+
+@pytest.mark.parametrize(
+    ("min_width", "least"),
+    [(12, (12, 12, 12)), ({"2": 30}, (1, 30, 1)), ({"*": 8, "4*": 99}, (8, 8, 64)), ({}, (1,) * 3)],
+)
+def test_no_width_is_below_the_smallest_that_was_asked_for(min_width, least):
+    space = WidthSpace.trace(nn.Sequential(*layers(20, 33, 64)), torch.zeros(2, 3, 8, 8), min_width=min_width)
+    assert tuple(g.least for g in space.groups) == least
+    assert all(g.choices[0] >= low for g, low in zip(space.groups, least, strict=True))
+    for budget in (Budget(macs=0.5), Budget(macs=space.cost(space.floor([0] * 3)).macs)):
+        found = [space.uniform(budget), space.balanced(budget)]
+        assert all(w >= low for widths in found for w, low in zip(widths, least, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("min_width", "error", "message"),
+    [
+        ({"nowhere": 4}, TraceError, "min_width must name layers"),
+        ({"2": 0}, WidthError, "min_width is a positive int"),
+        (2.5, WidthError, "min_width is a positive int"),
+    ],
+)
+def test_smallest_widths_that_mean_nothing_are_refused(min_width, error, message):
+    with pytest.raises(error, match=message):
+        WidthSpace.trace(nn.Sequential(*layers(20, 33, 64)), torch.zeros(2, 3, 8, 8), min_width=min_width)

@@ -151,7 +151,7 @@ def test_a_step_left_out_leaves_no_trace(tmp_path, monkeypatch, kind, look_every
 
 
 @pytest.mark.parametrize("kind", ["supernet", "network"])
-@pytest.mark.parametrize("optimizer", ["sgd-nesterov", "rmsprop"])
+@pytest.mark.parametrize("optimizer", ["sgd-nesterov", "rmsprop", "adamw"])
 def test_looking_rarely_changes_nothing(tmp_path, monkeypatch, kind, optimizer):
     recipe = SKIP.with_changes({"optimizer": optimizer, "clip_norm": 1.0})
     _, records, module = run(tmp_path / "each", kind, recipe=recipe)

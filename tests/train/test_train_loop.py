@@ -74,7 +74,7 @@ def plain_network():
 
 
 @pytest.mark.parametrize("kind", ["supernet", "network"])
-@pytest.mark.parametrize("optimizer", ["sgd-nesterov", "rmsprop"])
+@pytest.mark.parametrize("optimizer", ["sgd-nesterov", "rmsprop", "adamw"])
 @pytest.mark.parametrize("stop_at", [1, 4, 5, 11, 14, 15])
 def test_resuming_at_any_step_gives_the_same_bytes(tiny_supernet, tiny_batches, tmp_path, kind, optimizer, stop_at):
     recipe = RECIPE.with_changes({"optimizer": optimizer, "lr": 0.01})

@@ -67,6 +67,19 @@ def test_rmsprop_decays_too():
     assert all(abs(a[0]) < abs(b[0]) for a, b in zip(decayed, free, strict=True))
 
 
+def test_adamw_is_that_of_its_paper():
+    """Loshchilov and Hutter (2019): decay beside the step, which has the size of the learning rate."""
+    recipe = RECIPE.with_changes({"optimizer": "adamw", "lr": 0.01})
+    weight, first, second, expected = 2.0, 0.0, 0.0, []
+    for step, gradient in enumerate(GRADIENTS, start=1):
+        weight -= 0.01 * 0.05 * weight
+        first = 0.8 * first + 0.2 * gradient
+        second = 0.999 * second + 0.001 * gradient**2
+        weight -= 0.01 * (first / (1 - 0.8**step)) / (math.sqrt(second / (1 - 0.999**step)) + 1e-8)
+        expected.append(weight)
+    assert [weight for weight, _ in weights_after(recipe)] == pytest.approx(expected, rel=1e-5)
+
+
 @pytest.mark.parametrize("share", [0.1, 0.25, 0.5, 0.9])
 def test_a_cosine_is_no_line(share):
     recipe = Recipe(lr=0.4, batch_size=1, epochs=1, schedule=Cosine(final_lr=0.01))
@@ -94,7 +107,7 @@ def test_what_a_recipe_says_of_the_loss_reaches_it():
     assert len({round(v, 6) for v in (loss(RECIPE), smoothed, expected)}) == 3
 
 
-@pytest.mark.parametrize("kind", ["sgd-nesterov", "rmsprop"])
+@pytest.mark.parametrize("kind", ["sgd-nesterov", "rmsprop", "adamw"])
 def test_a_state_is_put_back_whole_or_refused(kind):
     recipe = RECIPE.with_changes({"optimizer": kind})
     module = OneWeight()

@@ -17,7 +17,7 @@ BASE = {"lr": 0.1, "batch_size": 8, "epochs": 10}
         ({"lr": -1.0}, r"'lr' must be greater than 0; got -1.0"),
         ({"lr": float("nan")}, r"'lr' must be a finite number; got nan"),
         ({"epochs": 1.5}, r"'epochs' must be a valid integer.*; got 1.5"),
-        ({"optimizer": "adam"}, r"'optimizer' must be 'sgd-nesterov' or 'rmsprop'; got 'adam'"),
+        ({"optimizer": "adam"}, r"'optimizer' must be 'sgd-nesterov', 'rmsprop' or 'adamw'; got 'adam'"),
         ({"precision": "fp8"}, r"'precision' must be 'auto', 'fp32', 'bf16' or 'fp16'"),
         ({"schedule": {"kind": "step"}}, r"key 'schedule.milestones' is required"),
         ({"schedule.final": 1}, r"unknown key 'schedule.final'"),

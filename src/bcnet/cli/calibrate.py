@@ -8,7 +8,18 @@ from typing import Annotated, Any
 import typer
 
 from bcnet.cli.endings import guard, refuse, stoppable
-from bcnet.cli.options import Ignore, ImageSize, InputShape, MinRatio, MultipleOf, NumChoices, Only, Seed, space_options
+from bcnet.cli.options import (
+    Ignore,
+    ImageSize,
+    InputShape,
+    MinRatio,
+    MinWidth,
+    MultipleOf,
+    NumChoices,
+    Only,
+    Seed,
+    space_options,
+)
 
 HELP = """
 Time networks of MODEL with random widths on an engine, and fit a model that predicts the latency of any widths.
@@ -49,6 +60,7 @@ def calibrate(
     image_size: ImageSize = None,
     num_choices: NumChoices = None,
     min_ratio: MinRatio = None,
+    min_width: MinWidth = None,
     multiple_of: MultipleOf = None,
     ignore: Ignore = None,
     only: Only = None,
@@ -68,7 +80,7 @@ def calibrate(
         refuse("give the file to write, for instance `bcnet calibrate vgg19 --out device.json`, or --bundle FOLDER")
     said = {"engine": engine, "threads": threads, "batch": batch}
     asked = Latency(**{name: value for name, value in said.items() if value is not None})  # type: ignore[arg-type]
-    wishes = space_options(num_choices, min_ratio, multiple_of, ignore, only)
+    wishes = space_options(num_choices, min_ratio, min_width, multiple_of, ignore, only)
     space, network, images = space_of(model, classes, image_size, wishes, input_)
     if bundle is not None:
         script = write_bundle(network, images, bundle, latency=asked, space=space, seed=seed or 0)

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from bcnet.cli.endings import refuse
+
 SPACE = "Width space"
 TRAINING = "Training"
 MACHINE = "Machine"
@@ -75,6 +77,13 @@ NumChoices = Annotated[
 MinRatio = Annotated[
     float | None,
     typer.Option(help="Smallest width over the full width of its group. [default: 0]", rich_help_panel=SPACE),
+]
+MinWidth = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Smallest width of every group (16), or of layers by pattern (layer4.*=64); repeatable.",
+        rich_help_panel=SPACE,
+    ),
 ]
 MultipleOf = Annotated[
     str | None,
@@ -151,6 +160,7 @@ def given_settings(settings: dict[str, Any]) -> dict[str, Any]:
 def space_options(
     num_choices: int | None,
     min_ratio: float | None,
+    min_width: list[str] | None,
     multiple_of: str | None,
     ignore: list[str] | None,
     only: list[str] | None,
@@ -164,9 +174,25 @@ def space_options(
         {
             "num_choices": num_choices,
             "min_ratio": min_ratio,
+            "min_width": _smallest(min_width),
             "multiple_of": multiple,
             "ignore": ignore,
             "only": only,
             "widen": widen,
         }
     )
+
+
+def _smallest(texts: list[str] | None) -> int | dict[str, int] | None:
+    """Return the smallest widths of `16` or `PATTERN=16`, where a person gave any."""
+    if not texts:
+        return None
+    if len(texts) == 1 and texts[0].isdecimal():
+        return int(texts[0])
+    found = {}
+    for text in texts:
+        pattern, equals, width = text.rpartition("=")
+        if not equals or not pattern or not width.isdecimal():
+            refuse(f"--min-width is a number, or PATTERN=NUMBER of layers; got {text!r}: --min-width 'layer4.*=64'")
+        found[pattern] = int(width)
+    return found

@@ -15,6 +15,7 @@ from bcnet.cli.options import (
     InputShape,
     LatencyFile,
     MinRatio,
+    MinWidth,
     MultipleOf,
     NumChoices,
     Only,
@@ -64,6 +65,7 @@ def profile(
     image_size: ImageSize = None,
     num_choices: NumChoices = None,
     min_ratio: MinRatio = None,
+    min_width: MinWidth = None,
     multiple_of: MultipleOf = None,
     ignore: Ignore = None,
     only: Only = None,
@@ -80,7 +82,7 @@ def profile(
     model = model or named
     if model is None:
         refuse("give a MODEL, for instance `bcnet profile vgg19`; --list shows the names")
-    wishes = space_options(num_choices, min_ratio, multiple_of, ignore, only)
+    wishes = space_options(num_choices, min_ratio, min_width, multiple_of, ignore, only)
     latency = None if latency_model is None else read_latency(latency_model)
     if latency is not None and wishes.get("multiple_of") == "auto":
         whole, *_ = space_of(model, classes, image_size, wishes | {"multiple_of": 1}, input_)

@@ -27,6 +27,7 @@ from bcnet.cli.options import (
     Log,
     MethodText,
     MinRatio,
+    MinWidth,
     Model,
     MultipleOf,
     NumChoices,
@@ -110,6 +111,7 @@ def search(
     pretrained: Pretrained = None,
     num_choices: NumChoices = None,
     min_ratio: MinRatio = None,
+    min_width: MinWidth = None,
     multiple_of: MultipleOf = None,
     ignore: Ignore = None,
     only: Only = None,
@@ -152,7 +154,7 @@ def search(
     arguments["training"] = _training_argument(arguments.get("training"), parse.parse_training(recipe, set_, precision))
     arguments["space"] = {
         **arguments.get("space", {}),
-        **space_options(num_choices, min_ratio, multiple_of, ignore, only, widen),
+        **space_options(num_choices, min_ratio, min_width, multiple_of, ignore, only, widen),
     }
     chosen = given_settings({"image_size": image_size, "threads": threads, "device": device})
     extra = parse.changes(option or [], "--option", "validation_fraction=0.2")

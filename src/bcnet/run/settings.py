@@ -55,8 +55,10 @@ class SpaceSettings(Section):
     """Widths each group may take, K of floor(l * k / K)."""
     min_ratio: float = Field(default=0.0, ge=0, le=1)
     """Smallest width that the search may choose, over the full width of its group; training stays fair."""
+    min_width: int | dict[str, int] | None = None
+    """Smallest width of every group, or of those that patterns of layers name; Uniform and balanced keep to it too."""
     multiple_of: int | Literal["auto"] | dict[str, int] = 1
-    """Make widths multiples of this, 8 for instance; auto: by group, of what pays on the device of a latency model."""
+    """Make widths, Uniform's too, multiples of this, 8 for instance; auto: by group, what pays on a device."""
     ignore: tuple[str, ...] = ()
     """Layers pinned at full width, by pattern (layer4.*)."""
     only: tuple[str, ...] = ()

@@ -335,6 +335,7 @@ def trace(model: nn.Module, example: Nest, settings: Settings) -> WidthSpace:
         example_kwargs=kwargs,
         num_choices=options.num_choices,
         min_ratio=options.min_ratio,
+        min_width=options.min_width,
         multiple_of=options.multiple_of,
         ignore=options.ignore,
         only=options.only,

@@ -63,7 +63,7 @@ def balanced_widths(space: WidthSpace, budget: Budget, exponent: float) -> Width
         raise WidthError(f"the exponent of balanced widths is a number from 0 to 2; got {exponent!r}: 0.5 is usual")
     measured = space.with_measures(budget)
     limits = budget.resolve(measured.reference)
-    least = tuple(group.least for group in space.groups)
+    least = space.floor([0.0] * len(space.groups))
     if not limits.admits(measured.cost(least)):
         raise BudgetError(
             f"a budget must admit the narrowest network, {measured.cost_text(least)}; got {limits}: raise the budget"
@@ -170,10 +170,10 @@ def _filled_up(space: WidthSpace, widths: Widths, layers: Sequence[tuple[float, 
         slope = np.sum([weight * log_macs(np.log(current))[1] for weight, log_macs in layers], axis=0)
         wider = []
         for number, group in enumerate(space.groups):
-            if current[number] + group.unit > group.max_width:
+            if current[number] == group.max_width:
                 continue
             tried = list(current)
-            tried[number] += group.unit
+            tried[number] = group.wider(current[number])
             cost = space.cost(tuple(tried))
             if limits.admits(cost):
                 gain = slope[number] * math.log(tried[number] / current[number])

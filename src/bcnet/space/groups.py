@@ -15,8 +15,9 @@ class WidthGroup:
     """Parameter dimensions that must keep the same channels: one search variable.
 
     `choices` are ascending ints, multiples of `unit`, the last one `max_width`. `members` are the names of the
-    parameters (and buffers) with a dimension in the group. Where the network's code does not run at one unit but at the
-    first choice, `bound` is that.
+    parameters (and buffers) with a dimension in the group. Where no width below the first choice is allowed, because
+    the network's code does not run there or the user says so, `bound` is that. Widths by formula (Uniform, balanced)
+    are multiples of `step`, or the full width; 0 stands for the unit.
 
     Example: `WidthGroup("features.0", 64, 1, (3, 6, ..., 64), ("features.0.weight", "features.1.weight", ...))`.
     """
@@ -27,11 +28,25 @@ class WidthGroup:
     choices: tuple[int, ...]
     members: tuple[str, ...] = ()
     bound: int = 0
+    step: int = 0
 
     @property
     def least(self) -> int:
-        """The narrowest width that the network's code runs at: one unit, unless `bound` says more."""
+        """The narrowest width allowed: one unit, unless `bound` says more."""
         return max(self.unit, self.bound)
+
+    def floor(self, width: float) -> int:
+        """The widest multiple of the step, or full width, that is no wider; at least the narrowest one allowed."""
+        if width >= self.max_width:
+            return self.max_width
+        step = self.step or self.unit
+        narrowest = -(-self.least // step) * step
+        return min(self.max_width, max(narrowest, math.floor(width / step + 1e-9) * step))
+
+    def wider(self, width: int) -> int:
+        """The next multiple of the step above `width`, or the full width."""
+        step = self.step or self.unit
+        return min(self.max_width, (width // step + 1) * step)
 
 
 @dataclass(frozen=True)
@@ -52,17 +67,17 @@ class FixedDimension:
 
 
 def floor_choices(
-    max_width: int, num_choices: int, *, unit: int = 1, min_ratio: float = 0.0, multiple_of: int = 1
+    max_width: int, num_choices: int, *, unit: int = 1, min_ratio: float = 0.0, multiple_of: int = 1, least: int = 0
 ) -> tuple[int, ...]:
     """`floor(l * k / K)` for k = 1..K, rounded down to multiples of the unit and of `multiple_of`; `l` always the last.
 
-    Values below one step or below `min_ratio * l` are dropped, duplicates merged (spec, section 1).
+    Values below one step, `least` or `min_ratio * l` are dropped, duplicates merged (spec, section 1).
 
     Example: `floor_choices(512, 20)[:3] == (25, 51, 76)`; `floor_choices(24, 4, multiple_of=8) == (8, 16, 24)`.
     """
     step = math.lcm(unit, multiple_of)
     rounded = {max_width * k // num_choices // step * step for k in range(1, num_choices)}
-    kept = {width for width in rounded if width >= max(step, min_ratio * max_width)}
+    kept = {width for width in rounded if width >= max(step, least, min_ratio * max_width)}
     return tuple(sorted(kept | {max_width}))
 
 

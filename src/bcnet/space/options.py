@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
 from bcnet.errors import WidthError
+from bcnet.space.groups import WidthGroup, floor_choices
 
 MOST_WIDENING = 4.0
 BALANCE_EXPONENT = 0.5  # between equal multiply-adds and equal parameters
@@ -20,7 +23,9 @@ class SpaceOptions:
     Args:
         num_choices: `K` of `floor(l * k / K)`.
         min_ratio: smallest width over full width of every group.
-        multiple_of: every choice but the full width is a multiple of this, or of what a mapping says of its group.
+        min_width: smallest widths of the groups that patterns of layers name, or of all.
+        multiple_of: every choice but the full width, and every width by formula, is a multiple of this, or of what a
+            mapping says of its group.
         ignore: patterns of layers that stay at full width.
         only: patterns of the layers to search; all others stay at full width.
         ties: layers that must keep the same channels, beyond what the network ties.
@@ -33,6 +38,7 @@ class SpaceOptions:
 
     num_choices: int = 20
     min_ratio: float = 0.0
+    min_width: int | Mapping[str, int] | None = None
     multiple_of: int | Mapping[str, int] = 1
     ignore: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
@@ -57,10 +63,38 @@ class SpaceOptions:
         for value in own:
             if not _whole(value):
                 raise WidthError(f"multiple_of is a positive int, or one for each group named; got {value!r}")
+        for value in self._smallest.values():
+            if not _whole(value):
+                raise WidthError(f"min_width is a positive int, or one for each pattern of layers; got {value!r}")
         for name in ("ignore", "only"):
             patterns = getattr(self, name)
             if not isinstance(patterns, tuple) or not all(isinstance(p, str) for p in patterns):
                 raise WidthError(f"{name} is a sequence of patterns such as 'layer4.*'; got {patterns!r}")
+
+    def bound(self, layers: Sequence[str], group: WidthGroup) -> int:
+        """Return the smallest width that `min_width` allows the group that `layers` produce; 0 for any."""
+        named = [least for pattern, least in self._smallest.items() if any(matches(pattern, layer) for layer in layers)]
+        return min(group.max_width, -(-max(named, default=0) // group.unit) * group.unit)
+
+    @property
+    def _smallest(self) -> Mapping[str, int]:
+        """`min_width` by pattern."""
+        if isinstance(self.min_width, Mapping):
+            return self.min_width
+        return {} if self.min_width is None else {"*": self.min_width}
+
+    def with_choices(self, group: WidthGroup) -> WidthGroup:
+        """Return the group with the choices and the step that the options give it."""
+        multiple = self.multiple(group.name)
+        choices = floor_choices(
+            group.max_width,
+            self.num_choices,
+            unit=group.unit,
+            min_ratio=self.min_ratio,
+            multiple_of=multiple,
+            least=group.bound,
+        )
+        return dataclasses.replace(group, choices=choices, step=math.lcm(group.unit, multiple))
 
     def multiple(self, group: str) -> int:
         """Return what the choices of a group are multiples of."""

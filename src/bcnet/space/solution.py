@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 from bcnet.costs import Polynomial
 from bcnet.errors import TraceError
-from bcnet.space.groups import FixedDimension, WidthGroup, floor_choices
+from bcnet.space.groups import FixedDimension, WidthGroup
 from bcnet.space.labels import Labels, LiveTensor, MacsEntry, Propagation, owner_of
 from bcnet.space.layers import LayerTerms
 from bcnet.space.layout import Layout, ParameterLayout, Segment
@@ -115,15 +115,13 @@ class Solution:
         width = piece.atoms * unit
         names = [name for name, _, other in self._pieces() if other.variable == piece.variable]
         name = self._name(piece.variable, names)
-        return WidthGroup(
-            name=name,
-            max_width=width,
-            unit=unit,
-            choices=floor_choices(
-                width, options.num_choices, unit=unit, min_ratio=options.min_ratio, multiple_of=options.multiple(name)
-            ),
-            members=tuple(dict.fromkeys(names)),
-        )
+        group = WidthGroup(name, width, unit, (width,), members=tuple(dict.fromkeys(names)))
+        return options.with_choices(dataclasses.replace(group, bound=options.bound(self._producers(piece), group)))
+
+    def _producers(self, piece: Piece) -> list[str]:
+        """The layers that give birth to channels of the group of a piece."""
+        resolved = ((layer, self._propagation.symbols.resolve(dim)) for dim, layer in self._propagation.births)
+        return [layer for layer, pieces in resolved if layer and any(p.variable == piece.variable for p in pieces)]
 
     @staticmethod
     def _named_apart(groups: Iterable[WidthGroup]) -> tuple[WidthGroup, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -62,6 +61,7 @@ class WidthSpace:
         example_kwargs: Mapping[str, Any] | None = None,
         num_choices: int = 20,
         min_ratio: float = 0.0,
+        min_width: int | Mapping[str, int] | None = None,
         multiple_of: int | Mapping[str, int] = 1,
         ignore: Sequence[str] = (),
         only: Sequence[str] = (),
@@ -82,8 +82,10 @@ class WidthSpace:
             example_kwargs: keyword arguments, likewise.
             num_choices: `K` of the choices `floor(l * k / K)`, k = 1..K.
             min_ratio: smallest width over full width of every group.
-            multiple_of: every choice but the full width is a multiple of this (8 or 16 for tensor cores); by group, if
-                a mapping, those that it does not name as they are.
+            min_width: smallest width of every group; by pattern (`layer4.*`), if a mapping. Wider than a group it keeps
+                the group at full width.
+            multiple_of: every choice but the full width is a multiple of this (8 or 16 for tensor cores), and so are
+                Uniform and balanced widths; by group, if a mapping, those that it does not name as they are.
             ignore: patterns (`layer4.*`) of layers that stay at full width; a pattern may name a parameter, a layer or
                 a module around it.
             only: patterns of the layers to search; a group is searched where all layers that produce it match.
@@ -104,6 +106,7 @@ class WidthSpace:
         options = SpaceOptions(
             num_choices=num_choices,
             min_ratio=min_ratio,
+            min_width=dict(min_width) if isinstance(min_width, Mapping) else min_width,
             multiple_of=dict(multiple_of) if isinstance(multiple_of, Mapping) else multiple_of,
             ignore=as_tuple(ignore),
             only=as_tuple(only),
@@ -214,15 +217,12 @@ class WidthSpace:
         )
 
     def scale(self, ratio: float) -> Widths:
-        """One ratio of the original widths: `floor(ratio * l)` to the unit, at least one unit, at most the widest."""
+        """One ratio of the original widths: `floor(ratio * l)` to the step of each group (`WidthGroup.floor`)."""
         return self.floor([ratio * own for own in self.original_widths])
 
     def floor(self, widths: Iterable[float]) -> Widths:
-        """Real widths, one for each group, rounded down to its unit: at least one unit, at most the widest."""
-        return tuple(
-            min(g.max_width, max(g.least, math.floor(width / g.unit + 1e-9) * g.unit))
-            for g, width in zip(self.groups, widths, strict=True)
-        )
+        """Real widths, one for each group, rounded down to its step (`WidthGroup.floor`)."""
+        return tuple(g.floor(width) for g, width in zip(self.groups, widths, strict=True))
 
     def uniform(
         self,
@@ -243,7 +243,13 @@ class WidthSpace:
         limits = given.resolve(space.reference)
         pairs = zip(self.groups, self.original_widths, strict=True)
         # Between two of these ratios no group's width changes, so that no ratio in between has to be tried.
-        ratios = sorted({width / own for g, own in pairs for width in range(g.unit, g.max_width + 1, g.unit)})
+        ratios = sorted(
+            {
+                width / own
+                for g, own in pairs
+                for width in (*range(g.floor(0), g.max_width, g.step or g.unit), g.max_width)
+            }
+        )
         low = 0  # ratios[:low] are affordable: cost grows with the ratio
         high = len(ratios)
         while low < high:

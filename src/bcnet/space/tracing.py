@@ -165,6 +165,7 @@ def _apply_wishes(propagation: Propagation, options: SpaceOptions) -> None:
     for wish, patterns in (
         ("ignore", options.ignore),
         ("only", options.only),
+        ("min_width", tuple(options.min_width) if isinstance(options.min_width, Mapping) else ()),
         *(("ties", tie) for tie in options.ties),
     ):
         for pattern in patterns:

@@ -17,7 +17,6 @@ from torch import nn
 
 from bcnet.errors import TraceError
 from bcnet.space.example import Example
-from bcnet.space.groups import floor_choices
 from bcnet.space.layout import Layout, length
 from bcnet.space.narrowing import Narrowing
 
@@ -30,19 +29,7 @@ def widen(space: WidthSpace, options: SpaceOptions) -> WidthSpace:
     """The space of a network `options.widen` times as wide, which remembers how wide the original is."""
     tops = tuple(math.floor(g.max_width * options.widen / g.unit + 1e-9) * g.unit for g in space.groups)
     wide = with_tops(space, tops)
-    groups = tuple(
-        dataclasses.replace(
-            group,
-            choices=floor_choices(
-                group.max_width,
-                options.num_choices,
-                unit=group.unit,
-                min_ratio=options.min_ratio,
-                multiple_of=options.multiple(group.name),
-            ),
-        )
-        for group in wide.groups
-    )
+    groups = tuple(map(options.with_choices, wide.groups))
     return dataclasses.replace(wide, groups=groups, original=space.reference, own_widths=space.full)
 
 

@@ -28,12 +28,12 @@ from bcnet.stages.supernet import supernet_learner
 from bcnet.supernet import Supernet
 from bcnet.train import Learner, NetworkLearner, Path, Recipe, accumulate_gradients, derived_generator
 from bcnet.train.objective import Objective
+from bcnet.train.optimizer import STATES
 from bcnet.train.randomness import own_global_randomness
 
 _FIRST_IMAGES = 4  # batch norm needs some
 _ENOUGH = 0.2  # seconds that a measurement should last
 _TRAINING_PASS = 3  # a backward pass is two forward ones
-_STATES = {"sgd-nesterov": 1, "rmsprop": 2}
 
 
 @dataclass(frozen=True)
@@ -186,6 +186,6 @@ def _training_bytes(settings: Settings, workload: Workload, kept: Activations) -
     recipes = (settings.supernet_recipe, settings.training)
     copies, shares = (2, 1) if settings.options.processes == 1 else (3, settings.options.processes)
     return max(
-        (copies + _STATES[r.optimizer]) * weights + kept.training_bytes(math.ceil(r.batch_size / shares))
+        (copies + STATES[r.optimizer]) * weights + kept.training_bytes(math.ceil(r.batch_size / shares))
         for r in recipes
     )

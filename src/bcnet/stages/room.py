@@ -5,15 +5,15 @@ from __future__ import annotations
 from torch import nn
 
 from bcnet.train import Recipe
+from bcnet.train.optimizer import STATES
 
 _KEPT = 3  # checkpoints at once: the newest, the one before it, and the one being written
-_STATES = {"sgd-nesterov": 1, "rmsprop": 2}  # tensors of a parameter's size that the optimiser keeps
 
 
 def training_bytes(module: nn.Module, recipe: Recipe, records: int = 0, groups: int = 0) -> int:
     """Return the bytes that a training writes at most: checkpoints, weights, `records` losses, widths of `groups`."""
     weights = sum(int(tensor.nbytes) for tensor in module.state_dict().values())
-    state = _STATES[recipe.optimizer] * sum(int(parameter.nbytes) for parameter in module.parameters())
+    state = STATES[recipe.optimizer] * sum(int(parameter.nbytes) for parameter in module.parameters())
     losses = records * (8 + 4 + 4 * groups)
     return _KEPT * (weights + state + losses) + weights + losses
 

@@ -13,7 +13,10 @@ from bcnet.train.recipe import Recipe
 _KEYS: Mapping[type, set[str]] = {
     torch.optim.SGD: {"momentum_buffer"},
     torch.optim.RMSprop: {"step", "square_avg", "momentum_buffer"},
+    torch.optim.AdamW: {"step", "exp_avg", "exp_avg_sq"},
 }
+STATES: Mapping[str, int] = {"sgd-nesterov": 1, "rmsprop": 2, "adamw": 2}
+"""Tensors of a parameter's size that an optimiser keeps."""
 
 
 def make_optimizer(module: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
@@ -21,6 +24,10 @@ def make_optimizer(module: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     groups = _decay_groups(module, recipe)
     if recipe.optimizer == "rmsprop":
         return torch.optim.RMSprop(groups, lr=recipe.lr, alpha=0.9, eps=1e-3, momentum=recipe.momentum)
+    if recipe.optimizer == "adamw":
+        # On a GPU the count of steps has to live there: an update is undone without the host (`bcnet.train.guard`).
+        on_gpu = next(module.parameters()).is_cuda
+        return torch.optim.AdamW(groups, lr=recipe.lr, betas=(recipe.momentum, 0.999), capturable=on_gpu)
     return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum, nesterov=True)
 
 
@@ -47,8 +54,11 @@ def restore_optimizer(module: nn.Module, optimizer: torch.optim.Optimizer, tenso
         parameter = parameters.get(owner)
         if parameter is None or not _fits(key, tensor, parameter, _KEYS[type(optimizer)]):
             raise RunError(f"the optimiser's state {name!r} fits no parameter of this model: start a new run directory")
-        like = torch.empty_like(parameter) if key != "step" else None
-        optimizer.state[parameter][key] = tensor.clone() if like is None else like.copy_(tensor)
+        if key == "step":
+            on_device = optimizer.defaults.get("capturable", False)
+            optimizer.state[parameter][key] = tensor.clone().to(parameter.device if on_device else "cpu")
+        else:
+            optimizer.state[parameter][key] = torch.empty_like(parameter).copy_(tensor)
     for learnt, state in optimizer.state.items():
         if set(state) != _KEYS[type(optimizer)]:
             raise RunError(

@@ -98,7 +98,8 @@ Augmenting = Annotated[Crop | AreaCrop, Field(discriminator="kind")]
 class Recipe(_Frozen):
     """The training of a network, or of a supernet (spec, section 7).
 
-    `lr` is the peak learning rate, for the batch size given. `weight_decay` holds for every parameter as in the paper,
+    `lr` is the peak learning rate, for the batch size given. `momentum` is AdamW's first beta (the second is 0.999).
+    `weight_decay` holds for every parameter as in the paper,
     unless `decay_norm_and_bias` is off. `augmentation` is what suits the data set where it is left out. `clip_norm`
     limits the gradient's L2 norm. `precision` "auto" takes bf16 where the device computes in it, fp16 on older GPUs,
     fp32 elsewhere.
@@ -111,7 +112,7 @@ class Recipe(_Frozen):
     Example: `Recipe(lr=0.1, batch_size=128, epochs=400, schedule=Steps(milestones=(160, 240)), weight_decay=1e-4)`.
     """
 
-    optimizer: Literal["sgd-nesterov", "rmsprop"] = "sgd-nesterov"
+    optimizer: Literal["sgd-nesterov", "rmsprop", "adamw"] = "sgd-nesterov"
     lr: PositiveFloat
     momentum: float = Field(default=0.9, gt=0, lt=1)
     weight_decay: float = Field(default=0.0, ge=0)
