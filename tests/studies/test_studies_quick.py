@@ -10,6 +10,7 @@ import pytest
 from studies.cifar import __main__ as cifar_table
 from studies.coverage import __main__ as coverage
 from studies.digits import __main__ as demo_seeds
+from studies.imitation import __main__ as imitation
 from studies.latency import __main__ as latency
 from studies.prior import __main__ as prior
 from studies.prior import records
@@ -148,6 +149,15 @@ def test_the_comparison_on_cifar(tmp_path: Path) -> None:
     assert all(float(row["macs_ratio"]) <= 0.5 for row in rows)
     subprocess.run(command, check=True, cwd=ROOT)
     assert (tmp_path / "quick_cifar.csv").read_text() == written, "nothing is computed twice"
+
+
+def test_imitation_without_labels(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "studies.imitation", "--quick", "--out", str(tmp_path)]
+    subprocess.run(command, check=True, cwd=ROOT)
+    rows = list(csv.DictReader((tmp_path / "quick_imitation.csv").read_text().splitlines()))
+    assert [row["method"] for row in rows] == [*imitation.RIVALS, "ours, small effort"]
+    assert len({row["original_top1"] for row in rows}) == 1, "one original for all"
+    assert all(0 <= float(row["agreement"]) <= 100 for row in rows)
 
 
 def test_the_demo() -> None:
