@@ -29,10 +29,10 @@ _SCALES: Mapping[str, float] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Memory(Measure):
-    """The most bytes of activations that a network holds at once, weights apart: what an arena must have room for.
+    """The most bytes of activations that a network holds at once, weights apart: a lower bound of an engine's arena.
 
     `element` is what a number is stored as, `batch` how many images go through at once. Batch norm and activations work
-    in place, as engines fold them; scratch space of single operators is not counted.
+    in place, as engines fold them. Scratch space, padded copies, alignment and an engine's records are not counted.
 
     Example: `Budget({Memory("int8"): "320 KiB"})`, on the command line `--budget memory:int8=320KiB`.
     """
