@@ -1,7 +1,10 @@
 """Images that stay in their files: an ImageNet-shaped folder of a few tiny photographs."""
 
 import io
+import os
+import signal
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from bcnet.data import (
     ResizedCrop,
     TrainingBatches,
     all_batches,
+    files,
     fixed_batches,
     folders,
     load,
@@ -21,6 +25,9 @@ from bcnet.data import (
 )
 from bcnet.data.decoding import decode, decode_all
 from bcnet.errors import DataError
+from bcnet.methods import Uniform
+from bcnet.run.parts import cut_data
+from bcnet.run.settings import make_settings
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +61,47 @@ def test_as_many_processes_decode_as_there_are_cores_to_use(monkeypatch):
     for cores, workers in (({3}, 1), (set(range(5)), 5), (set(range(64)), 8)):
         monkeypatch.setattr("os.sched_getaffinity", lambda _, cores=cores: cores, raising=False)
         assert FilePixels(files=(), size=16).workers == workers
+
+
+@pytest.mark.parametrize(("batches", "expected"), [(1, 0), (2, 0), (3, 1), (4, 1), (5, 2), (100, 2)])
+def test_workers_have_room_in_shared_memory_or_are_not_started(imagenet, monkeypatch, batches, expected):
+    """Two batches for each worker and one that is read: a container has 64 MiB of shared memory, often."""
+    started = []
+    plain = files.DataLoader
+
+    def loader(*args, **options):
+        started.append(options["num_workers"])
+        return plain(*args, **options)
+
+    monkeypatch.setattr(files, "DataLoader", loader)
+    room = SimpleNamespace(free=batches * 6 * 3 * 16 * 16)
+    monkeypatch.setattr(files.shutil, "disk_usage", lambda path: room)
+    assert len(epoch(imagenet, workers=2)) == 4
+    assert started == [expected]
+
+
+def test_workers_that_are_killed_end_in_a_message_with_the_way_out(imagenet, monkeypatch):
+    run = os.getpid()
+
+    def decode(*args):
+        assert os.getpid() != run
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(files, "decode", decode)
+    with pytest.raises(DataError, match=r"2 processes that decode images .* \(--workers 0\)"):
+        epoch(imagenet, workers=2)
+
+
+def test_a_run_decodes_with_as_many_processes_as_it_is_told(imagenet):
+    settings = make_settings(
+        model="x",
+        data="y",
+        method=Uniform(),
+        training={"lr": 0.1, "batch_size": 6, "epochs": 1},
+        options={"workers": 0},
+    ).resolve()
+    parts = cut_data(imagenet, settings)
+    assert parts.all_training.images.pixels.workers == 0
 
 
 def test_an_epoch_depends_on_its_seed_and_on_nothing_else(imagenet):

@@ -95,6 +95,9 @@ def test_every_setting_counts_but_those_that_may_change():
     seen = {settings(training=RECIPE.with_changes(change)).fingerprint() for change in others.values()}
     assert len(seen | {usual.fingerprint(), settings(seed=1).fingerprint()}) == 5
     assert settings(training=RECIPE.with_changes({"max_bad_steps": 9})).fingerprint() == usual.fingerprint()
+    decoding = settings(training=RECIPE, options={"workers": 0})
+    assert decoding.fingerprint() == usual.fingerprint()
+    assert decoding.first_difference(usual) is None
 
 
 @pytest.mark.parametrize(

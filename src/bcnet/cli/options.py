@@ -120,6 +120,10 @@ Precision = Annotated[
         autocompletion=lambda: ["auto", "fp32", "bf16", "fp16"],
     ),
 ]
+Workers = Annotated[
+    int | None,
+    typer.Option(help="Processes that decode images in files; 0: none beside the run.", rich_help_panel=MACHINE),
+]
 Threads = Annotated[int | None, typer.Option(help="CPU threads.", rich_help_panel=MACHINE)]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda (the best there is).", rich_help_panel=MACHINE)]
 Option = Annotated[

@@ -48,6 +48,7 @@ from bcnet.cli.options import (
     Until,
     Widen,
     WithTensorBoard,
+    Workers,
     given_settings,
     space_options,
 )
@@ -118,6 +119,7 @@ def search(
     widen: Widen = None,
     precision: Precision = None,
     threads: Threads = None,
+    workers: Workers = None,
     device: Device = None,
     option: Option = None,
     checkpoint_seconds: CheckpointSeconds = 30.0,
@@ -156,7 +158,7 @@ def search(
         **arguments.get("space", {}),
         **space_options(num_choices, min_ratio, min_width, multiple_of, ignore, only, widen),
     }
-    chosen = given_settings({"image_size": image_size, "threads": threads, "device": device})
+    chosen = given_settings({"image_size": image_size, "threads": threads, "workers": workers, "device": device})
     extra = parse.changes(option or [], "--option", "validation_fraction=0.2")
     arguments["options"] = {**arguments.get("options", {}), **extra, **chosen}
     prepare_process(allocator, primitives)

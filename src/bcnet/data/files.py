@@ -6,6 +6,7 @@ import hashlib
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,8 @@ from bcnet.data.decoding import View, bytes_of, decode
 from bcnet.errors import DataError
 
 _MOST_WORKERS = 8
+_SHARED_MEMORY = Path("/dev/shm")  # where workers leave their batches; of a container it is often 64 MiB
+_PATIENCE = 900.0  # seconds that a batch may take
 
 
 def _usual_workers() -> int:
@@ -84,7 +87,9 @@ class FilePixels:
         base = 0 if crop is None or generator is None else draw_base(generator)
         items = _Decoded(self, crop, base)
         is_daemon = multiprocessing.current_process().daemon  # of a pool: it may have no processes of its own
-        workers = 0 if is_daemon or sum(map(len, places)) <= 2 * self.workers else self.workers
+        few = sum(map(len, places)) <= 2 * self.workers
+        batch_bytes = max(map(len, places), default=0) * 3 * self.size**2
+        workers = 0 if is_daemon or few else _workers_with_room(self.workers, batch_bytes)
         loader = DataLoader(
             items,
             batch_sampler=places,  # type: ignore[arg-type]
@@ -95,11 +100,45 @@ class FilePixels:
             collate_fn=_stack_or_fault,
             generator=torch.Generator(),  # else it would draw from the global one
             pin_memory=pinned,
+            timeout=_PATIENCE if workers else 0,
         )
-        for pixels in loader:
+        for pixels in _answers(loader, workers):
             if isinstance(pixels, str):
                 raise DataError(pixels)
             yield pixels
+
+
+def _workers_with_room(workers: int, batch_bytes: int) -> int:
+    """As many of the workers as have room in shared memory for two batches each, beside one that is being read.
+
+    Where there is none, a worker would be killed, or the run would wait for ever.
+    """
+    try:
+        free = shutil.disk_usage(_SHARED_MEMORY).free
+    except OSError:  # other systems share memory in other ways
+        return workers
+    return max(0, min(workers, (free // max(1, batch_bytes) - 1) // 2))
+
+
+def _answers(loader: DataLoader[torch.Tensor | str], workers: int) -> Iterator[torch.Tensor | str]:
+    """The batches of a loader.
+
+    Raises:
+        DataError: its workers were killed, or do not answer.
+    """
+    batches = iter(loader)
+    while True:
+        try:
+            answer = next(batches)
+        except StopIteration:
+            return
+        except RuntimeError as error:  # of the loader: what an image is at fault for comes as text
+            first = str(error).partition("\n")[0]
+            raise DataError(
+                f"the {workers} processes that decode images answer within {_PATIENCE:.0f} s; they did not: {first}: "
+                "decode in the run's own process, options={'workers': 0} (--workers 0)"
+            ) from error
+        yield answer
 
 
 def _leave_signals_to_the_run(worker: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -61,6 +61,7 @@ def _cut_images(source: DataSet, settings: Settings) -> Parts:
     assert options.score_batch_size is not None
     most = options.score_batch_size
     device = torch.device(options.device)
+    source = _with_workers(source, options.workers)
     data = source.to(device) if lives_on(device, source.nbytes, free_bytes(device)) else source
     fresh_seed, validation_seed = (derived_seed(settings.seed, part) for part in ("fresh", "validation"))
     shares = [held_out_share(data.train, f) for f in (options.fresh_fraction, options.validation_fraction)]
@@ -84,6 +85,17 @@ def _cut_images(source: DataSet, settings: Settings) -> Parts:
         scoring_batches(fresh),
         test,
     )
+
+
+def _with_workers(data: DataSet, workers: int | None) -> DataSet:
+    """Return the data with so many processes for images in files; as they are for None."""
+
+    def of(images: Images) -> Images:
+        if workers is None or not isinstance(images.pixels, FilePixels):
+            return images
+        return replace(images, pixels=replace(images.pixels, workers=workers))
+
+    return replace(data, train=of(data.train), test=of(data.test))
 
 
 def _cut_loaders(loaders: Loaders, settings: Settings) -> Parts:

@@ -37,6 +37,10 @@ ALL = ("",)
 """Prefix of the names of all settings (`Settings.identity`)."""
 
 
+_CHANGEABLE = (*HEALTH, "workers")
+"""Settings that are no part of a run's identity."""
+
+
 class Section(BaseModel):
     """Settings that belong together."""
 
@@ -96,6 +100,8 @@ class RunOptions(Section):
     """Memory format of the supernet's weights: auto, contiguous or channels_last."""
     threads: int | None = Field(default=None, gt=0, le=4096)
     """CPU threads (torch's own number, or a container's quota)."""
+    workers: int | None = Field(default=None, ge=0, le=64)
+    """Processes that decode images in files; 0 decodes in the run's own (one for each core, up to 8)."""
     device: str | None = None
     """cpu or cuda (the best there is)."""
     processes: Count = 1
@@ -105,8 +111,8 @@ class RunOptions(Section):
 class Settings(Section):
     """All settings of a run. Where a value is the user's own object, a description of it.
 
-    What the recipes say about steps that go wrong (`bcnet.train.recipe.HEALTH`) may change from one start of a run to
-    the next; all other settings are its identity.
+    What the recipes say about steps that go wrong (`bcnet.train.recipe.HEALTH`) and `workers`, on which no figure
+    depends, may change from one start of a run to the next; all other settings are its identity.
 
     Raises:
         RecipeError: made by `make_settings` from values out of range.
@@ -189,7 +195,7 @@ class Settings(Section):
 
     def identity(self) -> dict[str, Any]:
         """Return all settings by dotted names, as JSON takes them, but for those that may change."""
-        return {name: value for name, value in self.flat().items() if name.rpartition(".")[2] not in HEALTH}
+        return {name: value for name, value in self.flat().items() if name.rpartition(".")[2] not in _CHANGEABLE}
 
     def flat(self) -> dict[str, Any]:
         """Return all settings by dotted names, `training.lr` for instance."""
@@ -212,6 +218,7 @@ class Settings(Section):
             update={
                 "device": device,
                 "threads": mine.threads or before.threads or usual_threads(),
+                "workers": before.workers if mine.workers is None else mine.workers,
                 "layout": layout_of(mine.layout if mine.layout != "auto" else before.layout, place),
                 "score_batch_size": mine.score_batch_size or before.score_batch_size or score_batch(largest_activation),
             }
@@ -296,13 +303,13 @@ def make_section(kind: type[Section], given: Any, name: str) -> Any:
 
 
 def _beyond_defaults(model: BaseModel) -> dict[str, Any]:
-    """The fields that differ from their defaults, those of models inside too, as JSON takes them; none of HEALTH."""
-    dumped = model.model_dump(mode="json", exclude=set(HEALTH))
+    """The fields of the identity that differ from their defaults, those of models inside too, as JSON takes them."""
+    dumped = model.model_dump(mode="json", exclude=set(_CHANGEABLE))
     if isinstance(model, Method) and is_custom(model):
         return dumped  # whose defaults only the user's code knows
     told: dict[str, Any] = {"name": model.name} if isinstance(model, Method) else {}
     for name, field in type(model).model_fields.items():
-        if name in HEALTH:
+        if name in _CHANGEABLE:
             continue
         given = getattr(model, name)
         if field.is_required() or given != field.get_default(call_default_factory=True):
