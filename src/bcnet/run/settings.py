@@ -312,10 +312,11 @@ def _beyond_defaults(model: BaseModel) -> dict[str, Any]:
         if name in _CHANGEABLE:
             continue
         given = getattr(model, name)
-        if not field.is_required() and given == field.get_default(call_default_factory=True):
+        default = None if field.is_required() else field.get_default(call_default_factory=True)
+        if not field.is_required() and given == default:
             continue
         value = _beyond_defaults(given) if isinstance(given, BaseModel) else dumped[name]
-        if field.is_required() or value != {}:  # a section that differs in what may change alone
+        if value != {} or not isinstance(default, BaseModel):  # else it differs in what may change alone
             told[name] = value
     return told
 
