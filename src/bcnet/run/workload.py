@@ -241,7 +241,7 @@ def open_source(
         notes += [_UNKNOWN.format(" and ".join(unknown))] if unknown else []
     source = Source(name, data_name, digest, loaded, network, factory, weights, tuple(notes), given, aim)
     if isinstance(aim, Imitation):
-        source = _imitating(source, aim)
+        source = _with_imitation(source, aim)
     if runs_channels_last(network, source.example()):
         return source
     contiguous_data = dataclasses.replace(loaded, channels_last=False)
@@ -260,7 +260,7 @@ def _load_data(data: DataLike, task: Task, size: int | None, image_size: int | N
     return _own_data(given, image_size) if found is None else found
 
 
-def _imitating(source: Source, task: Imitation) -> Source:
+def _with_imitation(source: Source, task: Imitation) -> Source:
     """Return the source with the kinds of the outputs that are imitated, and a note that says them."""
     network = copy.deepcopy(source.model).eval()
     example = source.example()

@@ -71,7 +71,7 @@ class SpaceOptions:
             if not isinstance(patterns, tuple) or not all(isinstance(p, str) for p in patterns):
                 raise WidthError(f"{name} is a sequence of patterns such as 'layer4.*'; got {patterns!r}")
 
-    def bound(self, layers: Sequence[str], group: WidthGroup) -> int:
+    def smallest_width(self, layers: Sequence[str], group: WidthGroup) -> int:
         """Return the smallest width that `min_width` allows the group that `layers` produce; 0 for any."""
         named = [least for pattern, least in self._smallest.items() if any(matches(pattern, layer) for layer in layers)]
         return min(group.max_width, -(-max(named, default=0) // group.unit) * group.unit)

@@ -116,7 +116,9 @@ class Solution:
         names = [name for name, _, other in self._pieces() if other.variable == piece.variable]
         name = self._name(piece.variable, names)
         group = WidthGroup(name, width, unit, (width,), members=tuple(dict.fromkeys(names)))
-        return options.with_choices(dataclasses.replace(group, bound=options.bound(self._producers(piece), group)))
+        return options.with_choices(
+            dataclasses.replace(group, bound=options.smallest_width(self._producers(piece), group))
+        )
 
     def _producers(self, piece: Piece) -> list[str]:
         """The layers that give birth to channels of the group of a piece."""
