@@ -109,7 +109,7 @@ class FilePixels:
 
 
 def _workers_with_room(workers: int, batch_bytes: int) -> int:
-    """As many of the workers as have room in shared memory for two batches each, beside one that is being read.
+    """Return how many of the workers have room in shared memory for two batches each, beside one that is read.
 
     Where there is none, a worker would be killed, or the run would wait for ever.
     """
