@@ -16,8 +16,8 @@ from pathlib import Path
 RELATIVE = (
     *("What", "Whether", "Those", "Of", "As", "The same", "That", "How", "Which", "Where", "Who", "Whose", "When"),
 )
-# "balanced" is the name of a formula here, and of the widths that it gives.
-PARTICIPLE = re.compile(r"(?!seed|need|speed|feed|embed|shed|balanced).{2,}ed|.{2,}ing(?<!heading)(?<!string)")
+# "balanced" and "scaled" name the widths that they give, beside "uniform" and "random".
+PARTICIPLE = re.compile(r"(?!seed|need|speed|feed|embed|shed|balanced$|scaled$).{2,}ed|.{2,}ing(?<!heading)(?<!string)")
 IRREGULAR = frozenset(
     (
         *("begun", "bound", "broken", "brought", "built", "chosen", "dealt", "done", "drawn", "driven", "fallen"),

@@ -118,7 +118,7 @@ def test_where_none_of_the_best_holds_those_come_that_may(machine, monkeypatch):
     space, batches = machine["space"], []
     # A model of parameters alone. What it has measured says more than by how much it errs on those that are too slow.
     wrong = dataclasses.replace(model_of(space), terms=(Term(5.0, 1, space.params_terms),))
-    limit = int(truth(space, [space.scale(0.6)])[0])
+    limit = int(truth(space, [space.scaled(0.6)])[0])
     budget = Budget({Latency(model=wrong): limit})
     measuring = space.with_measures(budget)
     drawn = np.random.default_rng(0).permutation([(a, b) for a in range(1, 9) for b in range(1, 13)])
@@ -146,7 +146,7 @@ def test_where_none_of_the_best_holds_those_come_that_may(machine, monkeypatch):
 
 def test_more_widths_are_timed_before_they_are_scored(machine, monkeypatch):
     space, kept, notes = machine["space"], {}, []
-    limit = int(truth(space, [space.scale(0.6)])[0])
+    limit = int(truth(space, [space.scaled(0.6)])[0])
     budget = Budget({Latency(model=model_of(space)): limit})
     measuring = space.with_measures(budget)
 

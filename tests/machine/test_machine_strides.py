@@ -98,7 +98,7 @@ def test_all_that_is_trained_computes_them_so():
     x = torch.randn(4, 1, 8, 8)
     space = WidthSpace.trace(Shortcut(), x)
     supernet = Supernet(model, space)
-    half = space.scale(0.5)
+    half = space.scaled(0.5)
     NetworkLearner(model).forward(x, ())
     supernet(x, half, Side.LEFT)
     Pairs(supernet.network, space).forward(x, half, space.complement(half))

@@ -249,7 +249,7 @@ def test_the_search_is_better_than_its_luckiest_score(space, noise):
 
 
 def test_few_or_unusable_scores_are_ordered_as_they_are(space):
-    widths = [space.scale(share) for share in (0.5, 0.4, 0.3)]
+    widths = [space.scaled(share) for share in (0.5, 0.4, 0.3)]
     candidates = [Candidate(space.nearest(w), s, space.cost(w)) for w, s in zip(widths, (1.0, 3.0, 2.0), strict=True)]
     problem = Problem.of(space, Budget(macs=0.9))
     assert [c.score for c in ModelBased().choose(problem, candidates)] == [3.0, 2.0, 1.0]

@@ -608,7 +608,7 @@ def test_a_group_that_breaks_at_one_channel_is_bounded_by_its_first_choice():
     x = torch.randn(2, 3, 8, 8)
     space = bcnet.trace(standardised(), x, min_ratio=0.25)
     assert [(group.name, group.least) for group in space.groups] == [("0", 4), ("2", 1)]
-    assert space.scale(0.01) == (4, 1)
+    assert space.scaled(0.01) == (4, 1)
     assert space.complement((14, 14)) == (6, 2)
     assert space.balanced(macs=0.3)[0] >= 4
     with pytest.raises(WidthError, match=r"is an int in \[4, 16\]"):

@@ -20,7 +20,7 @@ def _small(entry: Entry) -> nn.Module:
     if sum(parameter.numel() for parameter in model.parameters()) < LARGE:
         return model
     space = WidthSpace.trace(model, entry.example())
-    return build(model, space, space.scale(0.25))
+    return build(model, space, space.scaled(0.25))
 
 
 def _check(entry: Entry) -> None:

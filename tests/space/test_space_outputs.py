@@ -147,5 +147,5 @@ def test_pyramids_and_segmentation_networks(name: str) -> None:
     assert len(varying.groups) == all_groups
     widths = varying.sample(torch.Generator().manual_seed(2))
     check_path_equals_built(model, varying, x, widths)
-    half = tensors(build(model, varying, varying.scale(0.5)).eval()(x))
+    half = tensors(build(model, varying, varying.scaled(0.5)).eval()(x))
     assert [t.shape[1] for t in half] == [max(1, full // 2) for full in channels]

@@ -24,7 +24,7 @@ def chain(*channels: int, unit: int = 1, min_ratio: float = 0.0) -> WidthSpace:
 
 @pytest.mark.parametrize("hundredths", range(1, 101))
 def test_a_ratio_of_hundredths_keeps_so_many_of_a_hundred(hundredths: int) -> None:
-    assert chain(100, 100).scale(hundredths / 100) == (hundredths, hundredths)  # 0.29 * 100 is a little less than 29
+    assert chain(100, 100).scaled(hundredths / 100) == (hundredths, hundredths)  # 0.29 * 100 is a little less than 29
 
 
 @given(st.integers(1, 2048), st.integers(1, 40))
@@ -84,7 +84,7 @@ def test_uniform_is_the_largest_ratio_within_the_budget(channels: list[int], rat
     space = chain(*channels)
     limit = Budget(macs=ratio).resolve(space.reference)
     ratios = sorted({w / full for full in channels for w in range(1, full + 1)})
-    fitting = [space.scale(r) for r in ratios if limit.admits(space.cost(space.scale(r)))]
+    fitting = [space.scaled(r) for r in ratios if limit.admits(space.cost(space.scaled(r)))]
     if not fitting:
         with pytest.raises(BudgetError, match="narrowest uniform network"):
             space.uniform(macs=ratio)

@@ -109,7 +109,7 @@ def test_targets_follow_the_annotations_and_the_flips(tmp_path: Path) -> None:
 def test_widths_come_from_a_result_or_a_ratio(tmp_path: Path) -> None:
     space = bcnet.WidthSpace.trace(bcnet.models.resnet20(), torch.zeros(2, 3, 32, 32))
     file = tmp_path / "result.json"
-    half = space.scale(0.5)
+    half = space.scaled(0.5)
     file.write_text(json.dumps({"widths": {g.name: w for g, w in zip(space.groups, half, strict=True)}}))
     assert detection.chosen_widths(space, str(file)) == half
     assert detection.chosen_widths(space, "original") == space.full

@@ -126,7 +126,7 @@ def test_the_best_of_the_first_candidates_is_taken(tmp_path, monkeypatch):
 def test_a_distilled_network_learns_from_a_teacher(tmp_path):
     workshop = Workshop(SCALES["quick"], tmp_path, {"digits": "digits"}, threads=1)
     network = SCALES["quick"].network(RESNET50)
-    widths = workshop.space(network).scale(0.5)
+    widths = workshop.space(network).scaled(0.5)
     alone = workshop.train(network, widths, 0)
     taught = workshop.train(network, widths, 0, distilled=True)
     assert alone.widths == taught.widths
@@ -138,7 +138,7 @@ def test_a_distilled_network_learns_from_a_teacher(tmp_path):
     assert workshop._siblings(network) == [folder]
     assert not workshop._siblings(dataclasses.replace(network, image_size=2 * network.image_size))
     began = (folder / "seconds.json").stat().st_mtime
-    again = workshop.train(network, workshop.space(network).scale(0.25), 0, distilled=True)
+    again = workshop.train(network, workshop.space(network).scaled(0.25), 0, distilled=True)
     (other,) = (file.parent for file in tmp_path.glob("*/original.safetensors") if file.parent != folder)
     assert again.widths != taught.widths
     seconds = [json.loads((run / "seconds.json").read_text())["original"] for run in (folder, other)]

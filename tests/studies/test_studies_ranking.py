@@ -237,7 +237,7 @@ def test_a_cell_goes_on_where_it_was_and_is_never_scored_twice(tmp_path: Path, m
         Scoring(widths=3, images=32, score_batch_size=16),
     )
     workload = Workload.open("digits", training, scoring, "cpu")
-    sample = [workload.space.full, workload.space.narrowest, workload.space.scale(0.5)]
+    sample = [workload.space.full, workload.space.narrowest, workload.space.scaled(0.5)]
     cell = Cell("bilateral", 0, training, "digits", tmp_path)
     asked = []
     original = ranking_supernets.score

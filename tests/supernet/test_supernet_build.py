@@ -44,7 +44,7 @@ def test_layers_carry_the_numbers_of_their_weights() -> None:
 def test_fresh_weights_follow_the_originals_law_at_the_narrower_fan() -> None:
     model = bcnet.models.vgg19()
     space = WidthSpace.trace(model, torch.zeros(2, 3, 32, 32))
-    widths = space.scale(0.5)
+    widths = space.scaled(0.5)
     network = build(model, space, widths)
     for full, narrow in zip(model.modules(), network.modules(), strict=True):
         if isinstance(full, nn.Conv2d) and full.in_channels > 3:

@@ -216,7 +216,7 @@ class WidthSpace:
             for group, width in zip(self.groups, widths, strict=True)
         )
 
-    def scale(self, ratio: float) -> Widths:
+    def scaled(self, ratio: float) -> Widths:
         """One ratio of the original widths: `floor(ratio * l)` to the step of each group (`WidthGroup.floor`)."""
         return self.floor([ratio * own for own in self.original_widths])
 
@@ -254,16 +254,16 @@ class WidthSpace:
         high = len(ratios)
         while low < high:
             middle = (low + high) // 2
-            if limits.admits(space.cost(self.scale(ratios[middle]))):
+            if limits.admits(space.cost(self.scaled(ratios[middle]))):
                 low = middle + 1
             else:
                 high = middle
         if low == 0:
             raise BudgetError(
-                f"a budget must admit the narrowest uniform network, {space.cost_text(self.scale(ratios[0]))}; got "
+                f"a budget must admit the narrowest uniform network, {space.cost_text(self.scaled(ratios[0]))}; got "
                 f"{limits}"
             )
-        return self.scale(ratios[low - 1])
+        return self.scaled(ratios[low - 1])
 
     def balanced(
         self,
