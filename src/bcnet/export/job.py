@@ -187,7 +187,11 @@ def _notes(finished: FinishedRun, which: Which, chosen: Format) -> dict[str, str
 
 
 def _difference(
-    network: nn.Module, runner: Runner, finished: FinishedRun, chosen: Format, batches: Sequence[int]
+    network: nn.Module,
+    runner: Runner,
+    finished: FinishedRun,
+    chosen: Format,
+    batches: Sequence[int] = _BATCHES,
 ) -> float:
     """Largest difference of the file's outputs from PyTorch's, relative to the largest logit (at least 1).
 
