@@ -17,7 +17,7 @@ RELATIVE = (
     *("What", "Whether", "Those", "Of", "As", "The same", "That", "How", "Which", "Where", "Who", "Whose", "When"),
 )
 # "balanced" and "scaled" name the widths that they give, beside "uniform" and "random".
-PARTICIPLE = re.compile(r"(?!seed|need|speed|feed|embed|shed|balanced$|scaled$).{2,}ed|.{2,}ing(?<!heading)(?<!string)")
+PARTICIPLE = re.compile(r"(?!(?:seed|need|speed|feed|embed|balanced|scaled)$).{2,}ed|.{2,}ing(?<!heading)(?<!string)")
 IRREGULAR = frozenset(
     (
         *("begun", "bound", "broken", "brought", "built", "chosen", "dealt", "done", "drawn", "driven", "fallen"),
