@@ -92,6 +92,15 @@ def test_workers_that_are_killed_end_in_a_message_with_the_way_out(imagenet, mon
         epoch(imagenet, workers=2)
 
 
+def test_a_fault_in_the_runs_own_process_is_not_blamed_on_workers(imagenet, monkeypatch):
+    def decode(*args):
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(files, "decode", decode)
+    with pytest.raises(RuntimeError, match=r"^no memory$"):
+        epoch(imagenet, workers=0)
+
+
 def test_a_run_decodes_with_as_many_processes_as_it_is_told(imagenet):
     settings = make_settings(
         model="x",

@@ -102,7 +102,7 @@ class FilePixels:
             pin_memory=pinned,
             timeout=_PATIENCE if workers else 0,
         )
-        for pixels in _answers(loader, workers):
+        for pixels in _answers(loader, workers) if workers else loader:
             if isinstance(pixels, str):
                 raise DataError(pixels)
             yield pixels
@@ -135,7 +135,7 @@ def _answers(loader: DataLoader[torch.Tensor | str], workers: int) -> Iterator[t
         except RuntimeError as error:  # of the loader: what an image is at fault for comes as text
             first = str(error).partition("\n")[0]
             raise DataError(
-                f"the {workers} processes that decode images answer within {_PATIENCE:.0f} s; they did not: {first}: "
+                f"the {workers} processes that decode images failed, or gave nothing for {_PATIENCE:.0f} s: {first}; "
                 "decode in the run's own process, options={'workers': 0} (--workers 0)"
             ) from error
         yield answer
