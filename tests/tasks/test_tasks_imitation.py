@@ -173,6 +173,20 @@ def test_agreement_of_values_is_the_share_of_variance():
     assert 0 < float(error) < 100
 
 
+def test_loaders_keep_what_they_say_and_are_checked_as_ever():
+    """Names of classes stay; a test loader that shuffles is refused, of inputs alone too."""
+    plain = DataLoader(TensorDataset(inputs(), torch.arange(80) % 3), 16)
+    given = bcnet.Loaders(plain, plain, plain, class_names=("a", "b", "c"), name="mine")
+    found = input_loaders(given)
+    assert (found.class_names, found.name) == (given.class_names, "mine")
+    assert torch.equal(found.held_out[1], torch.arange(80) % 3)
+    batches = [inputs(8, seed) for seed in range(3)]
+    assert input_loaders(bcnet.Loaders(batches, batches, batches)).held_out[0].shape == (24, 1, 8, 8)
+    shuffled = DataLoader(TensorDataset(inputs()), 16, shuffle=True)
+    with pytest.raises(DataError, match="the test loader gives its images in one order"):
+        input_loaders((plain, plain, shuffled))
+
+
 @pytest.mark.parametrize(
     ("output", "kind"),
     [

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
-from bcnet.data import Batch, Loaders
+from bcnet.data import Batch, Loaders, loaders_of
 from bcnet.data.transfer import move
 from bcnet.errors import DataError
-from bcnet.nests import Nest, call_network, count, join_batches, take_images
+from bcnet.nests import Nest, call_network, count, join_batches
 from bcnet.run.parts import Parts
 from bcnet.tasks.imitation import LABELS, names_of, output_tensors
 from bcnet.train import EpochBatches
@@ -86,12 +86,13 @@ def input_loaders(data: Any) -> Loaders | None:
     to test, and the rest to train on, in batches of 64 or fewer. Three loaders stay as they are.
 
     Raises:
-        DataError: fewer than 40 inputs in one, or a loader that shuffles.
+        DataError: fewer than 40 inputs in one, a loader that shuffles, or loaders that are not three.
     """
-    if isinstance(data, Loaders):
-        return _with_placeholders(data.train, data.validation, data.test)
     if isinstance(data, (tuple, list)) and any(isinstance(part, DataLoader) for part in data):
-        return _with_placeholders(*data) if len(data) == 3 else None
+        data = loaders_of(data)
+    if isinstance(data, Loaders):
+        train, validation, test = map(_WithPlaceholders, (data.train, data.validation, data.test))
+        return replace(data, train=train, validation=validation, test=test)
     if isinstance(data, DataLoader):
         if isinstance(data.sampler, RandomSampler):
             raise DataError("a loader of inputs gives them in one order; got one that shuffles: give shuffle=False")
@@ -110,19 +111,15 @@ def _cut(inputs: Nest) -> Loaders:
     held = total // _HELD_OUT
     parts = (order[2 * held :], order[:held], order[held : 2 * held])
     size = min(_BATCH, len(parts[0]) // 4)
-    train, validation, test = (_rows_of(take_images(inputs, part)) for part in parts)
+    if not isinstance(inputs, Tensor):
+        raise DataError("inputs of several tensors come as three loaders, (train, validation, test)")
+    train, validation, test = (TensorDataset(inputs[part], torch.zeros(len(part))) for part in parts)
     return Loaders(
         DataLoader(train, size, shuffle=True, drop_last=len(parts[0]) % size == 1, generator=torch.Generator()),
         DataLoader(validation, size),
         DataLoader(test, size),
         name="inputs",
     )
-
-
-def _rows_of(inputs: Nest) -> Dataset[Any]:
-    if isinstance(inputs, Tensor):
-        return TensorDataset(inputs, torch.zeros(len(inputs)))
-    raise DataError("inputs of several tensors come as three loaders, (train, validation, test)")
 
 
 class _WithPlaceholders:
@@ -136,17 +133,16 @@ class _WithPlaceholders:
 
     def __iter__(self) -> Iterator[Any]:
         for batch in self.loader:
-            yield batch if _is_pair(batch) else (_inputs_of(batch), torch.zeros(count(_inputs_of(batch))))
+            if _is_pair(batch):
+                yield batch
+            else:
+                inputs = _inputs_of(batch)
+                yield inputs, torch.zeros(count(inputs))
 
     def __getattr__(self, name: str) -> Any:  # batch size, sampler, data set: as of the loader
         if name == "loader":
             raise AttributeError(name)
         return getattr(self.loader, name)
-
-
-def _with_placeholders(*loaders: Any) -> Loaders:
-    train, validation, test = (_WithPlaceholders(part) if isinstance(part, DataLoader) else part for part in loaders)
-    return Loaders(train, validation, test)
 
 
 def _is_pair(batch: Any) -> bool:
