@@ -29,19 +29,9 @@ Examples:
   bcnet help methods
 """
 TOPICS = (
-    *(
-        "how_to",
-        "how_it_works",
-        "when_not",
-        "own_model",
-        "own_data",
-        "only_weights",
-        "budgets",
-        "tasks",
-        "trained",
-        "own_loop",
-    ),
-    *("stages", "baselines", "distributed", "live", "report", "trouble", "survival", "extending", "faq"),
+    *("how_to", "how_it_works", "when_not", "own_model", "own_data", "only_weights", "budgets", "tasks"),
+    *("trained", "own_loop", "stages", "baselines", "distributed", "live", "report", "trouble"),
+    *("survival", "extending", "faq"),
 )
 METHODS = "methods"
 """The page that is made from the methods themselves."""

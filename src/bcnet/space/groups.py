@@ -37,7 +37,7 @@ class WidthGroup:
 
     def floor(self, width: float) -> int:
         """The widest multiple of the step, or full width, that is no wider; at least the narrowest one allowed."""
-        if width >= self.max_width:
+        if width + 1e-9 >= self.max_width:
             return self.max_width
         step = self.step or self.unit
         narrowest = -(-self.least // step) * step
