@@ -259,7 +259,8 @@ def test_only_moments_that_may_break_the_limit_are_constraints_of_the_prior():
 
 def test_a_budget_below_the_narrowest_network_says_what_binds():
     space = WidthSpace.trace(create("resnet20", 10).build(), torch.zeros(2, 3, 32, 32))
-    with pytest.raises(BudgetError, match=r"16 KiB of activations .*raise the limit on memory, or lower min_ratio"):
+    advice = r"48 KiB of activations .*raise the limit on memory, or lower min_ratio or multiple_of"
+    with pytest.raises(BudgetError, match=advice):
         space.feasible(bcnet.Budget(memory="8 KiB", macs=0.5))
 
 

@@ -61,7 +61,7 @@ def test_a_layer_has_a_share_by_the_power_of_its_positions(exponent, expected):
             small = nn.functional.avg_pool2d(x, 2)
             return [part(y).mean((1, 2, 3)) for part, y in zip(self.parts, (x, small, small), strict=True)]
 
-    space = WidthSpace.trace(Branches(), torch.zeros(2, 3, 16, 16))
+    space = WidthSpace.trace(Branches(), torch.zeros(2, 3, 16, 16), multiple_of=1)
     widths = space.balanced(macs=0.1, exponent=exponent)
     macs = [layer.macs(np.array([widths]))[0] for layer in space.layers]
     assert [count / macs[-1] for count in macs] == pytest.approx(expected, rel=0.1)
@@ -99,15 +99,15 @@ def test_no_other_widths_within_the_budget_do_better(name, ratio, exponent, seed
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_the_budget_is_used_up_to_the_last_channel(name):
+def test_the_budget_is_used_up_to_the_last_step(name):
     space = traced(name)
     for budget in (Budget(macs=0.5), Budget(params=0.3), Budget(macs=0.5, params=0.2)):
         widths = space.balanced(budget)
         limits = budget.resolve(space.reference)
         for number, group in enumerate(space.groups):
             wider = list(widths)
-            wider[number] += group.unit
-            assert wider[number] > group.max_width or not limits.admits(space.cost(tuple(wider)))
+            wider[number] = group.wider(widths[number])
+            assert widths[number] == group.max_width or not limits.admits(space.cost(tuple(wider)))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -606,7 +606,7 @@ def standardised():
 
 def test_a_group_that_breaks_at_one_channel_is_bounded_by_its_first_choice():
     x = torch.randn(2, 3, 8, 8)
-    space = bcnet.trace(standardised(), x, min_ratio=0.25)
+    space = bcnet.trace(standardised(), x, min_ratio=0.25, multiple_of=1)
     assert [(group.name, group.least) for group in space.groups] == [("0", 4), ("2", 1)]
     assert space.scaled(0.01) == (4, 1)
     assert space.complement((14, 14)) == (6, 2)
@@ -614,5 +614,5 @@ def test_a_group_that_breaks_at_one_channel_is_bounded_by_its_first_choice():
     with pytest.raises(WidthError, match=r"is an int in \[4, 16\]"):
         space.check((3, 8))
     assert bcnet.narrow(standardised(), space, (4, 1))(x).shape == (2, 3)
-    tighter = bcnet.trace(standardised(), x)  # its first choice is one channel
+    tighter = bcnet.trace(standardised(), x, multiple_of=1)  # its first choice is one channel
     assert [group.name for group in tighter.groups] == ["2"]

@@ -88,7 +88,8 @@ MinWidth = Annotated[
 MultipleOf = Annotated[
     str | None,
     typer.Option(
-        help="Make widths multiples of this, 8 for instance; auto: what pays on a device.", rich_help_panel=SPACE
+        help="Make widths multiples of this; fast: of 8 or 4 (default); auto: by a calibration.",
+        rich_help_panel=SPACE,
     ),
 ]
 Ignore = Annotated[

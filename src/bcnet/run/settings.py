@@ -61,8 +61,8 @@ class SpaceSettings(Section):
     """Smallest width that the search may choose, over the full width of its group; training stays fair."""
     min_width: int | dict[str, int] | None = None
     """Smallest width of every group, or of those that patterns of layers name; Uniform and balanced keep to it too."""
-    multiple_of: int | Literal["auto"] | dict[str, int] = 1
-    """Make widths, Uniform's too, multiples of this, 8 for instance; auto: by group, what pays on a device."""
+    multiple_of: int | Literal["fast", "auto"] | dict[str, int] = "fast"
+    """Make widths, Uniform's too, multiples of this; fast: of 8 or 4, as engines like; auto: by a calibration."""
     ignore: tuple[str, ...] = ()
     """Layers pinned at full width, by pattern (layer4.*)."""
     only: tuple[str, ...] = ()
@@ -74,8 +74,8 @@ class SpaceSettings(Section):
     @classmethod
     def _multiples(cls, value: Any) -> Any:
         counts = list(value.values()) if isinstance(value, dict) else [value]
-        if value != "auto" and not all(type(count) is int and 0 < count < 2**31 for count in counts):
-            raise ValueError("an int of at least 1, 'auto', or an int for each group named")
+        if value not in ("fast", "auto") and not all(type(count) is int and 0 < count < 2**31 for count in counts):
+            raise ValueError("an int of at least 1, 'fast', 'auto', or an int for each group named")
         return value
 
 

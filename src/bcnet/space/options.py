@@ -7,12 +7,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Literal
 
 from bcnet.errors import WidthError
 from bcnet.space.groups import WidthGroup, floor_choices
 
+Multiples = int | Literal["fast"] | Mapping[str, int]
 MOST_WIDENING = 4.0
+_FEWEST = 4  # widths that multiples leave a group
 BALANCE_EXPONENT = 0.5  # between equal multiply-adds and equal parameters
 
 
@@ -25,7 +27,7 @@ class SpaceOptions:
         min_ratio: smallest width over full width of every group.
         min_width: smallest widths of the groups that patterns of layers name, or of all.
         multiple_of: every choice but the full width, and every width by formula, is a multiple of this, or of what a
-            mapping says of its group.
+            mapping says of its group; "fast" are multiples that engines run fast (`fast_multiple`).
         ignore: patterns of layers that stay at full width.
         only: patterns of the layers to search; all others stay at full width.
         ties: layers that must keep the same channels, beyond what the network ties.
@@ -39,7 +41,7 @@ class SpaceOptions:
     num_choices: int = 20
     min_ratio: float = 0.0
     min_width: int | Mapping[str, int] | None = None
-    multiple_of: int | Mapping[str, int] = 1
+    multiple_of: Multiples = "fast"
     ignore: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     ties: tuple[tuple[str, ...], ...] = ()
@@ -61,8 +63,8 @@ class SpaceOptions:
             raise WidthError(f"min_ratio is in [0, 1]; got {self.min_ratio!r}")
         own = self.multiple_of.values() if isinstance(self.multiple_of, Mapping) else [self.multiple_of]
         for value in own:
-            if not _whole(value):
-                raise WidthError(f"multiple_of is a positive int, or one for each group named; got {value!r}")
+            if not _whole(value) and self.multiple_of != "fast":
+                raise WidthError(f'multiple_of is a positive int, one for each group named, or "fast"; got {value!r}')
         for value in self._smallest.values():
             if not _whole(value):
                 raise WidthError(f"min_width is a positive int, or one for each pattern of layers; got {value!r}")
@@ -85,7 +87,7 @@ class SpaceOptions:
 
     def with_choices(self, group: WidthGroup) -> WidthGroup:
         """Return the group with the choices and the step that the options give it."""
-        multiple = self.multiple(group.name)
+        multiple = self.multiple(group)
         choices = floor_choices(
             group.max_width,
             self.num_choices,
@@ -96,9 +98,26 @@ class SpaceOptions:
         )
         return dataclasses.replace(group, choices=choices, step=math.lcm(group.unit, multiple))
 
-    def multiple(self, group: str) -> int:
+    def multiple(self, group: WidthGroup) -> int:
         """Return what the choices of a group are multiples of."""
-        return self.multiple_of.get(group, 1) if isinstance(self.multiple_of, Mapping) else self.multiple_of
+        if isinstance(self.multiple_of, Mapping):
+            return self.multiple_of.get(group.name, 1)
+        return fast_multiple(group) if isinstance(self.multiple_of, str) else self.multiple_of
+
+
+def fast_multiple(group: WidthGroup) -> int:
+    """Return the number of channels in whose multiples engines run a layer fast: 8, 4, or 1 for narrow groups.
+
+    It is 8 from 64 channels on and 4 from 16 on, less where the group's unit would leave it fewer than four widths.
+    Widths in between are slower than the next wider one: ONNX Runtime takes its blocked kernels only where a layer
+    reads a multiple of 4 channels, XNNPACK and ncnn compute 4 or 8 channels at once (docs/multiples.md).
+
+    Example: groups of 64 and 30 channels have 8 and 4.
+    """
+    wanted = 8 if group.max_width >= 64 else 4 if group.max_width >= 16 else 1
+    while wanted > 1 and _FEWEST * math.lcm(group.unit, wanted) > group.max_width:
+        wanted //= 2
+    return wanted
 
 
 def _whole(value: object) -> bool:

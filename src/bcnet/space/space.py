@@ -18,7 +18,7 @@ from bcnet.errors import BudgetError, WidthError
 from bcnet.space.groups import FixedDimension, WidthGroup, complement, with_choices
 from bcnet.space.layers import LayerTerms
 from bcnet.space.layout import Layout, ParameterLayout
-from bcnet.space.options import BALANCE_EXPONENT, SpaceOptions, as_tuple
+from bcnet.space.options import BALANCE_EXPONENT, Multiples, SpaceOptions, as_tuple
 
 if TYPE_CHECKING:
     from torch import nn
@@ -62,7 +62,7 @@ class WidthSpace:
         num_choices: int = 20,
         min_ratio: float = 0.0,
         min_width: int | Mapping[str, int] | None = None,
-        multiple_of: int | Mapping[str, int] = 1,
+        multiple_of: Multiples = "fast",
         ignore: Sequence[str] = (),
         only: Sequence[str] = (),
         ties: Sequence[Sequence[str]] = (),
@@ -84,8 +84,9 @@ class WidthSpace:
             min_ratio: smallest width over full width of every group.
             min_width: smallest width of every group; by pattern (`layer4.*`), if a mapping. Wider than a group it keeps
                 the group at full width.
-            multiple_of: every choice but the full width is a multiple of this (8 or 16 for tensor cores), and so are
-                Uniform and balanced widths; by group, if a mapping, those that it does not name as they are.
+            multiple_of: every choice but the full width is a multiple of this (16 for tensor cores), and so are Uniform
+                and balanced widths; by group, if a mapping, those that it does not name as they are. "fast" are
+                multiples of 8 from 64 channels on and of 4 from 16 on, which engines run fast; 1 leaves all free.
             ignore: patterns (`layer4.*`) of layers that stay at full width; a pattern may name a parameter, a layer or
                 a module around it.
             only: patterns of the layers to search; a group is searched where all layers that produce it match.
@@ -231,7 +232,10 @@ class WidthSpace:
         macs: int | float | None = None,
         params: int | float | None = None,
     ) -> Widths:
-        """The Uniform baseline: one ratio for all groups, any integers, as large as the budget allows.
+        """The Uniform baseline: one ratio for all groups, as large as the budget allows.
+
+        Widths are rounded down to multiples of the unit of each group. Where its step is larger, they are rounded down
+        to that, then up, the largest remainders first, as far as the budget allows.
 
         Either `budget`, or its limits on MACs and parameters.
 
@@ -241,6 +245,25 @@ class WidthSpace:
         given = Budget(macs=macs, params=params) if budget is None else budget
         space = self.with_measures(given)
         limits = given.resolve(space.reference)
+        ratio = space._largest_ratio(limits)
+        if ratio is None:
+            raise BudgetError(
+                f"a budget must admit the narrowest uniform network, {space.cost_text(self.scaled(0))}; got {limits}"
+            )
+        found = self.scaled(ratio)
+        if all(group.step <= group.unit for group in self.groups):
+            return found
+        plain = dataclasses.replace(space, groups=tuple(dataclasses.replace(g, step=0) for g in self.groups))
+        exact = np.array(self.original_widths) * (plain._largest_ratio(limits) or 0)
+        remainders = (exact - found) / [g.step or g.unit for g in self.groups]
+        for number in np.argsort(-remainders, kind="stable"):
+            wider = (*found[:number], self.groups[number].wider(found[number]), *found[number + 1 :])
+            if remainders[number] > 0 and limits.admits(space.cost(wider)):
+                found = wider
+        return found
+
+    def _largest_ratio(self, limits: Budget) -> float | None:
+        """Return the largest ratio of the original widths within the limits; None where there is none."""
         pairs = zip(self.groups, self.original_widths, strict=True)
         # Between two of these ratios no group's width changes, so that no ratio in between has to be tried.
         ratios = sorted(
@@ -254,16 +277,11 @@ class WidthSpace:
         high = len(ratios)
         while low < high:
             middle = (low + high) // 2
-            if limits.admits(space.cost(self.scaled(ratios[middle]))):
+            if limits.admits(self.cost(self.scaled(ratios[middle]))):
                 low = middle + 1
             else:
                 high = middle
-        if low == 0:
-            raise BudgetError(
-                f"a budget must admit the narrowest uniform network, {space.cost_text(self.scaled(ratios[0]))}; got "
-                f"{limits}"
-            )
-        return self.scaled(ratios[low - 1])
+        return ratios[low - 1] if low else None
 
     def balanced(
         self,
@@ -331,7 +349,7 @@ class WidthSpace:
             raise BudgetError(
                 f"a budget must admit the narrowest network of the space, {space.cost_text(self.narrowest)} "
                 f"({ratios} of the original); got {limits}: raise the limit on {' and '.join(tight)}, or lower "
-                "min_ratio"
+                "min_ratio or multiple_of"
             )
         return limits
 
