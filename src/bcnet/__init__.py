@@ -18,7 +18,7 @@ from bcnet.errors import BCNetError
 if TYPE_CHECKING:
     from bcnet.api.outcome import SearchOutcome
     from bcnet.api.search import search
-    from bcnet.costs import Budget, Latency, Measure, Memory, Size
+    from bcnet.costs import Arena, Budget, Latency, Measure, Memory, Size
     from bcnet.data import DataSet, Loaders
     from bcnet.export import export_run, measure_latency
     from bcnet.latency import calibrate
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "bcnet.api.outcome": ["SearchOutcome"],
     "bcnet.api.search": ["search"],
-    "bcnet.costs": ["Budget", "Latency", "Measure", "Memory", "Size"],
+    "bcnet.costs": ["Arena", "Budget", "Latency", "Measure", "Memory", "Size"],
     "bcnet.data": ["DataSet", "Loaders"],
     "bcnet.export": ["export_run", "measure_latency"],
     "bcnet.latency": ["calibrate"],
@@ -60,11 +60,12 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _ROOMS = (
     *("costs", "data", "distributed", "export", "latency", "methods", "models", "prior"),
-    *("report", "searchers", "space", "supernet", "tasks", "train"),
+    *("report", "searchers", "space", "supernet", "tasks", "tflite", "train"),
 )
 """Packages with more names, reached as `bcnet.supernet.build` for instance."""
 
 __all__ = [
+    "Arena",
     "AutoSlim",
     "BCNet",
     "BCNetError",

@@ -23,6 +23,7 @@ from bcnet.nests import Nest, arguments, call_network, tensors
 __all__ = [
     "FORMATS",
     "Format",
+    "LiteRt",
     "Onnx",
     "Pt2",
     "Runner",
@@ -42,9 +43,22 @@ class Format(ABC):
     runtime: ClassVar[str]  # what runs the file
     holds_graph: ClassVar[bool] = True  # and not the weights alone
 
+    opens_batch: ClassVar[bool] = True  # takes batches of any size where none is given
+    is_int8: ClassVar[bool] = False
+
     @abstractmethod
-    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, open_batch: bool = True) -> bytes:
+    def write(
+        self,
+        network: nn.Module,
+        example: Nest,
+        notes: Mapping[str, str],
+        *,
+        open_batch: bool = True,
+        samples: Nest | None = None,
+    ) -> bytes:
         """The content of the file, for any batch size; `example` is a network input of two images or more.
+
+        `samples`, `(samples, batch, ...)`, are what the ranges of an int8 file are taken from.
 
         Raises:
             ExportError: the network has something that the format lacks, or a package is missing.
@@ -64,7 +78,15 @@ class Onnx(Format):
     suffix = "onnx"
     runtime = "onnxruntime"
 
-    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, open_batch: bool = True) -> bytes:
+    def write(
+        self,
+        network: nn.Module,
+        example: Nest,
+        notes: Mapping[str, str],
+        *,
+        open_batch: bool = True,
+        samples: Nest | None = None,
+    ) -> bytes:
         """See `Format`."""
         return optimized_onnx(self.graph(network, example, open_batch=open_batch), notes)
 
@@ -118,7 +140,15 @@ class Pt2(Format):
     suffix = "pt2"
     runtime = "torch.export"
 
-    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, open_batch: bool = True) -> bytes:
+    def write(
+        self,
+        network: nn.Module,
+        example: Nest,
+        notes: Mapping[str, str],
+        *,
+        open_batch: bool = True,
+        samples: Nest | None = None,
+    ) -> bytes:
         """See `Format`."""
         program = export_graph(network, example, open_batch=open_batch)
         for node in program.graph_module.graph.nodes:
@@ -142,7 +172,15 @@ class SafeTensors(Format):
     runtime = "PyTorch with the loaded weights"
     holds_graph = False
 
-    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, open_batch: bool = True) -> bytes:
+    def write(
+        self,
+        network: nn.Module,
+        example: Nest,
+        notes: Mapping[str, str],
+        *,
+        open_batch: bool = True,
+        samples: Nest | None = None,
+    ) -> bytes:
         """See `Format`."""
         tensors = {name: tensor.detach().contiguous().clone() for name, tensor in network.state_dict().items()}
         content: bytes = format_safetensors(tensors, metadata={"format": "pt", **notes})
@@ -154,7 +192,47 @@ class SafeTensors(Format):
         return without_gradients(network)
 
 
-FORMATS: Mapping[str, Format] = {"onnx": Onnx(), "pt2": Pt2(), "safetensors": SafeTensors()}
+class LiteRt(Format):
+    """TensorFlow Lite, by litert-torch, for LiteRT on phones."""
+
+    suffix = "tflite"
+    runtime = "LiteRT"
+    opens_batch = False
+
+    def write(
+        self,
+        network: nn.Module,
+        example: Nest,
+        notes: Mapping[str, str],
+        *,
+        open_batch: bool = True,
+        samples: Nest | None = None,
+    ) -> bytes:
+        """See `Format`."""
+        from bcnet.tflite.converter import convert  # which exports graphs
+
+        return convert(network, example, samples if self.is_int8 else None)
+
+    def runner(self, content: bytes, network: nn.Module, threads: int) -> Runner:
+        """See `Format`."""
+        from bcnet.tflite.litert import LiteRtFile
+
+        return LiteRtFile(content, threads)
+
+
+class LiteRtInt8(LiteRt):
+    """TensorFlow Lite in int8, inputs and outputs too, for phones and microcontrollers: quantised after training."""
+
+    is_int8 = True
+
+
+FORMATS: Mapping[str, Format] = {
+    "onnx": Onnx(),
+    "pt2": Pt2(),
+    "safetensors": SafeTensors(),
+    "litert": LiteRt(),
+    "litert:int8": LiteRtInt8(),
+}
 
 
 def export_graph(network: nn.Module, example: Nest, *, open_batch: bool = True) -> torch.export.ExportedProgram:

@@ -58,7 +58,7 @@ def count(nest: Nest) -> int:
     return len(tensors(nest)[0])
 
 
-def take_images(nest: Some, index: Tensor | slice) -> Some:
+def take_images(nest: Some, index: Tensor | slice | int) -> Some:
     """Some images of the batch."""
     return map_tensors(lambda tensor: tensor[index], nest)
 

@@ -20,6 +20,7 @@ from bcnet.costs import (
     measure_named,
     read_latency,
 )
+from bcnet.costs.base import fingerprint
 from bcnet.errors import BudgetError, ExportError
 from bcnet.latency import (
     ENGINES,
@@ -33,7 +34,6 @@ from bcnet.latency import (
     multiples,
 )
 from bcnet.latency.engines import OnnxGraph
-from bcnet.latency.fit import fingerprint
 from bcnet.models import create
 from bcnet.prior.expected_cost import ExpectedCost, one_hot
 from bcnet.space import Budget, WidthSpace

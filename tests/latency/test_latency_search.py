@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 import bcnet
 from bcnet.cli.app import app
 from bcnet.costs import Latency, LatencyModel, Term, TimedNetwork
+from bcnet.costs.base import fingerprint
 from bcnet.errors import BudgetError, RunError
 from bcnet.latency import calibration as latency_calibration
 from bcnet.latency import draws, measure_and_fit, measurement
-from bcnet.latency.fit import fingerprint
 from bcnet.searchers import Candidate
 from bcnet.space import Budget, WidthSpace
 from bcnet.stages import acceptance, calibration

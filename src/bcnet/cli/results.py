@@ -56,7 +56,8 @@ Model = Annotated[
 def export(
     run: Run,
     format_: Annotated[
-        str | None, typer.Option("--format", help="onnx, pt2 or safetensors (default: by --out, else onnx).")
+        str | None,
+        typer.Option("--format", help="onnx, pt2, safetensors, litert or litert:int8 (default: by --out, else onnx)."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The file (default: RUN/export/network.FORMAT).")] = None,
     with_normalisation: Annotated[
@@ -136,10 +137,20 @@ def _show_export(console: Console, done: Any, run: Path) -> None:
     times = "; ".join(f"{name} {t.median:.3g} ({t.low:.3g} to {t.high:.3g})" for name, t in done.milliseconds.items())
     takes = "images in [0, 1]" if done.with_normalisation else "normalised images, see the model card"
     takes_batches = "any batch size" if len(done.batches) > 1 else f"batches of {done.batches[0]}"
+    checked = (
+        f"Checked: {done.runtime} against PyTorch in batches of {batches}: largest difference {done.difference:.1e} of "
+        f"the largest logit, {done.tolerance:.0e} allowed"
+    )
+    if done.tests is not None:
+        checked = (
+            f"Checked: {done.runtime} in int8 against PyTorch on held-out inputs: {100 * done.difference:.1f} % off; "
+            f"on the test data {done.tests['file']:.4g} for {done.tests['PyTorch']:.4g}"
+        )
+    arena = () if done.arena is None else (f"Arena in tflite-micro: {done.arena:,} bytes",)
     lines = (
         f"Wrote {done.path}",
-        f"Checked: {done.runtime} against PyTorch in batches of {batches}: largest difference {done.difference:.1e} of "
-        f"the largest logit, {done.tolerance:.0e} allowed",
+        checked,
+        *arena,
         f"Size: {done.size:,} bytes, {done.size / done.original_size:.2f}x of the original's {done.original_size:,}",
         f"One image, milliseconds, median (quartiles), CPU threads: {done.threads}: {times}",
         f"Takes: {takes}; {takes_batches}",

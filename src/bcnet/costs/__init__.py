@@ -1,5 +1,6 @@
 """Costs: what a network of given widths takes, and budgets on it. One more is a `Measure` in a file of its own."""
 
+from bcnet.costs.arena import ARENA, Arena, ArenaModel
 from bcnet.costs.base import Constraint, Cost, Measure, Measured, Tables
 from bcnet.costs.budget import MEASURES, Budget, Recorded, measure_called, measure_named
 from bcnet.costs.latency import LATENCY, Engine, Latency, LatencyModel, Term, TimedNetwork, read_latency
@@ -9,12 +10,15 @@ from bcnet.costs.params import PARAMS
 from bcnet.costs.polynomial import IntArray, Polynomial
 
 __all__ = [
+    "ARENA",
     "LATENCY",
     "MACS",
     "MEASURES",
     "MEMORY",
     "PARAMS",
     "SIZE",
+    "Arena",
+    "ArenaModel",
     "Budget",
     "Constraint",
     "Cost",

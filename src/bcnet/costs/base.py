@@ -8,6 +8,7 @@ expectation under independent rows is again such a sum.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import re
 from abc import ABC, abstractmethod
@@ -153,6 +154,12 @@ class Measure(ABC):
         """Return what tells this measure from others of other settings, in a run's files."""
         fields: dict[str, Any] = dataclasses.asdict(self) if dataclasses.is_dataclass(self) else {}
         return f"{self.name} {json.dumps(fields, sort_keys=True, default=str)}" if fields else self.name
+
+
+def fingerprint(space: Measured) -> str:
+    """Return what tells the layers of a network from others', whatever may be chosen of them."""
+    facts = [sorted(map(str, terms.to_list())) for terms in (space.macs_terms, space.params_terms)]
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
 def measure_name(name: str, settings: Sequence[object], usual: Sequence[object]) -> str:

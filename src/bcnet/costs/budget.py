@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from bcnet.costs.arena import ARENA
 from bcnet.costs.base import Cost, Measure, Measured
 from bcnet.costs.latency import LATENCY
 from bcnet.costs.macs import MACS
@@ -20,7 +21,7 @@ from bcnet.costs.polynomial import IntArray
 from bcnet.display import table
 from bcnet.errors import BudgetError, RunError
 
-MEASURES: Mapping[str, Measure] = MappingProxyType({m.name: m for m in (MACS, PARAMS, MEMORY, SIZE, LATENCY)})
+MEASURES: Mapping[str, Measure] = MappingProxyType({m.name: m for m in (MACS, PARAMS, MEMORY, SIZE, LATENCY, ARENA)})
 """The measures that a budget knows by name."""
 
 Limit = int | float
@@ -39,6 +40,7 @@ class Budget:
         memory: the most bytes of activations at once, in fp32, for one input (`bcnet.Memory`).
         size: bytes of the weights in fp32 (`bcnet.Size`).
         latency: time of one input on PyTorch and one thread, "2 ms" (`bcnet.Latency`).
+        arena: bytes that tflite-micro takes on a microcontroller for the int8 network (`bcnet.Arena`).
 
     Example: `Budget(macs=0.5)` is half the multiply-adds; `Budget(macs="150M", memory="320 KiB")` sets two limits;
     `Budget({bcnet.Memory("int8"): "64 KiB", Weighted(): 0.5})` limits memory in int8 and a measure of your own.
@@ -60,8 +62,9 @@ class Budget:
         memory: Given | None = None,
         size: Given | None = None,
         latency: Given | None = None,
+        arena: Given | None = None,
     ) -> None:
-        named = {MACS: macs, PARAMS: params, MEMORY: memory, SIZE: size, LATENCY: latency}
+        named = {MACS: macs, PARAMS: params, MEMORY: memory, SIZE: size, LATENCY: latency, ARENA: arena}
         given = [(measure, limit) for measure, limit in named.items() if limit is not None]
         given += _checked_measures(others or {}).items()
         _check_names([measure for measure, _ in given])

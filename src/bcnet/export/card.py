@@ -19,6 +19,18 @@ _USE = {
     "pt2": "import torch\n\nnetwork = torch.export.load({file!r}).module()  # may unpickle: load what you trust\n"
     "outputs = network(images)",
     "safetensors": "import bcnet\n\nnetwork = bcnet.load({file!r}, make_the_full_network)\noutputs = network(images)",
+    "litert": "from ai_edge_litert.interpreter import Interpreter\n\ninterpreter = Interpreter({file!r})\n"
+    "interpreter.allocate_tensors()\n(into,), (out, *_) = interpreter.get_input_details(), "
+    "interpreter.get_output_details()\n"
+    'interpreter.set_tensor(into["index"], image)  # a float32 array, one image\ninterpreter.invoke()\n'
+    'outputs = interpreter.get_tensor(out["index"])',
+    "litert:int8": "import numpy as np\nfrom ai_edge_litert.interpreter import Interpreter\n\n"
+    "interpreter = Interpreter({file!r})\ninterpreter.allocate_tensors()\n"
+    "(into,), (out, *_) = interpreter.get_input_details(), interpreter.get_output_details()\n"
+    'scale, zero = into["quantization"]\n'
+    'interpreter.set_tensor(into["index"], np.clip(np.rint(image / scale) + zero, -128, 127).astype(np.int8))\n'
+    'interpreter.invoke()\nscale, zero = out["quantization"]\n'
+    'outputs = scale * (interpreter.get_tensor(out["index"]).astype(np.float32) - zero)',
 }
 _LABELS = {"original": "original", "uniform": "Uniform (all layers narrowed alike)", "searched": "**this network**"}
 
@@ -127,10 +139,18 @@ def _files(finished: FinishedRun, exports: Sequence[Mapping[str, Any]]) -> str:
     rows = [_file_row(export) for export in exports]
     threads = ", ".join(sorted({f"{export['threads']}" for export in exports}))
     note = (
-        "Differences are from PyTorch's outputs, relative to the largest. Times are medians with quartiles, "
+        "Differences are from PyTorch's outputs, relative to the largest; of int8 files the root mean square on "
+        "held-out inputs, relative to the outputs'. Times are medians with quartiles, "
         f"{finished.result['device']['name']}, CPU threads: {threads}."
     )
-    return "\n".join(["## Files", "", head, "|---|---|---|---|---|---|---|", *rows, "", note])
+    tests = [
+        f"In int8 the network reaches {export['tests']['file']:.4g} on the test data, in PyTorch "
+        f"{export['tests']['PyTorch']:.4g} ({finished.result['task']['headline']['name']})"
+        + ("." if export["arena"] is None else f"; tflite-micro takes {export['arena']:,} bytes of memory for it.")
+        for export in exports
+        if export.get("tests")
+    ]
+    return "\n".join(["## Files", "", head, "|---|---|---|---|---|---|---|", *rows, "", note, *tests])
 
 
 def _file_row(export: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 from bcnet.data.loaders import seed_globally
 from bcnet.errors import ExportError
 from bcnet.export.card import model_card
+from bcnet.export.quantized import MOST_OFF, RealInputs, arena_of
 from bcnet.export.timing import Timing, time_in_turns
 from bcnet.files.atomic import write_atomic
 from bcnet.files.documents import read_document, write_document
@@ -45,6 +46,10 @@ class Export:
     largest one between a logit of the file's and PyTorch's, on random images in batches of `batches`, relative to the
     largest logit; `tolerance` is what is allowed. `milliseconds` are for one image, or for a batch where its size is
     fixed: of PyTorch, of the file in its runtime, and of the original's file there.
+
+    An int8 file is compared on real inputs: `difference` is the root mean square of its outputs' differences over that
+    of PyTorch's outputs. `tests` has the test metric of "PyTorch" and of the "file", `arena` the bytes that
+    tflite-micro takes for it, where that is installed.
     """
 
     path: Path
@@ -58,6 +63,8 @@ class Export:
     batches: tuple[int, ...]
     threads: int
     milliseconds: Mapping[str, Timing]
+    tests: Mapping[str, float] | None = None
+    arena: int | None = None
 
 
 def export_run(
@@ -69,6 +76,7 @@ def export_run(
     with_normalisation: bool = False,
     batch: int | None = None,
     threads: int = 1,
+    data: Any = None,
 ) -> Export:
     """Write the network that a finished run found in another format, and a model card.
 
@@ -78,11 +86,14 @@ def export_run(
     Args:
         run: the run directory.
         factory: makes the full network, where the run was given a module or a function.
-        format: `onnx` (needs the extra `onnx`), `pt2` or `safetensors`.
-        out: the file; by default `export/network.SUFFIX` in the run directory, or `network_with_normalisation.SUFFIX`.
+        format: `onnx` (needs the extra `onnx`), `pt2`, `safetensors`, `litert` or `litert:int8` (the extra `litert`),
+            which is quantised by the ranges of held-out training inputs and tested on the test data.
+        out: the file; by default `export/network.SUFFIX` in the run directory, or `network_with_normalisation.SUFFIX`,
+            of an int8 file `network_int8.tflite`.
         with_normalisation: let the file take images in [0, 1] and normalise them itself.
-        batch: the number of inputs that the file takes at once; open where it is left out.
+        batch: the number of inputs that the file takes at once; open where it is left out, one for `litert`.
         threads: CPU threads for the times.
+        data: the data, as for `bcnet.search`, for `litert:int8` where the run was given data of your own.
 
     Raises:
         ExportError: an unknown format, a package that is missing, a network that the format cannot hold, or a file that
@@ -93,13 +104,20 @@ def export_run(
     Example: `bcnet.export_run("runs/half", format="onnx", with_normalisation=True).path`
     """
     chosen = _format(format, with_normalisation, threads, batch)
+    if batch is None and not chosen.opens_batch:
+        batch = 1
     batches = _BATCHES if batch is None else (batch,)
     finished = FinishedRun.read(run, factory)
     path = _place(finished, chosen, out, with_normalisation)
     networks = {which: _network(finished, which, with_normalisation) for which in _COMPARED}
+    real = RealInputs.of(finished, data, with_normalisation) if chosen.is_int8 else None
     content = {
         which: chosen.write(
-            networks[which], _images(finished, batch or 2), _notes(finished, which, chosen), open_batch=batch is None
+            networks[which],
+            _images(finished, batch or 2),
+            _notes(finished, which, chosen),
+            open_batch=batch is None,
+            samples=None if real is None else real.samples,
         )
         for which in _COMPARED
     }
@@ -107,7 +125,10 @@ def export_run(
         which: chosen.runner(content[which], _network(finished, which, with_normalisation), threads)
         for which in _COMPARED
     }
-    difference = _difference(networks["searched"], runners["searched"], finished, chosen, batches)
+    if real is None:
+        difference = _difference(networks["searched"], runners["searched"], finished, chosen, batches)
+    else:
+        difference = real.difference(networks["searched"], runners["searched"])
     milliseconds = _times(networks["searched"], runners, finished, chosen, threads, batch or 1)
     if out is None:
         path.parent.mkdir(exist_ok=True)
@@ -120,10 +141,12 @@ def export_run(
         len(content["searched"]),
         len(content["original"]),
         difference,
-        TOLERANCE,
+        TOLERANCE if real is None else MOST_OFF,
         batches,
         threads,
         milliseconds,
+        None if real is None else real.tests(networks["searched"], runners["searched"]),
+        None if real is None else arena_of(content["searched"]),
     )
     _record(finished, export)
     write_atomic(finished.path / "model_card.md", model_card(finished, _known_exports(finished)).encode())
@@ -142,6 +165,8 @@ def _format(name: str, with_normalisation: bool, threads: int, batch: int | None
         raise ExportError(f"threads are an int of at least 1; got {threads!r}")
     if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
         raise ExportError(f"a batch is an int of at least 1, or left out for an open one; got {batch!r}")
+    if FORMATS[name].is_int8 and batch not in (None, 1):
+        raise ExportError(f"an int8 file takes one input at once; got batch {batch}: leave --batch out")
     if batch is not None and not FORMATS[name].holds_graph:
         raise ExportError(f"{name} holds weights alone, for batches of any size: leave --batch out")
     return FORMATS[name]
@@ -150,6 +175,7 @@ def _format(name: str, with_normalisation: bool, threads: int, batch: int | None
 def _place(finished: FinishedRun, chosen: Format, out: str | Path | None, with_normalisation: bool) -> Path:
     if out is None:
         name = "network_with_normalisation" if with_normalisation else "network"
+        name += "_int8" if chosen.is_int8 else ""
         return finished.path / "export" / f"{name}.{chosen.suffix}"
     path = Path(out)
     if path.is_dir():

@@ -27,7 +27,7 @@ from bcnet.errors import BudgetError, ExportError, WidthError
 from bcnet.files.atomic import make_folder
 from bcnet.latency import measure
 from bcnet.latency.calibration import draws, store_model, subject
-from bcnet.latency.engines import OnnxGraph
+from bcnet.latency.engines import FileEngine, engine_of
 from bcnet.latency.fit import FOLDS, fit
 from bcnet.latency.measurement import too_busy
 from bcnet.nests import Nest, arguments, by_name, upper_bound
@@ -35,6 +35,7 @@ from bcnet.space import WidthSpace
 from bcnet.supernet import build
 
 NETWORKS = 36
+_LISTED = f"{', '.join(list(measure.CALLS)[:-1])} or {list(measure.CALLS)[-1]}"
 _CSV = "times are a CSV with the columns widths and milliseconds"
 LEAST = 2 * FOLDS  # networks that cross-validation says anything of
 
@@ -49,7 +50,7 @@ def write_bundle(
     networks: int = NETWORKS,
     seed: int = 0,
 ) -> Path:
-    """Write ONNX files of networks of random widths, and a script that times them where there is no torch.
+    """Write files of networks of random widths, ONNX or TFLite, and a script that times them where there is no torch.
 
     The script, measure.py, needs numpy and the engine; what it writes is for `latency_from`.
 
@@ -57,7 +58,7 @@ def write_bundle(
         model: the network.
         example_input: what its `forward` takes, `(batch, ...)`; of several inputs a tuple, or a dict by name.
         folder: a new or empty one.
-        latency: engine (onnxruntime or openvino), threads and batch.
+        latency: engine (onnxruntime, openvino or litert), threads and batch.
         space: the model's width space, where it is not that of `WidthSpace.trace(model, example_input)`.
         networks: how many.
         seed: of the widths.
@@ -66,12 +67,10 @@ def write_bundle(
         The script.
 
     Raises:
-        ExportError: the engine reads no ONNX files, the network cannot be exported, or the folder is not empty.
+        ExportError: the engine runs no files, the network cannot be exported, or the folder is not empty.
     """
     if latency.engine not in measure.CALLS:
-        raise ExportError(
-            f"a bundle is for an engine that reads ONNX files, {' or '.join(measure.CALLS)}; got {latency.engine}"
-        )
+        raise ExportError(f"a bundle is for an engine that runs files, {_LISTED}; got {latency.engine}")
     if networks < LEAST:
         raise BudgetError(f"a model is fitted to the times of at least {LEAST} networks; got {networks}")
     place = Path(folder)
@@ -83,11 +82,12 @@ def write_bundle(
     make_folder(place.parent)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
     try:
-        graph = OnnxGraph()
+        engine = engine_of(latency.engine)
+        assert isinstance(engine, FileEngine)
         rows = []
         for number, widths in enumerate(islice(draws(traced, seed), networks)):
-            name = f"network_{number:02}.onnx"
-            (unfinished / name).write_bytes(graph.write(build(whole, traced, widths).eval(), images))
+            name = f"network_{number:02}.{engine.suffix}"
+            (unfinished / name).write_bytes(engine.write(build(whole, traced, widths).eval(), images))
             rows.append({"file": name, "widths": list(widths)})
         facts = {name: _facts(tensor) for name, tensor in by_name(images).items()}
         asked = {"engine": latency.engine, "threads": latency.threads, "inputs": facts}

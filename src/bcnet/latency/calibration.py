@@ -21,10 +21,11 @@ import torch
 from torch import nn
 
 from bcnet.costs import Latency, LatencyModel, TimedNetwork
+from bcnet.costs.base import fingerprint
 from bcnet.errors import RunError
 from bcnet.files.documents import read_document, write_document, write_plain
 from bcnet.latency.engines import engine_of
-from bcnet.latency.fit import fingerprint, fit
+from bcnet.latency.fit import fit
 from bcnet.latency.measurement import engine_times, measure_steadily
 from bcnet.nests import Nest, arguments, join_batches, map_tensors
 from bcnet.space import Widths, WidthSpace

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from importlib import metadata
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -17,11 +18,13 @@ from torch import nn
 from bcnet.data.transfer import move
 from bcnet.errors import ExportError
 from bcnet.formats import Onnx, import_package, optimized_onnx, without_gradients
-from bcnet.latency.measure import Inputs, onnxruntime_call, openvino_call
+from bcnet.latency.measure import Inputs, litert_call, onnxruntime_call, openvino_call
 from bcnet.machine.defaults import place, runs_channels_last
 from bcnet.machine.devices import device_name
 from bcnet.machine.timing import Call
 from bcnet.nests import Nest, arguments, channels_last, contiguous, count, join_batches
+from bcnet.tflite.converter import Converter
+from bcnet.tflite.litert import check_installed
 
 _CLOSE = 1e-3  # of the largest logit, what a rewritten file may differ by
 
@@ -163,29 +166,50 @@ def _same(content: bytes, network: nn.Module, inputs: Nest) -> bool:
     return found.shape == expected.shape and bool((found - expected).abs().max() <= _CLOSE * expected.abs().max())
 
 
-class OnnxRuntime(Engine):
+class FileEngine(Engine):
+    """Runs files, those that are exported for it, which a bundle takes to another machine."""
+
+    suffix: ClassVar[str]
+
+    @abstractmethod
+    def write(self, network: nn.Module, inputs: Nest) -> bytes:
+        """Return the file of a network in eval mode.
+
+        Raises:
+            ExportError: it cannot be written.
+        """
+
+
+class OnnxEngine(FileEngine):
+    """Runs ONNX files."""
+
+    suffix = "onnx"
+
+    def __init__(self) -> None:
+        self._graph = OnnxGraph()
+
+    def write(self, network: nn.Module, inputs: Nest) -> bytes:
+        """See `FileEngine`."""
+        return self._graph.write(network, inputs)
+
+
+class OnnxRuntime(OnnxEngine):
     """ONNX Runtime on the CPU."""
 
     name = "onnxruntime"
     package = "onnxruntime"
 
-    def __init__(self) -> None:
-        self._graph = OnnxGraph()
-
     def prepare(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
         """See `Engine`."""
         import_package(self.package)
-        return onnxruntime_call(self._graph.write(network, inputs), arrays(inputs), threads)
+        return onnxruntime_call(self.write(network, inputs), arrays(inputs), threads)
 
 
-class OpenVino(Engine):
+class OpenVino(OnnxEngine):
     """OpenVINO on the CPU."""
 
     name = "openvino"
     package = "openvino"
-
-    def __init__(self) -> None:
-        self._graph = OnnxGraph()
 
     def prepare(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
         """See `Engine`."""
@@ -196,10 +220,36 @@ class OpenVino(Engine):
                 f"the engine openvino is a package of its own; importing it failed with {error}: run "
                 "`pip install 'bcnet[openvino]'`"
             ) from error
-        return openvino_call(self._graph.write(network, inputs), arrays(inputs), threads)
+        return openvino_call(self.write(network, inputs), arrays(inputs), threads)
 
 
-_KINDS: tuple[type[Engine], ...] = (Torch, Cuda, OnnxRuntime, OpenVino)
+class LiteRt(FileEngine):
+    """LiteRT on the CPU, by XNNPACK."""
+
+    name = "litert"
+    package = "ai_edge_litert"
+    suffix = "tflite"
+
+    def __init__(self) -> None:
+        self._converter = Converter()
+
+    @property
+    def version(self) -> str:
+        """See `Engine`."""
+        check_installed()
+        return metadata.version("ai-edge-litert")
+
+    def prepare(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
+        """See `Engine`."""
+        check_installed()
+        return litert_call(self.write(network, inputs), arrays(inputs), threads)
+
+    def write(self, network: nn.Module, inputs: Nest) -> bytes:
+        """See `FileEngine`."""
+        return self._converter.convert(network, inputs)
+
+
+_KINDS: tuple[type[Engine], ...] = (Torch, Cuda, OnnxRuntime, OpenVino, LiteRt)
 ENGINES: Mapping[str, type[Engine]] = MappingProxyType({kind.name: kind for kind in _KINDS})
 
 

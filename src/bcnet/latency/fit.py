@@ -7,7 +7,6 @@ of widths in blocks of channels, as hardware counts them.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bcnet.costs import LatencyModel, Polynomial, Term, TimedNetwork
+from bcnet.costs.base import fingerprint
 from bcnet.space import LayerTerms, WidthSpace
 
 if TYPE_CHECKING:
@@ -138,12 +138,6 @@ def _conformal(errors: FloatArray) -> float:
     """The margin that covers `CERTAIN` of unseen networks: a quantile with its correction for a finite sample."""
     rank = min(1.0, np.ceil(CERTAIN * (len(errors) + 1)) / len(errors))
     return float(np.quantile(errors, rank, method="higher"))
-
-
-def fingerprint(space: WidthSpace) -> str:
-    """Return what tells the layers of a network from others', whatever may be chosen of them."""
-    facts = [sorted(map(str, terms.to_list())) for terms in (space.macs_terms, space.params_terms)]
-    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
 def multiples(space: WidthSpace, model: LatencyModel) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """Time the networks of this folder on this device: the script of `bcnet calibrate --bundle`.
 
-It needs numpy and the engine that bundle.json names, onnxruntime or openvino:
+It needs numpy and the engine that bundle.json names, onnxruntime, openvino or litert (`pip install ai-edge-litert`):
 
     python measure.py
 
@@ -80,7 +80,24 @@ def openvino_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
     return lambda: request.infer(feed)
 
 
-CALLS = {"onnxruntime": onnxruntime_call, "openvino": openvino_call}
+def litert_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
+    """Return what runs a .tflite file once on LiteRT; `inputs` as above."""
+    litert: Any = importlib.import_module("ai_edge_litert.interpreter")
+    given = {"model_content": model} if isinstance(model, bytes) else {"model_path": str(model)}
+    interpreter = litert.Interpreter(num_threads=threads, **given)
+    interpreter.allocate_tensors()
+    places = [detail["index"] for detail in interpreter.get_input_details()]
+    values = list(inputs.values()) if isinstance(inputs, dict) else list(inputs)
+
+    def call() -> None:
+        for place, value in zip(places, values):  # noqa: B905 (Python 3.9)
+            interpreter.set_tensor(place, value)
+        interpreter.invoke()
+
+    return call
+
+
+CALLS = {"onnxruntime": onnxruntime_call, "openvino": openvino_call, "litert": litert_call}
 
 
 def times(calls: Sequence[Call], rounds: int) -> FloatArray:
@@ -117,7 +134,7 @@ def device(engine: str) -> str:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
             named = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Hardware"))]
         processor = named[0] if named else processor
-    version = importlib.import_module(engine).__version__
+    version = importlib.import_module({"litert": "ai_edge_litert"}.get(engine, engine)).__version__
     return f"{processor}, {os.cpu_count()} cores, {platform.machine()}, {platform.system()}, {engine} {version}"
 
 

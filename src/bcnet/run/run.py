@@ -15,11 +15,19 @@ from typing import Any
 
 from torch import nn
 
-from bcnet.costs import LATENCY, Budget, Cost, IntArray, Latency, Polynomial
+from bcnet.costs import Arena, Budget, Cost, IntArray, Latency, Polynomial
 from bcnet.errors import ModelError, RunError
 from bcnet.files.tensors import load_module, read_tensors
 from bcnet.prior import Prior
-from bcnet.run.directory import EXAMPLES, LATENCY_MODEL, RunDirectory, read_latency_model, read_settings
+from bcnet.run.directory import (
+    ARENA_MODEL,
+    EXAMPLES,
+    LATENCY_MODEL,
+    RunDirectory,
+    read_arena_model,
+    read_latency_model,
+    read_settings,
+)
 from bcnet.run.finished import NETWORK_FILES, NETWORKS, FinishedRun, Which, factory_of, input_facts
 from bcnet.run.result_file import read_result
 from bcnet.run.score import headline_of, measurement_of, search_seconds
@@ -78,12 +86,15 @@ class Run:
 
     @cached_property
     def budget(self) -> Budget:
-        """The budget as given; a limit on latency has the model that the run was searched by, once there is one."""
+        """The budget as given; a limit on latency or an arena has the model that the run was searched by, if any."""
         budget = self.settings.budget
-        asked = budget.measure(LATENCY.name)
-        if not isinstance(asked, Latency) or not self._directory.has(LATENCY_MODEL):
-            return budget
-        return budget.with_measure(dataclasses.replace(asked, model=read_latency_model(self._directory)))
+        for measure in budget.limits:
+            if isinstance(measure, Latency) and self._directory.has(LATENCY_MODEL):
+                fitted = dataclasses.replace(measure, model=read_latency_model(self._directory))
+                budget = budget.with_measure(fitted)
+            if isinstance(measure, Arena) and self._directory.has(ARENA_MODEL):
+                budget = budget.with_measure(Arena(read_arena_model(self._directory)))
+        return budget
 
     @cached_property
     def space(self) -> WidthSpace | None:

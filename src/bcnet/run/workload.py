@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from bcnet.costs import Budget, Latency
+from bcnet.costs import Arena, Budget, Latency
 from bcnet.data import Batch, DataSet, Loaders, load, loaders_of, made_by
 from bcnet.data import imports_code as data_imports_code
 from bcnet.data.loaders import tensors_behind
@@ -109,6 +109,18 @@ class Workload:
     budget: Budget
     parts: Parts
 
+    def limited_by(self, budget: Budget) -> Workload:
+        """Return the workload under the same budget, a measure of which has come to its model.
+
+        Raises:
+            BudgetError: the budget is below the narrowest network.
+        """
+        space = self.space.with_measures(budget)
+        if all(measure.countable for measure in budget.limits):
+            space.feasible(budget)
+            space.uniform(budget)
+        return dataclasses.replace(self, space=space, budget=budget)
+
     @property
     def data(self) -> DataSet | Loaders:
         """All the data."""
@@ -174,6 +186,12 @@ def refuse_to_import(name: str, place: Path) -> None:
     """Raise ModelError where the model that a file names would import code: the file may be untrusted."""
     if imports_code(name):
         raise ModelError(_untrusted_message("model", name, place))
+
+
+def refuse_data_code(name: str, place: Path) -> None:
+    """Raise DataError where the data that a file names would import code: the file may be untrusted."""
+    if data_imports_code(name):
+        raise DataError(_untrusted_message("data", name, place))
 
 
 def _untrusted_message(what: str, name: str, place: Path) -> str:
@@ -292,8 +310,7 @@ def prepare(
     space = trace(source.model, example, settings) if space is None else space
     _check_outputs(source, example)
     limits = settings.budget if budget is None else budget
-    waiting = [measure for measure in limits.limits if isinstance(measure, Latency) and not measure.countable]
-    if not waiting:  # else once it is measured (bcnet.stages.calibration)
+    if not any(isinstance(m, (Latency, Arena)) and not m.countable for m in limits.limits):  # else once it is measured
         space = space.with_measures(limits)
         space.feasible(limits)
         space.uniform(limits)

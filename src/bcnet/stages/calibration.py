@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from bcnet.costs import LATENCY, Budget, Latency, LatencyModel, TimedNetwork
+from bcnet.costs.base import fingerprint
 from bcnet.errors import BudgetError, ExportError, RunError
 from bcnet.latency.calibration import MOST, machine, measure_and_fit, subject
 from bcnet.latency.engines import engine_of
-from bcnet.latency.fit import fingerprint
 from bcnet.latency.measurement import engine_times, measure_steadily
 from bcnet.nests import Nest
 from bcnet.progress.forecast import Planned
@@ -106,16 +106,15 @@ def calibrate(context: Context) -> Context:
     if asked is None or CalibrationStage.name not in context.names:
         return context
     model: LatencyModel = context.output(CalibrationStage.name)
-    budget = context.workload.budget.with_measure(dataclasses.replace(asked, model=model))
-    space = context.workload.space.with_measures(budget)
-    space.feasible(budget)
-    space.uniform(budget)
+    workload = context.workload.limited_by(
+        context.workload.budget.with_measure(dataclasses.replace(asked, model=model))
+    )
     bound = f"{100 * model.margin:.1f} % are added to each, so that nine of ten networks keep to it"
     context.reporter.note(
         f"Latency is predicted from {model.count} networks ({model.form}): the median error on unseen ones is "
         f"{100 * model.error:.1f} %; {bound}."
     )
-    return dataclasses.replace(context, workload=dataclasses.replace(context.workload, space=space, budget=budget))
+    return dataclasses.replace(context, workload=workload)
 
 
 def time_networks(context: Context, widths: Sequence[Widths]) -> dict[Widths, TimedNetwork] | None:

@@ -1,0 +1,175 @@
+"""Arena: the bytes of memory that tflite-micro takes for an int8 network on a microcontroller.
+
+Notation: `s_t(c)` bytes of tensor `t` of the converted graph at widths `c`, `o_k(c)` output channels of operator `k`
+that keeps a scale for each of them, `a(n)` rounded up to 16 bytes:
+
+    arena(c) = plan(a(s_1(c)), a(s_2(c)), ...) + tail + sum_k 2 a(4 o_k(c))
+
+`plan` is what tflite-micro's greedy planner comes to, simulated: the largest tensor first, each at the lowest address
+where it fits beside those that live at the same time. `tail` are tensors' and operators' records, which widths leave
+alone. A wider layer may take less: where two tensors are equally large one may lie in the other's place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bcnet.costs.base import Measure, Measured
+from bcnet.costs.memory import MEMORY
+from bcnet.costs.polynomial import IntArray, Polynomial
+from bcnet.display import size
+from bcnet.errors import RunError
+
+ALIGNMENT = 16
+_SCALE = 2 * ALIGNMENT  # multiplier and shift of 4 bytes for each channel, each array aligned
+
+
+@dataclass(frozen=True)
+class ArenaModel:
+    """The sizes and lives of a converted network's tensors, as `bcnet.tflite.fit_arena` reads them.
+
+    `space` is the fingerprint of the network's layers, `sizes` the bytes of the planned tensors, `lives` the first and
+    last operator of each, `channels` the output channels of operators with scales, `tail` the bytes that stay the same,
+    `versions` those of the packages. Prediction and tflite-micro agreed to the byte on `checked` networks.
+    """
+
+    space: str
+    sizes: tuple[Polynomial, ...] = field(repr=False)
+    lives: tuple[tuple[int, int], ...] = field(repr=False)
+    channels: tuple[Polynomial, ...] = field(repr=False)
+    tail: int
+    checked: int
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def predict(self, widths: IntArray) -> IntArray:
+        """Bytes, `(candidates, groups)` -> `(candidates,)`."""
+        sizes = _align(np.stack([terms(widths) for terms in self.sizes], axis=1))
+        kept = sum((_SCALE // ALIGNMENT * _align(4 * terms(widths)) for terms in self.channels), np.int64(self.tail))
+        planned = [plan(tuple(row), self.lives) for row in sizes.tolist()]
+        return np.asarray(np.array(planned, dtype=np.int64) + kept)
+
+    @property
+    def peaks(self) -> tuple[Polynomial, ...]:
+        """Bytes that live at once at each operator: no plan takes less."""
+        moments = sorted({moment for life in self.lives for moment in life})
+        found = []
+        for moment in moments:
+            alive = [s for s, (first, last) in zip(self.sizes, self.lives, strict=True) if first <= moment <= last]
+            found.append(sum(alive, Polynomial({})))
+        return tuple(found)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists and numbers, for JSON; `from_dict` is the inverse."""
+        return {
+            "space": self.space,
+            "sizes": [terms.to_list() for terms in self.sizes],
+            "lives": [list(life) for life in self.lives],
+            "channels": [terms.to_list() for terms in self.channels],
+            "tail": self.tail,
+            "checked": self.checked,
+            "versions": dict(self.versions),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ArenaModel:
+        """The model that `to_dict` wrote.
+
+        Raises:
+            KeyError, TypeError, ValueError: it wrote something else.
+        """
+        lives = tuple((int(first), int(last)) for first, last in data["lives"])
+        sizes = tuple(map(Polynomial.from_list, data["sizes"]))
+        if len(sizes) != len(lives) or not sizes:
+            raise ValueError("every planned tensor has a size and a life")
+        channels = tuple(map(Polynomial.from_list, data["channels"]))
+        versions = {str(name): str(version) for name, version in data["versions"].items()}
+        return cls(str(data["space"]), sizes, lives, channels, int(data["tail"]), int(data["checked"]), versions)
+
+
+@lru_cache(maxsize=2**16)
+def plan(sizes: tuple[int, ...], lives: tuple[tuple[int, int], ...]) -> int:
+    """Return the bytes that tflite-micro's greedy planner takes for tensors of these sizes and lives.
+
+    Of equally large ones it places the later one first.
+
+    Source: GreedyMemoryPlanner of tflite-micro.
+    """
+    placed: list[tuple[int, int, int, int]] = []  # (start, end, first, last), by start
+    for number in sorted(range(len(sizes)), key=lambda n: (-sizes[n], -n)):
+        first, last = lives[number]
+        start = 0
+        for low, high, begin, end in placed:
+            if begin > last or end < first:
+                continue
+            if low - start >= sizes[number]:
+                break
+            start = max(start, high)
+        placed.append((start, start + sizes[number], first, last))
+        placed.sort()
+    return max(end for _, end, _, _ in placed)
+
+
+def _align(values: IntArray) -> IntArray:
+    return np.asarray(-(-values // ALIGNMENT) * ALIGNMENT)
+
+
+@dataclass(frozen=True)
+class Arena(Measure):
+    """Bytes of the arena of the int8 network in tflite-micro; `model` is read from converted networks before a search.
+
+    It is what the interpreter takes on a 64-bit machine: on a microcontroller its records take about half, so that the
+    figure is an upper bound there. Flash holds the weights, `bcnet.Size("int8")`. Two of other models are the same
+    limit.
+
+    Example: `Budget(arena="64 KiB")`, on the command line `--budget arena=64KiB`.
+    """
+
+    name: ClassVar[str] = "arena"
+    unit: ClassVar[str] = "bytes of arena"
+    scales: ClassVar[Mapping[str, float]] = MEMORY.scales
+    example: ClassVar[str] = "64 KiB"
+
+    model: ArenaModel | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def description(self) -> str:
+        """The text that people write."""
+        return self.name
+
+    @property
+    def countable(self) -> bool:
+        """Return whether there is a model."""
+        return self.model is not None
+
+    def values(self, space: Measured, widths: IntArray) -> IntArray:
+        """See `Measure`."""
+        return self._model().predict(widths)
+
+    def constraints(self, space: Measured) -> Sequence[Polynomial]:
+        """See `Measure`: what lives at once, without the gaps of a plan."""
+        model = self._model()
+        return tuple(terms + Polynomial({(): model.tail}) for terms in model.peaks)
+
+    def text(self, value: float) -> str:
+        """See `Measure`."""
+        return f"{self.figure(value)} of arena"
+
+    def figure(self, value: float) -> str:
+        """See `Measure`."""
+        return size(value)
+
+    def _model(self) -> ArenaModel:
+        if self.model is None:
+            raise RunError(
+                "the arena is read from converted networks, and this measure has none: give bcnet.fit_arena(model, "
+                "example_input), or let bcnet.search do it"
+            )
+        return self.model
+
+
+ARENA = Arena()

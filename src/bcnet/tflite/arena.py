@@ -1,0 +1,177 @@
+"""The arena of any widths of a network, read from a few networks that are converted and loaded by tflite-micro.
+
+The converted graph says which tensors there are and when they live. Which lengths of theirs follow which group of
+channels is found by converting networks of other widths: those are drawn so that all lengths of the space's own tensors
+differ. Each of the converted networks checks the whole prediction, to the byte.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from bcnet.costs import Polynomial
+from bcnet.costs.arena import Arena, ArenaModel
+from bcnet.costs.base import fingerprint
+from bcnet.errors import ExportError
+from bcnet.nests import Nest, arguments, map_tensors
+from bcnet.space import WidthGroup, Widths, WidthSpace
+from bcnet.space.layout import Layout, length
+from bcnet.space.solution import sum_of_products
+from bcnet.supernet import build
+from bcnet.tflite.converter import Converter
+
+NETWORKS = 3  # converted, the full one first
+_INSTEAD = "limit memory:int8 instead, and leave room"
+_DRAWS = 200  # of widths at which all lengths differ
+_SAMPLES = 4  # random inputs that ranges are taken from: sizes do not depend on them
+
+
+def fit_arena(
+    model: nn.Module,
+    example_input: Nest,
+    *,
+    space: WidthSpace | None = None,
+    on_converted: Callable[[int], None] = lambda _: None,
+) -> Arena:
+    """Convert networks of three widths, and return the measure that predicts the arena of any widths.
+
+    Args:
+        model: the network.
+        example_input: what its `forward` takes, `(batch, ...)`; the arena is for one input.
+        space: its width space, where it is not that of `WidthSpace.trace(model, example_input)`.
+        on_converted: is told how many networks are converted so far.
+
+    Raises:
+        ExportError: converter or tflite-micro are not installed or refuse the network, or its graph changes with the
+            widths in a way that no prediction follows.
+
+    Example: `Budget({fit_arena(network, torch.zeros(1, 1, 49, 10)): "64 KiB"})`
+    """
+    args, kwargs = arguments(example_input)
+    traced = space or WidthSpace.trace(model, args, example_kwargs=kwargs)
+    one = map_tensors(lambda tensor: tensor[:1].detach().cpu(), example_input)
+    samples = map_tensors(lambda tensor: torch.stack([_noise(tensor, n) for n in range(_SAMPLES)]), one)
+    probes = _probes(traced)
+    facts = []
+    with Converter() as converter:
+        versions = converter.versions()
+        if "tflite-micro" not in versions:
+            raise ExportError(
+                "the arena is told by tflite-micro, which is not installed: run `pip install tflite-micro`"
+            )
+        for number, widths in enumerate(probes, 1):
+            network = build(model.cpu(), traced, widths).eval()
+            facts.append(converter.describe(converter.convert(network, one, samples)))
+            on_converted(number)
+    found = _read(traced, probes, facts)
+    return Arena(dataclasses.replace(found, versions=versions))
+
+
+def _noise(tensor: torch.Tensor, seed: int) -> torch.Tensor:
+    if not tensor.is_floating_point():
+        return tensor
+    return torch.randn(tensor.shape, generator=torch.Generator().manual_seed(seed)).to(tensor.dtype)
+
+
+def _probes(space: WidthSpace) -> list[Widths]:
+    """Full widths, then others at which different lengths of the space's tensors are different numbers."""
+    layouts = _layouts(space)
+    rng = np.random.default_rng(0)
+    best: list[Widths] = []
+    most = 0
+    for _ in range(_DRAWS):
+        drawn = [tuple(_narrow(group, rng) for group in space.groups) for _ in range(NETWORKS - 1)]
+        distinct = len({tuple(length(layout, widths) for widths in drawn) for layout in layouts})
+        if distinct > most:
+            most, best = distinct, drawn
+        if most == len(layouts):
+            break
+    return [space.full, *best]
+
+
+def _narrow(group: WidthGroup, rng: np.random.Generator) -> int:
+    """A width between half and full; two channels at least, since the converter takes one for another operator."""
+    low = max(group.least, 2, math.ceil(group.max_width / 2))
+    choices = [width for width in range(group.unit, group.max_width, group.unit) if width >= low]
+    return int(rng.choice(choices)) if choices else group.max_width
+
+
+def _layouts(space: WidthSpace) -> list[Layout]:
+    """The dimensions of the network's tensors that follow a group, each once, those of one group first."""
+    found = {
+        sum_of_products([(1, [layout])]).to_list().__repr__(): layout
+        for layouts in space.layouts.values()
+        for layout in layouts
+        if any(segment.group is not None for segment in layout)
+    }
+    return sorted(found.values(), key=len)
+
+
+def _read(space: WidthSpace, probes: Sequence[Widths], facts: Sequence[Any]) -> ArenaModel:
+    """The model that explains the facts of all networks.
+
+    Raises:
+        ExportError: there is none.
+    """
+    first, *others = facts
+    for other in others:
+        if other["operators"] != first["operators"]:
+            raise ExportError(
+                f"the converter makes another graph at other widths, so that no arena can be predicted: {_INSTEAD}"
+            )
+    layouts = _layouts(space)
+
+    def terms(values: Sequence[int], what: str) -> Polynomial:
+        """The length that takes these values at the probes."""
+        if len(set(values)) == 1:
+            return Polynomial({(): values[0]})
+        found = []
+        for layout in layouts:
+            lengths = [length(layout, widths) for widths in probes]
+            fold, rest = divmod(values[0], lengths[0])
+            if rest == 0 and all(value == fold * n for value, n in zip(values, lengths, strict=True)):
+                found.append((fold, layout))
+        if found:
+            fold, layout = min(found, key=lambda each: each[0])
+            return sum_of_products([(fold, [layout])])
+        raise ExportError(
+            f"{what} of the converted graph is {', '.join(map(str, values))} long at three widths, which follows no "
+            f"group of channels: {_INSTEAD}"
+        )
+
+    sizes = []
+    for rows in zip(*(fact["tensors"] for fact in facts), strict=True):
+        shapes = [row[0] for row in rows]
+        if len({len(shape) for shape in shapes}) > 1:
+            raise ExportError("a tensor of the converted graph has other dimensions at other widths")
+        product = Polynomial({(): rows[0][1]})
+        for column in zip(*shapes, strict=True):
+            product = _times(product, terms(column, "a tensor"))
+        sizes.append(product)
+    channels = tuple(terms(column, "an operator") for column in zip(*(f["channels"] for f in facts), strict=True))
+    lives = tuple((row[2], row[3]) for row in first["tensors"])
+    model = ArenaModel(fingerprint(space), tuple(sizes), lives, channels, 0, len(probes))
+    told = np.array([fact["arena"]["total"] for fact in facts])
+    rest = told - model.predict(np.array(probes))
+    if (rest != rest[0]).any():
+        raise ExportError(
+            f"tflite-micro takes {', '.join(map(str, told.tolist()))} bytes at three widths, which the plan "
+            f"does not explain (left over: {', '.join(map(str, rest.tolist()))}): {_INSTEAD}"
+        )
+    return dataclasses.replace(model, tail=int(rest[0]))
+
+
+def _times(one: Polynomial, other: Polynomial) -> Polynomial:
+    terms: dict[tuple[int, ...], int] = {}
+    for left, a in one.terms.items():
+        for right, b in other.terms.items():
+            key = tuple(sorted((*left, *right)))
+            terms[key] = terms.get(key, 0) + a * b
+    return Polynomial(terms)

@@ -1,0 +1,190 @@
+"""Networks as .tflite files, by litert-torch in a process of its own.
+
+The converter brings a gigabyte of packages, some in versions that others do not like, and prints without asking. So it
+may live in an environment of its own: the variable `BCNET_LITERT_PYTHON` names its Python.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import weakref
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from bcnet.errors import ExportError
+from bcnet.formats import export_graph
+from bcnet.nests import Nest, arguments
+from bcnet.tflite import worker
+
+PYTHON = "BCNET_LITERT_PYTHON"
+_ADVICE = (
+    f"run `pip install 'bcnet[litert]'`, or install litert-torch in an environment of its own and give its Python in "
+    f"{PYTHON}"
+)
+
+
+class Converter:
+    """A process that converts networks and runs what came of it; started by its first request.
+
+    Example: `with Converter() as converter: content = converter.convert(network, images)`
+    """
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+        self._end: Callable[[], object] = lambda: None
+        self._told = tempfile.TemporaryFile()  # noqa: SIM115 (what it prints, gone with this object)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process; the next request starts another."""
+        self._end()
+        self._process = None
+
+    def convert(self, network: nn.Module, inputs: Nest, samples: Nest | None = None) -> bytes:
+        """Return the file of a network in eval mode, for inputs of the shapes of `inputs`.
+
+        Args:
+            network: on the CPU.
+            inputs: what its `forward` takes; the batch is fixed.
+            samples: inputs, `(samples, batch, ...)`, whose ranges an int8 file is quantised by; fp32 without.
+
+        Raises:
+            ExportError: the converter is not installed, or has no form for an operator.
+        """
+        with tempfile.TemporaryDirectory(prefix="bcnet-") as folder:
+            place = Path(folder)
+            program = export_graph(network.eval(), inputs, open_batch=False)
+            torch.export.save(program, place / "network.pt2")
+            request: dict[str, Any] = {"program": str(place / "network.pt2"), "out": str(place / "network.tflite")}
+            if samples is not None:
+                np.savez(place / "samples.npz", **_signature(samples))
+                request["samples"] = str(place / "samples.npz")
+            self._ask("convert", type(network).__name__, **request)
+            return (place / "network.tflite").read_bytes()
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions of the packages that convert and run.
+
+        Raises:
+            ExportError: the converter is not installed.
+        """
+        return self._ask("versions", "versions")
+
+    def describe(self, content: bytes) -> dict[str, Any]:
+        """Return the tensors and the arena of a file, see `bcnet.tflite.worker.describe`.
+
+        Raises:
+            ExportError: tflite-micro is not installed, or refuses the file.
+        """
+        with tempfile.TemporaryDirectory(prefix="bcnet-") as folder:
+            file = Path(folder, "network.tflite")
+            file.write_bytes(content)
+            return self._ask("describe", "the file", file=str(file))
+
+    def run_micro(self, content: bytes, inputs: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """Return the first output of an int8 file in tflite-micro for each row of `inputs`, as the file holds both.
+
+        Raises:
+            ExportError: tflite-micro is not installed, or refuses the file.
+        """
+        with tempfile.TemporaryDirectory(prefix="bcnet-") as folder:
+            place = Path(folder)
+            (place / "network.tflite").write_bytes(content)
+            np.savez(place / "inputs.npz", *inputs)
+            names = {"file": "network.tflite", "inputs": "inputs.npz", "out": "outputs.npz"}
+            self._ask("run", "the file", **{key: str(place / name) for key, name in names.items()})
+            with np.load(place / "outputs.npz") as outputs:
+                return np.asarray(outputs["outputs"])
+
+    def _ask(self, do: str, what: str, **request: Any) -> dict[str, Any]:
+        process = self._start()
+        asked, replies = process.stdin, process.stdout
+        assert asked is not None
+        assert replies is not None
+        try:
+            asked.write(json.dumps({"do": do, **request}) + "\n")
+            asked.flush()
+            line = replies.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            told = self._last_words()
+            self.close()
+            raise ExportError(f"the converter ended while it worked on {what} ({told}): {_ADVICE}")
+        reply = json.loads(line)
+        if "error" in reply:
+            if "ModuleNotFoundError" in reply["error"] or "ImportError" in reply["error"]:
+                raise ExportError(f"TFLite files are made by litert-torch; it fails with {reply['error']}: {_ADVICE}")
+            raise ExportError(
+                f"TFLite has no form for {what}: {reply['error']}: take another --format, or compute it by other "
+                "operators in forward()"
+            )
+        done: dict[str, Any] = reply["done"]
+        return done
+
+    def _start(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            python = os.environ.get(PYTHON, sys.executable)
+            quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu", "PYTHONWARNINGS": "ignore"}
+            try:
+                self._process = subprocess.Popen(
+                    [python, "-u", worker.__file__],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=self._told,
+                    text=True,
+                    encoding="utf-8",
+                    env={**os.environ, **quiet},
+                )
+                self._end = weakref.finalize(self, self._process.communicate)  # closes its input, which ends it
+            except OSError as error:
+                raise ExportError(f"{PYTHON} names a Python; {python!r} does not start ({error}): {_ADVICE}") from None
+        return self._process
+
+    def _last_words(self) -> str:
+        self._told.seek(0)
+        lines = [line for line in self._told.read().decode(errors="replace").splitlines() if line.strip()]
+        return lines[-1].strip() if lines else "without a word"
+
+
+def convert(network: nn.Module, inputs: Nest, samples: Nest | None = None) -> bytes:
+    """Return the .tflite file of one network, see `Converter.convert`."""
+    with Converter() as converter:
+        return converter.convert(network, inputs, samples)
+
+
+@cache
+def is_installed() -> bool:
+    """Return whether networks can be converted here."""
+    with Converter() as converter:
+        try:
+            converter.versions()
+        except ExportError:
+            return False
+    return True
+
+
+def _signature(inputs: Nest) -> dict[str, Any]:
+    """Return arrays by the names that the converter gives inputs, in its order."""
+    args, kwargs = arguments(inputs)
+    named = {f"args_{number}": tensor for number, tensor in enumerate(args)} | kwargs
+    return {name: tensor.detach().cpu().numpy() for name, tensor in named.items()}
