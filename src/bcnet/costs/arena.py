@@ -166,8 +166,8 @@ class Arena(Measure):
     def _model(self) -> ArenaModel:
         if self.model is None:
             raise RunError(
-                "the arena is read from converted networks, and this measure has none: give bcnet.fit_arena(model, "
-                "example_input), or let bcnet.search do it"
+                "the arena is read from converted networks, and this measure has none: give "
+                "bcnet.tflite.fit_arena(model, example_input), or let bcnet.search do it"
             )
         return self.model
 

@@ -14,6 +14,7 @@ from bcnet.run.directory import ARENA_MODEL, read_arena_model
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.stages.base import Context, Stage
+from bcnet.stages.calibration import CalibrationStage, calibrate
 from bcnet.tflite.arena import NETWORKS, fit_arena
 
 
@@ -27,6 +28,10 @@ class ArenaStage(Stage):
     def applies(self, settings: Settings) -> bool:
         """Return whether the budget limits the arena."""
         return arena_of(settings.budget) is not None
+
+    def reads(self, settings: Settings) -> tuple[str, ...]:
+        """See `Stage`: beside the network nothing matters."""
+        return ()
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
         """Three networks."""
@@ -62,6 +67,15 @@ class ArenaStage(Stage):
                 f"{context.directory.file(self.file)} predicts another network than this one: start a new run directory"
             )
         return model
+
+
+MEASURING = (CalibrationStage.name, ArenaStage.name)
+"""Stages without which no cost is known."""
+
+
+def with_models(context: Context) -> Context:
+    """The context with a budget whose measures all can be counted."""
+    return predict_arena(calibrate(context))
 
 
 def arena_of(budget: Budget) -> Arena | None:

@@ -23,6 +23,7 @@ from bcnet.run.score import measurement_of
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.space import Widths
+from bcnet.stages.arena import MEASURING, with_models
 from bcnet.stages.base import TRAINING_PASS, Context, Stage, copy_tensors
 from bcnet.stages.room import training_bytes
 from bcnet.stages.starting import begun_trial, drop_trials, empty_network, from_scratch, starting_network
@@ -206,9 +207,13 @@ class UniformStage(FinalStage):
 
     def agrees(self, theirs: RunDirectory, context: Context) -> bool:
         """Budgets may differ where the same widths come of both, and the same measures are told."""
+        measuring = (stage for stage in context.stages if stage.name in MEASURING)
+        if not all(stage.is_in(context.directory) for stage in measuring):
+            return False  # this run is still to find what widths cost
+        known = with_models(context)
         _, state = theirs.read_tensors(self.file, self.name)
         told = {key: state[key] for key in ("widths", "others") if key in state}
-        return told == _about(context, self.widths(context))
+        return told == _about(known, self.widths(known))
 
 
 class SearchedStage(FinalStage):

@@ -23,9 +23,8 @@ from bcnet.run.directory import RunDirectory, read_settings
 from bcnet.run.parts import augmentation_of
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Source, Workload
-from bcnet.stages.arena import ArenaStage, predict_arena
+from bcnet.stages.arena import MEASURING, with_models
 from bcnet.stages.base import Context, Stage
-from bcnet.stages.calibration import CalibrationStage, calibrate
 from bcnet.stages.estimate import estimate
 from bcnet.stages.plan import stages_of
 from bcnet.stages.result import task_document, versions
@@ -33,7 +32,6 @@ from bcnet.stages.reuse import reuse
 from bcnet.train import Recipe
 
 _T = TypeVar("_T")
-_MEASURING = (CalibrationStage.name, ArenaStage.name)  # without which nothing can be found
 
 
 def run_stages(
@@ -55,7 +53,7 @@ def run_stages(
     Finished stages that the runs `take_from` share are reused. All processes of `world` do this; rank 0 tells of it.
     """
     every = stages_of(settings, own)
-    stages = tuple(stage for stage in every if not until or stage.name in {*until, *_MEASURING})
+    stages = tuple(stage for stage in every if not until or stage.name in {*until, *MEASURING})
     with RunDirectory.open(path, settings, world) as directory, threads(settings.options.threads):
         silent = Context(settings, workload, directory, Reporter(), world, checkpoint_seconds, stages)
         if take_from:
@@ -64,19 +62,14 @@ def run_stages(
             )
             world.on_rank_zero(lambda: _reuse_all(take_from, alone))
         if not world.is_rank_zero:
-            silent = _with_measures(silent)
+            silent = with_models(silent)
             _begin(silent)
             return outcome(silent)
         with RunRecord(path) as record:
-            context = _with_measures(dataclasses.replace(silent, reporter=Together(reporter or Reporter(), record)))
+            context = with_models(dataclasses.replace(silent, reporter=Together(reporter or Reporter(), record)))
             _tell_plan(context)
             _begin(context)
             return outcome(context)
-
-
-def _with_measures(context: Context) -> Context:
-    """The context with a budget whose measures all can be counted."""
-    return predict_arena(calibrate(context))
 
 
 def _tell_plan(context: Context) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -135,12 +136,14 @@ def _read(space: WidthSpace, probes: Sequence[Widths], facts: Sequence[Any]) -> 
         found = []
         for layout in layouts:
             lengths = [length(layout, widths) for widths in probes]
-            fold, rest = divmod(values[0], lengths[0])
-            if rest == 0 and all(value == fold * n for value, n in zip(values, lengths, strict=True)):
-                found.append((fold, layout))
+            ratio = Fraction(values[0], lengths[0])
+            if all(value == ratio * n for value, n in zip(values, lengths, strict=True)):
+                whole = sum_of_products([(ratio.numerator, [layout])])
+                if all(coefficient % ratio.denominator == 0 for coefficient in whole.terms.values()):
+                    found.append((max(ratio, 1 / ratio), whole, ratio.denominator))
         if found:
-            fold, layout = min(found, key=lambda each: each[0])
-            return sum_of_products([(fold, [layout])])
+            _, whole, denominator = min(found, key=lambda each: each[0])
+            return Polynomial({groups: value // denominator for groups, value in whole.terms.items()})
         raise ExportError(
             f"{what} of the converted graph is {', '.join(map(str, values))} long at three widths, which follows no "
             f"group of channels: {_INSTEAD}"

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +44,7 @@ class Converter:
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
         self._end: Callable[[], object] = lambda: None
-        self._told = tempfile.TemporaryFile()  # noqa: SIM115 (what it prints, gone with this object)
+        self._told: IO[bytes] | None = None  # what it prints
 
     def __enter__(self) -> Self:
         return self
@@ -145,6 +145,7 @@ class Converter:
         if self._process is None:
             python = os.environ.get(PYTHON, sys.executable)
             quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu", "PYTHONWARNINGS": "ignore"}
+            self._told = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
             try:
                 self._process = subprocess.Popen(
                     [python, "-u", worker.__file__],
@@ -155,12 +156,14 @@ class Converter:
                     encoding="utf-8",
                     env={**os.environ, **quiet},
                 )
-                self._end = weakref.finalize(self, self._process.communicate)  # closes its input, which ends it
+                self._end = weakref.finalize(self, _finish, self._process, self._told)
             except OSError as error:
+                self._told.close()
                 raise ExportError(f"{PYTHON} names a Python; {python!r} does not start ({error}): {_ADVICE}") from None
         return self._process
 
     def _last_words(self) -> str:
+        assert self._told is not None
         self._told.seek(0)
         lines = [line for line in self._told.read().decode(errors="replace").splitlines() if line.strip()]
         return lines[-1].strip() if lines else "without a word"
@@ -170,6 +173,11 @@ def convert(network: nn.Module, inputs: Nest, samples: Nest | None = None) -> by
     """Return the .tflite file of one network, see `Converter.convert`."""
     with Converter() as converter:
         return converter.convert(network, inputs, samples)
+
+
+def _finish(process: subprocess.Popen[str], told: IO[bytes]) -> None:
+    process.communicate()  # closes its input, which ends it
+    told.close()
 
 
 @cache

@@ -35,16 +35,22 @@ def convert(program: str, out: str, samples: str | None = None) -> dict[str, Any
         model.export(out)
         return {}
     import numpy as np
-    from ai_edge_quantizer import quantizer, recipe
+    from ai_edge_quantizer import calibrator, quantizer, recipe, recipe_manager
+    from ai_edge_quantizer.utils import qsv_utils
 
     unquantized = f"{out}.fp32"
     model.export(unquantized)
+    chosen = recipe.static_wi8_ai8()
     job = quantizer.Quantizer(unquantized)
-    job.load_quantization_recipe(recipe.static_wi8_ai8())
+    job.load_quantization_recipe(chosen)
+    recipes = recipe_manager.RecipeManager()
+    recipes.load_quantization_recipe(chosen)
     with np.load(samples) as arrays:
         batches = [dict(zip(arrays.files, rows)) for rows in zip(*(arrays[name] for name in arrays.files))]  # noqa: B905
-    ranges = job.calibrate({_SIGNATURE: batches})
-    quantized = job.quantize(ranges).quantized_model
+    # `Quantizer.calibrate` averages the ranges of single inputs, and so cuts off what most inputs do not reach.
+    ranges = calibrator.Calibrator(unquantized, num_threads=1, qsv_update_func=qsv_utils.min_max_update)
+    ranges.calibrate({_SIGNATURE: batches}, recipes)
+    quantized = job.quantize(ranges.get_model_qsvs()).quantized_model
     Path(out).write_bytes(_with_constants(bytes(quantized)))
     Path(unquantized).unlink()
     return {}
