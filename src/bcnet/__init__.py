@@ -18,7 +18,7 @@ from bcnet.errors import BCNetError
 if TYPE_CHECKING:
     from bcnet.api.outcome import SearchOutcome
     from bcnet.api.search import search
-    from bcnet.costs import Arena, Budget, Latency, Measure, Memory, Size
+    from bcnet.costs import Arena, Budget, Flash, Latency, Measure, Memory, Size
     from bcnet.data import DataSet, Loaders
     from bcnet.export import export_run, measure_latency
     from bcnet.latency import calibrate
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "bcnet.api.outcome": ["SearchOutcome"],
     "bcnet.api.search": ["search"],
-    "bcnet.costs": ["Arena", "Budget", "Latency", "Measure", "Memory", "Size"],
+    "bcnet.costs": ["Arena", "Budget", "Flash", "Latency", "Measure", "Memory", "Size"],
     "bcnet.data": ["DataSet", "Loaders"],
     "bcnet.export": ["export_run", "measure_latency"],
     "bcnet.latency": ["calibrate"],
@@ -73,6 +73,7 @@ __all__ = [
     "Budget",
     "DataSet",
     "Evolution",
+    "Flash",
     "Given",
     "Latency",
     "Loaders",

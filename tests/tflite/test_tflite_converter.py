@@ -15,7 +15,7 @@ from bcnet.latency.engines import engine_of
 from bcnet.models import create
 from bcnet.space import WidthSpace
 from bcnet.supernet import build
-from bcnet.tflite import Converter, converter, fit_arena
+from bcnet.tflite import Converter, converter, read_graph
 from bcnet.tflite.litert import FileNetwork, LiteRtFile
 
 slow = pytest.mark.slow
@@ -72,7 +72,7 @@ def test_the_arena_is_predicted_to_the_byte(name):
     make, shape = NETWORKS[name]
     torch.manual_seed(0)
     network, example = make().eval(), torch.randn(shape)
-    measure = fit_arena(network, example)
+    graph = read_graph(network, example)
     space = WidthSpace.trace(network, example, multiple_of=1)
     rng = np.random.default_rng(0)
     with Converter() as worker:
@@ -80,7 +80,8 @@ def test_the_arena_is_predicted_to_the_byte(name):
             widths = tuple(int(rng.integers(max(2, g.max_width // 6), g.max_width + 1)) for g in space.groups)
             samples = torch.randn(4, 1, *shape[1:])
             told = worker.describe(worker.convert(build(network, space, widths).eval(), example[:1], samples))
-            assert measure.values(space, np.array([widths]))[0] == told["arena"]["total"], widths
+            assert graph.arena(np.array([widths]))[0] == told["arena"]["total"], widths
+            assert told["file"] <= graph.file(np.array([widths]))[0] <= 1.04 * told["file"], widths
 
 
 @slow

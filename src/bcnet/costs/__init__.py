@@ -1,16 +1,17 @@
 """Costs: what a network of given widths takes, and budgets on it. One more is a `Measure` in a file of its own."""
 
-from bcnet.costs.arena import ARENA, Arena, ArenaModel
 from bcnet.costs.base import Constraint, Cost, Measure, Measured, Tables
 from bcnet.costs.budget import MEASURES, Budget, Recorded, measure_called, measure_named
 from bcnet.costs.latency import LATENCY, Engine, Latency, LatencyModel, Term, TimedNetwork, read_latency
 from bcnet.costs.macs import MACS
 from bcnet.costs.memory import MEMORY, SIZE, Memory, Size
+from bcnet.costs.microcontroller import ARENA, FLASH, Arena, ConvertedGraph, Flash, OnMicrocontroller
 from bcnet.costs.params import PARAMS
 from bcnet.costs.polynomial import IntArray, Polynomial
 
 __all__ = [
     "ARENA",
+    "FLASH",
     "LATENCY",
     "MACS",
     "MEASURES",
@@ -18,17 +19,19 @@ __all__ = [
     "PARAMS",
     "SIZE",
     "Arena",
-    "ArenaModel",
     "Budget",
     "Constraint",
+    "ConvertedGraph",
     "Cost",
     "Engine",
+    "Flash",
     "IntArray",
     "Latency",
     "LatencyModel",
     "Measure",
     "Measured",
     "Memory",
+    "OnMicrocontroller",
     "Polynomial",
     "Recorded",
     "Size",

@@ -11,17 +11,19 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from bcnet.costs.arena import ARENA
 from bcnet.costs.base import Cost, Measure, Measured
 from bcnet.costs.latency import LATENCY
 from bcnet.costs.macs import MACS
 from bcnet.costs.memory import MEMORY, SIZE
+from bcnet.costs.microcontroller import ARENA, FLASH
 from bcnet.costs.params import PARAMS
 from bcnet.costs.polynomial import IntArray
 from bcnet.display import table
 from bcnet.errors import BudgetError, RunError
 
-MEASURES: Mapping[str, Measure] = MappingProxyType({m.name: m for m in (MACS, PARAMS, MEMORY, SIZE, LATENCY, ARENA)})
+MEASURES: Mapping[str, Measure] = MappingProxyType(
+    {m.name: m for m in (MACS, PARAMS, MEMORY, SIZE, LATENCY, ARENA, FLASH)}
+)
 """The measures that a budget knows by name."""
 
 Limit = int | float
@@ -41,6 +43,7 @@ class Budget:
         size: bytes of the weights in fp32 (`bcnet.Size`).
         latency: time of one input on PyTorch and one thread, "2 ms" (`bcnet.Latency`).
         arena: bytes that tflite-micro takes on a microcontroller for the int8 network (`bcnet.Arena`).
+        flash: bytes of the int8 file there (`bcnet.Flash`).
 
     Example: `Budget(macs=0.5)` is half the multiply-adds; `Budget(macs="150M", memory="320 KiB")` sets two limits;
     `Budget({bcnet.Memory("int8"): "64 KiB", Weighted(): 0.5})` limits memory in int8 and a measure of your own.
@@ -63,8 +66,9 @@ class Budget:
         size: Given | None = None,
         latency: Given | None = None,
         arena: Given | None = None,
+        flash: Given | None = None,
     ) -> None:
-        named = {MACS: macs, PARAMS: params, MEMORY: memory, SIZE: size, LATENCY: latency, ARENA: arena}
+        named = {MACS: macs, PARAMS: params, MEMORY: memory, SIZE: size, LATENCY: latency, ARENA: arena, FLASH: flash}
         given = [(measure, limit) for measure, limit in named.items() if limit is not None]
         given += _checked_measures(others or {}).items()
         _check_names([measure for measure, _ in given])

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
-from bcnet.costs import ArenaModel, LatencyModel
+from bcnet.costs import ConvertedGraph, LatencyModel
 from bcnet.distributed import ProcessGroup
 from bcnet.errors import RunError
 from bcnet.files.atomic import make_folder
@@ -214,7 +214,7 @@ def check_usable(path: Path) -> None:
 
 EXAMPLES = "examples.json"
 LATENCY_MODEL = "latency_model.json"
-ARENA_MODEL = "arena_model.json"
+GRAPH = "converted_graph.json"
 
 
 def read_latency_model(directory: RunDirectory) -> LatencyModel:
@@ -230,17 +230,17 @@ def read_latency_model(directory: RunDirectory) -> LatencyModel:
         raise RunError(f"{file} is no latency model ({error!r}): restore it, or start a new run") from None
 
 
-def read_arena_model(directory: RunDirectory) -> ArenaModel:
-    """The model that a run predicts arenas by.
+def read_graph_file(directory: RunDirectory) -> ConvertedGraph:
+    """The converted graph that a run reads arena and flash from.
 
     Raises:
         RunError: there is none, or its file is damaged.
     """
     try:
-        return ArenaModel.from_dict(directory.read(ARENA_MODEL)["model"])
+        return ConvertedGraph.from_dict(directory.read(GRAPH)["graph"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        file = directory.file(ARENA_MODEL)
-        raise RunError(f"{file} is no model of an arena ({error!r}): restore it, or start a new run") from None
+        file = directory.file(GRAPH)
+        raise RunError(f"{file} is no converted graph ({error!r}): restore it, or start a new run") from None
 
 
 def read_settings(path: Path) -> Settings:

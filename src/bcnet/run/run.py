@@ -15,16 +15,16 @@ from typing import Any
 
 from torch import nn
 
-from bcnet.costs import Arena, Budget, Cost, IntArray, Latency, Polynomial
+from bcnet.costs import Budget, Cost, IntArray, Latency, OnMicrocontroller, Polynomial
 from bcnet.errors import ModelError, RunError
 from bcnet.files.tensors import load_module, read_tensors
 from bcnet.prior import Prior
 from bcnet.run.directory import (
-    ARENA_MODEL,
     EXAMPLES,
+    GRAPH,
     LATENCY_MODEL,
     RunDirectory,
-    read_arena_model,
+    read_graph_file,
     read_latency_model,
     read_settings,
 )
@@ -86,14 +86,15 @@ class Run:
 
     @cached_property
     def budget(self) -> Budget:
-        """The budget as given; a limit on latency or an arena has the model that the run was searched by, if any."""
+        """The budget as given; limits on latency, arena and flash have the models that the run was searched by."""
         budget = self.settings.budget
         for measure in budget.limits:
             if isinstance(measure, Latency) and self._directory.has(LATENCY_MODEL):
                 fitted = dataclasses.replace(measure, model=read_latency_model(self._directory))
                 budget = budget.with_measure(fitted)
-            if isinstance(measure, Arena) and self._directory.has(ARENA_MODEL):
-                budget = budget.with_measure(Arena(read_arena_model(self._directory)))
+            if isinstance(measure, OnMicrocontroller) and self._directory.has(GRAPH):
+                converted = dataclasses.replace(measure, graph=read_graph_file(self._directory))
+                budget = budget.with_measure(converted)
         return budget
 
     @cached_property

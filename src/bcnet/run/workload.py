@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from bcnet.costs import Arena, Budget, Latency
+from bcnet.costs import Budget, Latency, OnMicrocontroller
 from bcnet.data import Batch, DataSet, Loaders, load, loaders_of, made_by
 from bcnet.data import imports_code as data_imports_code
 from bcnet.data.loaders import tensors_behind
@@ -310,7 +310,9 @@ def prepare(
     space = trace(source.model, example, settings) if space is None else space
     _check_outputs(source, example)
     limits = settings.budget if budget is None else budget
-    if not any(isinstance(m, (Latency, Arena)) and not m.countable for m in limits.limits):  # else once it is measured
+    if not any(
+        isinstance(m, (Latency, OnMicrocontroller)) and not m.countable for m in limits.limits
+    ):  # else once it is measured
         space = space.with_measures(limits)
         space.feasible(limits)
         space.uniform(limits)

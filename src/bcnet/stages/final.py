@@ -23,8 +23,8 @@ from bcnet.run.score import measurement_of
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.space import Widths
-from bcnet.stages.arena import MEASURING, with_models
 from bcnet.stages.base import TRAINING_PASS, Context, Stage, copy_tensors
+from bcnet.stages.conversion import MEASURING, with_models
 from bcnet.stages.room import training_bytes
 from bcnet.stages.starting import begun_trial, drop_trials, empty_network, from_scratch, starting_network
 from bcnet.stages.supernet import SUPERNET

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from bcnet.errors import RecipeError
 from bcnet.run.settings import Settings
-from bcnet.stages.arena import ArenaStage
 from bcnet.stages.base import Stage, in_order
 from bcnet.stages.calibration import CalibrationStage, TimingStage
+from bcnet.stages.conversion import ConversionStage
 from bcnet.stages.examples import ExamplesStage
 from bcnet.stages.final import OriginalStage, SearchedStage, UniformStage
 from bcnet.stages.finalists import FinalistsStage
@@ -46,4 +46,6 @@ def stages_of(settings: Settings, own: Sequence[Stage] = ()) -> tuple[Stage, ...
     for stage in (*finding, *own):
         if not isinstance(stage, Stage):
             raise RecipeError(f"stages are values of subclasses of bcnet.Stage; got {stage!r}: give Mine(), not Mine")
-    return in_order([s for s in (CalibrationStage(), ArenaStage(), *finding, *_FINAL, *own) if s.applies(settings)])
+    return in_order(
+        [s for s in (CalibrationStage(), ConversionStage(), *finding, *_FINAL, *own) if s.applies(settings)]
+    )

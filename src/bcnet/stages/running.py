@@ -23,8 +23,8 @@ from bcnet.run.directory import RunDirectory, read_settings
 from bcnet.run.parts import augmentation_of
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Source, Workload
-from bcnet.stages.arena import MEASURING, with_models
 from bcnet.stages.base import Context, Stage
+from bcnet.stages.conversion import MEASURING, with_models
 from bcnet.stages.estimate import estimate
 from bcnet.stages.plan import stages_of
 from bcnet.stages.result import task_document, versions

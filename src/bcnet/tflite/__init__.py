@@ -1,6 +1,6 @@
 """TensorFlow Lite: networks as its files, run by LiteRT on phones and by tflite-micro on microcontrollers."""
 
-from bcnet.tflite.arena import fit_arena
 from bcnet.tflite.converter import Converter, convert
+from bcnet.tflite.graph import read_graph
 
-__all__ = ["Converter", "convert", "fit_arena"]
+__all__ = ["Converter", "convert", "read_graph"]

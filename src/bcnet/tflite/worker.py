@@ -20,6 +20,7 @@ from typing import Any
 
 _SIGNATURE = "serving_default"
 _ARENA = 64 * 2**20  # bytes that tflite-micro may take; it tells how many it took
+_SCALE = 12  # bytes of a scale and a zero point
 _PER_CHANNEL = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV")
 
 
@@ -83,7 +84,7 @@ def describe(file: str) -> dict[str, Any]:
 
     `tensors` are `[shape, bytes of an element, first operator, last operator]`, `channels` the output channels of each
     operator that keeps a scale for each, `arena` the bytes that tflite-micro takes: `head` for tensors, `tail` for all
-    that stays.
+    that stays. `constants` are `[shape, bytes of an element]`, of scales too, `file` the bytes of the file.
     """
     from ai_edge_litert import schema_py_generated as schema
 
@@ -109,7 +110,24 @@ def describe(file: str) -> dict[str, Any]:
         for n in sorted(first)
         if n not in constant
     ]
-    return {"operators": operators, "tensors": tensors, "channels": channels, "arena": _arena(file)}
+    used = dict.fromkeys(int(n) for operator in graph.operators for n in operator.inputs if n >= 0)  # in their order
+    constants = [
+        [[int(size) for size in graph.tensors[n].shape], _bytes_of(schema, graph.tensors[n].type)]
+        for n in used
+        if n in constant
+    ]
+    for number in used:
+        quantization = graph.tensors[number].quantization
+        if quantization is not None and quantization.scale is not None and len(quantization.scale) > 1:
+            constants.append([[len(quantization.scale)], _SCALE])
+    return {
+        "operators": operators,
+        "tensors": tensors,
+        "channels": channels,
+        "constants": constants,
+        "arena": _arena(file),
+        "file": Path(file).stat().st_size,
+    }
 
 
 def _operator_name(schema: Any, code: int) -> str:

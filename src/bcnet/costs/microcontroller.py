@@ -1,4 +1,4 @@
-"""Arena: the bytes of memory that tflite-micro takes for an int8 network on a microcontroller.
+"""Bytes of an int8 network on a microcontroller with tflite-micro: its arena in memory, and its file in flash.
 
 Notation: `s_t(c)` bytes of tensor `t` of the converted graph at widths `c`, `o_k(c)` output channels of operator `k`
 that keeps a scale for each of them, `a(n)` rounded up to 16 bytes:
@@ -8,6 +8,10 @@ that keeps a scale for each of them, `a(n)` rounded up to 16 bytes:
 `plan` is what tflite-micro's greedy planner comes to, simulated: the largest tensor first, each at the lowest address
 where it fits beside those that live at the same time. `tail` are tensors' and operators' records, which widths leave
 alone. A wider layer may take less: where two tensors are equally large one may lie in the other's place.
+
+    flash(c) = sum of all constants and scales that the file holds + the most that it held beside them
+
+The file is up to some hundred bytes smaller, depending on what the converter finds to be equal.
 """
 
 from __future__ import annotations
@@ -30,12 +34,13 @@ _SCALE = 2 * ALIGNMENT  # multiplier and shift of 4 bytes for each channel, each
 
 
 @dataclass(frozen=True)
-class ArenaModel:
-    """The sizes and lives of a converted network's tensors, as `bcnet.tflite.fit_arena` reads them.
+class ConvertedGraph:
+    """A network as tflite-micro takes it, at any widths, as `bcnet.tflite.read_graph` reads it.
 
     `space` is the fingerprint of the network's layers, `sizes` the bytes of the planned tensors, `lives` the first and
     last operator of each, `channels` the output channels of operators with scales, `tail` the bytes that stay the same,
-    `versions` those of the packages. Prediction and tflite-micro agreed to the byte on `checked` networks.
+    `file` the most bytes of the file, `versions` those of the packages. The arena agreed to the byte with tflite-micro's
+    on `checked` networks, and no file of theirs was larger than `file` says.
     """
 
     space: str
@@ -43,11 +48,12 @@ class ArenaModel:
     lives: tuple[tuple[int, int], ...] = field(repr=False)
     channels: tuple[Polynomial, ...] = field(repr=False)
     tail: int
+    file: Polynomial = field(repr=False)
     checked: int
     versions: Mapping[str, str] = field(default_factory=dict)
 
-    def predict(self, widths: IntArray) -> IntArray:
-        """Bytes, `(candidates, groups)` -> `(candidates,)`."""
+    def arena(self, widths: IntArray) -> IntArray:
+        """Bytes of the arena, `(candidates, groups)` -> `(candidates,)`."""
         sizes = _align(np.stack([terms(widths) for terms in self.sizes], axis=1))
         kept = sum((_SCALE // ALIGNMENT * _align(4 * terms(widths)) for terms in self.channels), np.int64(self.tail))
         planned = [plan(tuple(row), self.lives) for row in sizes.tolist()]
@@ -71,12 +77,13 @@ class ArenaModel:
             "lives": [list(life) for life in self.lives],
             "channels": [terms.to_list() for terms in self.channels],
             "tail": self.tail,
+            "file": self.file.to_list(),
             "checked": self.checked,
             "versions": dict(self.versions),
         }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> ArenaModel:
+    def from_dict(cls, data: Mapping[str, Any]) -> ConvertedGraph:
         """The model that `to_dict` wrote.
 
         Raises:
@@ -88,7 +95,8 @@ class ArenaModel:
             raise ValueError("every planned tensor has a size and a life")
         channels = tuple(map(Polynomial.from_list, data["channels"]))
         versions = {str(name): str(version) for name, version in data["versions"].items()}
-        return cls(str(data["space"]), sizes, lives, channels, int(data["tail"]), int(data["checked"]), versions)
+        file = Polynomial.from_list(data["file"])
+        return cls(str(data["space"]), sizes, lives, channels, int(data["tail"]), file, int(data["checked"]), versions)
 
 
 @lru_cache(maxsize=2**16)
@@ -119,22 +127,13 @@ def _align(values: IntArray) -> IntArray:
 
 
 @dataclass(frozen=True)
-class Arena(Measure):
-    """Bytes of the arena of the int8 network in tflite-micro; `model` is read from converted networks before a search.
+class OnMicrocontroller(Measure):
+    """A measure of the converted network; `graph` is read before a search. Two of other graphs are the same limit."""
 
-    It is what the interpreter takes on a 64-bit machine: on a microcontroller its records take about half, so that the
-    figure is an upper bound there. Flash holds the weights, `bcnet.Size("int8")`. Two of other models are the same
-    limit.
-
-    Example: `Budget(arena="64 KiB")`, on the command line `--budget arena=64KiB`.
-    """
-
-    name: ClassVar[str] = "arena"
-    unit: ClassVar[str] = "bytes of arena"
     scales: ClassVar[Mapping[str, float]] = MEMORY.scales
     example: ClassVar[str] = "64 KiB"
 
-    model: ArenaModel | None = field(default=None, repr=False, compare=False)
+    graph: ConvertedGraph | None = field(default=None, repr=False, compare=False)
 
     @property
     def description(self) -> str:
@@ -143,33 +142,67 @@ class Arena(Measure):
 
     @property
     def countable(self) -> bool:
-        """Return whether there is a model."""
-        return self.model is not None
-
-    def values(self, space: Measured, widths: IntArray) -> IntArray:
-        """See `Measure`."""
-        return self._model().predict(widths)
-
-    def constraints(self, space: Measured) -> Sequence[Polynomial]:
-        """See `Measure`: what lives at once, without the gaps of a plan."""
-        model = self._model()
-        return tuple(terms + Polynomial({(): model.tail}) for terms in model.peaks)
+        """Return whether there is a graph."""
+        return self.graph is not None
 
     def text(self, value: float) -> str:
         """See `Measure`."""
-        return f"{self.figure(value)} of arena"
+        return f"{self.figure(value)} of {self.name}"
 
     def figure(self, value: float) -> str:
         """See `Measure`."""
         return size(value)
 
-    def _model(self) -> ArenaModel:
-        if self.model is None:
+    def _read(self) -> ConvertedGraph:
+        if self.graph is None:
             raise RunError(
-                "the arena is read from converted networks, and this measure has none: give "
-                "bcnet.tflite.fit_arena(model, example_input), or let bcnet.search do it"
+                f"the {self.name} is read from converted networks, and this measure has none: give "
+                "bcnet.tflite.read_graph(model, example_input), or let bcnet.search do it"
             )
-        return self.model
+        return self.graph
+
+
+@dataclass(frozen=True)
+class Arena(OnMicrocontroller):
+    """Bytes of the arena of the int8 network in tflite-micro: the memory for tensors and the interpreter's records.
+
+    It is what the interpreter takes on a 64-bit machine: on a microcontroller its records take about half, so that the
+    figure is an upper bound there.
+
+    Example: `Budget(arena="64 KiB")`, on the command line `--budget arena=64KiB`.
+    """
+
+    name: ClassVar[str] = "arena"
+    unit: ClassVar[str] = "bytes of arena"
+
+    def values(self, space: Measured, widths: IntArray) -> IntArray:
+        """See `Measure`."""
+        return self._read().arena(widths)
+
+    def constraints(self, space: Measured) -> Sequence[Polynomial]:
+        """See `Measure`: what lives at once, without the gaps of a plan."""
+        graph = self._read()
+        return tuple(terms + Polynomial({(): graph.tail}) for terms in graph.peaks)
+
+
+@dataclass(frozen=True)
+class Flash(OnMicrocontroller):
+    """Bytes of the int8 file: weights, biases and scales of every channel, and the graph. Code is not counted.
+
+    Example: `Budget(flash="64 KiB")`, on the command line `--budget flash=64KiB`.
+    """
+
+    name: ClassVar[str] = "flash"
+    unit: ClassVar[str] = "bytes of flash"
+
+    def values(self, space: Measured, widths: IntArray) -> IntArray:
+        """See `Measure`."""
+        return self._read().file(widths)
+
+    def constraints(self, space: Measured) -> Sequence[Polynomial]:
+        """See `Measure`."""
+        return (self._read().file,)
 
 
 ARENA = Arena()
+FLASH = Flash()

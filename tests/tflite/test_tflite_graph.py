@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 from tiny_job import tiny_data
 
 import bcnet
-from bcnet.costs import ARENA, Arena, ArenaModel, measure_named
-from bcnet.costs.arena import ALIGNMENT, plan
+from bcnet.costs import ARENA, Arena, ConvertedGraph, measure_named
 from bcnet.costs.base import fingerprint
+from bcnet.costs.microcontroller import ALIGNMENT, plan
 from bcnet.errors import BudgetError, ExportError, RunError
 from bcnet.space import WidthSpace
-from bcnet.tflite import arena as fitting
-from bcnet.tflite.arena import fit_arena
+from bcnet.tflite import graph as reading
+from bcnet.tflite.graph import read_graph
 
 BUFFERS = st.lists(
     st.tuples(st.integers(1, 40), st.integers(0, 6), st.integers(0, 3)).map(lambda b: (16 * b[0], b[1], b[1] + b[2])),
@@ -65,26 +65,28 @@ def facts_of(space, widths, tail=640):
         "operators": ["CONV_2D", "CONV_2D"],
         "tensors": tensors,
         "channels": list(widths),
+        "constants": [[[first, 3, 3, 3], 1], [[second, 1, 1, first], 1]],
+        "file": 27 * first + first * second + 300,
         "arena": {"head": head, "tail": tail + scales, "total": head + tail + scales},
     }
 
 
 def read(space, facts=facts_of):
-    probes = fitting._probes(space)
-    return fitting._read(space, probes, [facts(space, widths) for widths in probes])
+    probes = reading._probes(space)
+    return reading._read(space, probes, [facts(space, widths) for widths in probes])
 
 
 def test_the_model_predicts_other_widths_and_is_kept_whole(space):
     model = read(space)
     assert model.tail == 640
     for widths in ((16, 8), (5, 3), (1, 8)):
-        assert model.predict(np.array([widths]))[0] == facts_of(space, widths)["arena"]["total"]
-    again = ArenaModel.from_dict(model.to_dict())
+        assert model.arena(np.array([widths]))[0] == facts_of(space, widths)["arena"]["total"]
+    again = ConvertedGraph.from_dict(model.to_dict())
     assert again == model
     assert again.space == fingerprint(space)
     for broken in ({"lives": []}, {"tail": None}, {"sizes": [1]}):
         with pytest.raises((TypeError, ValueError)):
-            ArenaModel.from_dict(model.to_dict() | broken)
+            ConvertedGraph.from_dict(model.to_dict() | broken)
 
 
 @given(st.tuples(st.integers(1, 16), st.integers(1, 8)))
@@ -119,7 +121,9 @@ def test_a_budget_names_it(space):
     assert budget.limits == {ARENA: 2048}
     assert measure_named("arena") == ARENA == Arena(read(space))
     assert str(budget) == "2 KiB of arena"
-    with pytest.raises(RunError, match=r"bcnet\.tflite\.fit_arena\(model, example_input\), or let bcnet\.search do it"):
+    with pytest.raises(
+        RunError, match=r"bcnet\.tflite\.read_graph\(model, example_input\), or let bcnet\.search do it"
+    ):
         space.uniform(budget)
     fitted = bcnet.Budget({Arena(read(space)): "2 KiB"})
     assert space.with_measures(fitted).cost(space.uniform(fitted))["arena"] <= 2048
@@ -134,9 +138,9 @@ def test_a_search_keeps_to_it_and_remembers_the_model(tmp_path, monkeypatch):
         asked.append(space)
         on_converted(3)
         sizes = tuple(terms * 1 for terms in space.live_terms[:1])
-        return Arena(ArenaModel(fingerprint(space), sizes, ((0, 0),), (), 64, 3))
+        return ConvertedGraph(fingerprint(space), sizes, ((0, 0),), (), 64, space.params_terms, 3)
 
-    monkeypatch.setattr("bcnet.stages.arena.fit_arena", fit)
+    monkeypatch.setattr("bcnet.stages.conversion.read_graph", fit)
     limits = bcnet.Budget(arena=0.7)
     found = bcnet.search(
         "resnet_digits", tiny_data(), limits, tmp_path, method=bcnet.Uniform(), epochs=1, progress=False
@@ -160,9 +164,9 @@ def test_a_search_keeps_to_it_and_remembers_the_model(tmp_path, monkeypatch):
     )
     assert len(asked) == 1, "it is taken from the run that has it"
     assert other.result["networks"]["uniform"] == networks["uniform"]
-    stored = tmp_path / "arena_model.json"
+    stored = tmp_path / "converted_graph.json"
     stored.write_text(stored.read_text().replace('"tail"', '"tale"'))
-    with pytest.raises(RunError, match=r"arena_model\.json"):
+    with pytest.raises(RunError, match=r"converted_graph\.json"):
         _ = bcnet.Run.open(tmp_path).budget
 
 
@@ -170,4 +174,4 @@ def test_what_is_missing_is_named(monkeypatch, space):
     monkeypatch.setenv("BCNET_LITERT_PYTHON", "/no/such/python")
     network = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), torch.nn.Conv2d(16, 8, 1))
     with pytest.raises(ExportError, match=r"BCNET_LITERT_PYTHON names a Python; '/no/such/python' does not start"):
-        fit_arena(network, torch.zeros(2, 3, 8, 8))
+        read_graph(network, torch.zeros(2, 3, 8, 8))

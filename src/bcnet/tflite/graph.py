@@ -1,4 +1,4 @@
-"""The arena of any widths of a network, read from a few networks that are converted and loaded by tflite-micro.
+"""A converted network at any widths: its arena and its file, read from a few networks that tflite-micro loads.
 
 The converted graph says which tensors there are and when they live. Which lengths of theirs follow which group of
 channels is found by converting networks of other widths: those are drawn so that all lengths of the space's own tensors
@@ -17,8 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from bcnet.costs import Polynomial
-from bcnet.costs.arena import Arena, ArenaModel
+from bcnet.costs import ConvertedGraph, Polynomial
 from bcnet.costs.base import fingerprint
 from bcnet.errors import ExportError
 from bcnet.nests import Nest, arguments, map_tensors
@@ -29,23 +28,24 @@ from bcnet.supernet import build
 from bcnet.tflite.converter import Converter
 
 NETWORKS = 3  # converted, the full one first
-_INSTEAD = "limit memory:int8 instead, and leave room"
+_INSTEAD = "limit memory:int8 and size:int8 instead, and leave room"
+_PADDING = 2  # bytes that aligning an array may take beyond what it took in the networks that were converted
 _DRAWS = 200  # of widths at which all lengths differ
 _SAMPLES = 4  # random inputs that ranges are taken from: sizes do not depend on them
 
 
-def fit_arena(
+def read_graph(
     model: nn.Module,
     example_input: Nest,
     *,
     space: WidthSpace | None = None,
     on_converted: Callable[[int], None] = lambda _: None,
-) -> Arena:
-    """Convert networks of three widths, and return the measure that predicts the arena of any widths.
+) -> ConvertedGraph:
+    """Convert networks of three widths to int8, and read off what any widths take on a microcontroller.
 
     Args:
         model: the network.
-        example_input: what its `forward` takes, `(batch, ...)`; the arena is for one input.
+        example_input: what its `forward` takes, `(batch, ...)`; the network is converted for one input.
         space: its width space, where it is not that of `WidthSpace.trace(model, example_input)`.
         on_converted: is told how many networks are converted so far.
 
@@ -53,7 +53,7 @@ def fit_arena(
         ExportError: converter or tflite-micro are not installed or refuse the network, or its graph changes with the
             widths in a way that no prediction follows.
 
-    Example: `Budget({fit_arena(network, torch.zeros(1, 1, 49, 10)): "64 KiB"})`
+    Example: `Budget({Arena(read_graph(network, torch.zeros(1, 1, 49, 10))): "64 KiB"})`
     """
     args, kwargs = arguments(example_input)
     traced = space or WidthSpace.trace(model, args, example_kwargs=kwargs)
@@ -71,8 +71,7 @@ def fit_arena(
             network = build(model.cpu(), traced, widths).eval()
             facts.append(converter.describe(converter.convert(network, one, samples)))
             on_converted(number)
-    found = _read(traced, probes, facts)
-    return Arena(dataclasses.replace(found, versions=versions))
+    return dataclasses.replace(_read(traced, probes, facts), versions=versions)
 
 
 def _noise(tensor: torch.Tensor, seed: int) -> torch.Tensor:
@@ -115,7 +114,7 @@ def _layouts(space: WidthSpace) -> list[Layout]:
     return sorted(found.values(), key=len)
 
 
-def _read(space: WidthSpace, probes: Sequence[Widths], facts: Sequence[Any]) -> ArenaModel:
+def _read(space: WidthSpace, probes: Sequence[Widths], facts: Sequence[Any]) -> ConvertedGraph:
     """The model that explains the facts of all networks.
 
     Raises:
@@ -149,20 +148,26 @@ def _read(space: WidthSpace, probes: Sequence[Widths], facts: Sequence[Any]) -> 
             f"group of channels: {_INSTEAD}"
         )
 
-    sizes = []
-    for rows in zip(*(fact["tensors"] for fact in facts), strict=True):
-        shapes = [row[0] for row in rows]
-        if len({len(shape) for shape in shapes}) > 1:
-            raise ExportError("a tensor of the converted graph has other dimensions at other widths")
-        product = Polynomial({(): rows[0][1]})
-        for column in zip(*shapes, strict=True):
-            product = _times(product, terms(column, "a tensor"))
-        sizes.append(product)
+    def bytes_of(kind: str) -> list[Polynomial]:
+        found = []
+        for rows in zip(*(fact[kind] for fact in facts), strict=True):
+            shapes = [row[0] for row in rows]
+            if len({len(shape) for shape in shapes}) > 1:
+                raise ExportError(f"a tensor of the converted graph has other dimensions at other widths: {_INSTEAD}")
+            product = Polynomial({(): rows[0][1]})
+            for column in zip(*shapes, strict=True):
+                product = _times(product, terms(column, "a tensor"))
+            found.append(product)
+        return found
+
     channels = tuple(terms(column, "an operator") for column in zip(*(f["channels"] for f in facts), strict=True))
     lives = tuple((row[2], row[3]) for row in first["tensors"])
-    model = ArenaModel(fingerprint(space), tuple(sizes), lives, channels, 0, len(probes))
+    constants = sum(bytes_of("constants"), Polynomial({}))
+    beside = [fact["file"] - int(constants(np.array([widths]))[0]) for widths, fact in zip(probes, facts, strict=True)]
+    file = constants + Polynomial({(): max(beside) + _PADDING * len(first["constants"])})
+    model = ConvertedGraph(fingerprint(space), tuple(bytes_of("tensors")), lives, channels, 0, file, len(probes))
     told = np.array([fact["arena"]["total"] for fact in facts])
-    rest = told - model.predict(np.array(probes))
+    rest = told - model.arena(np.array(probes))
     if (rest != rest[0]).any():
         raise ExportError(
             f"tflite-micro takes {', '.join(map(str, told.tolist()))} bytes at three widths, which the plan "
