@@ -39,8 +39,8 @@ class ConvertedGraph:
 
     `space` is the fingerprint of the network's layers, `sizes` the bytes of the planned tensors, `lives` the first and
     last operator of each, `channels` the output channels of operators with scales, `tail` the bytes that stay the same,
-    `file` the most bytes of the file, `versions` those of the packages. The arena agreed to the byte with tflite-micro's
-    on `checked` networks, and no file of theirs was larger than `file` says.
+    `file` the most bytes of the file, `versions` those of the packages. On `checked` networks the arena was that of
+    tflite-micro to the byte, and no file was larger than `file` says.
     """
 
     space: str
