@@ -16,6 +16,7 @@ from bcnet.models import create
 from bcnet.space import WidthSpace
 from bcnet.supernet import build
 from bcnet.tflite import Converter, converter, read_graph
+from bcnet.tflite import graph as reading
 from bcnet.tflite.litert import FileNetwork, LiteRtFile
 
 slow = pytest.mark.slow
@@ -79,9 +80,10 @@ def test_the_arena_is_predicted_to_the_byte(name):
         for _ in range(2):
             widths = tuple(int(rng.integers(max(2, g.max_width // 6), g.max_width + 1)) for g in space.groups)
             samples = torch.randn(4, 1, *shape[1:])
-            told = worker.describe(worker.convert(build(network, space, widths).eval(), example[:1], samples))
+            narrow = reading.disturb(build(network, space, widths).eval())
+            told = worker.describe(worker.convert(narrow, example[:1], samples))
             assert graph.arena(np.array([widths]))[0] == told["arena"]["total"], widths
-            assert told["file"] <= graph.file(np.array([widths]))[0] <= 1.04 * told["file"], widths
+            assert told["file"] <= graph.file(np.array([widths]))[0] <= 1.06 * told["file"], widths
 
 
 @slow

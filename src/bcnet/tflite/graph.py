@@ -68,7 +68,7 @@ def read_graph(
                 "the arena is told by tflite-micro, which is not installed: run `pip install tflite-micro`"
             )
         for number, widths in enumerate(probes, 1):
-            network = build(model.cpu(), traced, widths).eval()
+            network = disturb(build(model.cpu(), traced, widths).eval())
             facts.append(converter.describe(converter.convert(network, one, samples)))
             on_converted(number)
     return dataclasses.replace(_read(traced, probes, facts), versions=versions)
@@ -78,6 +78,16 @@ def _noise(tensor: torch.Tensor, seed: int) -> torch.Tensor:
     if not tensor.is_floating_point():
         return tensor
     return torch.randn(tensor.shape, generator=torch.Generator().manual_seed(seed)).to(tensor.dtype)
+
+
+def disturb(network: nn.Module) -> nn.Module:
+    """The network with weights that are all different: equal constants, zeros say, share their place in a file."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for tensor in network.state_dict().values():
+            if tensor.is_floating_point():
+                tensor.add_(0.1 * torch.rand(tensor.shape, generator=generator))
+    return network
 
 
 def _probes(space: WidthSpace) -> list[Widths]:
