@@ -78,7 +78,7 @@ class Work:
         data = DataSet.from_tensors((pixels, labels), (pixels[:10], labels[:10]), augmentation=Augmentation(4, True))
         torch.manual_seed(0)
         model = create(size.model, 10, in_channels=3, image_size=size.pixels).build()
-        self.space = WidthSpace.trace(model, data.normaliser(pixels[:2]))
+        self.space = WidthSpace.trace(model, data.normaliser(pixels[:2]), multiple_of=1)
         self.supernet = Supernet(model.to(memory_format=torch.channels_last), self.space)
         self.data = data
         scoring = data.train.subset(range(size.batch * size.steps, count))

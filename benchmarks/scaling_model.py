@@ -171,7 +171,7 @@ def counted(name: str, draws: int = 500) -> Job:
     from bcnet.train import Complementary, derived_generator
 
     spec = create(name)
-    space = WidthSpace.trace(spec.build(), torch.zeros(2, *spec.input_size))
+    space = WidthSpace.trace(spec.build(), torch.zeros(2, *spec.input_size), multiple_of=1)
     generator = derived_generator(0, "scaling model")
     plans = [Complementary().plan(space, generator) for _ in range(draws)]
     paths = np.array([path.widths for plan in plans for term in plan for path in term.paths])

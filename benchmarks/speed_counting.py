@@ -21,7 +21,7 @@ def figures(work: Workload, pace: Pace) -> Iterator[Figure]:
     models = iter([copy.deepcopy(work.model) for _ in range(pace.least + 1)])
     example = torch.zeros(2, 3, work.pixels, work.pixels)
     tracing = in_turns(
-        lambda number: {"trace": (prepare_nothing, lambda: WidthSpace.trace(next(models), example))},
+        lambda number: {"trace": (prepare_nothing, lambda: WidthSpace.trace(next(models), example, multiple_of=1))},
         Pace(0, pace.least, pace.least),
     )
     yield tracing.figure("tracing", "trace")

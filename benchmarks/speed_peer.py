@@ -57,7 +57,7 @@ def bcnet_search(start: Start) -> nn.Module:
     from bcnet.space import Budget, WidthSpace
     from bcnet.supernet import Supernet, build
 
-    space = WidthSpace.trace(start.network, start.images[:2])
+    space = WidthSpace.trace(start.network, start.images[:2], multiple_of=1)
     evaluator = SupernetEvaluator(Supernet(start.network, space).eval(), [(start.images, start.labels)])
     found = search_widths(space, evaluator, Budget(macs=RATIO), searcher=Evolution(40, CANDIDATES // 40))
     start.scored = len(found.evaluations)
@@ -69,7 +69,7 @@ def bcnet_uniform(start: Start) -> nn.Module:
     from bcnet.space import WidthSpace
     from bcnet.supernet import build
 
-    space = WidthSpace.trace(start.network, start.images[:2])
+    space = WidthSpace.trace(start.network, start.images[:2], multiple_of=1)
     return build(start.network, space, space.uniform(macs=RATIO))
 
 

@@ -63,7 +63,7 @@ class Workload:
     @cached_property
     def space(self) -> WidthSpace:
         """Its width space."""
-        return WidthSpace.trace(self.model, torch.zeros(2, 3, self.pixels, self.pixels))
+        return WidthSpace.trace(self.model, torch.zeros(2, 3, self.pixels, self.pixels), multiple_of=1)
 
     @cached_property
     def images(self) -> torch.Tensor:

@@ -92,7 +92,7 @@ def _row(network: str, seed: int, budget: float, method: str, threads: int, runs
         method=METHODS[method],
         training={"epochs": 2} if quick else {"recipe": "resnet-cifar10", "epochs": EPOCHS, "precision": "fp32"},
         start="original",
-        space={"min_ratio": MIN_RATIO},
+        space={"min_ratio": MIN_RATIO, "multiple_of": 1},
         seed=seed,
         reuse=[place for place in others if place != places[method]],
         options=options,

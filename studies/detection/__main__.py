@@ -109,7 +109,7 @@ def backbone(settings: Settings) -> tuple[nn.Module, bcnet.Cost]:
     """The narrow network, with its trained weights where given, and its cost at 224 pixels."""
     source = create(settings.model)
     model = source.build()
-    space = WidthSpace.trace(model, torch.zeros(2, *source.input_size))
+    space = WidthSpace.trace(model, torch.zeros(2, *source.input_size), multiple_of=1)
     widths = chosen_widths(space, settings.widths)
     network = bcnet.supernet.build(model, space, widths, factory=source.factory)
     if settings.weights is not None:

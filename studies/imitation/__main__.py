@@ -44,7 +44,7 @@ class Job:
     ours: str
     method: bcnet.Trainings
     training: Mapping[str, Any] | None = None
-    space: Mapping[str, Any] = field(default_factory=dict)
+    space: Mapping[str, Any] = field(default_factory=lambda: {"multiple_of": 1})
     image_size: int | None = None
 
     @property
@@ -68,7 +68,7 @@ JOBS = {
         *(f"parquet:{DATA}", (0.25, 0.5), "ours, small effort"),
         bcnet.Trainings(effort="small"),
         training={"recipe": "resnet-cifar10", "epochs": EPOCHS, "precision": "fp32"},
-        space={"min_ratio": MIN_RATIO},
+        space={"min_ratio": MIN_RATIO, "multiple_of": 1},
         image_size=16,
     ),
 }

@@ -82,7 +82,7 @@ def subject(name: str) -> tuple[torch.nn.Module, torch.Tensor, WidthSpace]:
     spec = create(name, 10)
     network = spec.build()
     image = torch.rand(1, *spec.input_size, generator=torch.Generator().manual_seed(0))
-    return network, image, WidthSpace.trace(network, image)
+    return network, image, WidthSpace.trace(network, image, multiple_of=1)
 
 
 def milliseconds(name: str, latency: Latency, widths: list[Widths]) -> np.ndarray:
@@ -171,7 +171,7 @@ def _at_equal_latency(effort: Effort, name: str, share: float, seed: int, folder
     spec = create(name, 10, image_size=effort.image_size)
     network = spec.build()
     image = torch.rand(1, *spec.input_size, generator=torch.Generator().manual_seed(0))
-    space = WidthSpace.trace(network, image)
+    space = WidthSpace.trace(network, image, multiple_of=1)
     latency = _calibrated(network, image, folder / "device.json")
     assert latency.model is not None
     settings = {

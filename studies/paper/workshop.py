@@ -140,7 +140,7 @@ class Workshop:
             method=method,
             training=network.recipe,
             seed=seed,
-            space={"num_choices": plan.num_choices},
+            space={"num_choices": plan.num_choices, "multiple_of": 1},
             **self._machine,
             **changes,
         )
@@ -220,4 +220,4 @@ def _data(source: str, image_size: int) -> DataSet:
 @functools.cache
 def _space(network: Network, num_choices: int = 20) -> WidthSpace:
     spec = network.spec()
-    return WidthSpace.trace(spec.build(), torch.zeros(2, *spec.input_size), num_choices=num_choices)
+    return WidthSpace.trace(spec.build(), torch.zeros(2, *spec.input_size), num_choices=num_choices, multiple_of=1)

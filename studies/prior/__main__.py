@@ -64,7 +64,7 @@ def space_of(network: str) -> WidthSpace:
     """The width space of the network at its usual input size."""
     let_torchvision_import()
     spec = create(network)
-    return WidthSpace.trace(spec.build(), torch.zeros(2, *spec.input_size))
+    return WidthSpace.trace(spec.build(), torch.zeros(2, *spec.input_size), multiple_of=1)
 
 
 def errors_of(network: str, kind: str, seed: int, data: Path) -> Errors:

@@ -50,7 +50,7 @@ def counted(model: str) -> tuple[WidthSpace, list[Widths]]:
     """The space of a network, and all that was published for it, the largest first."""
     spec = create(model)
     network = spec.build()
-    space = WidthSpace.trace(network, torch.zeros(2, *spec.input_size))
+    space = WidthSpace.trace(network, torch.zeros(2, *spec.input_size), multiple_of=1)
     found = []
     for entry, author in NETWORKS[model].items():
         for variant in published.table()[entry]:

@@ -78,7 +78,7 @@ class Table:
     @classmethod
     def read(cls, path: Path, network: str = MOBILENET) -> Table:
         """The table of a network; its groups are the digits of `arch`, in their order, from 1 for the narrowest."""
-        space = WidthSpace.trace(network_called(network), torch.zeros(2, 3, 32, 32), num_choices=4)
+        space = WidthSpace.trace(network_called(network), torch.zeros(2, 3, 32, 32), num_choices=4, multiple_of=1)
         with path.open() as file:
             lines = list(csv.DictReader(file))
         widths = [

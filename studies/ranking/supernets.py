@@ -156,7 +156,7 @@ class Workload:
             data,
             TrainingBatches(training, how.batch_size, data.normaliser, data.augmentation),
             fixed_batches(images, min(scoring.score_batch_size, len(images)), data.normaliser),
-            WidthSpace.trace(cls.made(network, data), torch.zeros(2, *data.image_shape), num_choices=4),
+            WidthSpace.trace(cls.made(network, data), torch.zeros(2, *data.image_shape), num_choices=4, multiple_of=1),
             torch.device(device),
             network,
         )

@@ -55,7 +55,7 @@ class ShortTraining:
         torch.manual_seed(self.seed)
         spec = create(self.network, num_classes=images.num_classes)
         model = spec.build()
-        space = WidthSpace.trace(model, torch.zeros(2, *spec.input_size), num_choices=self.num_choices)
+        space = WidthSpace.trace(model, torch.zeros(2, *spec.input_size), num_choices=self.num_choices, multiple_of=1)
         order = torch.randperm(len(images.train), generator=torch.Generator().manual_seed(self.seed))
         seen = images.train.subset(order[: self.steps * self.batch_size])
         batches = TrainingBatches(seen, self.batch_size, images.normaliser, images.augmentation)

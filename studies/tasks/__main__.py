@@ -93,7 +93,7 @@ def _rows(name: str, seed: int, budget: float, quick: bool, threads: int, runs: 
         "task": job.task,
         "seed": seed,
         "options": {"threads": threads},
-        "space": {"min_ratio": SMALLEST},
+        "space": {"min_ratio": SMALLEST, "multiple_of": 1},
         "start": "scratch",
         "progress": False,
     }
