@@ -25,10 +25,11 @@ from bcnet.models import create
 from bcnet.space import WidthSpace
 from bcnet.supernet import build
 from studies.shared.provenance import ROOT, append_row, finished, provenance
+from studies.shared.torchvision_here import let_torchvision_import
 
 OUTPUT = ROOT / "benchmarks" / "results" / "multiples.csv"
 ENGINES = ("torch", "onnxruntime", "openvino", "litert")
-NETWORKS = {"mobilenetv2": 224, "resnet20": 32, "vgg19_quarter": 32}
+NETWORKS = {"timm:mobilenetv2_100": 224, "resnet20": 32, "vgg19_quarter": 32}
 MULTIPLES = (1, "fast", 8, 16)
 BUDGET = 0.5
 
@@ -40,6 +41,7 @@ def main(
 ) -> None:
     """Measure the engines that have no rows yet."""
     torch.set_num_threads(1)
+    let_torchvision_import()
     for name in ("resnet20",) if quick else NETWORKS:
         for engine in ENGINES[:2] if quick else ENGINES:
             if finished(out, {"network": name, "engine": engine}):
@@ -72,8 +74,8 @@ def measure(name: str, engine: str, rounds: int, out: Path) -> None:
             "multiple_of": key,
             "macs_ratio": round(space.cost(widths).macs / space.reference.macs, 4),
             "milliseconds": float(np.format_float_positional(1e3 * seconds, 4, fractional=False)),
-            "share_of_original": round(seconds / taken[0], 4),
-            "noise": round(apart, 4),
+            "share_of_original": round(float(seconds / taken[0]), 4),
+            "noise": round(float(apart), 4),
             "rounds": rounds,
         }
         append_row(out, {**row, **provenance()})

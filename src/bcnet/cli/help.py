@@ -29,7 +29,7 @@ Examples:
   bcnet help methods
 """
 TOPICS = (
-    *("how_to", "how_it_works", "when_not", "own_model", "own_data", "only_weights", "budgets", "tasks"),
+    *("how_to", "how_it_works", "when_not", "own_model", "own_data", "only_weights", "budgets", "multiples"),
     *("trained", "own_loop", "stages", "baselines", "distributed", "live", "report", "trouble"),
     *("survival", "extending", "faq"),
 )
