@@ -29,6 +29,14 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	$(PIP) --editable '.[test,lint]'
 	@touch $@
 
+# What writes TFLite files asks for other versions of some packages than the tests do.
+LITERT := .venv-litert
+$(LITERT)/.installed:
+	$(PYTHON) -m venv $(LITERT)
+	PIP_DISABLE_PIP_VERSION_CHECK=1 $(LITERT)/bin/python -m pip install --quiet --constraint constraints.txt torch \
+		'litert-torch>=0.10' tflite-micro
+	@touch $@
+
 # One thread: networks this small lose more by waiting for a second than they gain.
 demo: $(VENV)/.installed
 	$(BIN)/bcnet search --model vgg_digits --data scattered_digits --budget 0.25 --threads 1 --out runs/demo
@@ -44,8 +52,8 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 test: $(VENV)/.installed-test
 	$(PYTEST) -m "not slow"
 
-test-all: $(VENV)/.installed-test
-	$(PYTEST) -m slow
+test-all: $(VENV)/.installed-test $(LITERT)/.installed
+	BCNET_LITERT_PYTHON=$(CURDIR)/$(LITERT)/bin/python $(PYTEST) -m slow
 
 DEVICE ?= cpu
 test-device: $(VENV)/.installed-test
@@ -78,4 +86,4 @@ docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:
-	rm -rf $(VENV) runs/demo wheels
+	rm -rf $(VENV) $(LITERT) runs/demo wheels
