@@ -12,6 +12,8 @@ import torchvision_stand_ins
 from altair.utils import schemapi
 from processes import Processes
 
+from bcnet.tflite import converter
+
 torch.set_num_threads(1)  # there is a process for every core already
 torchvision_stand_ins.install()
 # Charts are validated as a whole by their own tests; their parts one by one take a tenth of a tiny search.
@@ -36,3 +38,10 @@ def processes():
     together = Processes(3)
     yield together
     together.close()
+
+
+@pytest.fixture(scope="session")
+def litert():
+    """Skips where networks cannot be converted."""
+    if not converter.is_installed():
+        pytest.skip(f"litert-torch is not installed, neither here nor in {converter.PYTHON}")

@@ -1,14 +1,18 @@
 """What a user asks of a space is done, or refused with what could be asked."""
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from networks import TRICKY
 from properties import check_path_equals_built
 from torch import nn
 
 from bcnet.errors import TraceError, WidthError
 from bcnet.space import Budget, WidthSpace
-from bcnet.space.options import matches
+from bcnet.space.groups import WidthGroup
+from bcnet.space.options import SpaceOptions, matches
 
 X = torch.zeros(2, 3, 16, 16)
 
@@ -181,3 +185,37 @@ def test_no_width_is_below_the_smallest_that_was_asked_for(min_width, least):
 def test_smallest_widths_that_mean_nothing_are_refused(min_width, error, message):
     with pytest.raises(error, match=message):
         WidthSpace.trace(nn.Sequential(*layers(20, 33, 64)), torch.zeros(2, 3, 8, 8), min_width=min_width)
+
+
+@pytest.mark.parametrize(
+    ("width", "unit", "expected"),
+    [(8, 1, 1), (15, 1, 1), (16, 1, 4), (63, 1, 4), (64, 1, 8), (512, 1, 8), (96, 32, 32), (48, 3, 12), (24, 3, 6)],
+)
+def test_fast_multiples_by_width(width, unit, expected):
+    group = SpaceOptions().with_choices(WidthGroup("g", width, unit, (width,)))
+    assert group.step == expected
+    assert all(choice % expected == 0 for choice in group.choices[:-1])
+    free = SpaceOptions(multiple_of=1).with_choices(group)
+    assert free.step == unit
+    assert set(group.choices) <= set(free.choices) | {w - w % expected for w in free.choices}
+
+
+@given(st.floats(0.1, 0.95))
+def test_uniform_in_multiples_spends_what_rounding_leaves_over(macs):
+    model, example = nn.Sequential(*layers(16, 32, 64, 128)), torch.zeros(2, 3, 8, 8)
+    space = WidthSpace.trace(model, example)
+    free = WidthSpace.trace(model, example, multiple_of=1)
+    widths = space.uniform(macs=macs)
+    cost, limit = space.cost(widths).macs, int(macs * space.reference.macs)
+    assert cost <= limit
+    exact = np.array(free.uniform(macs=macs))
+    for group, width, real in zip(space.groups, widths, exact, strict=True):
+        assert width % group.step == 0 or width == group.max_width
+        assert abs(width - real) < 2 * group.step, "one ratio, to a step"
+    left = [space.groups[g].wider(w) for g, w in enumerate(widths)]
+    affordable = [
+        g
+        for g, wider in enumerate(left)
+        if widths[g] < exact[g] and space.cost((*widths[:g], wider, *widths[g + 1 :])).macs <= limit
+    ]
+    assert not affordable, "no width that is below the ratio has a step left that the budget allows"

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import multiples
 from studies.cifar import __main__ as cifar_table
 from studies.coverage import __main__ as coverage
 from studies.digits import __main__ as demo_seeds
 from studies.imitation import __main__ as imitation
+from studies.keywords import __main__ as keywords
 from studies.latency import __main__ as latency
 from studies.prior import __main__ as prior
 from studies.prior import records
@@ -158,6 +160,34 @@ def test_imitation_without_labels(tmp_path: Path) -> None:
     assert [row["method"] for row in rows] == [*imitation.RIVALS, "ours, small effort"]
     assert len({row["original_top1"] for row in rows}) == 1, "one original for all"
     assert all(0 <= float(row["agreement"]) <= 100 for row in rows)
+
+
+@pytest.mark.usefixtures("litert")
+def test_predicted_arenas(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "studies.arena", "--quick", "--out", str(tmp_path)], check=True, cwd=ROOT)
+    (row,) = csv.DictReader((tmp_path / "quick_arena.csv").read_text().splitlines())
+    assert row["arena"] == row["arena_told"]
+    assert int(row["memory_int8"]) < int(row["arena"])
+
+
+@pytest.mark.usefixtures("litert")
+@pytest.mark.skipif(not keywords.DATA.is_dir(), reason="needs the spoken digits in ../shared/data")
+def test_keywords_on_a_microcontroller(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "studies.keywords", "--quick", "--out", str(tmp_path)]
+    subprocess.run(command, check=True, cwd=ROOT)
+    rows = list(csv.DictReader((tmp_path / "quick_keywords.csv").read_text().splitlines()))
+    for row in rows:
+        assert row["arena"] == row["arena_told"]
+        assert int(row["file_bytes"]) <= int(row["flash"])
+        assert abs(float(row["top1_tflite_micro"]) - float(row["top1_pytorch"])) < 10
+    original, narrow = rows
+    assert int(narrow["arena"]) <= 6 * 1024 < int(original["arena"])
+
+
+def test_multiples_on_engines(tmp_path: Path) -> None:
+    multiples.main(quick=True, out=tmp_path / "quick_multiples.csv")
+    rows = list(csv.DictReader((tmp_path / "quick_multiples.csv").read_text().splitlines()))
+    assert len(rows) == 2 * (1 + len(multiples.MULTIPLES))
 
 
 def test_the_demo() -> None:

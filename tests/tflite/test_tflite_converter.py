@@ -23,12 +23,6 @@ slow = pytest.mark.slow
 installed = pytest.mark.usefixtures("litert")
 
 
-@pytest.fixture(scope="session")
-def litert():
-    if not converter.is_installed():
-        pytest.skip(f"litert-torch is not installed, neither here nor in {converter.PYTHON}")
-
-
 class Separable(nn.Module):
     """Depthwise-separable layers with a shortcut and strides, which are padded on their own."""
 
