@@ -31,7 +31,7 @@ from studies.shared.cells import Cell, run_cells
 from studies.shared.provenance import ROOT
 
 DATA = ROOT.parent / "shared" / "data" / "spoken_digits"
-BUDGETS = {"64 KiB, 64 KiB": ("64 KiB", "64 KiB"), "24 KiB, 16 KiB": ("24 KiB", "16 KiB")}  # arena, flash
+BUDGETS = {"64 KiB, 64 KiB": ("64 KiB", "64 KiB"), "24 KiB, 32 KiB": ("24 KiB", "32 KiB")}  # arena, flash
 QUICK = {"6 KiB, 9 KiB": ("6 KiB", "9 KiB")}
 EPOCHS = 30
 METHODS = {

@@ -39,8 +39,8 @@ class ConvertedGraph:
 
     `space` is the fingerprint of the network's layers, `sizes` the bytes of the planned tensors, `lives` the first and
     last operator of each, `channels` the output channels of operators with scales, `tail` the bytes that stay the same,
-    `file` the bytes of the file, to a few percent, `versions` those of the packages. On `checked` networks the arena was
-    that of tflite-micro to the byte, and no file was larger than `file` says.
+    `file` the bytes of the file, to a few percent, `versions` those of the packages. On `checked` networks the arena
+    was that of tflite-micro to the byte, and no file was larger than `file` says.
     """
 
     space: str
