@@ -3,8 +3,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_job import TinyNetwork
+from tiny_job import Notes, TinyNetwork, tiny_search
 
+import bcnet
 from bcnet.searchers import Candidate, Rescored
 from bcnet.space import Cost, WidthSpace
 from bcnet.stages.finalists import apart, best_again, finalists, heuristics_next, no_worse, pooled_choice
@@ -108,3 +109,10 @@ def test_a_model_alone_is_no_evidence_against_widths_that_scored_better():
     assert [c.widths[0] for c in no_worse(expected, {(1,)})] == [1]
     assert no_worse(expected, {(9,)}) == expected
     assert no_worse([], {(0,)}) == []
+
+
+@pytest.mark.parametrize(("space", "told"), [({"multiple_of": 1}, True), ({}, False)])
+def test_free_widths_are_told_what_they_cost(tmp_path, space, told):
+    notes = Notes()
+    tiny_search(tmp_path, method=bcnet.Uniform(), space=space, reporter=notes)
+    assert any("any number of channels (multiple_of=1)" in note for note in notes.notes) == told
