@@ -1,3 +1,4 @@
+import dataclasses
 import sys
 import textwrap
 
@@ -11,8 +12,10 @@ import bcnet
 from bcnet.costs import Latency
 from bcnet.errors import ExportError
 from bcnet.export import FORMATS
+from bcnet.export.quantized import exceeded_limits
 from bcnet.latency.engines import engine_of
 from bcnet.models import create
+from bcnet.run.finished import FinishedRun
 from bcnet.space import WidthSpace
 from bcnet.supernet import build
 from bcnet.tflite import Converter, converter, read_graph
@@ -188,3 +191,17 @@ def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch):
 def test_int8_takes_one_input_at_once(tmp_path):
     with pytest.raises(ExportError, match="an int8 file takes one input at once; got batch 4"):
         bcnet.export_run(tmp_path, format="litert:int8", batch=4)
+
+
+def test_limits_that_a_file_does_not_keep_are_told(tmp_path):
+    tiny_search(tmp_path, method=bcnet.Uniform())
+    finished = FinishedRun.read(tmp_path, TinyNetwork)
+    assert exceeded_limits(finished, 10**6, 10**6) == ()
+    limits = {"arena": 1024, "flash": 0.5}
+    networks = {"original": {"others": {"arena": 4000, "flash": 8000}}}
+    limited = dataclasses.replace(
+        finished, settings=finished.settings.model_copy(update={"limits": limits}), result={"networks": networks}
+    )
+    assert exceeded_limits(limited, 4000, 1024) == ()
+    assert exceeded_limits(limited, 4001, None) == ("flash: 4,001 bytes, where the run was limited to 4,000",)
+    assert [text.partition(":")[0] for text in exceeded_limits(limited, 4001, 1025)] == ["arena", "flash"]

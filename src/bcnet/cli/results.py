@@ -156,5 +156,5 @@ def _show_export(console: Console, done: Any, run: Path) -> None:
         f"Takes: {takes}; {takes_batches}",
         f"Model card: {run / 'model_card.md'}",
     )
-    for line in lines:
+    for line in (*lines, *(f"Over the limit: {text}" for text in done.exceeded)):
         console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from bcnet.data.loaders import seed_globally
 from bcnet.errors import ExportError
 from bcnet.export.card import model_card
-from bcnet.export.quantized import MOST_OFF, RealInputs, arena_of
+from bcnet.export.quantized import MOST_OFF, RealInputs, arena_of, exceeded_limits
 from bcnet.export.timing import Timing, time_in_turns
 from bcnet.files.atomic import write_atomic
 from bcnet.files.documents import read_document, write_document
@@ -49,7 +49,7 @@ class Export:
 
     An int8 file is compared on real inputs: `difference` is the root mean square of its outputs' differences over that
     of PyTorch's outputs. `tests` has the test metric of "PyTorch" and of the "file", `arena` the bytes that
-    tflite-micro takes for it, where that is installed.
+    tflite-micro takes for it, where that is installed, `exceeded` says which limits of the run the file does not keep.
     """
 
     path: Path
@@ -65,6 +65,7 @@ class Export:
     milliseconds: Mapping[str, Timing]
     tests: Mapping[str, float] | None = None
     arena: int | None = None
+    exceeded: tuple[str, ...] = ()
 
 
 def export_run(
@@ -129,6 +130,7 @@ def export_run(
         difference = _difference(networks["searched"], runners["searched"], finished, chosen, batches)
     else:
         difference = real.difference(networks["searched"], runners["searched"])
+    arena = None if real is None else arena_of(content["searched"])
     milliseconds = _times(networks["searched"], runners, finished, chosen, threads, batch or 1)
     if out is None:
         path.parent.mkdir(exist_ok=True)
@@ -146,7 +148,8 @@ def export_run(
         threads,
         milliseconds,
         None if real is None else real.tests(networks["searched"], runners["searched"]),
-        None if real is None else arena_of(content["searched"]),
+        arena,
+        () if real is None else exceeded_limits(finished, len(content["searched"]), arena),
     )
     _record(finished, export)
     write_atomic(finished.path / "model_card.md", model_card(finished, _known_exports(finished)).encode())
@@ -294,6 +297,7 @@ def _record(finished: FinishedRun, export: Export) -> None:
     inside = export.path.resolve().is_relative_to(finished.path.resolve())
     shown = export.path.resolve().relative_to(finished.path.resolve()) if inside else export.path.name
     entry = dataclasses.asdict(export) | {"path": str(shown), "batches": list(export.batches)}
+    entry["exceeded"] = list(export.exceeded)
     write_document(finished.path / "exports.json", {"exports": [*others, entry]})
 
 

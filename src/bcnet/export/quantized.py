@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
+from bcnet.costs import ARENA, FLASH
 from bcnet.errors import BCNetError, ExportError
 from bcnet.formats import Runner
 from bcnet.nests import Nest, call_network, join_batches, map_tensors, take_images
@@ -126,6 +127,19 @@ def arena_of(content: bytes) -> int | None:
             return int(converter.describe(content)["arena"]["total"])
         except ExportError:
             return None
+
+
+def exceeded_limits(finished: FinishedRun, size: int, arena: int | None) -> tuple[str, ...]:
+    """Return what a file of `size` bytes takes beyond the run's limits on arena and flash: normalisation takes some."""
+    budget = finished.settings.budget
+    original = finished.result["networks"]["original"].get("others", {})
+    found = []
+    for measure, value in ((ARENA, arena), (FLASH, size)):
+        given = budget.limits.get(measure)
+        limit = given * original.get(measure.name, 0) if isinstance(given, float) else given
+        if value is not None and limit is not None and value > limit:
+            found.append(f"{measure.name}: {value:,} bytes, where the run was limited to {int(limit):,}")
+    return tuple(found)
 
 
 def _leaves(outputs: Any) -> list[torch.Tensor]:
