@@ -21,9 +21,7 @@ from bcnet.errors import ExportError
 from bcnet.nests import Nest, arguments, call_network, tensors
 
 __all__ = [
-    "FORMATS",
     "Format",
-    "LiteRt",
     "Onnx",
     "Pt2",
     "Runner",
@@ -190,49 +188,6 @@ class SafeTensors(Format):
         """See `Format`."""
         network.load_state_dict(parse_safetensors(content))
         return without_gradients(network)
-
-
-class LiteRt(Format):
-    """TensorFlow Lite, by litert-torch, for LiteRT on phones."""
-
-    suffix = "tflite"
-    runtime = "LiteRT"
-    opens_batch = False
-
-    def write(
-        self,
-        network: nn.Module,
-        example: Nest,
-        notes: Mapping[str, str],
-        *,
-        open_batch: bool = True,
-        samples: Nest | None = None,
-    ) -> bytes:
-        """See `Format`."""
-        from bcnet.tflite.converter import convert  # which exports graphs
-
-        return convert(network, example, samples if self.is_int8 else None)
-
-    def runner(self, content: bytes, network: nn.Module, threads: int) -> Runner:
-        """See `Format`."""
-        from bcnet.tflite.litert import LiteRtFile
-
-        return LiteRtFile(content, threads)
-
-
-class LiteRtInt8(LiteRt):
-    """TensorFlow Lite in int8, inputs and outputs too, for phones and microcontrollers: quantised after training."""
-
-    is_int8 = True
-
-
-FORMATS: Mapping[str, Format] = {
-    "onnx": Onnx(),
-    "pt2": Pt2(),
-    "safetensors": SafeTensors(),
-    "litert": LiteRt(),
-    "litert:int8": LiteRtInt8(),
-}
 
 
 def export_graph(network: nn.Module, example: Nest, *, open_batch: bool = True) -> torch.export.ExportedProgram:

@@ -72,15 +72,14 @@ def export(
     public: Annotated[bool, typer.Option("--public", help="Make a new repository of --push public.")] = False,
 ) -> None:
     """Export a network; the help is `EXPORT_HELP`."""
-    from bcnet.export import FORMATS, export_run, push_run
+    from bcnet.export import export_run, format_of, push_run
     from bcnet.export.hub import check_repository, hub_client
 
     client = None
     if push is not None:
         check_repository(push)
         client = hub_client()  # before the work: a missing token shows at once
-    by_name = out.suffix.removeprefix(".") if out is not None else ""
-    chosen = format_ or (by_name if by_name in FORMATS else "onnx")
+    chosen = format_ or format_of(out)
     done = export_run(
         run, model, format=chosen, out=out, with_normalisation=with_normalisation, batch=batch, threads=threads
     )

@@ -1,10 +1,11 @@
 """The result outside of bcnet: in other formats, with a model card, on the hub, and how fast it is there."""
 
+from bcnet.export.formats import FORMATS, format_of
 from bcnet.export.hub import push_run
 from bcnet.export.job import Export, export_run
 from bcnet.export.latency import Latency, measure_latency, read_latencies
 from bcnet.export.timing import Timing
-from bcnet.formats import FORMATS, Format
+from bcnet.formats import Format
 
 __all__ = [
     "FORMATS",
@@ -13,6 +14,7 @@ __all__ = [
     "Latency",
     "Timing",
     "export_run",
+    "format_of",
     "measure_latency",
     "push_run",
     "read_latencies",

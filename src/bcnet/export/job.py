@@ -18,11 +18,12 @@ from torch.utils._pytree import tree_leaves
 from bcnet.data.loaders import seed_globally
 from bcnet.errors import ExportError
 from bcnet.export.card import model_card
+from bcnet.export.formats import FORMATS
 from bcnet.export.quantized import MOST_OFF, RealInputs, arena_of, exceeded_limits
 from bcnet.export.timing import Timing, time_in_turns
 from bcnet.files.atomic import write_atomic
 from bcnet.files.documents import read_document, write_document
-from bcnet.formats import FORMATS, Format, Runner
+from bcnet.formats import Format, Runner
 from bcnet.machine.defaults import threads as torch_threads
 from bcnet.nests import Nest, call_network
 from bcnet.run.finished import FinishedRun, Which
