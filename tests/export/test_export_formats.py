@@ -129,7 +129,7 @@ def test_only_a_finished_run_is_loaded(finished, tmp_path):
 
 
 def test_a_file_that_differs_is_not_kept(finished, tmp_path, monkeypatch):
-    monkeypatch.setattr(Onnx, "write", lambda self, network, example, notes, open_batch: b"")
+    monkeypatch.setattr(Onnx, "write", lambda self, network, example, notes, **options: b"")
 
     def shifted(self, content, network, threads):
         def run(x):
@@ -148,7 +148,7 @@ def test_a_file_that_differs_is_not_kept(finished, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"format": "tflite"}, "a format is one of onnx, pt2, safetensors; got 'tflite'"),
+        ({"format": "tflite"}, "a format is one of onnx, pt2, safetensors, litert, litert:int8; got 'tflite'"),
         ({"format": "safetensors", "with_normalisation": True}, "holds weights alone"),
         ({"format": "pt2", "batch": 0}, "a batch is an int of at least 1, or left out for an open one; got 0"),
         ({"format": "safetensors", "batch": 1}, "holds weights alone, for batches of any size"),
