@@ -24,9 +24,7 @@ from bcnet.costs import ConvertedGraph
 from bcnet.models import create
 from bcnet.space import WidthSpace
 from bcnet.supernet import build
-from bcnet.tflite import Converter, read_graph
-from bcnet.tflite.converter import is_installed
-from bcnet.tflite.graph import disturb
+from bcnet.tflite import Converter, disturb, is_installed, read_graph
 from studies.keywords.sounds import DepthwiseSeparable
 from studies.shared.cells import Cell, run_cells
 from studies.shared.provenance import ROOT

@@ -13,24 +13,22 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 import typer
 from torch import nn
 
 import bcnet
-from bcnet.export import FORMATS
-from bcnet.export.quantized import RealInputs
+from bcnet.export import FORMATS, FinishedRun, RealInputs
 from bcnet.nests import take_images
-from bcnet.run.finished import FinishedRun, Which
-from bcnet.tflite.converter import Converter, is_installed
-from bcnet.tflite.litert import LiteRtFile
+from bcnet.tflite import Converter, LiteRtFile, is_installed
 from studies.keywords.sounds import DepthwiseSeparable, loaders
 from studies.shared.cells import Cell, run_cells
 from studies.shared.provenance import ROOT
 
 DATA = ROOT.parent / "shared" / "data" / "spoken_digits"
+Which = Literal["original", "searched"]
 BUDGETS = {"64 KiB, 64 KiB": ("64 KiB", "64 KiB"), "24 KiB, 32 KiB": ("24 KiB", "32 KiB")}  # arena, flash
 QUICK = {"6 KiB, 9 KiB": ("6 KiB", "9 KiB")}
 EPOCHS = 30

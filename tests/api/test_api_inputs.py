@@ -149,8 +149,10 @@ def test_two_processes_share_the_batches(processes, tmp_path):
 
 @pytest.mark.parametrize("by_name", [False, True])
 @pytest.mark.parametrize("engine", sorted(set(ENGINES) - {"cuda"}))
-def test_engines_run_several_inputs(engine, by_name):
+def test_engines_run_several_inputs(engine, by_name, request):
     pytest.importorskip(ENGINES[engine].package)
+    if engine == "litert":
+        request.getfixturevalue("litert")
     inputs, network = inputs_of(by_name), Pair().eval()
     found = engine_of(engine).prepare(network, inputs, 1)()
     found = found if isinstance(found, torch.Tensor) else torch.as_tensor(np.asarray(found[0]))

@@ -99,7 +99,7 @@ MISTAKES = {
     "ratio above one": (search(min_ratio=2), "'min_ratio' must be less than or equal to 1; got 2"),
     "no multiple": (
         search(multiple_of=0),
-        "'multiple_of' must be an int of at least 1, 'auto', .*; got 0",
+        "'multiple_of' must be an int of at least 1, 'fast', 'auto', .*; got 0",
     ),
     "negative seed": (search(seed=-1), "'seed' must be greater than or equal to 0; got -1"),
     "unknown strategy": (method("strategy=x"), "'strategy' must be 'complementary', 'complementary-bounded'"),

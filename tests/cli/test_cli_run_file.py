@@ -76,7 +76,7 @@ def test_a_method_may_be_a_text_in_a_file(tmp_path):
         ("speed: 3", "unknown key 'speed': the keys are model, data"),
         (f"method: {{name: bcnet, speed: 3}}\n{HEAD}", "speed"),
         ("loss: mine.loss", "unknown key 'loss'"),
-        ("budget: {speed: 3}", "budget limits macs, params, memory, size, latency; got speed"),
+        ("budget: {speed: 3}", "budget limits macs, params, memory, size, latency, arena, flash; got speed"),
         ("budget: half", "a limit on macs is a ratio such as 0.5"),
         (f"method: trainings:effort=huge\n{HEAD}", "'effort' must be 'small', 'medium' or 'large'; got 'huge'"),
         (f"method: {{name: mine}}\n{HEAD}", "unknown method 'mine'"),
@@ -103,7 +103,7 @@ def test_a_budget_names_its_measures():
     assert parse.budget("macs=0.5,params=2M", None) == Budget(macs=0.5, params=2_000_000)
     assert parse.budget("0.5, params=0.25", None) == Budget(macs=0.5, params=0.25)
     for wrong in ("speed=3", "macs=0.5,macs=0.4", "macs=0.5,0.4"):
-        with pytest.raises(BudgetError, match="limits each of macs, params, memory, size, latency once"):
+        with pytest.raises(BudgetError, match="limits each of macs, params, memory, size, latency, arena, flash once"):
             parse.budget(wrong, None)
     with pytest.raises(BudgetError, match="parameters are limited once"):
         parse.budget("params=0.4", "0.5")

@@ -20,7 +20,7 @@ from bcnet.cli.app import app
 from bcnet.costs import Latency, read_latency
 from bcnet.errors import BudgetError, ExportError
 from bcnet.latency import draws, latency_from, measure, write_bundle
-from bcnet.latency.engines import OnnxGraph
+from bcnet.latency.engines import OnnxRuntime
 from bcnet.models import create
 from bcnet.space import Budget, WidthSpace
 from bcnet.supernet import build
@@ -205,13 +205,16 @@ def test_a_bundle_that_fails_leaves_nothing(subject, tmp_path, monkeypatch):
     with pytest.raises(BudgetError, match="at least 12 networks; got 3"):
         write_bundle(model, images, tmp_path / "b", latency=Latency("onnxruntime"), space=space, networks=3)
 
-    class Stopped(OnnxGraph):
-        def write(self, network, images):
-            if self._graph is not None:
-                raise KeyboardInterrupt
-            return super().write(network, images)
+    written = []
 
-    monkeypatch.setattr("bcnet.latency.bundle.OnnxGraph", Stopped)
+    class Stopped(OnnxRuntime):
+        def write(self, network, inputs):
+            if written:
+                raise KeyboardInterrupt
+            written.append(network)
+            return super().write(network, inputs)
+
+    monkeypatch.setattr("bcnet.latency.bundle.engine_of", lambda name: Stopped())
     with pytest.raises(KeyboardInterrupt):
         write_bundle(model, images, tmp_path / "b", latency=Latency("onnxruntime"), space=space)
     (tmp_path / "file").write_text("")

@@ -44,7 +44,7 @@ LARGE = [pytest.param(name, marks=pytest.mark.slow) for name in ("resnet20", "mo
 
 @pytest.fixture(scope="module")
 def space():
-    return WidthSpace.trace(create("resnet20", 10).build(), torch.zeros(2, 3, 32, 32))
+    return WidthSpace.trace(create("resnet20", 10).build(), torch.zeros(2, 3, 32, 32), multiple_of=1)
 
 
 def truth(space, widths, block=1):
@@ -385,7 +385,7 @@ def test_settings_that_no_engine_takes_are_refused(settings):
 
 
 def test_an_engine_that_is_not_there_says_so(monkeypatch):
-    with pytest.raises(ExportError, match="an engine is one of torch, cuda, onnxruntime, openvino; got 'x'"):
+    with pytest.raises(ExportError, match="an engine is one of torch, cuda, onnxruntime, openvino, litert; got 'x'"):
         engine_of("x")
     monkeypatch.setitem(__import__("sys").modules, "openvino", None)
     with pytest.raises(ExportError, match=r"the engine openvino is a package of its own.*bcnet\[openvino\]"):
@@ -401,7 +401,7 @@ def test_a_device_that_is_none_here_is_timed_elsewhere():
 
 
 def test_multiples_that_pay_are_those_of_the_blocks_that_a_machine_computes_in():
-    space = WidthSpace.trace(create("vgg19", 10).build(), torch.zeros(2, 3, 32, 32))
+    space = WidthSpace.trace(create("vgg19", 10).build(), torch.zeros(2, 3, 32, 32), multiple_of=1)
     early = [number for number, group in enumerate(space.groups) if group.max_width <= 128]
 
     def seconds(widths):
@@ -423,7 +423,7 @@ def test_multiples_that_pay_are_those_of_the_blocks_that_a_machine_computes_in()
 
 
 def test_a_group_keeps_two_multiples_at_least():
-    space = WidthSpace.trace(create("resnet20", 10).build(), torch.zeros(2, 3, 32, 32))
+    space = WidthSpace.trace(create("resnet20", 10).build(), torch.zeros(2, 3, 32, 32), multiple_of=1)
     only = LatencyModel("s", "m", "f", 1.0, (Term(1.0, 16, space.macs_terms),), 0.1, 0.1, 0.1, 1.0)
     steps = multiples(space, only)
     assert {(g.max_width, steps[g.name]) for g in space.groups} == {(16, 8), (32, 16), (64, 16)}

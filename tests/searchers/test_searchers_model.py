@@ -19,7 +19,7 @@ from bcnet.testing import toy_space
 
 @pytest.fixture(scope="module")
 def space():
-    return WidthSpace.trace(create("resnet20", 10).build(), torch.zeros(2, 3, 32, 32))
+    return WidthSpace.trace(create("resnet20", 10).build(), torch.zeros(2, 3, 32, 32), multiple_of=1)
 
 
 def truth(space, widths, seed=0):

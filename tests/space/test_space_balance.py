@@ -20,9 +20,9 @@ NETWORKS = ["vgg19_quarter", "resnet20", pytest.param("mobilenetv2", marks=pytes
 
 
 @cache
-def traced(name):
+def traced(name, multiple_of="fast"):
     spec = create(name)
-    return WidthSpace.trace(spec.build(), torch.zeros(2, *spec.input_size))
+    return WidthSpace.trace(spec.build(), torch.zeros(2, *spec.input_size), multiple_of=multiple_of)
 
 
 @pytest.mark.parametrize("name", ["vgg19_quarter", "resnet20"])
@@ -75,7 +75,7 @@ def objective(space, widths, exponent):
 @given(st.floats(0.05, 0.95), st.floats(0, 2), st.integers(0, 10_000))
 @settings(max_examples=10, deadline=None)
 def test_no_other_widths_within_the_budget_do_better(name, ratio, exponent, seed):
-    space = traced(name)
+    space = traced(name, multiple_of=1)
     limits = Budget(macs=ratio).resolve(space.reference)
     if not limits.admits(space.cost(tuple(g.unit for g in space.groups))):
         return

@@ -29,7 +29,8 @@ Examples:
   bcnet help methods
 """
 TOPICS = (
-    *("how_to", "how_it_works", "when_not", "own_model", "own_data", "only_weights", "budgets", "multiples"),
+    *("how_to", "how_it_works", "when_not", "own_model", "own_data", "only_weights", "budgets", "tasks"),
+    *("microcontroller", "multiples"),
     *("trained", "own_loop", "stages", "baselines", "distributed", "live", "report", "trouble"),
     *("survival", "extending", "faq"),
 )

@@ -4,14 +4,18 @@ from bcnet.export.formats import FORMATS, format_of
 from bcnet.export.hub import push_run
 from bcnet.export.job import Export, export_run
 from bcnet.export.latency import Latency, measure_latency, read_latencies
+from bcnet.export.quantized import RealInputs
 from bcnet.export.timing import Timing
 from bcnet.formats import Format
+from bcnet.run.finished import FinishedRun
 
 __all__ = [
     "FORMATS",
     "Export",
+    "FinishedRun",
     "Format",
     "Latency",
+    "RealInputs",
     "Timing",
     "export_run",
     "format_of",
