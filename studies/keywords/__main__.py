@@ -21,7 +21,6 @@ from torch import nn
 
 import bcnet
 from bcnet.export import FORMATS, FinishedRun, RealInputs
-from bcnet.nests import take_images
 from bcnet.tflite import Converter, LiteRtFile, is_installed
 from studies.keywords.sounds import DepthwiseSeparable, loaders
 from studies.shared.cells import Cell, run_cells
@@ -124,7 +123,7 @@ def _file(
     finished = FinishedRun.read(place, factory)
     network = finished.network(which)
     real = RealInputs.of(finished, data, False)
-    example = take_images(real.samples, 0)
+    example = real.samples[0]
     content = FORMATS["litert:int8"].write(network, example, {}, open_batch=False, samples=real.samples)
     file = LiteRtFile(content)
     real.difference(network, file)
