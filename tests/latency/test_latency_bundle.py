@@ -116,7 +116,7 @@ def test_the_commands_write_a_bundle_and_read_times(tmp_path):
     other = command("profile", "resnet20", *device)
     assert (other.exit_code, "the network that it was fitted to" in other.stderr) == (2, True)
     for words, message in (
-        (["--engine", "torch", "--bundle", tmp_path / "c"], "an engine that reads ONNX files"),
+        (["--engine", "torch", "--bundle", tmp_path / "c"], "an engine that runs files"),
         (["--engine", "onnxruntime", "--bundle", tmp_path / "b"], "a new or empty folder"),
         (["--bundle", tmp_path / "c", "--out", tmp_path / "d.json"], "got --out or --from with it"),
         (["--from", tmp_path / "none.csv", "--out", tmp_path / "d.json"], "cannot be read"),
