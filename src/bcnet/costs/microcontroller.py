@@ -30,7 +30,6 @@ from bcnet.display import size
 from bcnet.errors import RunError
 
 ALIGNMENT = 16
-_SCALE = 2 * ALIGNMENT  # multiplier and shift of 4 bytes for each channel, each array aligned
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,8 @@ class ConvertedGraph:
     def arena(self, widths: IntArray) -> IntArray:
         """Bytes of the arena, `(candidates, groups)` -> `(candidates,)`."""
         sizes = _align(np.stack([terms(widths) for terms in self.sizes], axis=1))
-        kept = sum((_SCALE // ALIGNMENT * _align(4 * terms(widths)) for terms in self.channels), np.int64(self.tail))
+        # A multiplier and a shift for each channel, of four bytes.
+        kept = sum((2 * _align(4 * terms(widths)) for terms in self.channels), np.int64(self.tail))
         planned = [plan(tuple(row), self.lives) for row in sizes.tolist()]
         return np.asarray(np.array(planned, dtype=np.int64) + kept)
 
@@ -167,7 +167,7 @@ class Arena(OnMicrocontroller):
     """Bytes of the arena of the int8 network in tflite-micro: the memory for tensors and the interpreter's records.
 
     It is what the interpreter takes on a 64-bit machine: on a microcontroller its records take about half, so that the
-    figure is an upper bound there.
+    figure is an upper bound there. Other than of most measures, a wider layer may take less of it.
 
     Example: `Budget(arena="64 KiB")`, on the command line `--budget arena=64KiB`.
     """

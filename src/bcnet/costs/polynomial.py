@@ -50,8 +50,13 @@ class Polynomial:
         """The polynomial that `to_list` wrote."""
         return cls({tuple(groups): value for groups, value in terms})
 
-    def __mul__(self, factor: int) -> Polynomial:
-        return Polynomial({groups: factor * value for groups, value in self.terms.items()})
+    def __mul__(self, factor: int | Polynomial) -> Polynomial:
+        others = factor.terms if isinstance(factor, Polynomial) else {(): factor}
+        product: dict[tuple[int, ...], int] = defaultdict(int)
+        for a, x in self.terms.items():
+            for b, y in others.items():
+                product[tuple(sorted(a + b))] += x * y
+        return Polynomial(dict(product))
 
     def __add__(self, other: Polynomial) -> Polynomial:
         terms = dict(self.terms)

@@ -310,9 +310,8 @@ def prepare(
     space = trace(source.model, example, settings) if space is None else space
     _check_outputs(source, example)
     limits = settings.budget if budget is None else budget
-    if not any(
-        isinstance(m, (Latency, OnMicrocontroller)) and not m.countable for m in limits.limits
-    ):  # else once it is measured
+    fitted = [measure for measure in limits.limits if isinstance(measure, (Latency, OnMicrocontroller))]
+    if all(measure.countable for measure in fitted):  # else once the first stages have measured (`limited_by`)
         space = space.with_measures(limits)
         space.feasible(limits)
         space.uniform(limits)

@@ -238,10 +238,10 @@ def sum_of_products(products: Iterable[tuple[int, Sequence[Layout]]]) -> Polynom
     """The polynomial `sum coef * prod size(layout)` over `(coef, layouts)` pairs."""
     terms: dict[tuple[int, ...], int] = defaultdict(int)
     for coefficient, layouts in products:
-        partial: dict[tuple[int, ...], int] = {(): coefficient}
+        product = Polynomial({(): coefficient})
         for layout in layouts:
-            partial = _times(partial, _linear_form(layout))
-        for groups, value in partial.items():
+            product = product * _linear_form(layout)
+        for groups, value in product.terms.items():
             terms[groups] += value
     return Polynomial(dict(sorted(terms.items())))
 
@@ -257,19 +257,11 @@ def for_one_input(counted: Polynomial, batch: int) -> Polynomial:
     return Polynomial({groups: value // batch for groups, value in counted.terms.items()})
 
 
-def _linear_form(layout: Layout) -> dict[tuple[int, ...], int]:
+def _linear_form(layout: Layout) -> Polynomial:
     form: dict[tuple[int, ...], int] = defaultdict(int)
     for segment in layout:
         if segment.group is None:
             form[()] += segment.size
         else:
             form[(segment.group,)] += segment.per_channel
-    return form
-
-
-def _times(left: Mapping[tuple[int, ...], int], right: Mapping[tuple[int, ...], int]) -> dict[tuple[int, ...], int]:
-    product: dict[tuple[int, ...], int] = defaultdict(int)
-    for a, x in left.items():
-        for b, y in right.items():
-            product[tuple(sorted(a + b))] += x * y
-    return product
+    return Polynomial(form)

@@ -166,7 +166,7 @@ def _read(space: WidthSpace, probes: Sequence[Widths], facts: Sequence[Any]) -> 
                 raise ExportError(f"a tensor of the converted graph has other dimensions at other widths: {_INSTEAD}")
             product = Polynomial({(): rows[0][1]})
             for column in zip(*shapes, strict=True):
-                product = _times(product, terms(column, "a tensor"))
+                product = product * terms(column, "a tensor")
             found.append(product)
         return found
 
@@ -184,12 +184,3 @@ def _read(space: WidthSpace, probes: Sequence[Widths], facts: Sequence[Any]) -> 
             f"does not explain (left over: {', '.join(map(str, rest.tolist()))}): {_INSTEAD}"
         )
     return dataclasses.replace(model, tail=int(rest[0]))
-
-
-def _times(one: Polynomial, other: Polynomial) -> Polynomial:
-    terms: dict[tuple[int, ...], int] = {}
-    for left, a in one.terms.items():
-        for right, b in other.terms.items():
-            key = tuple(sorted((*left, *right)))
-            terms[key] = terms.get(key, 0) + a * b
-    return Polynomial(terms)
