@@ -45,18 +45,8 @@ class Format(ABC):
     is_int8: ClassVar[bool] = False
 
     @abstractmethod
-    def write(
-        self,
-        network: nn.Module,
-        example: Nest,
-        notes: Mapping[str, str],
-        *,
-        open_batch: bool = True,
-        samples: Nest | None = None,
-    ) -> bytes:
+    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, open_batch: bool = True) -> bytes:
         """The content of the file, for any batch size; `example` is a network input of two images or more.
-
-        `samples`, `(samples, batch, ...)`, are what the ranges of an int8 file are taken from.
 
         Raises:
             ExportError: the network has something that the format lacks, or a package is missing.
@@ -76,15 +66,7 @@ class Onnx(Format):
     suffix = "onnx"
     runtime = "onnxruntime"
 
-    def write(
-        self,
-        network: nn.Module,
-        example: Nest,
-        notes: Mapping[str, str],
-        *,
-        open_batch: bool = True,
-        samples: Nest | None = None,
-    ) -> bytes:
+    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, open_batch: bool = True) -> bytes:
         """See `Format`."""
         return optimized_onnx(self.graph(network, example, open_batch=open_batch), notes)
 
@@ -138,15 +120,7 @@ class Pt2(Format):
     suffix = "pt2"
     runtime = "torch.export"
 
-    def write(
-        self,
-        network: nn.Module,
-        example: Nest,
-        notes: Mapping[str, str],
-        *,
-        open_batch: bool = True,
-        samples: Nest | None = None,
-    ) -> bytes:
+    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, open_batch: bool = True) -> bytes:
         """See `Format`."""
         program = export_graph(network, example, open_batch=open_batch)
         for node in program.graph_module.graph.nodes:
@@ -170,15 +144,7 @@ class SafeTensors(Format):
     runtime = "PyTorch with the loaded weights"
     holds_graph = False
 
-    def write(
-        self,
-        network: nn.Module,
-        example: Nest,
-        notes: Mapping[str, str],
-        *,
-        open_batch: bool = True,
-        samples: Nest | None = None,
-    ) -> bytes:
+    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, open_batch: bool = True) -> bytes:
         """See `Format`."""
         tensors = {name: tensor.detach().contiguous().clone() for name, tensor in network.state_dict().items()}
         content: bytes = format_safetensors(tensors, metadata={"format": "pt", **notes})

@@ -20,8 +20,8 @@ import typer
 from torch import nn
 
 import bcnet
-from bcnet.export import FORMATS, FinishedRun, RealInputs
-from bcnet.tflite import Converter, LiteRtFile, is_installed
+from bcnet.export import FinishedRun, RealInputs
+from bcnet.tflite import Converter, LiteRtFile, LiteRtInt8, is_installed
 from studies.keywords.sounds import DepthwiseSeparable, loaders
 from studies.shared.cells import Cell, run_cells
 from studies.shared.provenance import ROOT
@@ -124,7 +124,7 @@ def _file(
     network = finished.network(which)
     real = RealInputs.of(finished, data, False)
     example = real.samples[0]
-    content = FORMATS["litert:int8"].write(network, example, {}, open_batch=False, samples=real.samples)
+    content = LiteRtInt8(real.samples).write(network, example, {}, open_batch=False)
     file = LiteRtFile(content)
     real.difference(network, file)
     tests = real.tests(network, file)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bcnet.formats import Format, Onnx, Pt2, SafeTensors
-from bcnet.tflite.format import LiteRt, LiteRtInt8
+from bcnet.tflite import LiteRt, LiteRtInt8
 
 FORMATS: Mapping[str, Format] = {
     "onnx": Onnx(),

@@ -28,6 +28,7 @@ from bcnet.machine.defaults import threads as torch_threads
 from bcnet.nests import Nest, call_network
 from bcnet.run.finished import FinishedRun, Which
 from bcnet.run.workload import ModelLike
+from bcnet.tflite import LiteRtInt8
 from bcnet.train import derived_generator
 
 TOLERANCE = 1e-4  # of the largest logit
@@ -113,13 +114,14 @@ def export_run(
     path = _place(finished, chosen, out, with_normalisation)
     networks = {which: _network(finished, which, with_normalisation) for which in _COMPARED}
     real = RealInputs.of(finished, data, with_normalisation) if chosen.is_int8 else None
+    if real is not None:
+        chosen = LiteRtInt8(real.samples)
     content = {
         which: chosen.write(
             networks[which],
             _images(finished, batch or 2),
             _notes(finished, which, chosen),
             open_batch=batch is None,
-            samples=None if real is None else real.samples,
         )
         for which in _COMPARED
     }

@@ -18,18 +18,11 @@ class LiteRt(Format):
     suffix = "tflite"
     runtime = "LiteRT"
     opens_batch = False
+    samples: Nest | None = None
 
-    def write(
-        self,
-        network: nn.Module,
-        example: Nest,
-        notes: Mapping[str, str],
-        *,
-        open_batch: bool = True,
-        samples: Nest | None = None,
-    ) -> bytes:
+    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, open_batch: bool = True) -> bytes:
         """See `Format`."""
-        return convert(network, example, samples if self.is_int8 else None)
+        return convert(network, example, self.samples)
 
     def runner(self, content: bytes, network: nn.Module, threads: int) -> Runner:
         """See `Format`."""
@@ -37,6 +30,13 @@ class LiteRt(Format):
 
 
 class LiteRtInt8(LiteRt):
-    """TensorFlow Lite in int8, inputs and outputs too, for phones and microcontrollers: quantised after training."""
+    """TensorFlow Lite in int8, inputs and outputs too, for phones and microcontrollers: quantised after training.
+
+    Args:
+        samples: inputs, `(samples, batch, ...)`, whose ranges a file is quantised by; none is written without.
+    """
 
     is_int8 = True
+
+    def __init__(self, samples: Nest | None = None) -> None:
+        self.samples = samples
