@@ -205,3 +205,8 @@ def test_limits_that_a_file_does_not_keep_are_told(tmp_path):
     assert exceeded_limits(limited, 4000, 1024) == ()
     assert exceeded_limits(limited, 4001, None) == ("flash: 4,001 bytes, where the run was limited to 4,000",)
     assert [text.partition(":")[0] for text in exceeded_limits(limited, 4001, 1025)] == ["arena", "flash"]
+
+
+def test_no_int8_file_is_written_without_samples():
+    with pytest.raises(ExportError, match="quantised by samples; got none"):
+        FORMATS["litert:int8"].write(TinyNetwork(), torch.rand(1, 1, 8, 8), {}, open_batch=False)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from torch import nn
 
+from bcnet.errors import ExportError
 from bcnet.formats import Format, Runner
 from bcnet.nests import Nest
 from bcnet.tflite.converter import convert
@@ -40,3 +41,9 @@ class LiteRtInt8(LiteRt):
 
     def __init__(self, samples: Nest | None = None) -> None:
         self.samples = samples
+
+    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, open_batch: bool = True) -> bytes:
+        """See `Format`."""
+        if self.samples is None:
+            raise ExportError("an int8 file is quantised by samples; got none: give LiteRtInt8(samples)")
+        return super().write(network, example, notes, open_batch=open_batch)
