@@ -1,8 +1,7 @@
 """TensorFlow Lite: networks as its files, run by LiteRT on phones and by tflite-micro on microcontrollers."""
 
 from bcnet.tflite.converter import Converter, convert, is_installed
-from bcnet.tflite.format import LiteRt, LiteRtInt8
 from bcnet.tflite.graph import disturb, read_graph
-from bcnet.tflite.litert import LiteRtFile
+from bcnet.tflite.litert import LiteRt, LiteRtFile, LiteRtInt8
 
 __all__ = ["Converter", "LiteRt", "LiteRtFile", "LiteRtInt8", "convert", "disturb", "is_installed", "read_graph"]
