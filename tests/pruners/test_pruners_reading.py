@@ -150,7 +150,7 @@ def test_fastnas_keeps_the_narrowest_choice_of_every_layer(min_ratio):
         nn.Flatten(), nn.Linear(24, 5),
     )  # fmt: skip
     example = torch.zeros(1, 3, 8, 8)
-    space = bcnet.WidthSpace.trace(model, example, min_ratio=min_ratio)
+    space = bcnet.WidthSpace.trace(model, example, min_ratio=min_ratio, multiple_of=1)  # as FastNAS cuts
     narrowest = space.groups[0].choices[0]  # the last convolution it takes for one that must stay
     widths = fastnas_widths(
         model,

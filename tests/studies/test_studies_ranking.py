@@ -319,7 +319,8 @@ def test_trainings_from_the_original_go_on_where_they_were(tmp_path: Path, monke
 
 def made_up_table(path: Path) -> WidthSpace:
     """A table of the benchmark's ResNet: costs as they are, accuracies by a formula with noise."""
-    space = WidthSpace.trace(channel_bench_macro.network_called("resnet"), torch.zeros(2, 3, 32, 32), num_choices=4)
+    network, example = channel_bench_macro.network_called("resnet"), torch.zeros(2, 3, 32, 32)
+    space = WidthSpace.trace(network, example, num_choices=4, multiple_of=1)
     noise = np.random.default_rng(0)
     lines = ["arch,macs,params,acc1,acc2,acc3"]
     for digits in itertools.product(range(4), repeat=len(space.groups)):
