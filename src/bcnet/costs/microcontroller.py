@@ -10,8 +10,6 @@ where it fits beside those that live at the same time. `tail` are tensors' and o
 alone. A wider layer may take less: where two tensors are equally large one may lie in the other's place.
 
     flash(c) = sum of all constants and scales that the file holds + the most that it held beside them
-
-The file is up to some hundred bytes smaller, depending on what the converter finds to be equal.
 """
 
 from __future__ import annotations
@@ -38,8 +36,8 @@ class ConvertedGraph:
 
     `space` is the fingerprint of the network's layers, `sizes` the bytes of the planned tensors, `lives` the first and
     last operator of each, `channels` the output channels of operators with scales, `tail` the bytes that stay the same,
-    `file` the bytes of the file, to a few percent, `versions` those of the packages. On `checked` networks the arena
-    was that of tflite-micro to the byte, and no file was larger than `file` says.
+    `file` the bytes of the file, some hundred at most too many, `versions` those of the packages. On `checked` networks
+    the arena was that of tflite-micro to the byte, and no file was larger than `file` says.
     """
 
     space: str
@@ -189,7 +187,7 @@ class Arena(OnMicrocontroller):
 class Flash(OnMicrocontroller):
     """Bytes of the int8 file: weights, biases and scales of every channel, and the graph. Code is not counted.
 
-    Files are mostly some percent smaller; 1 of 36 was 0.4 % larger (results/arena.csv).
+    Files are up to some hundred bytes smaller, as arrays happen to be aligned (results/arena.csv).
 
     Example: `Budget(flash="64 KiB")`, on the command line `--budget flash=64KiB`.
     """

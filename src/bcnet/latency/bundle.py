@@ -35,7 +35,6 @@ from bcnet.space import WidthSpace
 from bcnet.supernet import build
 
 NETWORKS = 36
-_LISTED = f"{', '.join(list(measure.CALLS)[:-1])} or {list(measure.CALLS)[-1]}"
 _CSV = "times are a CSV with the columns widths and milliseconds"
 LEAST = 2 * FOLDS  # networks that cross-validation says anything of
 
@@ -70,7 +69,8 @@ def write_bundle(
         ExportError: the engine runs no files, the network cannot be exported, or the folder is not empty.
     """
     if latency.engine not in measure.CALLS:
-        raise ExportError(f"a bundle is for an engine that runs files, {_LISTED}; got {latency.engine}")
+        known = ", ".join(measure.CALLS)
+        raise ExportError(f"a bundle is for an engine that runs files, one of {known}; got {latency.engine}")
     if networks < LEAST:
         raise BudgetError(f"a model is fitted to the times of at least {LEAST} networks; got {networks}")
     place = Path(folder)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from pydantic import ValidationError
@@ -32,6 +32,7 @@ from bcnet.run.settings import Settings
 from bcnet.train import Checkpoints
 from bcnet.train.recipe import describe
 
+_Made = TypeVar("_Made")
 _OWNER = "belongs_to"
 
 
@@ -223,11 +224,7 @@ def read_latency_model(directory: RunDirectory) -> LatencyModel:
     Raises:
         RunError: there is none, or its file is damaged.
     """
-    try:
-        return LatencyModel.from_dict(directory.read(LATENCY_MODEL)["model"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        file = directory.file(LATENCY_MODEL)
-        raise RunError(f"{file} is no latency model ({error!r}): restore it, or start a new run") from None
+    return _read_as(directory, LATENCY_MODEL, "latency model", lambda file: LatencyModel.from_dict(file["model"]))
 
 
 def read_graph_file(directory: RunDirectory) -> ConvertedGraph:
@@ -236,11 +233,15 @@ def read_graph_file(directory: RunDirectory) -> ConvertedGraph:
     Raises:
         RunError: there is none, or its file is damaged.
     """
+    return _read_as(directory, GRAPH, "converted graph", lambda file: ConvertedGraph.from_dict(file["graph"]))
+
+
+def _read_as(directory: RunDirectory, name: str, what: str, make: Callable[[dict[str, Any]], _Made]) -> _Made:
     try:
-        return ConvertedGraph.from_dict(directory.read(GRAPH)["graph"])
+        return make(directory.read(name))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        file = directory.file(GRAPH)
-        raise RunError(f"{file} is no converted graph ({error!r}): restore it, or start a new run") from None
+        file = directory.file(name)
+        raise RunError(f"{file} is no {what} ({error!r}): restore it, or start a new run") from None
 
 
 def read_settings(path: Path) -> Settings:

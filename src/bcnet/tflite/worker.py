@@ -32,15 +32,16 @@ def convert(program: str, out: str, samples: str | None = None) -> dict[str, Any
     exported = torch.export.load(program)
     args, kwargs = exported.example_inputs
     model = litert_torch.convert(exported.module(), args, sample_kwargs=kwargs or None)
+    unquantized = f"{out}.fp32"
+    model.export(unquantized)
     if samples is None:
-        model.export(out)
+        Path(out).write_bytes(_lean(Path(unquantized).read_bytes()))
+        Path(unquantized).unlink()
         return {}
     import numpy as np
     from ai_edge_quantizer import calibrator, quantizer, recipe, recipe_manager
     from ai_edge_quantizer.utils import qsv_utils
 
-    unquantized = f"{out}.fp32"
-    model.export(unquantized)
     chosen = recipe.static_wi8_ai8()
     job = quantizer.Quantizer(unquantized)
     job.load_quantization_recipe(chosen)
@@ -52,28 +53,31 @@ def convert(program: str, out: str, samples: str | None = None) -> dict[str, Any
     ranges = calibrator.Calibrator(unquantized, num_threads=1, qsv_update_func=qsv_utils.min_max_update)
     ranges.calibrate({_SIGNATURE: batches}, recipes)
     quantized = job.quantize(ranges.get_model_qsvs()).quantized_model
-    Path(out).write_bytes(_with_constants(bytes(quantized)))
+    Path(out).write_bytes(_lean(bytes(quantized)))
     Path(unquantized).unlink()
     return {}
 
 
-def _with_constants(content: bytes) -> bytes:
-    """Return a file that holds its constants inside.
+def _lean(content: bytes) -> bytes:
+    """Return a file that holds its constants inside, and names of nothing but its inputs and outputs.
 
-    From 256 KiB on the quantiser appends them to the file, where tflite-micro does not look: it would take the weights
-    for tensors without content, and compute nonsense.
+    From 256 KiB on the quantiser appends constants to the file, where tflite-micro does not look: it would take the
+    weights for tensors without content, and compute nonsense. Names are those of the user's modules, kilobytes of them.
     """
     import flatbuffers
     import numpy as np
     from ai_edge_litert import schema_py_generated as schema
 
     model = schema.ModelT.InitFromPackedBuf(content, 0)
-    if not any(buffer.offset for buffer in model.buffers):
-        return content
     for buffer in model.buffers:
         if buffer.offset:
             buffer.data = np.frombuffer(content, np.uint8, buffer.size, buffer.offset)
             buffer.offset = buffer.size = 0
+    for graph in model.subgraphs:
+        outer = {*map(int, graph.inputs), *map(int, graph.outputs)}
+        for number, tensor in enumerate(graph.tensors):
+            if number not in outer:
+                tensor.name = ""
     builder = flatbuffers.Builder(len(content))
     builder.Finish(model.Pack(builder), b"TFL3")
     return bytes(builder.Output())
