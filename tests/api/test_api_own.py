@@ -1,4 +1,5 @@
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from bcnet.errors import DataError, ModelError, RecipeError, RunError
 from bcnet.files.tensors import read_tensors
 from bcnet.pruners import Pruned
 from bcnet.run.directory import RunDirectory, read_settings
+from bcnet.run.parts import cut_data
 from bcnet.run.settings import make_settings
 from bcnet.run.workload import open_source, prepare
 from bcnet.stages.base import Context
@@ -115,12 +117,53 @@ def test_two_torch_datasets_are_read_like_any_data_set(tmp_path):
     assert outcome.result["networks"]["original"]["test_images"] == 30
 
 
+def test_validation_images_score_candidates_and_all_training_images_train(tmp_path):
+    data = tiny_data()
+    held = data.train.subset(range(40))
+    source = open_source(TinyNetwork, replace(data, validation=held), image_size=None, seed=0)
+    settings = make_settings(model="x", data="y", method=bcnet.Uniform(), training=RECIPE).resolve()
+    parts = cut_data(source.data, settings)
+    assert not source.holds_out
+    assert len(parts.training.images) == len(parts.all_training.images) == len(data.train)
+    scored = torch.cat([x for part in (parts.validation, parts.fresh) for x, _ in part])
+    wanted = source.data.normaliser(held.pixels)
+    order, expected = (rows.flatten(1).sum(1).sort().values for rows in (scored, wanted))
+    torch.testing.assert_close(order, expected)
+    changed = replace(data, validation=data.train.subset(range(1, 41)))
+    other = open_source(TinyNetwork, changed, image_size=None, seed=0)
+    assert other.data_digest != source.data_digest
+
+
+def test_a_search_with_validation_images_and_batches_in_dicts(tmp_path):
+    data = tiny_data()
+    train, test = (TensorDataset(part.pixels, part.labels) for part in (data.train, data.test))
+    method = bcnet.Trainings(effort="medium")
+    outcome = tiny_search(tmp_path / "images", data=(train, test, test), method=method)
+    assert outcome.result["networks"]["searched"]["test_images"] == 30
+    finished = read_settings(tmp_path / "images").method
+    tiny_search(tmp_path / "held", data=(train, test), method=method)
+    assert finished.networks < read_settings(tmp_path / "held").method.networks, "longer trainings, so fewer of them"
+
+    def named(batch):
+        x, y = torch.utils.data.default_collate(batch)
+        return {"pixel_values": x, "labels": y}
+
+    loaders = tiny_loaders()
+    parts = (loaders.train, loaders.validation, loaders.test)
+    same = [DataLoader(p.dataset, p.batch_size, shuffle=p is loaders.train, collate_fn=named) for p in parts]
+    runs = [tiny_search(tmp_path / name, data=tuple(d)) for name, d in (("pairs", parts), ("dicts", same))]
+    assert runs[0].result["networks"] == runs[1].result["networks"]
+    broken = DataLoader(loaders.train.dataset, 12, collate_fn=lambda batch: {"x": torch.zeros(12, 1, 8, 8)})
+    with pytest.raises(DataError, match=r"a dict of inputs and of targets called label or .*; got a dict of x: give"):
+        tiny_search(tmp_path / "broken", data=(broken, *parts[1:]))
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
         (lambda d: (d.train, d.test), r"loaders are three: \(train, validation, test\)"),
-        (lambda d: (1, 2, 3), r"torch datasets are two, \(train, test\); got \(int, int, int\)"),
-        (lambda d: 3, "data is a name, a bcnet.DataSet, two torch datasets"),
+        (lambda d: (1, 2, 3), r"torch datasets are \(train, test\) or .*; got \(int, int, int\)"),
+        (lambda d: 3, "data is a name, a bcnet.DataSet, torch datasets"),
         (lambda d: tiny_loaders(validation=d.train), "the validation loader gives its images in one order"),
         (lambda d: tiny_loaders(validation=DataLoader(d.train.dataset)), "got others on a second reading"),
         (lambda d: tiny_loaders(test=3), "the test loader is a DataLoader, or batches with a length; got int"),

@@ -10,8 +10,9 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from bcnet.data import Augmentation, load
+from bcnet.data import Augmentation, DataSet, load
 from bcnet.errors import DataError
+from bcnet.run.workload import _own_data
 
 CIFAR10 = Path(__file__).parents[2].parent / "shared" / "data" / "cifar10"
 IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -53,10 +54,8 @@ def no_caches(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("name", ["digit", "", "parquet:", "parquet", "imagefolder:", "hf:a b", "hf:a/b/c", "mnist"])
 def test_unknown_names_list_what_there_is(name):
-    with pytest.raises(
-        DataError,
-        match=r"one of digits, scattered_digits, cifar10, parquet:PATH, imagefolder:PATH, imagenet:PATH, hf:.*; got",
-    ):
+    kinds = "parquet:PATH, imagefolder:PATH, csv:PATH, imagenet:PATH, hf:.*"
+    with pytest.raises(DataError, match=rf"one of digits, scattered_digits, cifar10, {kinds}; got"):
         load(name)
 
 
@@ -134,8 +133,8 @@ def test_parquet_errors(tmp_path):
 @pytest.mark.parametrize(
     ("labels", "settings", "message"),
     [
-        ([0, 1, 0], {"image_column": "photo"}, "a column called image or img or image.bytes; got photo, label: rename"),
-        ([0, 1, 0], {"label_column": "y"}, "a column called label or fine_label; got image, y"),
+        ([0, 1, 0], {"image_column": "photo"}, "a column called image or img or .*; got photo, label: rename"),
+        ([0, 1, 0], {"label_column": "y"}, "a column called label or labels or .*; got image, y"),
         ([0.0, 1.0, 0.5], {}, "labels are integers.*got 0.0 for .*train: image 0"),
         (["a", "b", "c"], {}, "labels are integers.*got 'a'"),
         ([0, None, 1], {}, "labels are integers.*got None for .*image 1"),
@@ -210,7 +209,156 @@ def test_what_a_folder_holds_beside_its_splits_is_said(tmp_path):
     for split in ("train", "test", "val", "spare"):
         write_folder(tmp_path / split, ["cat", "dog"])
     (note,) = load(f"imagefolder:{tmp_path}").notes
-    assert f"left unread: {tmp_path / 'spare'}/, {tmp_path / 'val'}/" in note
+    assert f"10 images in {tmp_path / 'val'} and 10 images in {tmp_path / 'test'}" in note
+    assert f"left unread: {tmp_path / 'spare'}/." in note
+
+
+def test_validation_images_beside_test_images_are_read_for_themselves(tmp_path):
+    for place, (split, count) in enumerate({"train": 5, "Val": 3, "test": 2}.items()):
+        write_folder(tmp_path / split, ["cat", "dog"], per_class=count)
+        labels = [number % 2 for number in range(2 * count)]
+        write_parquet(tmp_path / f"{split}-{place}.parquet", labels)
+    for kind in ("imagefolder", "parquet"):
+        data = load(f"{kind}:{tmp_path}")
+        assert {name: len(images) for name, images in data.parts.items()} == {
+            "training": 10,
+            "validation": 6,
+            "test": 4,
+        }
+        assert str(data) == f"{kind}:{tmp_path}: 10 training, 6 validation and 4 test images (3, 8, 8) of 2 classes"
+    (tmp_path / "Val" / "dog" / "0.png").rename(tmp_path / "0.png")
+    (tmp_path / "Val" / "cow").mkdir()
+    (tmp_path / "0.png").rename(tmp_path / "Val" / "cow" / "0.png")
+    with pytest.raises(DataError, match="training and validation images have the same classes; got cow in only one"):
+        load(f"imagefolder:{tmp_path}")
+
+
+CSV = """file_name,label,split
+b/0.png,10,train
+b/1.png,9,train
+b/2.png,9,train
+b/3.png,10,val
+a.png,9,test
+"""
+
+
+def write_csv(path, text=CSV):
+    (path / "b").mkdir(exist_ok=True)
+    for number in range(4):
+        picture(number).save(path / "b" / f"{number}.png")
+    picture(9).save(path / "a.png")
+    (path / "list.csv").write_text(text)
+    return f"csv:{path / 'list.csv'}"
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_a_csv_file_lists_images(tmp_path, delimiter):
+    data = load(write_csv(tmp_path, "\ufeff" + CSV.replace(",", delimiter)))
+    assert data.class_names == ("9", "10")
+    assert data.train.labels.tolist() == [1, 0, 0]
+    assert {name: len(images) for name, images in data.parts.items()} == {"training": 3, "validation": 1, "test": 1}
+    assert torch.equal(data.test.pixels[0], torch.from_numpy(np.array(picture(9))).permute(2, 0, 1))
+    assert data.notes == ("2 classes, 3 images in train, 1 images in val and 1 images in test.",)
+
+
+def test_csv_files_of_splits_and_files_without(tmp_path):
+    write_csv(tmp_path)
+    (tmp_path / "train.csv").write_text("Image,Class\n" + "".join(f"b/{i % 4}.png,{'xy'[i % 2]}\n" for i in range(10)))
+    single = load(f"csv:{tmp_path / 'train.csv'}")
+    assert (len(single.train), len(single.test), single.class_names) == (8, 2, ("x", "y"))
+    (tmp_path / "test.csv").write_text("path,category\na.png,y\n")
+    data = load(f"csv:{tmp_path}")
+    assert (len(data.train), data.test.labels.tolist()) == (10, [1])
+    assert load(f"csv:{tmp_path}", image_size=4).image_shape == (3, 4, 4)
+
+
+def test_csv_images_of_gigabytes_stay_in_their_files(tmp_path, monkeypatch):
+    name = write_csv(tmp_path)
+    usual = load(name, image_size=4)
+    monkeypatch.setattr("bcnet.data.folders._MOST_BYTES", 100)
+    data = load(name, image_size=4)
+    assert [str(file.relative_to(tmp_path)) for file in data.train.pixels.files] == ["b/0.png", "b/1.png", "b/2.png"]
+    assert data.train.labels.tolist() == usual.train.labels.tolist()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (CSV.replace("label", "kind"), r"a column called label or class .*; got file_name, kind, split"),
+        (CSV.replace("b/2.png", "b/7.png"), r"'b/7.png' in list.csv, line 4 is not: names count from"),
+        (CSV.replace("b/2.png", "../c.png"), r"lie in its folder.* got '\.\./c.png' in list.csv, line 4: put"),
+        (CSV.replace("a.png,9", "a.png,11"), r"the same classes; got '11' in list.csv, line 6 alone"),
+        (CSV.replace("b/2.png,9", "b/2.png,"), r"a file and a class; got 'b/2.png', '', 'train' in list.csv, line 4"),
+        (CSV.replace("train", "other"), r"has rows for training; got the splits other, val, test"),
+        (CSV.replace(",10,train", ",9,train"), r"two classes or more; got only 9 for training"),
+        ("file,label\n", r"has rows; got none"),
+        ("", r"got nothing in"),
+    ],
+)
+def test_csv_files_that_do_not_do(tmp_path, text, message):
+    with pytest.raises(DataError, match=message):
+        load(write_csv(tmp_path, text))
+
+
+def test_csv_needs_a_file_or_a_folder_of_splits(tmp_path):
+    with pytest.raises(DataError, match=r"csv:PATH takes a CSV file, or a folder with train.csv and test.csv; got"):
+        load(f"csv:{tmp_path}")
+    write_csv(tmp_path)
+    with pytest.raises(DataError, match=r"a folder of CSV files has train.csv and test.csv; got list.csv: give one"):
+        load(f"csv:{tmp_path}")
+    (tmp_path / "list.csv").write_bytes(b"file,label\n\xff.png,a\n")
+    with pytest.raises(DataError, match=r"takes a CSV file in UTF-8; .* could not be read"):
+        load(f"csv:{tmp_path / 'list.csv'}")
+
+
+def tables(**counts):
+    features = datasets.Features({"img": datasets.Image(), "fine_label": datasets.ClassLabel(names=["cat", "dog"])})
+    return datasets.DatasetDict(
+        {
+            split: datasets.Dataset.from_dict(
+                {"img": [picture(i) for i in range(count)], "fine_label": [i % 2 for i in range(count)]}, features
+            )
+            for split, count in counts.items()
+        }
+    )
+
+
+def test_tables_of_the_hub_in_memory(tmp_path):
+    found = _own_data(tables(train=6, validation=4, test=2), None)
+    assert {name: len(images) for name, images in found.parts.items()} == {"training": 6, "validation": 4, "test": 2}
+    assert found.class_names == ("cat", "dog")
+    assert torch.equal(found.validation.pixels[3], torch.from_numpy(np.array(picture(3))).permute(2, 0, 1))
+    parts = tables(train=6, validation=4, test=2)
+    same = _own_data((parts["train"], parts["validation"], parts["test"]), None)
+    assert [images.digest() for images in same.parts.values()] == [i.digest() for i in found.parts.values()]
+    pair = _own_data((parts["train"], parts["validation"]), 4)
+    assert (len(pair.test), pair.validation, pair.image_shape) == (4, None, (3, 4, 4))
+    picture(0).save(tmp_path / "0.png")
+    rows = {"image": [str(tmp_path / "0.png")] * 4, "label": [0, 1, 0, 1]}
+    files = datasets.Dataset.from_dict(rows).cast_column("image", datasets.Image())
+    assert len(_own_data({"train": files, "test": files}, None).train) == 4
+    with pytest.raises(DataError, match=r"tables, train needs a column called image or img .*; got pixels, label"):
+        _own_data({"train": files.rename_column("image", "pixels"), "test": files}, None)
+
+
+def test_a_transform_of_a_table_is_used():
+    def halve(batch):
+        return {**batch, "img": [image.resize((4, 4)) for image in batch["img"]]}
+
+    parts = tables(train=6, test=2)
+    assert _own_data(parts, None).image_shape == (3, 8, 8)
+    parts.set_transform(halve)
+    assert _own_data(parts, None).image_shape == (3, 4, 4)
+
+
+def test_items_may_be_dicts():
+    items = [{"pixel_values": picture(i), "labels": i % 2, "id": i} for i in range(6)]
+    data = DataSet.from_datasets(items[:3], items[3:4], validation=items[4:])
+    pairs = DataSet.from_datasets([(i["pixel_values"], i["labels"]) for i in items[:3]], [(picture(3), 1)])
+    assert data.train.digest() == pairs.train.digest()
+    assert len(data.validation) == 2
+    with pytest.raises(DataError, match=r"mine, train: image 1 needs a column called label or .*; got image: rename"):
+        DataSet.from_datasets([items[0], {"image": picture(1)}], items[3:], name="mine")
 
 
 def test_a_wrapping_folder_is_refused_with_the_one_to_give(tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,25 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 from bcnet.data.decoding import Bytes, Labelled, eight_bits, fit, stack
 from bcnet.errors import DataError
+
+IMAGE_COLUMNS = ("image", "img", "image.bytes", "pixel_values")
+LABEL_COLUMNS = ("label", "labels", "fine_label", "target", "targets")
+"""What tables, items and batches call an image and its label; the first that is there is read."""
+
+
+def column_of(name: str, columns: Iterable[Any], candidates: Sequence[str]) -> str:
+    """Return the first of the `candidates` among the columns of what is called `name`.
+
+    Raises:
+        DataError: there is none.
+    """
+    there = list(columns)
+    found = next((column for column in candidates if column in there), None)
+    if found is None:
+        raise DataError(
+            f"{name} needs a column called {' or '.join(candidates)}; got {', '.join(map(str, there))}: rename yours"
+        )
+    return found
 
 
 def read_items(source: Iterable[Any], name: str, image_size: int | None) -> Labelled:
@@ -25,13 +44,22 @@ def read_items(source: Iterable[Any], name: str, image_size: int | None) -> Labe
     def images() -> Iterator[tuple[str, Image.Image]]:
         for index, item in enumerate(_items(source)):
             place = f"{name}: image {index}"
-            if not isinstance(item, (tuple, list)) or len(item) != 2:
-                raise DataError(f"items are pairs of image and label; got {type(item).__name__} for {place}")
-            labels.append(_label(item[1], place))
-            image = _image(item[0], place)
+            picture, label = _pair_of(item, place)
+            labels.append(_label(label, place))
+            image = _image(picture, place)
             yield place, image if image_size is None else fit(image, image_size)
 
     return stack(images()), torch.tensor(labels, dtype=torch.int64)
+
+
+def _pair_of(item: Any, place: str) -> tuple[Any, Any]:
+    """Return the image and the label of an item, which is a pair, or a dict."""
+    if isinstance(item, Mapping):
+        image, label = (column_of(place, item, names) for names in (IMAGE_COLUMNS, LABEL_COLUMNS))
+        return item[image], item[label]
+    if not isinstance(item, (tuple, list)) or len(item) != 2:
+        raise DataError(f"items are pairs of image and label; got {type(item).__name__} for {place}")
+    return item[0], item[1]
 
 
 def _items(source: Iterable[Any]) -> Iterator[Any]:
@@ -49,6 +77,8 @@ def _items(source: Iterable[Any]) -> Iterator[Any]:
 
 
 def _pairs(batch: Any) -> Iterator[Any]:
+    if isinstance(batch, Mapping):
+        batch = _pair_of(batch, "a batch")
     if not isinstance(batch, (tuple, list)) or len(batch) != 2 or len(batch[0]) != len(batch[1]):
         raise DataError(
             f"batches are pairs of images and as many labels; got {type(batch).__name__}: give the loader a collate "

@@ -15,8 +15,15 @@ from PIL import Image
 
 from bcnet.data.decoding import FORMATS, Labelled, decode_all
 from bcnet.data.files import FilePixels
-from bcnet.data.images import DataSet
-from bcnet.data.splits import TEST_NAMES, TRAINING_NAMES, hold_out, named_split
+from bcnet.data.images import DataSet, SomeImages
+from bcnet.data.splits import (
+    TEST_NAMES,
+    TRAINING_NAMES,
+    hold_out,
+    named_split,
+    validation_split,
+    what_was_read,
+)
 from bcnet.errors import DataError
 
 _USUAL_SIZE = 224
@@ -45,7 +52,8 @@ def load_image_folder(path: Path, image_size: int | None) -> DataSet:
     """Load the images under `path`, a subfolder for each class, at any depth and through links.
 
     `path` holds a folder for training and one for testing, by their usual names in any case (`TRAINING_NAMES`,
-    `TEST_NAMES`), or the classes themselves. Without a folder for testing a fixed fifth of every class is held out.
+    `TEST_NAMES`), or the classes themselves. A folder for validation beside both scores candidates. Without a folder
+    for testing a fixed fifth of every class is held out.
     `notes` say how many images were read from where, and what was left unread.
 
     Raises:
@@ -58,27 +66,32 @@ def load_image_folder(path: Path, image_size: int | None) -> DataSet:
 
 
 def _load_folder(path: Path, image_size: int | None, name: str, *, in_files: bool) -> DataSet:
-    train_folder, test_folder = _split_folders(path)
-    files = _files_by_class(train_folder)
-    class_names = list(files)
-    load = _in_files if in_files or _is_much(files, image_size) else _load
-    train = load(files, image_size)
-    if test_folder is None:
-        notes = [_read_note(path, {train_folder: files})]
-        rest, held, note = hold_out(train)
-        _check_readable(held[0])
-        return DataSet.from_tensors(rest, held, name=name, class_names=class_names, notes=[*notes, note])
-    test_files = _files_by_class(test_folder)
-    if list(test_files) != class_names:
-        differing = sorted(set(test_files) ^ set(class_names))
-        raise DataError(f"training and test images have the same classes; got {', '.join(differing)} in only one")
-    notes = [_read_note(path, {train_folder: files, test_folder: test_files})]
-    test = load(test_files, image_size)
-    _check_readable(test[0])
-    return DataSet.from_tensors(train, test, name=name, class_names=class_names, notes=notes)
+    folders = _split_folders(path)
+    files = {part: _files_by_class(folder) for part, folder in folders.items()}
+    class_names = list(files["training"])
+    for part, members in files.items():
+        if differing := sorted({*members} ^ {*class_names}):
+            raise DataError(f"training and {part} images have the same classes; got {', '.join(differing)} in only one")
+    notes = [_read_note(path, {folders[part]: members for part, members in files.items()})]
+    load = _in_files if in_files or is_much(sum(map(len, files["training"].values())), image_size) else _load
+    parts: dict[str, SomeImages] = {part: load(members, image_size) for part, members in files.items()}
+    if "test" not in parts:
+        parts["training"], parts["test"], note = hold_out(parts["training"])
+        notes.append(note)
+    for part in ("validation", "test"):
+        if part in parts:
+            check_readable(parts[part][0])
+    return DataSet.from_tensors(
+        parts["training"],
+        parts["test"],
+        name=name,
+        class_names=class_names,
+        notes=notes,
+        validation=parts.get("validation"),
+    )
 
 
-def _check_readable(pixels: torch.Tensor | FilePixels) -> None:
+def check_readable(pixels: torch.Tensor | FilePixels) -> None:
     """Raise DataError for a test image that cannot be read, which would be met after hours of training only."""
     if isinstance(pixels, FilePixels):
         places = range(len(pixels))
@@ -86,8 +99,8 @@ def _check_readable(pixels: torch.Tensor | FilePixels) -> None:
             pass
 
 
-def _split_folders(path: Path) -> tuple[Path, Path | None]:
-    """Return the folders of the training images and of the test images, if there are any.
+def _split_folders(path: Path) -> dict[str, Path]:
+    """Return the folders of the training images, and of those for validation and the test, if there are any.
 
     Raises:
         DataError: only test images, or `path` has one subfolder, which is no class.
@@ -96,13 +109,15 @@ def _split_folders(path: Path) -> tuple[Path, Path | None]:
     train = named_split(folders, TRAINING_NAMES, str(path))
     test = named_split(folders, TEST_NAMES, str(path))
     if train is not None:
-        return train[1], None if test is None else test[1]
+        scoring = validation_split(folders, None if test is None else test[0], str(path))
+        found = {"training": train, "validation": scoring, "test": test}
+        return {part: split[1] for part, split in found.items() if split is not None}
     if test is not None:
         raise DataError(
             f"a folder with {test[0]}/ has train/ beside it; got {str(path)!r} without: rename the folder of the "
             "training images"
         )
-    return path, None
+    return {"training": path}
 
 
 def _files_by_class(folder: Path) -> dict[str, list[Path]]:
@@ -152,7 +167,7 @@ def _is_image(file: Path) -> bool:
 
 def _read_note(path: Path, read: dict[Path, dict[str, list[Path]]]) -> str:
     """Return what was read and what was not: "3 classes: 12 images in train, 6 in test; left unread: extra/"."""
-    counts = [f"{sum(map(len, files.values()))} images in {folder}" for folder, files in read.items()]
+    counts = {str(folder): sum(map(len, files.values())) for folder, files in read.items()}
     classes = len(next(iter(read.values())))
     folders = [] if path in read else [f"{entry}/" for entry in _subfolders(path) if entry not in read]
     others = sum(
@@ -161,13 +176,12 @@ def _read_note(path: Path, read: dict[Path, dict[str, list[Path]]]) -> str:
         for name, members in files.items()
     )
     unread = [*folders, *([f"{others} files that are not images"] if others else [])]
-    left = f"; left unread: {', '.join(unread)}" if unread else ""
-    return f"{classes} classes, {' and '.join(counts)}{left}."
+    return what_was_read(classes, counts, unread)
 
 
-def _is_much(files: dict[str, list[Path]], image_size: int | None) -> bool:
-    """Return whether the images are better left in their files; of unknown size they are small."""
-    return image_size is not None and 3 * image_size**2 * sum(map(len, files.values())) > _MOST_BYTES
+def is_much(images: int, image_size: int | None) -> bool:
+    """Return whether so many images are better left in their files; of unknown size they are small."""
+    return image_size is not None and 3 * image_size**2 * images > _MOST_BYTES
 
 
 def _in_files(files: dict[str, list[Path]], image_size: int | None) -> tuple[FilePixels, torch.Tensor]:

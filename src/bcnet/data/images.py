@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -157,6 +157,7 @@ def _scale_and_shift(normaliser: Normaliser, device: torch.device) -> tuple[torc
 class DataSet:
     """Training and test images of the same classes and shape, with the augmentation that suits them.
 
+    `validation` scores candidates where it is given, else a part of the training images that is held out.
     `notes` says what was decided on loading, for people to read, `preparation` how files were resized. Batches are
     channels-last, or contiguous where `channels_last` is off, which a run decides by its network. `dataclasses.replace`
     changes settings:
@@ -174,9 +175,11 @@ class DataSet:
     notes: tuple[str, ...] = field(default=())
     channels_last: bool = True
     preparation: str = ""
+    validation: Images | None = None
 
     def __str__(self) -> str:
-        images = f"{len(self.train):,} training and {len(self.test):,} test images {tuple(self.image_shape)}"
+        counts = [f"{len(images):,} {name}" for name, images in self.parts.items()]
+        images = f"{', '.join(counts[:-1])} and {counts[-1]} images {tuple(self.image_shape)}"
         return f"{self.name}: {images} of {self.num_classes} classes"
 
     __repr__ = __str__
@@ -185,12 +188,12 @@ class DataSet:
         for text in (self.name, *self.class_names):
             if not text.isascii() and text != text.encode(errors="replace").decode():
                 raise DataError(f"names of data and classes are UTF-8; got {text!r}: rename the folder")
-        if self.train.image_shape != self.test.image_shape:
-            raise DataError(
-                f"the training and test images of {self.name!r} have one shape; got {self.train.image_shape} and "
-                f"{self.test.image_shape}: give image_size (--image-size)"
-            )
-        for part, images in (("training", self.train), ("test", self.test)):
+        for part, images in self.parts.items():
+            if self.train.image_shape != images.image_shape:
+                raise DataError(
+                    f"the training and {part} images of {self.name!r} have one shape; got {self.train.image_shape} and "
+                    f"{images.image_shape}: give image_size (--image-size)"
+                )
             highest = int(images.labels.max())
             if highest >= self.num_classes:
                 raise DataError(
@@ -206,6 +209,12 @@ class DataSet:
             )
 
     @property
+    def parts(self) -> dict[str, Images]:
+        """The images by what they are for: training, validation where there are any, and test."""
+        middle = {} if self.validation is None else {"validation": self.validation}
+        return {"training": self.train, **middle, "test": self.test}
+
+    @property
     def num_classes(self) -> int:
         """Return how many classes there are."""
         return len(self.class_names)
@@ -218,7 +227,7 @@ class DataSet:
     @property
     def nbytes(self) -> int:
         """Bytes in memory; of images in files only their labels are."""
-        return self.train.nbytes + self.test.nbytes
+        return sum(images.nbytes for images in self.parts.values())
 
     @cached_property
     def normaliser(self) -> Normaliser:
@@ -227,7 +236,12 @@ class DataSet:
 
     def to(self, device: torch.device | str) -> DataSet:
         """Return the same data set on another device."""
-        return dataclasses.replace(self, train=self.train.to(device), test=self.test.to(device))
+        return self.with_each(lambda images: images.to(device))
+
+    def with_each(self, change: Callable[[Images], Images]) -> DataSet:
+        """Return the data set with all of its images changed in one way."""
+        validation = None if self.validation is None else change(self.validation)
+        return dataclasses.replace(self, train=change(self.train), test=change(self.test), validation=validation)
 
     @classmethod
     def from_tensors(
@@ -239,8 +253,11 @@ class DataSet:
         class_names: Sequence[str] | None = None,
         augmentation: Augmentation | ResizedCrop | None = None,
         notes: Sequence[str] = (),
+        validation: SomeImages | None = None,
     ) -> DataSet:
         """A data set of `(pixels, labels)` pairs: bytes `(n, C, H, W)` and integers `(n,)`.
+
+        `validation` images score candidates; without, a part of the training images is held out for that.
 
         Without `class_names` the classes are the numbers up to the highest training label. Without `augmentation`:
         crops with an eighth of the size as padding, and flips for colour images (`usual_augmentation`); random resized
@@ -249,13 +266,15 @@ class DataSet:
         Raises:
             DataError: what `Images` and `DataSet` refuse.
         """
-        parts = [Images(pixels, as_labels(labels)) for pixels, labels in (train, test)]
+        given = (train, test) if validation is None else (train, test, validation)
+        parts = [Images(pixels, as_labels(labels)) for pixels, labels in given]
         if class_names is None:
             class_names = [str(number) for number in range(_count_classes(parts[0]))]
         if augmentation is None:
             in_files = isinstance(parts[0].pixels, FilePixels)
             augmentation = ResizedCrop() if in_files else usual_augmentation(parts[0].image_shape)
-        return cls(name, parts[0], parts[1], tuple(class_names), augmentation, tuple(notes))
+        scoring = None if validation is None else parts[2]
+        return cls(name, parts[0], parts[1], tuple(class_names), augmentation, tuple(notes), validation=scoring)
 
     @classmethod
     def from_datasets(
@@ -267,8 +286,12 @@ class DataSet:
         image_size: int | None = None,
         class_names: Sequence[str] | None = None,
         augmentation: Augmentation | None = None,
+        validation: Iterable[Any] | None = None,
     ) -> DataSet:
         """A data set of two torch `Dataset`s, `DataLoader`s or iterables of `(image, label)`, each read once.
+
+        A third one, `validation`, scores candidates. Items may be dicts with an image (`image`, `img`, `pixel_values`)
+        and a label (`label`, `labels`, `fine_label`).
 
         Images are PIL images, byte arrays `(H, W)` or `(H, W, C)`, or tensors `(C, H, W)` of bytes or of floats in
         [0, 1] (as torchvision's `ToTensor` gives). A `DataLoader` gives batches of such tensors and does not shuffle.
@@ -279,8 +302,16 @@ class DataSet:
             DataError: items of another form, floats outside [0, 1], labels that are no class numbers, images of
                 different sizes without `image_size`, an empty split, or a loader that shuffles.
         """
-        parts = [read_items(part, f"{name}, {which}", image_size) for part, which in ((train, "train"), (test, "test"))]
-        return cls.from_tensors(parts[0], parts[1], name=name, class_names=class_names, augmentation=augmentation)
+        given = {"train": train, "test": test} | ({} if validation is None else {"validation": validation})
+        parts = {which: read_items(part, f"{name}, {which}", image_size) for which, part in given.items()}
+        return cls.from_tensors(
+            parts["train"],
+            parts["test"],
+            name=name,
+            class_names=class_names,
+            augmentation=augmentation,
+            validation=parts.get("validation"),
+        )
 
 
 def as_labels(labels: torch.Tensor) -> torch.Tensor:

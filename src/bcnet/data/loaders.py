@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, RandomSampler, Subset, TensorDataset
 
 from bcnet.data.batches import Batch
+from bcnet.data.conversion import LABEL_COLUMNS
 from bcnet.data.splits import stratified_mask
 from bcnet.errors import BCNetError, DataError
 from bcnet.nests import Nest, by_name, channels_last, contiguous, count, join_batches, take_images, tensors
@@ -38,6 +39,7 @@ def _are_labels(targets: Nest) -> TypeGuard[torch.Tensor]:
 class Loaders:
     """Three loaders of batches: pairs of inputs, floats `(batch, ...)`, and targets, int labels `(batch,)` usually.
 
+    A batch may be a dict, of the targets under a usual name (`label`, `labels`, `target`, ...) and the inputs.
     A network with several inputs gets a tuple of tensors, its arguments in order, or a dict, its keyword arguments;
     integers may be among them, tokens for instance. The task says what targets may be (`bcnet.Task.check_targets`):
     masks, images, numbers, or several tensors in a tuple or a dict.
@@ -298,6 +300,8 @@ def _name_failures(batches: Iterator[Any], part: str) -> Iterator[Any]:
 
 def _check_batch(batch: Any, part: str, accepted: Accepted) -> Batch:
     rule = f"batches of the {part} loader are pairs of float images (batch, ...) and their targets (batch, ...)"
+    if isinstance(batch, Mapping):
+        batch = _pair_of(batch, rule)
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
         raise DataError(f"{rule}; got {type(batch).__name__}: give it a collate_fn that makes such pairs")
     x, y = (_nest(value, rule) for value in batch)
@@ -309,6 +313,18 @@ def _check_batch(batch: Any, part: str, accepted: Accepted) -> Batch:
     if len(sizes) > 1:
         raise DataError(f"{rule}, one for each image; got {_describe(x)} and {_describe(y)}")
     return x, accepted(y, f"the {part} loader")
+
+
+def _pair_of(batch: Mapping[str, Any], rule: str) -> tuple[Any, Any]:
+    """Return inputs and targets of a dict of both, as collating dicts makes it; one input comes alone."""
+    names = [name for name in LABEL_COLUMNS if name in batch]
+    inputs = {name: value for name, value in batch.items() if name not in names}
+    if len(names) != 1 or not inputs:
+        raise DataError(
+            f"{rule}, or a dict of inputs and of targets called {' or '.join(LABEL_COLUMNS)}; got a dict of "
+            f"{', '.join(map(str, batch)) or 'nothing'}: give the loader a collate_fn that makes pairs"
+        )
+    return (next(iter(inputs.values())) if len(inputs) == 1 else inputs), batch[names[0]]
 
 
 def _finite(batch: Batch, part: str, number: int) -> Batch:

@@ -14,6 +14,7 @@ from bcnet.data.digits import digits, scattered_digits
 from bcnet.data.files import FilePixels
 from bcnet.data.folders import load_image_folder, load_imagenet
 from bcnet.data.images import DataSet
+from bcnet.data.listed import load_csv
 from bcnet.data.tables import load_hub, load_parquet
 from bcnet.errors import DataError
 from bcnet.importing import import_object
@@ -24,11 +25,12 @@ NAMES = (
     "cifar10",
     "parquet:PATH",
     "imagefolder:PATH",
+    "csv:PATH",
     "imagenet:PATH",
     "hf:ORG/NAME",
     "inputs:PATH",
 )
-_KINDS = ("parquet", "imagefolder", "imagenet", "hf", "inputs")
+_KINDS = ("parquet", "imagefolder", "csv", "imagenet", "hf", "inputs")
 _FORMS = f"one of {', '.join(NAMES)}, or package.module:function"
 _CIFAR10 = "uoft-cs/cifar10"
 
@@ -41,7 +43,9 @@ def load(name: str, *, image_size: int | None = None) -> DataSet:
     - `cifar10`: from the Hugging Face hub, fetched once;
     - `parquet:PATH`: a file, or a folder with `train*.parquet` and `test*.parquet` or `validation*.parquet`, with an
       image column (`image`, `img` or `image.bytes`) and integer labels (`label`);
-    - `imagefolder:PATH`: `train/CLASS/...` and `test/CLASS/...` (or `val`);
+    - `imagefolder:PATH`: `train/CLASS/...` and `test/CLASS/...` (or `val`, which beside `test` scores candidates);
+    - `csv:PATH`: a table of file names and classes, perhaps with a column of splits, or a folder with `train.csv` and
+      `test.csv`;
     - `imagenet:PATH`: `train/CLASS/...` and `val/CLASS/...`, decoded batch by batch, never all in memory;
     - `hf:ORG/NAME`: any such set of the Hugging Face hub.
 
@@ -73,6 +77,8 @@ def _load(name: str, image_size: int | None) -> DataSet:
         return load_parquet(Path(place).expanduser(), image_size)
     if kind == "imagefolder" and place:
         return load_image_folder(Path(place).expanduser(), image_size)
+    if kind == "csv" and place:
+        return load_csv(Path(place).expanduser(), image_size)
     if kind == "imagenet" and place:
         return load_imagenet(Path(place).expanduser(), image_size)
     if kind == "hf" and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", place):

@@ -13,7 +13,8 @@ from bcnet.data.images import Images, SomeImages
 from bcnet.errors import DataError
 
 TRAINING_NAMES = ("train", "training")
-TEST_NAMES = ("test", "testing", "val", "valid", "validation", "dev", "eval")
+VALIDATION_NAMES = ("val", "valid", "validation", "dev", "eval")
+TEST_NAMES = ("test", "testing", *VALIDATION_NAMES)
 """Names of splits as people write them, in any case; of several test splits the first of these is used."""
 
 _TEST_SHARE = 0.2  # of sources that have no test images
@@ -36,6 +37,24 @@ def named_split(splits: Mapping[str, _Split], names: Sequence[str], where: str) 
         if found:
             return found[0], splits[found[0]]
     return None
+
+
+def validation_split(splits: Mapping[str, _Split], testing: str | None, where: str) -> tuple[str, _Split] | None:
+    """Return the split that scores candidates, with its own name, where there is one beside that for `testing`.
+
+    Raises:
+        DataError: as `named_split`.
+    """
+    found = named_split(splits, VALIDATION_NAMES, where)
+    return None if testing is None or found is None or found[0] == testing else found
+
+
+def what_was_read(classes: int, read: Mapping[str, int], unread: Sequence[str]) -> str:
+    """Return a note on the numbers of images by where they are, and on what was not read."""
+    counts = [f"{count} images in {place}" for place, count in read.items()]
+    listed = " and ".join(counts) if len(counts) < 3 else f"{', '.join(counts[:-1])} and {counts[-1]}"
+    left = f"; left unread: {', '.join(unread)}" if unread else ""
+    return f"{classes} classes, {listed}{left}."
 
 
 def split_validation(images: Images, fraction: float = 0.1, *, seed: int = 0) -> tuple[Images, Images]:

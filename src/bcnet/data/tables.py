@@ -10,13 +10,12 @@ from typing import Any
 
 import torch
 
+from bcnet.data.conversion import IMAGE_COLUMNS, LABEL_COLUMNS, column_of, read_items
 from bcnet.data.decoding import Labelled, decode_all
 from bcnet.data.images import DataSet
-from bcnet.data.splits import TEST_NAMES, TRAINING_NAMES, hold_out, named_split
+from bcnet.data.splits import TEST_NAMES, TRAINING_NAMES, hold_out, named_split, validation_split, what_was_read
 from bcnet.errors import DataError
 
-_IMAGE_COLUMNS = ("image", "img", "image.bytes")
-_LABEL_COLUMNS = ("label", "fine_label")
 _ROWS = 1000  # read at once
 
 
@@ -24,8 +23,9 @@ def load_parquet(path: Path, image_size: int | None) -> DataSet:
     """Load the images of a parquet file, or of a folder's `train*.parquet` with `test*.parquet`.
 
     Splits have their usual names (`TRAINING_NAMES`, `TEST_NAMES`), as the beginning of a file's name or as its folder's
-    (`train/0000.parquet`). Where there are no test images a fixed fifth of every class is held out. `notes` say how
-    many images were read from where, and which splits were not.
+    (`train/0000.parquet`). A split for validation scores candidates, where there is one for testing beside it. Where
+    there are no test images a fixed fifth of every class is held out. `notes` say how many images were read from where,
+    and which splits were not.
 
     Raises:
         DataError: no such files, files of several configurations, a file that cannot be read, a missing column, or
@@ -63,6 +63,22 @@ def load_hub(name: str, repository: str, image_size: int | None) -> DataSet:
         ) from error
     cache = datasets.config
     return _from_tables(name, tables, image_size, (Path(cache.HF_CACHE_HOME), Path(cache.HF_DATASETS_CACHE)))
+
+
+def is_table(value: Any) -> bool:
+    """Return whether a value is a `datasets.Dataset`, found out without importing the package."""
+    return type(value).__module__.partition(".")[0] == "datasets" and bool(getattr(value, "features", None))
+
+
+def load_tables(tables: Mapping[str, Any], image_size: int | None) -> DataSet:
+    """Return the data set of the splits of a `datasets.DatasetDict`, or of such `Dataset`s by the usual names.
+
+    Images come from the tables themselves. Only where `set_transform` was called are they read through that transform.
+
+    Raises:
+        DataError: no split for training, a missing column, or images or labels that do not do.
+    """
+    return _from_tables("tables", tables, image_size, (Path.cwd(), Path(Path.cwd().anchor)))
 
 
 def _parquet_files(path: Path) -> dict[str, list[str]]:
@@ -117,30 +133,37 @@ def _from_tables(name: str, tables: Mapping[str, Any], image_size: int | None, r
     training = named_split(tables, TRAINING_NAMES, name)
     if training is None:
         raise DataError(f"{name} needs a split called train; got {', '.join(tables)}")
-    class_names = getattr(training[1].features[_column(name, training[1], _LABEL_COLUMNS)], "names", None)
-    train = _read(f"{name}, {training[0]}", training[1], image_size, roots)
+    class_names = getattr(training[1].features[column_of(name, training[1].features, LABEL_COLUMNS)], "names", None)
     testing = named_split(tables, TEST_NAMES, name)
+    scoring = validation_split(tables, None if testing is None else testing[0], name)
+    used = [split for split in (training, scoring, testing) if split is not None]
+    read = {split: _read(f"{name}, {split}", table, image_size, roots) for split, table in used}
+    notes = [_read_note(tables, read)]
+    train = read[training[0]]
     if testing is None:
         rest, held, held_note = hold_out(train)
-        notes = [_read_note(tables, {training[0]: train}), held_note]
-        return DataSet.from_tensors(rest, held, name=name, class_names=class_names, notes=notes)
-    test = _read(f"{name}, {testing[0]}", testing[1], image_size, roots)
-    notes = [_read_note(tables, {training[0]: train, testing[0]: test})]
-    return DataSet.from_tensors(train, test, name=name, class_names=class_names, notes=notes)
+        return DataSet.from_tensors(rest, held, name=name, class_names=class_names, notes=[*notes, held_note])
+    return DataSet.from_tensors(
+        train,
+        read[testing[0]],
+        name=name,
+        class_names=class_names,
+        notes=notes,
+        validation=None if scoring is None else read[scoring[0]],
+    )
 
 
 def _read_note(tables: Mapping[str, Any], read: Mapping[str, Labelled]) -> str:
     """Return what was read and what was not: "10 classes, 50000 images in train and 10000 in test"."""
     classes = len(set(next(iter(read.values()))[1].tolist()))
-    counts = [f"{len(labels)} images in {split}" for split, (_, labels) in read.items()]
-    unread = [split for split in tables if split not in read]
-    left = f"; left unread: {', '.join(unread)}" if unread else ""
-    return f"{classes} classes, {' and '.join(counts)}{left}."
+    counts = {split: len(labels) for split, (_, labels) in read.items()}
+    return what_was_read(classes, counts, [split for split in tables if split not in read])
 
 
 def _read(name: str, table: Any, image_size: int | None, roots: Sequence[Path]) -> Labelled:
-    image_column = _column(name, table, _IMAGE_COLUMNS)
-    label_column = _column(name, table, _LABEL_COLUMNS)
+    if getattr(table, "format", {}).get("type") == "custom":  # of `set_transform`
+        return read_items(table, name, image_size)
+    image_column, label_column = (column_of(name, table.features, names) for names in (IMAGE_COLUMNS, LABEL_COLUMNS))
     encoded: list[bytes | Path] = []
     labels: list[int] = []
     for rows in table.with_format("arrow").iter(batch_size=_ROWS):
@@ -148,15 +171,6 @@ def _read(name: str, table: Any, image_size: int | None, roots: Sequence[Path]) 
         labels += _labels(name, rows[label_column].to_pylist(), len(labels))
     images = ((f"{name}: image {index}", image) for index, image in enumerate(encoded))
     return decode_all(images, image_size), torch.tensor(labels, dtype=torch.int64)
-
-
-def _column(name: str, table: Any, candidates: tuple[str, ...]) -> str:
-    found = next((column for column in candidates if column in table.features), None)
-    if found is None:
-        raise DataError(
-            f"{name} needs a column called {' or '.join(candidates)}; got {', '.join(table.features)}: rename yours"
-        )
-    return found
 
 
 def _encoded_images(name: str, values: list[Any], start: int, roots: Sequence[Path]) -> list[bytes | Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 from bcnet.data import Batch, Loaders, loaders_of
+from bcnet.data.conversion import LABEL_COLUMNS
 from bcnet.data.transfer import move
 from bcnet.errors import DataError
 from bcnet.nests import Nest, call_network, count, join_batches
@@ -146,7 +147,9 @@ class _WithPlaceholders:
 
 
 def _is_pair(batch: Any) -> bool:
-    """Return whether a batch has targets: a pair whose second part is no float tensor of inputs."""
+    """Return whether a batch has targets: a dict with some, or a pair whose second part is no float tensor of inputs."""
+    if isinstance(batch, Mapping):
+        return any(name in batch for name in LABEL_COLUMNS)
     return isinstance(batch, (tuple, list)) and len(batch) == 2 and not _is_input(batch[1])
 
 
@@ -155,8 +158,11 @@ def _is_input(part: Any) -> bool:
 
 
 def _inputs_of(batch: Any) -> Nest:
-    """The inputs of a batch: all of it, or the first part of a pair with targets."""
-    if _is_pair(batch):
+    """The inputs of a batch: all of it, or what is beside its targets."""
+    if isinstance(batch, Mapping):
+        named = {name: value for name, value in batch.items() if name not in LABEL_COLUMNS}
+        batch = tuple(named.values()) if len(named) == 1 else named
+    elif _is_pair(batch):
         batch = batch[0]
     if isinstance(batch, (tuple, list)):
         batch = batch[0] if len(batch) == 1 else tuple(batch)

@@ -64,9 +64,14 @@ def _cut_images(source: DataSet, settings: Settings) -> Parts:
     source = _with_workers(source, options.workers)
     data = source.to(device) if lives_on(device, source.nbytes, free_bytes(device)) else source
     fresh_seed, validation_seed = (derived_seed(settings.seed, part) for part in ("fresh", "validation"))
-    shares = [held_out_share(data.train, f) for f in (options.fresh_fraction, options.validation_fraction)]
-    rest, fresh = split_validation(data.train, shares[0], seed=fresh_seed)
-    training, validation = split_validation(rest, shares[1] / (1 - shares[0]), seed=validation_seed)
+    if data.validation is None:
+        shares = [held_out_share(data.train, f) for f in (options.fresh_fraction, options.validation_fraction)]
+        rest, fresh = split_validation(data.train, shares[0], seed=fresh_seed)
+        training, validation = split_validation(rest, shares[1] / (1 - shares[0]), seed=validation_seed)
+    else:
+        training = data.train
+        held = _at_most(data.validation, 2 * _MOST_HELD_OUT, validation_seed)
+        validation, fresh = split_validation(held, options.fresh_share, seed=fresh_seed)
 
     def batches(images: Images, recipe: Recipe) -> TrainingBatches:
         augmentation = augmentation_of(recipe, data)
@@ -95,7 +100,14 @@ def _with_workers(data: DataSet, workers: int | None) -> DataSet:
             return images
         return replace(images, pixels=replace(images.pixels, workers=workers))
 
-    return replace(data, train=of(data.train), test=of(data.test))
+    return data.with_each(of)
+
+
+def _at_most(images: Images, most: int, seed: int) -> Images:
+    """Return the images, of those in files a class-balanced part of so many."""
+    if not isinstance(images.pixels, FilePixels) or len(images) <= most:
+        return images
+    return split_validation(images, most / len(images), seed=seed)[1]
 
 
 def _cut_loaders(loaders: Loaders, settings: Settings) -> Parts:
@@ -103,8 +115,7 @@ def _cut_loaders(loaders: Loaders, settings: Settings) -> Parts:
     assert options.score_batch_size is not None
     assert options.device is not None
     most = options.score_batch_size
-    share = options.fresh_fraction / (options.fresh_fraction + options.validation_fraction)
-    scoring, again = loaders.split(share, derived_seed(settings.seed, "fresh"))
+    scoring, again = loaders.split(options.fresh_share, derived_seed(settings.seed, "fresh"))
 
     device = options.device
 

@@ -107,6 +107,11 @@ class RunOptions(Section):
     processes: Count = 1
     """Processes that share every batch, as torchrun started them."""
 
+    @property
+    def fresh_share(self) -> float:
+        """The share of all images held out that scores the best candidates again."""
+        return self.fresh_fraction / (self.fresh_fraction + self.validation_fraction)
+
 
 class Settings(Section):
     """All settings of a run. Where a value is the user's own object, a description of it.

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from bcnet.costs import Budget, Latency, OnMicrocontroller
 from bcnet.data import Batch, DataSet, Loaders, load, loaders_of, made_by
 from bcnet.data import imports_code as data_imports_code
 from bcnet.data.loaders import tensors_behind
+from bcnet.data.tables import is_table, load_tables
 from bcnet.errors import BudgetError, DataError, ModelError, RecipeError
 from bcnet.machine.defaults import Layout, place, runs_channels_last
 from bcnet.machine.memory import largest_activation
@@ -46,7 +47,7 @@ _CONTIGUOUS = (
 )
 
 ModelLike = nn.Module | Callable[[], nn.Module] | str
-DataLike = str | DataSet | Loaders | tuple[Any, ...] | list[Any]
+DataLike = str | DataSet | Loaders | Mapping[str, Any] | tuple[Any, ...] | list[Any]
 Factory = Callable[[], nn.Module]
 
 
@@ -74,6 +75,11 @@ class Source:
     def input(self) -> InputFacts:
         """Return what the networks take."""
         return _input_of(self.data, self.task)
+
+    @property
+    def holds_out(self) -> bool:
+        """Return whether a part of the training images is held out to score candidates."""
+        return not (isinstance(self.data, DataSet) and self.data.validation is not None)
 
     @property
     def layout(self) -> Layout:
@@ -363,11 +369,17 @@ def trace(model: nn.Module, example: Nest, settings: Settings) -> WidthSpace:
 
 def _own_data(data: Any, image_size: int | None) -> DataSet | Loaders:
     """Return what somebody gave as data, or what a function of theirs did."""
+    if isinstance(data, Mapping) and data and all(map(is_table, data.values())):
+        return load_tables(data, image_size)
+    if isinstance(data, (tuple, list)) and len(data) in (2, 3) and all(map(is_table, data)):
+        names = ("train", "test") if len(data) == 2 else ("train", "validation", "test")
+        return load_tables(dict(zip(names, data, strict=True)), image_size)
     found = _data_of(data) if isinstance(data, (tuple, list)) else data
     if not isinstance(found, (DataSet, Loaders)):
         raise DataError(
-            f"data is a name, a bcnet.DataSet, two torch datasets (train, test) or three loaders (train, validation, "
-            f"test); got {type(found).__name__}: DataSet.from_datasets makes one of yours"
+            f"data is a name, a bcnet.DataSet, torch datasets (train, test) or (train, validation, test), a "
+            f"datasets.DatasetDict, or three loaders (train, validation, test); got {type(found).__name__}: "
+            "DataSet.from_datasets makes one of yours"
         )
     if image_size is not None and found.image_shape[1:] != (image_size, image_size):
         raise DataError(
@@ -380,12 +392,13 @@ def _own_data(data: Any, image_size: int | None) -> DataSet | Loaders:
 def _data_of(parts: Sequence[Any]) -> DataSet | Loaders:
     if any(isinstance(part, DataLoader) for part in parts):
         return loaders_of(parts)
-    if len(parts) != 2 or not all(isinstance(part, (Dataset, Iterable)) for part in parts):
+    if len(parts) not in (2, 3) or not all(isinstance(part, (Dataset, Iterable)) for part in parts):
         got = ", ".join(type(part).__name__ for part in parts)
-        raise DataError(f"torch datasets are two, (train, test); got ({got})")
+        raise DataError(f"torch datasets are (train, test) or (train, validation, test); got ({got})")
     names = getattr(parts[0], "classes", None)
     named = isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
-    return DataSet.from_datasets(*parts, class_names=names if named else None)
+    validation = parts[1] if len(parts) == 3 else None
+    return DataSet.from_datasets(parts[0], parts[-1], validation=validation, class_names=names if named else None)
 
 
 def _usual_size(spec: ModelSpec) -> int | None:
@@ -451,4 +464,5 @@ def _digest_of_images(data: DataSet | Loaders) -> str:
         found = {f"{what}{name}": t for what, nest in held for name, t in by_name(nest).items()}
         behind = {f"{part}{i}": t for part in _OTHERS for i, t in enumerate(tensors_behind(getattr(data, part)) or ())}
         return digest_of(found | behind, sizes)
-    return hashlib.sha256(f"{data.train.digest()} {data.test.digest()}".encode()).hexdigest()[:12]
+    parts = [data.train, data.test, *([] if data.validation is None else [data.validation])]
+    return hashlib.sha256(" ".join(images.digest() for images in parts).encode()).hexdigest()[:12]

@@ -1,0 +1,169 @@
+"""Image files that a table in a CSV file lists, with a class for each."""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from bcnet.data.decoding import decode_all
+from bcnet.data.files import FilePixels
+from bcnet.data.folders import check_readable, is_much
+from bcnet.data.images import DataSet, SomeImages
+from bcnet.data.splits import (
+    TEST_NAMES,
+    TRAINING_NAMES,
+    hold_out,
+    named_split,
+    validation_split,
+    what_was_read,
+)
+from bcnet.errors import DataError
+
+_FILES = ("file_name", "filename", "file", "path", "filepath", "image", "image_path", "image_id")
+_CLASSES = ("label", "class", "class_name", "category", "target", "fine_label")
+_SPLITS = ("split", "set", "subset", "fold")
+
+
+@dataclass(frozen=True)
+class _Row:
+    """An image file and the name of its class; `line` is where the table has them."""
+
+    file: Path
+    label: str
+    line: str
+
+
+def load_csv(path: Path, image_size: int | None) -> DataSet:
+    """Load the images that a CSV file lists: a column of file names and one of classes, by usual names; commas, semicolons
+    or tabs part them.
+
+    File names count from the folder of the CSV file, and lie in it: a table reads no other files. Classes are words or
+    numbers, in the order of the alphabet or of the numbers. A column of splits (`split`, `set`, `subset`) tells images
+    for training, validation and testing apart; or `path` is a folder with a file for each (`train.csv`, `test.csv`).
+    Without images for testing a fixed fifth of every class is held out.
+
+    Raises:
+        DataError: no such file, a missing column or value, an image outside the folder, missing or unreadable, or a
+            class that training lacks.
+    """
+    splits = _read_splits(path)
+    training = named_split(splits, TRAINING_NAMES, str(path))
+    if training is None:
+        raise DataError(f"a table of images has rows for training; got the splits {', '.join(splits)} in {str(path)!r}")
+    testing = named_split(splits, TEST_NAMES, str(path))
+    scoring = validation_split(splits, None if testing is None else testing[0], str(path))
+    names = _class_names(training[1])
+    used = {"training": training, "validation": scoring, "test": testing}
+    rows = {part: split[1] for part, split in used.items() if split is not None}
+    counts = {split[0]: len(split[1]) for split in used.values() if split is not None}
+    notes = [what_was_read(len(names), counts, [split for split in splits if split not in counts])]
+    in_files = is_much(len(training[1]), image_size)
+    parts = {part: _images(members, names, image_size, in_files=in_files) for part, members in rows.items()}
+    if "test" not in parts:
+        parts["training"], parts["test"], note = hold_out(parts["training"])
+        notes.append(note)
+    validation = parts.get("validation")
+    for part in (validation, parts["test"]):
+        if part is not None:
+            check_readable(part[0])
+    return DataSet.from_tensors(
+        parts["training"],
+        parts["test"],
+        name=f"csv:{path}",
+        class_names=names,
+        notes=notes,
+        validation=validation,
+    )
+
+
+def _read_splits(path: Path) -> dict[str, list[_Row]]:
+    """Return the rows by split: those of one file by its column of splits, or a file for each split."""
+    if path.is_file():
+        return _read_rows(path)
+    files = sorted(path.glob("*.csv")) if path.is_dir() else []
+    if not files:
+        raise DataError(f"csv:PATH takes a CSV file, or a folder with train.csv and test.csv; got {str(path)!r}")
+    found: dict[str, list[_Row]] = {}
+    for file in files:
+        if file.stem.lower() in (*TRAINING_NAMES, *TEST_NAMES):
+            found[file.stem] = [row for rows in _read_rows(file).values() for row in rows]
+    if not found:
+        raise DataError(
+            f"a folder of CSV files has train.csv and test.csv; got {', '.join(f.name for f in files)}: give one file"
+        )
+    return found
+
+
+def _read_rows(path: Path) -> dict[str, list[_Row]]:
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as stream:
+            first = stream.readline()
+            stream.seek(0)
+            table = csv.DictReader(stream, delimiter=max(",;\t", key=first.count))
+            columns = {name.strip().lower(): name for name in table.fieldnames or ()}
+            file, label = (_column(path, columns, names) for names in (_FILES, _CLASSES))
+            split = next((columns[name] for name in _SPLITS if name in columns), None)
+            found: dict[str, list[_Row]] = defaultdict(list)
+            for row in table:
+                line = f"{path.name}, line {table.line_num}"
+                values = [(row[name] or "").strip() for name in (file, label, *([split] if split else []))]
+                if not all(values):
+                    raise DataError(f"every row has a file and a class; got {', '.join(map(repr, values))} in {line}")
+                found[values[2] if split else "train"].append(_Row(_inside(path, values[0], line), values[1], line))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"csv:PATH takes a CSV file in UTF-8; {str(path)!r} could not be read: {error}") from error
+    if not found:
+        raise DataError(f"a table of images has rows; got none in {str(path)!r}")
+    return found
+
+
+def _column(path: Path, columns: dict[str, str], names: tuple[str, ...]) -> str:
+    found = next((columns[name] for name in names if name in columns), None)
+    if found is None:
+        raise DataError(
+            f"a table of images has a first line with a column called {' or '.join(names)}; got "
+            f"{', '.join(columns) or 'nothing'} in {str(path)!r}: name yours so"
+        )
+    return found
+
+
+def _inside(table: Path, name: str, line: str) -> Path:
+    """Return the file that a row names.
+
+    Raises:
+        DataError: it is missing, or outside the folder of the table.
+    """
+    folder = table.parent.resolve()
+    file = (folder / name).resolve()
+    if not file.is_relative_to(folder):
+        raise DataError(
+            f"the files of a table lie in its folder, since a table from elsewhere must not read others; got {name!r} "
+            f"in {line}: put the CSV file above its images"
+        )
+    if not file.is_file():
+        raise DataError(f"the files of a table are there; {name!r} in {line} is not: names count from {str(folder)!r}")
+    return file
+
+
+def _class_names(rows: list[_Row]) -> list[str]:
+    names = {row.label for row in rows}
+    if len(names) < 2:
+        raise DataError(f"a classifier needs two classes or more; got only {', '.join(names)} for training")
+    numbers = all(name.isdecimal() for name in names)
+    return sorted(names, key=int) if numbers else sorted(names)
+
+
+def _images(rows: list[_Row], names: list[str], image_size: int | None, *, in_files: bool) -> SomeImages:
+    places = {name: index for index, name in enumerate(names)}
+    for row in rows:
+        if row.label not in places:
+            raise DataError(f"training and test images have the same classes; got {row.label!r} in {row.line} alone")
+    labels = torch.tensor([places[row.label] for row in rows])
+    if in_files:
+        assert image_size is not None
+        return FilePixels(tuple(row.file for row in rows), image_size), labels
+    return decode_all(((f"{row.line}: {row.file}", row.file) for row in rows), image_size), labels
