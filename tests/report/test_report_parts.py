@@ -1,6 +1,8 @@
 """What the parts of a report say, against the run itself."""
 
+import dataclasses
 import itertools
+import re
 
 import altair as alt
 import numpy as np
@@ -9,18 +11,19 @@ from charts import data_of
 from tiny_job import tiny_search
 
 import bcnet
-from bcnet.report import layers, look
+from bcnet.report import classes, layers, look
 from bcnet.report.curves import Curve
 from bcnet.report.evidence import expected_macs, read_evidence
 from bcnet.report.fairness import runs_of
 from bcnet.report.generations import generation_rows
 from bcnet.report.heat import cells
-from bcnet.report.html import count, table
+from bcnet.report.html import MINUS, count, table
 from bcnet.report.losses import section as losses_section
 from bcnet.report.profile import profile_rows
 from bcnet.report.provenance import machine_facts
 from bcnet.report.ratios import layer_rows
 from bcnet.report.worth import worth_rows
+from bcnet.run.score import classes_text
 from bcnet.stages.scores import Scorer
 
 
@@ -41,6 +44,46 @@ def test_evidence_is_what_the_run_found(finished, evidence):
         assert tuple(network.cost) == (networks[key]["macs"], networks[key]["params"])
     assert list(evidence.uniform) == networks["uniform"]["widths"]
     assert evidence.best == finished.widths
+
+
+def test_classes_are_shown_by_what_is_lost(finished, evidence):
+    networks = {
+        key: dataclasses.replace(network, by_class={0: (60, 90.0), 1: (30, 80.0 - place), 2: (10, 50.0 + place)})
+        for place, (key, network) in enumerate(evidence.networks.items())
+    }
+    named = dataclasses.replace(evidence, networks=networks, class_names=("cat", "<b>", "cow"))
+    text = re.sub(r"\s*<[^>]+>\s*", "|", classes.section(named).body)
+    assert "The largest class, cat, has 60 % of the test images" in text
+    rows = re.findall(r"\|+(&lt;b&gt;|cat|cow)\|+(\d+)\|+([\d.]+)\|+([\d.]+)\|+([\d.]+)\|+(\S+?)\|", text)
+    assert rows == [
+        ("&lt;b&gt;", "30", "80.00", "79.00", "78.00", f"{MINUS}2.00"),
+        ("cat", "60", "90.00", "90.00", "90.00", "+0.00"),
+        ("cow", "10", "50.00", "51.00", "52.00", "+2.00"),
+    ]
+    many = {key: dataclasses.replace(n, by_class=dict.fromkeys(range(23), (1, 9.0))) for key, n in networks.items()}
+    assert "The other 3 classes" in classes.section(dataclasses.replace(evidence, networks=many)).body
+    none = {key: dataclasses.replace(network, by_class={}) for key, network in networks.items()}
+    assert classes.section(dataclasses.replace(evidence, networks=none)) is None
+    assert classes.section(dataclasses.replace(evidence, networks={})) is None
+
+
+def test_the_terminal_says_which_class_loses_most(finished):
+    document = {**finished.result, "class_names": ["cat", "dog", "cow"]}
+
+    def told(original, searched):
+        rows = {"original": original, "uniform": original, "searched": searched}
+        networks = {name: {**document["networks"][name], "by_class": row} for name, row in rows.items()}
+        return classes_text({**document, "networks": networks})
+
+    even = {"0": [10, 90.0], "1": [10, 80.0]}
+    assert told(even, {"0": [10, 60.0], "1": [10, 79.0]}) == (
+        "By class, the searched network loses most on cat: 60.00 % for 90.00 % of the original, on 10 test images. "
+    )
+    assert told(even, even) == ""
+    uneven = {"0": [10, 90.0], "2": [90, 80.0]}
+    assert told(uneven, uneven).startswith("The largest class, cow, has 90 % of the test images: as many would")
+    assert told({}, {}) == ""
+    assert sum(count for count, _ in finished.result["networks"]["searched"]["by_class"].values()) == 30
 
 
 def test_layers_add_up_to_the_networks(finished, evidence):

@@ -217,6 +217,22 @@ def test_images_whose_logits_are_no_numbers_are_neither_right_nor_wrong():
         Classification().test(Fixed(logits), [(torch.zeros(3, 1), torch.zeros(3, dtype=torch.int64))])
 
 
+def test_figures_by_class_add_up_to_the_whole():
+    generator = torch.Generator().manual_seed(0)
+    logits, labels = torch.randn(90, 5, generator=generator), torch.randint(5, (90,), generator=generator)
+    labels[labels == 3] = 1  # a class that the test images lack
+    measured = Classification().test(Fixed(logits[:30].repeat(3, 1)), [(torch.zeros(30, 1), labels[:30])] * 2)
+    right = logits[:30].argmax(1) == labels[:30]
+    assert set(measured.by_class) == {0, 1, 2, 4}
+    for number, (count, share) in measured.by_class.items():
+        mine = labels[:30] == number
+        assert (count, share) == (2 * int(mine.sum()), pytest.approx(100 * float(right[mine].double().mean())))
+    whole = sum(count * share for count, share in measured.by_class.values()) / measured.count
+    assert whole == pytest.approx(measured.figures["top1"])
+    targets = torch.zeros(3)
+    assert Counting().test(Fixed(torch.zeros(3, 1)), [(torch.zeros(3, 1), targets)]).by_class == {}
+
+
 class Fixed(nn.Module):
     """Gives the same outputs whatever comes in."""
 

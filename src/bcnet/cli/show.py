@@ -23,7 +23,7 @@ _BAR = 20
 def show_result(console: Console, document: Mapping[str, Any], folder: str) -> None:
     """The comparison of the three networks, the kept widths, and where everything is."""
     from bcnet.costs import measure_called
-    from bcnet.run.score import headline_of, headline_value, measured_text
+    from bcnet.run.score import classes_text, headline_of, headline_value, measured_text
     from bcnet.stages.result import table_rows
 
     metric = headline_of(document)
@@ -47,6 +47,8 @@ def show_result(console: Console, document: Mapping[str, Any], folder: str) -> N
     console.print(_widths_table(document))
     believed = document.get("reliability")
     told = f"{believed['text']}\n" if believed else ""
+    by_class = printable(classes_text(document))
+    told += f"{by_class}\n" if by_class else ""
     told += measured_text(document) + _summary(document, folder)
     console.print(told, highlight=False, markup=False, soft_wrap=True)
 

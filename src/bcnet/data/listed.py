@@ -38,8 +38,9 @@ class _Row:
 
 
 def load_csv(path: Path, image_size: int | None) -> DataSet:
-    """Load the images that a CSV file lists: a column of file names and one of classes, by usual names; commas, semicolons
-    or tabs part them.
+    """Load the images that a CSV file lists, parted by commas, semicolons or tabs.
+
+    It has a column of file names and one of classes, called as usual (`file_name`, `path`, ...; `label`, `class`, ...).
 
     File names count from the folder of the CSV file, and lie in it: a table reads no other files. Classes are words or
     numbers, in the order of the alphabet or of the numbers. A column of splits (`split`, `set`, `subset`) tells images

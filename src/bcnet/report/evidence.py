@@ -34,7 +34,8 @@ class Evidence:
 
     `space` has groups, layers and costs, but no layouts. `evaluations` are in order. `curves` are training losses by
     stage. `counts` has per group how often each channel was trained, `seconds` the time by stage, `latencies`
-    what `measure_latency` kept, `examples` columns and rows of test images (`bcnet.stages.examples`).
+    what `measure_latency` kept, `examples` columns and rows of test images (`bcnet.stages.examples`), `class_names`
+    the names of the classes or their numbers.
     """
 
     path: Path
@@ -50,6 +51,7 @@ class Evidence:
     latencies: tuple[Mapping[str, Any], ...] = ()
     given: Budget | None = None
     examples: Mapping[str, Any] = field(default_factory=dict)
+    class_names: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -156,6 +158,7 @@ def read_evidence(path: str | Path) -> Evidence:
         seconds=run.seconds,
         latencies=tuple(read_latencies(run.path)),
         examples=run.examples,
+        class_names=run.class_names,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bcnet.methods import SupernetMethod, Trainings
 from bcnet.report import (
     candidates,
+    classes,
     examples,
     fairness,
     generations,
@@ -27,6 +28,9 @@ def report_page(evidence: Evidence) -> str:
     """The page about a run as HTML."""
     sections = [results(evidence), candidates.section(evidence), ratios.section(evidence), layers.section(evidence)]
     sections.append(latency.section(evidence))
+    by_class = classes.section(evidence)
+    if by_class is not None:
+        sections.append(by_class)
     if evidence.settings.options.examples:
         sections.append(examples.section(evidence))
     settings = evidence.settings

@@ -147,7 +147,7 @@ class _WithPlaceholders:
 
 
 def _is_pair(batch: Any) -> bool:
-    """Return whether a batch has targets: a dict with some, or a pair whose second part is no float tensor of inputs."""
+    """Return whether a batch has targets: a dict with some, or a pair whose second part is no tensor of inputs."""
     if isinstance(batch, Mapping):
         return any(name in batch for name in LABEL_COLUMNS)
     return isinstance(batch, (tuple, list)) and len(batch) == 2 and not _is_input(batch[1])

@@ -21,6 +21,7 @@ class _Network(BaseModel):
     test: dict[str, FiniteFloat]
     test_errors: dict[str, FiniteFloat]
     test_images: Count
+    by_class: dict[NonNegativeInt, tuple[Count, FiniteFloat]]
     others: dict[str, FiniteFloat] = {}
 
 
@@ -87,6 +88,7 @@ class _Reliability(BaseModel):
 class _Result(BaseModel):
     model: str
     data: str
+    class_names: tuple[str, ...]
     method: str
     origin: str
     task: _Task

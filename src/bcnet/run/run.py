@@ -46,6 +46,7 @@ class Network:
     """A final network, with its one look at the test set.
 
     `value` is what the `metric` of the run's task came to on so many `images`, `low` and `high` its 95 % interval.
+    `by_class` has the number of test images and the value for each class, by its number, where images have one.
     """
 
     label: str
@@ -56,6 +57,7 @@ class Network:
     metric: Metric
     low: float
     high: float
+    by_class: Mapping[int, tuple[int, float]] = dataclasses.field(default_factory=dict)
 
 
 class Run:
@@ -137,6 +139,11 @@ class Run:
     def examples(self) -> Mapping[str, Any]:
         """Columns and rows of test images as the report shows them; empty before the networks are trained."""
         return self._directory.read(EXAMPLES) if self._directory.has(EXAMPLES) else {}
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Return the names of the classes, or their numbers; none before the network is traced."""
+        return input_facts(self.path, self.settings).class_names if self._directory.has("space.json") else ()
 
     @property
     def seconds(self) -> Mapping[str, float]:
@@ -253,7 +260,7 @@ def _networks(directory: RunDirectory, space: WidthSpace) -> dict[str, Network]:
             test = measurement_of(state)
             value = test.figures[metric.key]
             interval = test.interval(metric)
-            networks[key] = Network(label, widths, cost, value, test.count, metric, *interval)
+            networks[key] = Network(label, widths, cost, value, test.count, metric, *interval, test.by_class)
     return networks
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bcnet.costs import LATENCY
 from bcnet.display import duration
 from bcnet.errors import RunError
 from bcnet.tasks import Measurement, Metric
+from bcnet.tasks.shown import name_of
 
 _FORMATS = {"accuracy": (".2f", " %"), "loss": (".4f", " nats"), "own": (".4g", "")}
+_UNEVEN = 1.5  # times an equal share: what a largest class has that is worth saying
 _TITLES = {"accuracy": "score (%)", "loss": "score (negative loss, nats)", "own": "score"}
 
 
@@ -108,6 +110,36 @@ def headline_value(network: Mapping[str, Any], metric: Metric) -> float:
     return value
 
 
+def largest_class_text(counts: Mapping[int, int], names: Sequence[str]) -> str:
+    """Return the share of the largest class, of the numbers of test images by class."""
+    number = max(counts, key=lambda number: (counts[number], -number))
+    share = 100 * counts[number] / sum(counts.values())
+    return (
+        f"The largest class, {name_of(number, names)}, has {share:.3g} % of the test images: as many would be right if "
+        "every answer were this class."
+    )
+
+
+def classes_text(document: Mapping[str, Any]) -> str:
+    """Return the class that the searched network loses most on, and the largest one where classes are uneven."""
+    original, searched = (document["networks"][name]["by_class"] for name in ("original", "searched"))
+    if len(original) < 2:
+        return ""
+    names = document["class_names"]
+    metric = headline_of(document)
+    worst = min(original, key=lambda number: searched[number][1] - original[number][1])
+    (count, before), (_, after) = original[worst], searched[worst]
+    text = (
+        f"By class, the searched network loses most on {name_of(int(worst), names)}: {metric.text(after)} for "
+        f"{metric.text(before)} of the original, on {count:,} test images. "
+        if after < before
+        else ""
+    )
+    counts = {int(number): row[0] for number, row in original.items()}
+    uneven = max(counts.values()) > _UNEVEN * sum(counts.values()) / len(counts)
+    return text + (f"{largest_class_text(counts, names)} " if uneven else "")
+
+
 def measurement_of(state: Mapping[str, Any]) -> Measurement:
     """Return what a network's file says that it did on the test images.
 
@@ -115,4 +147,5 @@ def measurement_of(state: Mapping[str, Any]) -> Measurement:
         KeyError, TypeError, ValueError, AttributeError, OverflowError: it is no such file.
     """
     figures, errors = ({key: float(v) for key, v in state[part].items()} for part in ("figures", "errors"))
-    return Measurement(figures, errors, int(state["count"]))
+    by_class = {int(number): (int(count), float(mean)) for number, (count, mean) in state["by_class"].items()}
+    return Measurement(figures, errors, int(state["count"]), by_class)

@@ -45,6 +45,7 @@ def result_document(context: Context) -> dict[str, Any]:
         "format": 1,
         "model": settings.model,
         "data": settings.data,
+        "class_names": list(context.workload.source.input.class_names),
         "method": settings.method.name,
         "origin": settings.method.origin,
         "task": task_document(context.workload.source.task),
@@ -154,6 +155,7 @@ def _network(trained: TrainedNetwork, reference: Cost) -> dict[str, Any]:
         "test": dict(trained.test.figures),
         "test_errors": dict(trained.test.errors),
         "test_images": trained.test.count,
+        "by_class": {str(number): list(row) for number, row in trained.test.by_class.items()},
     } | _if_any(trained.cost.others)
 
 

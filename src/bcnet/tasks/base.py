@@ -12,7 +12,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -58,11 +58,15 @@ class Metric:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Figures of a network on `count` test images: means of the task's figures, by key, and their standard errors."""
+    """Figures of a network on `count` test images: means of the task's figures, by key, and their standard errors.
+
+    `by_class` has for each class number, where images have one, how many there were and the mean of the headline.
+    """
 
     figures: Mapping[str, float]
     errors: Mapping[str, float]
     count: int
+    by_class: Mapping[int, tuple[int, float]] = field(default_factory=dict)
 
     def interval(self, metric: Metric) -> tuple[float, float]:
         """Return what the number of images leaves to chance: the 95 % interval of one of the figures."""
@@ -140,6 +144,10 @@ class Task(ABC):
 
         What `summarize` is overridden for may have more for each, `(batch, ...)`.
         """
+
+    def classes_of(self, targets: Any) -> Tensor | None:
+        """Return the class number of each image, `(batch,)`; None where an image has none, or several."""
+        return None
 
     @property
     def outputs(self) -> int | None:
@@ -234,11 +242,14 @@ class Task(ABC):
         device = next(network.parameters()).device
         resolved = resolve_precision(precision, device)
         parts: dict[str, list[Tensor]] = {}
+        classes: list[Tensor] = []
         for x, y in batches:
             with autocast(resolved, device):
                 outputs = call_network(network, move(x, device))
             for key, values in self.figures(outputs, move(y, device)).items():
                 parts.setdefault(key, []).append(_for_each(values, nest_size(y), f"the figure {key!r}"))
+            known = self.classes_of(y)
+            classes += [] if known is None else [known.cpu()]
         network.train(was_training)
         if self.headline.key not in parts:
             raise TrainingError(
@@ -256,7 +267,16 @@ class Task(ABC):
         broken = [key for key, value in zip(parts, values, strict=True) if not math.isfinite(value)]
         if broken:
             raise TrainingError(f"figures are finite numbers; got others for {broken[0]!r}: the weights are broken")
-        return Measurement(dict(zip(parts, values, strict=True)), dict(zip(parts, spreads, strict=True)), count)
+        by_class = _by_class(torch.cat(parts[self.headline.key]).cpu(), torch.cat(classes)) if classes else {}
+        figures, standard = (dict(zip(parts, numbers, strict=True)) for numbers in (values, spreads))
+        return Measurement(figures, standard, count, by_class)
+
+
+def _by_class(values: Tensor, classes: Tensor) -> dict[int, tuple[int, float]]:
+    """Return how many values there are of each class, and their mean."""
+    numbers, places, counts = torch.unique(classes, return_inverse=True, return_counts=True)
+    means = torch.zeros(len(numbers), dtype=torch.float64).index_add_(0, places, values.double()) / counts
+    return {int(n): (int(c), float(m)) for n, c, m in zip(numbers, counts, means, strict=True)}
 
 
 def alone(targets: Any, where: str) -> Tensor:

@@ -59,6 +59,10 @@ class Classification(Task):
         shares = {"top1": right[:, 0], "top5": right.any(dim=1)}
         return {key: (100.0 * hits.double()).masked_fill(broken, torch.nan) for key, hits in shares.items()}
 
+    def classes_of(self, targets: Tensor) -> Tensor:
+        """The labels."""
+        return targets
+
     def check_targets(self, targets: Any, where: str) -> Tensor:
         """Class numbers `(batch,)` of any type of integers."""
         given = alone(targets, where)
