@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tiny_job import RECIPE, Recorder, StoppedError, TinyNetwork, supernet_method, tiny_data
 from tiny_job import tiny_supernet_search as tiny_search
 from torch import nn
@@ -184,6 +184,39 @@ def half_loss(outputs, targets):
 
 def confidence(outputs, targets):
     return outputs.softmax(dim=1).gather(1, targets[:, None])[:, 0]
+
+
+def test_a_teacher_of_ones_own_teaches_all_but_the_original(tmp_path):
+    torch.manual_seed(0)
+    teacher = nn.Sequential(nn.Conv2d(1, 16, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(64, 3))
+    plain = tiny_search(tmp_path / "plain", method=bcnet.Uniform())
+    taught = tiny_search(tmp_path / "taught", method=bcnet.Uniform(), teacher=teacher)
+    files = {name: [(tmp_path / run / f"{name}.safetensors") for run in ("plain", "taught")] for name in WEIGHTS[1:]}
+    same = {name: torch.equal(*(load_file(file)["head.weight"] for file in pair)) for name, pair in files.items()}
+    assert same == {"original": True, "uniform": False, "final": False}
+    settings = read_settings(tmp_path / "taught")
+    assert settings.training.distillation == bcnet.train.Distillation()
+    assert settings.teacher.startswith("torch.nn.modules.container.Sequential ")
+    assert tiny_search(tmp_path / "taught", method=bcnet.Uniform(), teacher=teacher).result == taught.result
+    assert plain.result["networks"]["original"] == taught.result["networks"]["original"]
+    with torch.no_grad():
+        teacher[0].weight += 1
+    with pytest.raises(RunError, match="teacher"):
+        tiny_search(tmp_path / "taught", method=bcnet.Uniform(), teacher=teacher)
+
+
+@pytest.mark.parametrize(
+    ("teacher", "message"),
+    [
+        (3, "a teacher is a trained nn.Module; got int"),
+        (nn.Flatten(), r"gives logits of the model's shape, \(2, 3\); got \(2, 64\)"),
+        (nn.Conv2d(3, 4, 1), "runs on the inputs of the model; Conv2d failed with RuntimeError"),
+    ],
+)
+def test_teachers_that_do_not_do(tmp_path, teacher, message):
+    with pytest.raises(RecipeError, match=message):
+        tiny_search(tmp_path / "run", teacher=teacher)
+    assert not (tmp_path / "run").exists()
 
 
 def width_sum(widths):

@@ -92,7 +92,7 @@ def test_a_task_of_somebodys_own_is_imported(monkeypatch):
         ("segmentation:classes=21,size=3", "the settings classes, ignore, dice; got 'size'"),
         ("segmentation:classes=many", "the task segmentation: classes: .* integer.*; got 'many'"),
         ("segmentation:classes=1", "at least 2 classes.*got Segmentation"),
-        ("classification:own=loss", "has the settings none; got 'own'"),
+        ("classification:own=loss", "has the settings class_weights; got 'own'"),
         ("no such:task", "package.module:factory; got 'no such:task'"),
         ("no_such_module:task", "the module of task 'no_such_module:task' has to be importable"),
     ],

@@ -1,5 +1,6 @@
 """A task from outside the package, through a whole run; and what classification is."""
 
+import dataclasses
 import json
 from dataclasses import dataclass
 from typing import ClassVar
@@ -215,6 +216,61 @@ def test_images_whose_logits_are_no_numbers_are_neither_right_nor_wrong():
     assert figures["top1"].isnan().tolist() == [False, True, False]
     with pytest.raises(TrainingError, match="others for 'top1': the weights are broken"):
         Classification().test(Fixed(logits), [(torch.zeros(3, 1), torch.zeros(3, dtype=torch.int64))])
+
+
+def test_weighted_classes_count_as_their_weights_say():
+    generator = torch.Generator().manual_seed(0)
+    logits, labels = torch.randn(40, 3, generator=generator), torch.randint(3, (40,), generator=generator)
+    weights = torch.tensor([1.0, 4.0, 0.5])
+    task = Classification(class_weights=(1, 4, 0.5))
+    each = weights[labels] * nn.functional.cross_entropy(logits, labels, reduction="none")
+    torch.testing.assert_close(task.training_loss(logits, labels), each.mean())
+    torch.testing.assert_close(task.loss_score(logits, labels), -each.double())
+    smoothed = nn.functional.cross_entropy(logits, labels, weights, label_smoothing=0.1, reduction="sum") / 40
+    torch.testing.assert_close(task.training_loss(logits, labels, label_smoothing=0.1), smoothed)
+    assert task.description == 'classification {"class_weights": [1.0, 4.0, 0.5]}'
+    assert Classification().description == "classification"
+
+
+def test_balanced_classes_have_equal_shares():
+    labels = torch.tensor([0] * 60 + [1] * 30 + [2] * 10)
+    task = Classification(class_weights="balanced").with_labels(labels, 3)
+    shares = torch.tensor(task.class_weights)[labels]
+    torch.testing.assert_close(
+        torch.bincount(labels, weights=shares).float(), torch.full((3,), 100 / 3, dtype=torch.float32)
+    )
+    assert Classification().with_labels(labels, 3).class_weights is None
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Classification(class_weights=(1.0, 0.0)), r"are positive numbers.*; got \(1.0, 0.0\)"),
+        (lambda: Classification(class_weights=(1.0, float("nan"))), "are positive numbers"),
+        (lambda: Classification(own=nn.CrossEntropyLoss(), class_weights="balanced"), "a loss of your own beside"),
+        (lambda: Classification(class_weights=(1.0,)).with_labels(None, 3), "one for each of 3 classes; got 1: "),
+        (lambda: Classification(class_weights="balanced").with_labels(None, 3), "needs labels to count; got none"),
+    ],
+)
+def test_weights_of_classes_that_do_not_do(make, message):
+    with pytest.raises(RecipeError, match=message):
+        make()
+
+
+def test_a_run_weighs_classes_and_resumes_with_the_numbers(tmp_path):
+    data = tiny_data()
+    few = torch.cat([(data.train.labels == 0).nonzero().flatten()[:6], (data.train.labels > 0).nonzero().flatten()])
+    uneven = dataclasses.replace(data, train=data.train.subset(few))
+    outcome = tiny_search(tmp_path / "a", data=uneven, task="classification:class_weights=balanced")
+    counts = torch.bincount(uneven.train.labels)
+    weights = bcnet.tasks.task_described(
+        json.loads((tmp_path / "a" / "settings.json").read_text())["task"]
+    ).class_weights
+    assert weights == pytest.approx((len(few) / (3 * counts)).tolist())
+    plain = tiny_search(tmp_path / "b", data=uneven)
+    assert outcome.found.evaluations[0].score != plain.found.evaluations[0].score, "scores by loss are weighted"
+    again = tiny_search(tmp_path / "a", data=uneven, task=Classification(class_weights="balanced"))
+    assert again.result == outcome.result
 
 
 def test_figures_by_class_add_up_to_the_whole():

@@ -135,6 +135,57 @@ class FewerBatches:
         return islice(self.batches.epoch(generator), 1, None)
 
 
+@pytest.mark.parametrize("kind", ["supernet", "network"])
+def test_the_average_survives_a_stop(tiny_supernet, tiny_batches, tmp_path, kind):
+    recipe = RECIPE.with_changes({"ema": 0.8, "accumulate": 2})
+    whole = run(kind, type(tiny_supernet), tiny_batches, tmp_path / "whole", recipe=recipe)
+    with pytest.raises(StoppedError):
+        run(kind, type(tiny_supernet), tiny_batches, tmp_path / "cut", recipe=recipe, stop_at=5)
+    again = run(kind, type(tiny_supernet), tiny_batches, tmp_path / "cut", recipe=recipe)
+    assert again[0] == whole[0]
+    for one, other in zip(again[2].state_dict().values(), whole[2].state_dict().values(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_the_average_is_that_of_the_weights_after_each_step(tiny_batches):
+    seen = []
+    network = plain_network()
+
+    def remember(progress):
+        seen.append({name: tensor.clone() for name, tensor in network.state_dict().items()})
+
+    train(NetworkLearner(network), tiny_batches, RECIPE.with_changes({"ema": 0.7}), seed=5, on_step=remember)
+    wanted = seen[0]
+    for number, weights in enumerate(seen[1:], 1):
+        kept = min(0.7, (1 + number) / (10 + number))
+        wanted = {
+            name: torch.lerp(w, wanted[name], kept) if w.is_floating_point() else w for name, w in weights.items()
+        }
+    for name, tensor in network.state_dict().items():
+        torch.testing.assert_close(tensor, wanted[name])
+    assert not torch.allclose(wanted["0.weight"], seen[-1]["0.weight"])
+
+
+def test_a_batch_in_parts_gives_the_gradient_of_the_whole(tiny_batches):
+    trained = []
+    for parts in (1, 3, 8):
+        torch.manual_seed(0)
+        network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(3))  # no batch norm
+        network(next(iter(tiny_batches.epoch(torch.Generator().manual_seed(0))))[0])
+        recipe = RECIPE.with_changes({"accumulate": parts})
+        task = Classification(class_weights=(1.0, 2.0, 0.5))
+        records = train(NetworkLearner(network, task), tiny_batches, recipe, seed=5)
+        trained.append((network.state_dict(), torch.tensor(records.losses)))
+    for weights, losses in trained[1:]:
+        torch.testing.assert_close(weights, trained[0][0])
+        torch.testing.assert_close(losses, trained[0][1])
+
+
+def test_parts_are_no_more_than_a_batch_has_images():
+    with pytest.raises(RecipeError, match=r"'accumulate' must be at most 'batch_size', 8; got 9"):
+        RECIPE.with_changes({"accumulate": 9})
+
+
 def test_training_leaves_the_callers_randomness_alone(tiny_supernet, tiny_batches):
     torch.manual_seed(3)
     expected = torch.rand(1)

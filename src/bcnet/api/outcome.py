@@ -110,7 +110,7 @@ def stages_until(settings: Settings, until: Until | None) -> tuple[str, ...]:
         return ("supernet", "prior")
     trains = until == "network"
     names = [*finding, *(["searched"] if trains else [])]
-    learns = trains and settings.training.distillation is not None
+    learns = trains and settings.training.distillation is not None and settings.teacher is None
     starts = (trains or method.trains_candidates) and settings.start == "original"
     needs = {need for stage in stages_of(settings) if stage.name in finding for need in stage.needs}
     return (*(("original",) if learns or starts or "original" in needs else ()), *names)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
+
+import torch
+from torch import nn
 
 from bcnet.distributed import ProcessGroup
 from bcnet.errors import BudgetError, RecipeError
@@ -14,7 +18,8 @@ from bcnet.files.documents import read_document
 from bcnet.latency import multiples
 from bcnet.methods import Given, Method, SupernetMethod, Trainings, parse_method
 from bcnet.methods.base import CustomMethod, Request, Start
-from bcnet.run.callables import UserCallables, user_callables, user_searcher
+from bcnet.nests import call_network
+from bcnet.run.callables import UserCallables, user_callables, user_searcher, with_teacher
 from bcnet.run.directory import check_usable, read_settings
 from bcnet.run.pretrained import Weights
 from bcnet.run.recipes import TrainingLike, check_training, recipe_for
@@ -26,6 +31,7 @@ from bcnet.stages.base import Stage
 from bcnet.stages.calibration import check_model, latency_of
 from bcnet.stages.running import resolved_settings
 from bcnet.tasks import Classification, Imitation, Loss, Task
+from bcnet.train import Distillation, Recipe
 
 MethodLike = Method | str
 _FROM_TRAINED = (
@@ -53,6 +59,7 @@ def resolve(
     space: SpaceSettings | Mapping[str, Any] | None = None,
     task: Task | str | None = None,
     loss: Loss | None = None,
+    teacher: nn.Module | None = None,
     seed: int = 0,
     stages: Sequence[Stage] = (),
     options: RunOptions | Mapping[str, Any] | None = None,
@@ -76,6 +83,7 @@ def resolve(
     asked.check()
     recipe, changes = check_training(training, epochs)
     asked, own = _with_functions(asked, loss, tags or {})
+    own = with_teacher(own, teacher)
     if task is not None and loss is not None:
         raise RecipeError("a task has its own loss; got loss= beside it: leave one of them out")
     aim = Classification(own.loss) if task is None else task_of(task)
@@ -102,10 +110,11 @@ def resolve(
         limits={} if budget is None else limits_of(budget),
         task=source.task.description,
         method=asked,
-        training=recipe_for(source, recipe, changes),
+        training=_distilled(recipe_for(source, recipe, changes), own),
         start=started,
         seed=seed,
         loss=own.loss_name,
+        teacher=own.teacher_name,
         custom_score=own.score_name,
         pretrained=source.pretrained,
         own_stages=tuple(stage.name for stage in stages if isinstance(stage, Stage)),
@@ -132,6 +141,13 @@ def _by_its_first_place(source: Source, path: Path) -> Source:
         return source
     note = f"The data are those of {before.partition(':')[2]}, which the run was started with."
     return dataclasses.replace(source, data_name=before, notes=(*source.notes, note))
+
+
+def _distilled(recipe: Recipe, own: UserCallables) -> Recipe:
+    """Return the recipe, which distils where there is a teacher."""
+    if own.teacher is None or recipe.distillation is not None:
+        return recipe
+    return recipe.model_copy(update={"distillation": Distillation()})
 
 
 def _method_of(method: MethodLike | None) -> Method:
@@ -216,8 +232,9 @@ def _with_note_on_weights(source: Source, start: Start) -> Source:
 
 
 def _check(source: Source, settings: Settings) -> None:
-    """Raise RecipeError where a recipe does not suit the task, or networks are to start from weights there are not."""
+    """Raise RecipeError where a recipe or teacher does not suit, or networks shall start from weights there are not."""
     check_task(source, settings)
+    _check_teacher(source)
     if settings.space.widen > 1 and (settings.pretrained or settings.start in ("pretrained", "original")):
         raise RecipeError(
             "networks that may be wider than the original start from fresh weights; got widen "
@@ -233,6 +250,26 @@ def _check(source: Source, settings: Settings) -> None:
             "start='pretrained' needs weights to start from; there are none: give pretrained= (--pretrained), or the "
             "model as a module with its weights"
         )
+
+
+def _check_teacher(source: Source) -> None:
+    """Raise RecipeError unless the teacher of the user's, if there is one, gives what the model gives."""
+    teacher = source.own.teacher
+    if teacher is None:
+        return
+    example = source.example()
+    with torch.no_grad():
+        wanted = call_network(copy.deepcopy(source.model).eval(), example)
+        try:
+            found = call_network(copy.deepcopy(teacher).eval().cpu(), example)
+        except Exception as error:
+            raise RecipeError(
+                f"a teacher runs on the inputs of the model; {type(teacher).__name__} failed with "
+                f"{type(error).__name__}: {error}: wrap it in a module that prepares them"
+            ) from error
+    if not isinstance(found, torch.Tensor) or found.shape != wanted.shape:
+        got = tuple(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
+        raise RecipeError(f"a teacher gives logits of the model's shape, {tuple(wanted.shape)}; got {got}")
 
 
 def check_task(source: Source, settings: Settings) -> None:

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 import torch
+from torch import nn
 
 from bcnet.api.outcome import SearchOutcome, Until, check_until, go_on_until, stages_until
 from bcnet.api.resolution import MethodLike, resolve
@@ -43,6 +44,7 @@ def search(
     space: SpaceSettings | Mapping[str, Any] | None = None,
     task: Task | str | None = None,
     loss: Loss | None = None,
+    teacher: nn.Module | None = None,
     seed: int = 0,
     until: Until | None = None,
     reuse: Sequence[str | Path] | str | Path = (),
@@ -82,6 +84,8 @@ def search(
             settings ("segmentation:classes=21").
         loss: a function of logits `(batch, classes)` and labels `(batch,)` that gives a scalar, in place of
             cross-entropy (and label smoothing) in all training.
+        teacher: a trained network, with the inputs and classes of `model`, that the Uniform and the searched network
+            learn from beside the labels, in place of the original; with the recipe's `distillation`, or the usual one.
         seed: of every random draw.
         until: stop early: "prior" after the supernet and its prior, "widths" after the search, "network" after the
             training of the found network, without the networks to compare with. The same call without it goes on.
@@ -125,6 +129,7 @@ def search(
             space=space,
             task=task,
             loss=loss,
+            teacher=teacher,
             seed=seed,
             stages=stages,
             options=chosen,

@@ -11,7 +11,7 @@ from typing import Any
 
 from bcnet.errors import RecipeError
 
-_NOT_SAID = ("loss", "pretrained", "custom_score", "own_stages")
+_NOT_SAID = ("loss", "teacher", "pretrained", "custom_score", "own_stages")
 _KEYS = ("model", "data", "task", "out", "budget", "method", "training", "start", "seed", "space", "options")
 _MOST = 100_000  # characters
 

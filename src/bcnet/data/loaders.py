@@ -102,12 +102,17 @@ class Loaders:
         return join_batches([x for x, _ in batches]), join_batches([y for _, y in batches])
 
     @property
+    def labels(self) -> torch.Tensor | None:
+        """The class numbers of the validation images; None where targets are no labels."""
+        targets = self.held_out[1]
+        return targets if _are_labels(targets) else None
+
+    @property
     def num_classes(self) -> int:
         """Return how many classes there are."""
         if self.class_names:
             return len(self.class_names)
-        targets = self.held_out[1]
-        return int(targets.max()) + 1 if _are_labels(targets) else 0
+        return 0 if self.labels is None else int(self.labels.max()) + 1
 
     @property
     def names_of_classes(self) -> tuple[str, ...]:

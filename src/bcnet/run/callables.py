@@ -27,13 +27,28 @@ _LOCAL = ("<lambda>", "<locals>")
 
 @dataclass(frozen=True)
 class UserCallables:
-    """The user's functions: see `bcnet.search`. Their names are None where there is no function."""
+    """The user's functions and teacher: see `bcnet.search`. Their names are None where there is none."""
 
     loss: Loss | None = None
     loss_name: str | None = None
     per_image: PerImage | None = None
     score_name: str | None = None
     searcher: Searcher | None = None
+    teacher: nn.Module | None = None
+    teacher_name: str | None = None
+
+
+def with_teacher(own: UserCallables, teacher: Any) -> UserCallables:
+    """Return the functions with a teacher, known by its class, its settings and its weights.
+
+    Raises:
+        RecipeError: it is no module.
+    """
+    if teacher is None:
+        return own
+    if not isinstance(teacher, nn.Module):
+        raise RecipeError(f"a teacher is a trained nn.Module; got {type(teacher).__name__}: give the network itself")
+    return dataclasses.replace(own, teacher=teacher, teacher_name=name_of("teacher", teacher, None))
 
 
 def takes_prior(searcher: Searcher) -> bool:

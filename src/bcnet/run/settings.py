@@ -143,6 +143,8 @@ class Settings(Section):
     """Seed of every random draw."""
     loss: str | None = None
     """Name of a custom loss, in place of cross-entropy."""
+    teacher: str | None = None
+    """A network of the user's that others learn from, in place of the original."""
     custom_score: str | None = None
     """Name of a custom score, in place of the method's."""
     pretrained: str | None = None

@@ -238,6 +238,7 @@ def open_source(
         loaded = dataclasses.replace(loaded, accepted=aim.check_targets)
     else:
         aim.check_targets(loaded.train.labels, f"the training images of {loaded.name}")
+    aim = aim.with_labels(_labels_of(loaded), loaded.num_classes)
     digest = _digest_of_images(loaded)
     data_name = data if isinstance(data, str) else f"{loaded.name} {digest}"
     with torch.random.fork_rng(devices=[]):
@@ -455,6 +456,11 @@ _UNKNOWN = (
     "A run is known by its data, and the {} loader's cannot be seen: its data set has neither tensors nor targets. "
     "After a change there give another run directory."
 )
+
+
+def _labels_of(data: DataSet | Loaders) -> torch.Tensor | None:
+    """Return the class numbers of the training images, or of a validation loader; None where targets are no such."""
+    return data.train.labels if isinstance(data, DataSet) else data.labels
 
 
 def _digest_of_images(data: DataSet | Loaders) -> str:

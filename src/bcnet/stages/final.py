@@ -16,6 +16,7 @@ from torch import nn
 from bcnet.costs import Cost
 from bcnet.errors import RunError
 from bcnet.files.tensors import load_module
+from bcnet.machine.defaults import place
 from bcnet.methods import Given, TrainingsMethod, Uniform
 from bcnet.progress.forecast import Planned
 from bcnet.run.directory import RunDirectory
@@ -31,7 +32,7 @@ from bcnet.stages.supernet import SUPERNET
 from bcnet.tasks import Imitation, Measurement
 from bcnet.train import Begun, LossRecords, NetworkLearner, train
 
-TRAINING = ("training.", "start", "options.training_seed")
+TRAINING = ("training.", "teacher", "start", "options.training_seed")
 """Settings that every network trained by itself depends on."""
 
 
@@ -68,9 +69,12 @@ class FinalStage(Stage):
         return most if limit is None else min(int(limit), most)
 
     def teacher(self, context: Context) -> nn.Module | None:
-        """Return what it learns from, beside the labels: the original, where the recipe distils."""
+        """Return what it learns from beside the labels, where the recipe distils: a given teacher, or the original."""
         if context.settings.training.distillation is None:
             return None
+        given = context.workload.source.own.teacher
+        if given is not None:
+            return place(copy.deepcopy(given), context.settings.options.device, context.workload.source.layout)
         teacher: nn.Module = context.output("original").network
         return teacher
 
@@ -166,8 +170,8 @@ class OriginalStage(FinalStage):
 
     def reads(self, settings: Settings) -> tuple[str, ...]:
         """Return what others start from does not matter where that is its own weights, which come from scratch."""
-        from_scratch = settings.start in ("scratch", "original")
-        return tuple(name for name in super().reads(settings) if name != "start" or not from_scratch)
+        not_read = {"teacher"} | ({"start"} if settings.start in ("scratch", "original") else set())
+        return tuple(name for name in super().reads(settings) if name not in not_read)
 
     def macs(self, settings: Settings, workload: Workload) -> float:
         """Exact."""

@@ -117,7 +117,7 @@ def metric_of(context: Context) -> Metric | PerImage:
     if not isinstance(source.task, Classification):
         return source.task.score
     metric: Metric = getattr(context.settings.method, "score", "accuracy")
-    return metric
+    return source.task.loss_score if metric == "loss" and source.task.class_weights is not None else metric
 
 
 def supernet_evaluator(context: Context, supernet: Supernet, batches: Sequence[Batch]) -> SupernetEvaluator:

@@ -187,6 +187,10 @@ class Task(ABC):
                 )
         return targets
 
+    def with_labels(self, labels: Tensor | None, classes: int) -> Task:
+        """Return the task as it is for data of these training labels `(images,)`, None where targets are others."""
+        return self
+
     def check(self, outputs: Any, classes: int) -> None:  # noqa: B027 - most take what comes
         """Raise ModelError where a network's outputs for two images cannot be of this task.
 

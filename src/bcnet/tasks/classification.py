@@ -7,15 +7,18 @@ Notation: `z`, `v` logits of student and teacher, `y` labels, `tau` temperature,
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bcnet.errors import DataError, ModelError, TrainingError
+from bcnet.errors import DataError, ModelError, RecipeError, TrainingError
 from bcnet.tasks.base import Distilling, Metric, Task, alone, scalar, shape_of
 from bcnet.tasks.shown import Shown, name_of
 
@@ -24,7 +27,15 @@ Loss = Callable[[Tensor, Tensor], Tensor]  # logits (batch, classes), labels (ba
 
 @dataclass(frozen=True)
 class Classification(Task):
-    """Integer labels `(batch,)`, logits `(batch, classes)`; a loss of the user's `own` in place of cross-entropy."""
+    """Integer labels `(batch,)`, logits `(batch, classes)`; a loss of the user's `own` in place of cross-entropy.
+
+    `class_weights` weigh the cross-entropy of training, and the scores by loss, by the label: a positive number for
+    each class, or "balanced", by which all classes count alike: `images / (classes * images of the class)`, of the
+    training images, or of the validation loader's. The test's figures are not weighted.
+
+    Raises:
+        RecipeError: weights that are not positive, or beside a loss of the user's own.
+    """
 
     name: ClassVar[str] = "classification"
     headline: ClassVar[Metric] = Metric(
@@ -33,15 +44,70 @@ class Classification(Task):
     soft_labels: ClassVar[bool] = True
 
     own: Loss | None = field(default=None, repr=False)
+    class_weights: Literal["balanced"] | tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        weights = self.class_weights
+        if weights is None or weights == "balanced":
+            given: tuple[float, ...] = ()
+        else:
+            given = tuple(map(float, weights))
+            object.__setattr__(self, "class_weights", given)
+        if any(not 0 < weight < math.inf for weight in given):
+            raise RecipeError(f'class_weights are positive numbers, one for each class, or "balanced"; got {weights}')
+        if weights is not None and self.own is not None:
+            raise RecipeError(
+                "class_weights are for cross-entropy; got a loss of your own beside: weigh the classes there"
+            )
 
     @property
     def description(self) -> str:
-        """The name: a loss of the user's own is a setting by itself."""
-        return self.name
+        """The name, with the weights of classes where there are any; a loss of the user's own is another setting."""
+        weights = self.class_weights
+        return self.name if weights is None else f"{self.name} {json.dumps({'class_weights': weights})}"
+
+    def with_labels(self, labels: Tensor | None, classes: int) -> Classification:
+        """Return the task with numbers for balanced weights.
+
+        Raises:
+            RecipeError: not a weight for each class, or no labels to count.
+        """
+        weights = self.class_weights
+        if weights == "balanced":
+            if labels is None:
+                raise RecipeError(
+                    'class_weights="balanced" needs labels to count; got none: give a number for each class'
+                )
+            counts = torch.bincount(labels.cpu(), minlength=classes)
+            weights = tuple((len(labels) / (classes * counts.clamp(min=1))).tolist())
+        if weights is not None and len(weights) != classes:
+            raise RecipeError(
+                f"class_weights are one for each of {classes} classes; got {len(weights)}: {list(weights)}"
+            )
+        return replace(self, class_weights=weights)
 
     def loss(self, outputs: Any, targets: Tensor) -> Tensor:
         """Cross-entropy, or the user's own."""
         return self.training_loss(outputs, targets)
+
+    def loss_score(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Minus the weighted cross-entropy of each image, `(batch,)`."""
+        weights = self._weights(outputs.device)
+        return -functional.cross_entropy(outputs.float(), targets, weight=weights, reduction="none").double()
+
+    def _cross_entropy(self, logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
+        weights = self._weights(logits.device)
+        if weights is None:
+            return functional.cross_entropy(logits, targets, label_smoothing=label_smoothing)
+        # Over the number of images, not the sum of their weights: the parts of a batch then add up to the whole.
+        total = functional.cross_entropy(
+            logits, targets, weight=weights, reduction="sum", label_smoothing=label_smoothing
+        )
+        return total / len(targets)
+
+    def _weights(self, device: torch.device) -> Tensor | None:
+        assert self.class_weights != "balanced", "`with_labels` comes first"
+        return None if self.class_weights is None else _on_device(self.class_weights, device)
 
     def score(self, outputs: Any, targets: Tensor) -> Tensor:
         """100 for an image that is classified right, 0 for others."""
@@ -113,7 +179,7 @@ class Classification(Task):
                 f"the network must return logits (batch, classes), {len(targets)} rows here; got {shape_of(outputs)}"
             )
         if self.own is None:
-            loss = functional.cross_entropy(outputs.float(), targets, label_smoothing=label_smoothing)
+            loss = self._cross_entropy(outputs.float(), targets, label_smoothing)
         else:
             loss = scalar(self.own(outputs.float(), targets))
         if distilling is None or taught is None:
@@ -121,6 +187,13 @@ class Classification(Task):
         return (1 - distilling.weight) * loss + distilling.weight * distillation_loss(
             outputs, taught, distilling.temperature
         )
+
+
+@lru_cache(maxsize=16)
+def _on_device(weights: tuple[float, ...], device: torch.device) -> Tensor:
+    """Weights of classes as a tensor; every batch needs them."""
+    with torch.inference_mode(False):  # they outlast the block that asks first
+        return torch.tensor(weights, device=device)
 
 
 def distillation_loss(logits: Tensor, teacher_logits: Tensor, temperature: float) -> Tensor:

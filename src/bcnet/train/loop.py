@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path as FilePath
 from typing import Any, NoReturn
 
@@ -22,7 +23,8 @@ from bcnet.distributed import Loaded, ProcessGroup
 from bcnet.errors import RunError, TrainingError
 from bcnet.files.tensors import Tensors, load_module
 from bcnet.machine.precision import autocast, resolve_precision
-from bcnet.nests import Nest, call_network, count
+from bcnet.nests import Nest, call_network, count, take_images
+from bcnet.train.averaging import moving_average
 from bcnet.train.batches import EpochBatches, share_of
 from bcnet.train.learner import Learner
 from bcnet.train.objective import Objective
@@ -114,6 +116,7 @@ def train(
     with own_global_randomness(run.device):
         run.go(on_step, on_epoch)
     run.take_state_of_rank_zero()
+    run.take_average()
     run.records.skipped = tuple(run.updates.health.skipped)
     return run.records
 
@@ -149,6 +152,7 @@ class _Run:
         self.precision = resolve_precision(recipe.precision, self.device)
         self.updates = Updates(learner.module, recipe, self.precision)
         self.reduction = Reduction(learner.module.parameters(), world)
+        self.average = None if recipe.ema is None else moving_average(learner.module, recipe.ema)
         self.records = LossRecords(learner.num_groups)
         self.loss = math.nan  # of the last good step looked at
         self.begun = begun
@@ -192,6 +196,8 @@ class _Run:
                 self.records.append(good.step, term.recorded, loss)
             self.learner.count_step(good.terms)
             self.loss = sum(good.losses) / len(good.losses)
+        if self.average is not None:
+            self.average.update_parameters(self.learner.module)
         self.step += 1
         if due:
             self.saver.save(*self.state())
@@ -200,14 +206,24 @@ class _Run:
 
     def gradients(self, terms: tuple[Term, ...], x: Nest, y: Nest) -> tuple[torch.Tensor, int]:
         """Leave the whole batch's gradients in the parameters; its losses `(terms,)`, and the number of classes."""
-        if count(y):
-            objective = Objective(self.learner, self.recipe, self.precision, x, y, self.teach(x))
-            losses = accumulate_gradients(terms, objective, self.updates.backward, self.learner.passes)
-            return self.reduction(losses, count(y), objective.classes)
+        if images := count(y):
+            losses = torch.zeros(len(terms), device=self.device)
+            for part in torch.arange(images).tensor_split(min(self.recipe.accumulate, images)):
+                piece = slice(int(part[0]), int(part[-1]) + 1)
+                mine, targets = take_images(x, piece), take_images(y, piece)
+                share = len(part) / images
+                objective = Objective(self.learner, self.recipe, self.precision, mine, targets, self.teach(mine))
+                backward = partial(self.add_gradients, share)
+                losses += share * accumulate_gradients(terms, objective, backward, self.learner.passes)
+            return self.reduction(losses, images, objective.classes)
         # The last batch of an epoch may have fewer images than there are processes; all meet in the reduction.
         none = torch.zeros(len(terms), device=self.device)
         self.updates.scaler.scale(none)  # a gradient scaler is ready for its step after its first loss
         return self.reduction(none, 0, 0)
+
+    def add_gradients(self, share: float, loss: torch.Tensor) -> None:
+        """Add the gradient of a part of the batch's loss."""
+        self.updates.backward(share * loss)
 
     def noise_seed(self, step: int) -> int:
         """The seed of dropout: one of its own on every process, since all have other images."""
@@ -254,6 +270,8 @@ class _Run:
         module = self.learner.module
         tensors = {f"module:{name}": tensor for name, tensor in module.state_dict().items()}
         optimizer = optimizer_tensors(module, self.updates.optimizer)
+        averaged = {} if self.average is None else self.average.state_dict()
+        tensors |= {f"average:{name}": tensor for name, tensor in averaged.items()}
         return tensors | {f"optimizer:{name}": tensor for name, tensor in optimizer.items()}
 
     def restore(self) -> None:
@@ -272,6 +290,7 @@ class _Run:
         module = self.learner.module
         load_module(module, _section(tensors, "module"), "the training begun")
         restore_optimizer(module, self.updates.optimizer, _section(tensors, "optimizer"))
+        self.restore_average(tensors, "the training begun")
         self.updates.scaler.load_state_dict(state["scaler"])
         self.step = begun.epochs * len(self.batches)
 
@@ -288,6 +307,7 @@ class _Run:
         parts = {kind: _section(tensors, kind) for kind in ("module", "optimizer", "records", "learner")}
         load_module(self.learner.module, parts["module"], source)
         restore_optimizer(self.learner.module, self.updates.optimizer, parts["optimizer"])
+        self.restore_average(tensors, source)
         self.records = LossRecords.from_tensors(parts["records"])
         try:
             self.learner.restore(parts["learner"])
@@ -297,6 +317,15 @@ class _Run:
                 f"{source} holds no state of this training ({type(error).__name__}: {error}): "
                 "delete it to train from the start, or start a new run"
             ) from None
+
+    def restore_average(self, tensors: Tensors, source: FilePath | str) -> None:
+        if self.average is not None:
+            load_module(self.average, _section(tensors, "average"), source)
+
+    def take_average(self) -> None:
+        """Put the moving average of the weights, where there is one, in the place of the last ones."""
+        if self.average is not None:
+            load_module(self.learner.module, dict(self.average.module.state_dict()), "the moving average")
 
     def restore_position(self, state: Mapping[str, Any]) -> None:
         self.step = int(state["step"])

@@ -99,10 +99,13 @@ class Recipe(_Frozen):
     """The training of a network, or of a supernet (spec, section 7).
 
     `lr` is the peak learning rate, for the batch size given. `momentum` is AdamW's first beta (the second is 0.999).
-    `weight_decay` holds for every parameter as in the paper,
-    unless `decay_norm_and_bias` is off. `augmentation` is what suits the data set where it is left out. `clip_norm`
-    limits the gradient's L2 norm. `precision` "auto" takes bf16 where the device computes in it, fp16 on older GPUs,
-    fp32 elsewhere.
+    `weight_decay` holds for every parameter as in the paper, unless `decay_norm_and_bias` is off. `augmentation` is
+    what suits the data set where it is left out. `clip_norm` limits the gradient's L2 norm. `precision` "auto" takes
+    bf16 where the device computes in it, fp16 on older GPUs, fp32 elsewhere.
+
+    `accumulate` computes a batch in so many parts, one after the other, for memory: batch norm then sees a part at a
+    time. `ema` ends with a moving average of the weights, and of batch norm's statistics, that keeps this share of
+    itself at each step; in the first ones less, `(1 + step) / (10 + step)`.
 
     The settings named in `HEALTH` say what happens when training goes wrong (`bcnet.train.health`); a run goes on with
     other ones. `on_bad_step` "skip" leaves steps out whose loss or gradient is no finite number, at most
@@ -125,6 +128,8 @@ class Recipe(_Frozen):
     augmentation: Augmenting | None = None
     precision: Precision = "auto"
     clip_norm: PositiveFloat | None = None
+    accumulate: Count = 1
+    ema: float | None = Field(default=None, gt=0, lt=1)
     on_bad_step: Literal["stop", "skip"] = "stop"
     max_bad_steps: Count = 10
     explosion_factor: float | None = Field(default=20.0, gt=1)
@@ -147,6 +152,8 @@ class Recipe(_Frozen):
             raise ValueError(f"'schedule.final_lr' must be at most 'lr', {self.lr:g}; got {self.schedule.final_lr:g}")
         if isinstance(self.schedule, Steps) and list(self.schedule.milestones) != sorted(set(self.schedule.milestones)):
             raise ValueError(f"'schedule.milestones' must ascend; got {list(self.schedule.milestones)}")
+        if self.accumulate > self.batch_size:
+            raise ValueError(f"'accumulate' must be at most 'batch_size', {self.batch_size}; got {self.accumulate}")
         return self
 
     def with_changes(self, changes: Mapping[str, Any]) -> Recipe:
