@@ -9,8 +9,9 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from safetensors.torch import load as parse_safetensors
@@ -31,7 +32,14 @@ __all__ = [
     "without_gradients",
 ]
 
+Opened = Literal["nothing", "batch", "size"]
+"""What a graph takes of any size: nothing, the batch, or batch, height and width."""
+
 Runner = Callable[[Nest], Any]  # inputs (batch, ...) -> what the network gives, logits (batch, classes) usually
+
+
+_OLDEST_EXPORTED = 18  # of the versions of ONNX's operators, by PyTorch's exporter
+_OPEN = {0: "batch", 2: "height", 3: "width"}  # names of open dimensions
 
 
 class Format(ABC):
@@ -42,11 +50,12 @@ class Format(ABC):
     holds_graph: ClassVar[bool] = True  # and not the weights alone
 
     opens_batch: ClassVar[bool] = True  # takes batches of any size where none is given
+    opens_size: ClassVar[bool] = False  # can leave height and width open too, and take bytes
     is_int8: ClassVar[bool] = False
 
     @abstractmethod
-    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, open_batch: bool = True) -> bytes:
-        """The content of the file, for any batch size; `example` is a network input of two images or more.
+    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, opened: Opened = "batch") -> bytes:
+        """The content of the file; `example` is a network input of two images or more, `opened` what may be others.
 
         Raises:
             ExportError: the network has something that the format lacks, or a package is missing.
@@ -57,29 +66,37 @@ class Format(ABC):
         """Runs what `write` gave. Formats of weights alone run it in a copy of `network`."""
 
 
+@dataclass(frozen=True)
 class Onnx(Format):
-    """ONNX, by PyTorch's own exporter.
+    """ONNX, by PyTorch's own exporter, in the version `opset` of its operators, by default the exporter's.
 
     A single input is named `images`, a single output `logits`; several inputs are named as the arguments of `forward`.
     """
 
-    suffix = "onnx"
-    runtime = "onnxruntime"
+    suffix: ClassVar[str] = "onnx"
+    runtime: ClassVar[str] = "onnxruntime"
+    opens_size: ClassVar[bool] = True
 
-    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, open_batch: bool = True) -> bytes:
+    opset: int | None = None
+
+    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, opened: Opened = "batch") -> bytes:
         """See `Format`."""
-        return optimized_onnx(self.graph(network, example, open_batch=open_batch), notes)
+        return optimized_onnx(self.graph(network, example, opened=opened), notes, self.opset)
 
-    def graph(self, network: nn.Module, example: Nest, *, open_batch: bool = True) -> Any:
+    def graph(self, network: nn.Module, example: Nest, *, opened: Opened = "batch") -> Any:
         """Return the `onnx.ModelProto` before `optimized_onnx`: weights are the network's own, batch norm by itself."""
         for package in ("onnx", "onnxscript", "onnxruntime"):
             import_package(package)
-        program = export_graph(network, example, open_batch=open_batch)
+        newest = import_package("onnx").defs.onnx_opset_version()
+        if self.opset is not None and self.opset > newest:
+            raise ExportError(f"an opset is at most the installed onnx's newest, {newest}; got {self.opset}")
+        program = export_graph(network, example, opened=opened)
         try:
             with _quiet():
                 model = torch.onnx.export(
                     program,
                     dynamo=True,
+                    opset_version=None if self.opset is None else max(self.opset, _OLDEST_EXPORTED),
                     input_names=["images"] if len(tensors(example)) == 1 else None,
                     output_names=["logits"] if len(program.graph_signature.user_outputs) == 1 else None,
                     optimize=False,
@@ -119,10 +136,11 @@ class Pt2(Format):
 
     suffix = "pt2"
     runtime = "torch.export"
+    opens_size = True
 
-    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, open_batch: bool = True) -> bytes:
+    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, opened: Opened = "batch") -> bytes:
         """See `Format`."""
-        program = export_graph(network, example, open_batch=open_batch)
+        program = export_graph(network, example, opened=opened)
         for node in program.graph_module.graph.nodes:
             node.meta.pop("stack_trace", None)  # lines of the user's own files
         buffer = io.BytesIO()
@@ -144,7 +162,7 @@ class SafeTensors(Format):
     runtime = "PyTorch with the loaded weights"
     holds_graph = False
 
-    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, open_batch: bool = True) -> bytes:
+    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, opened: Opened = "batch") -> bytes:
         """See `Format`."""
         tensors = {name: tensor.detach().contiguous().clone() for name, tensor in network.state_dict().items()}
         content: bytes = format_safetensors(tensors, metadata={"format": "pt", **notes})
@@ -156,19 +174,19 @@ class SafeTensors(Format):
         return without_gradients(network)
 
 
-def export_graph(network: nn.Module, example: Nest, *, open_batch: bool = True) -> torch.export.ExportedProgram:
-    """The network's graph with a batch size left open, or that of the example.
+def export_graph(network: nn.Module, example: Nest, *, opened: Opened = "batch") -> torch.export.ExportedProgram:
+    """The network's graph with sizes left open, or those of the example.
 
     Raises:
-        ExportError: its code depends on the batch size.
+        ExportError: its code depends on a size that is to be open.
     """
-    batch = torch.export.Dim("batch", min=1)
+    dims: dict[int, Any] = {} if opened == "nothing" else {0: torch.export.Dim("batch", min=1)}
+    if opened == "size":
+        dims |= {2: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC}  # from the least size that the network takes
     try:
         with _quiet():
             args, kwargs = arguments(example)
-            shapes: Any = {name: {0: batch} for name in kwargs} or tuple({0: batch} for _ in args)
-            if not open_batch:
-                shapes = None
+            shapes: Any = dict.fromkeys(kwargs, dims) or tuple(dims for _ in args)
             return torch.export.export(network, args, kwargs, dynamic_shapes=shapes)
     except Exception as error:
         raise _refusal("torch.export", network, error) from error
@@ -238,10 +256,14 @@ def _refusal(what: str, network: nn.Module, error: Exception) -> ExportError:
     )
 
 
-def optimized_onnx(model: Any, notes: Mapping[str, str]) -> bytes:
+def optimized_onnx(model: Any, notes: Mapping[str, str], opset: int | None = None) -> bytes:
     """Return the content of the ONNX file of a graph: batch norm folded, constants computed, `notes` in the metadata.
 
-    These are the steps of `torch.onnx.export(optimize=True)`. Every file that is exported or timed is made here.
+    These are the steps of `torch.onnx.export(optimize=True)`. Every file that is exported or timed is made here. Where
+    the graph is not of the version `opset` it is converted.
+
+    Raises:
+        ExportError: it cannot be converted.
     """
     ir = import_package("onnx_ir")
     optimizer = import_package("onnxscript.optimizer")
@@ -250,7 +272,29 @@ def optimized_onnx(model: Any, notes: Mapping[str, str]) -> bytes:
         graph = ir.serde.deserialize_model(model)
         optimizer.optimize_ir(graph)
         fusions.fuse(graph)
-        return _plain_onnx(ir.serde.serialize_model(graph), notes)
+        return _plain_onnx(_of_opset(ir.serde.serialize_model(graph), opset), notes)
+
+
+def _of_opset(model: Any, opset: int | None) -> Any:
+    """The model in that version of ONNX's operators: asked for one below 18, PyTorch's exporter writes 18."""
+    known = next(one.version for one in model.opset_import if not one.domain)
+    if opset in (None, known):
+        return model
+    try:
+        converted = import_package("onnx.version_converter").convert_version(model, opset)
+        for node in converted.graph.node:  # reductions of before 18 know no such attribute, 0 is what they do
+            kept = [a for a in node.attribute if a.name != "noop_with_empty_axes" or a.i]
+            del node.attribute[:]
+            node.attribute.extend(kept)
+        import_package("onnx").checker.check_model(converted)
+        return converted
+    except ExportError:
+        raise
+    except Exception as error:
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise ExportError(
+            f"ONNX's converter takes the network from opset {known} to no {opset}: {reason}: take a later one (--opset)"
+        ) from error
 
 
 def _use_flatten(graph: Any) -> None:
@@ -271,11 +315,12 @@ def _plain_onnx(model: Any, notes: Mapping[str, str]) -> bytes:
     for part in (model, graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
         del part.metadata_props[:]
         part.doc_string = ""
-    symbol = graph.input[0].type.tensor_type.shape.dim[0].dim_param
+    sizes = [dim.dim_param for dim in graph.input[0].type.tensor_type.shape.dim]
+    names = {sizes[place]: name for place, name in _OPEN.items() if place < len(sizes) and sizes[place]}
     for value in (*graph.input, *graph.output, *graph.value_info):
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param:
-                dim.dim_param = re.sub(rf"\b{symbol}\b", "batch", dim.dim_param)
+                dim.dim_param = re.sub(r"\b\w+\b", lambda word: names.get(word[0], word[0]), dim.dim_param)
     for key, text in notes.items():
         model.metadata_props.add(key=key, value=text)
     content: bytes = model.SerializeToString(deterministic=True)

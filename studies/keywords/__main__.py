@@ -124,7 +124,7 @@ def _file(
     network = finished.network(which)
     real = RealInputs.of(finished, data, False)
     example = real.samples[0]
-    content = LiteRtInt8(real.samples).write(network, example, {}, open_batch=False)
+    content = LiteRtInt8(real.samples).write(network, example, {}, opened="nothing")
     file = LiteRtFile(content)
     real.difference(network, file)
     tests = real.tests(network, file)

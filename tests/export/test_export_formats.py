@@ -44,6 +44,64 @@ def test_onnx_gives_the_logits_of_the_network_for_images_in_0_to_1(finished, as_
         np.testing.assert_allclose(logits, expected.numpy(), atol=1e-5)
 
 
+@pytest.mark.parametrize("format", ["onnx", "pt2"])
+def test_a_file_takes_bytes_of_any_height_and_width(finished, tmp_path, format):
+    done = bcnet.export_run(
+        finished.run_dir, TinyNetwork, format=format, takes_bytes=True, open_size=True, out=tmp_path / f"n.{format}"
+    )
+    assert (done.takes, done.open_size, done.batches) == ("bytes", True, (1, 2, 5))
+    images = torch.randint(256, (3, 1, 12, 20), dtype=torch.uint8)
+    with torch.no_grad():
+        expected = finished.network(tiny_data().normaliser(images))
+    if format == "onnx":
+        session = onnxruntime.InferenceSession(done.path, providers=["CPUExecutionProvider"])
+        assert session.get_inputs()[0].shape == ["batch", 1, "height", "width"]
+        found = torch.from_numpy(session.run(["logits"], {"images": images.numpy()})[0])
+    else:
+        found = torch.export.load(done.path).module()(images)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+    card = (finished.run_dir / "model_card.md").read_text()
+    assert f"| `n.{format}` | bytes of any height and width |" in card
+
+
+@pytest.mark.parametrize("opset", [14, 17, 20])
+def test_onnx_of_another_version_gives_the_same(finished, tmp_path, opset):
+    done = bcnet.export_run(finished.run_dir, TinyNetwork, opset=opset, out=tmp_path / "network.onnx")
+    model = onnx.load(done.path)
+    assert [one.version for one in model.opset_import if not one.domain] == [opset]
+    onnx.checker.check_model(model)
+
+
+def test_versions_of_onnx_that_cannot_be_had_are_refused(finished, tmp_path):
+    file = tmp_path / "network.onnx"
+    newest = onnx.defs.onnx_opset_version()
+    for opset, message in (
+        (7, r"takes the network from opset 18 to no 7: .*take a later one"),
+        (99, f", {newest}; got"),
+    ):
+        with pytest.raises(ExportError, match=message):
+            bcnet.export_run(finished.run_dir, TinyNetwork, opset=opset, out=file)
+    assert not file.exists()
+
+
+class Flat(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.head = nn.Conv2d(1, 8, 3), nn.Linear(8 * 36, 3)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.a(x)).flatten(1))
+
+
+def test_a_network_of_one_size_says_so(tmp_path):
+    run = tiny_search(tmp_path, model=Flat, method=bcnet.Uniform()).run_dir
+    message = r"it fails on \(2, 1, 16, 16\) with RuntimeError: .*leave --open-size out"
+    for format in ("onnx", "pt2"):
+        with pytest.raises(ExportError, match=message):
+            bcnet.export_run(run, Flat, format=format, open_size=True)
+    assert not (run / "export").exists()
+
+
 def test_onnx_says_what_it_is_and_nothing_of_the_users_files(as_onnx):
     model = onnx.load(as_onnx.path)
     onnx.checker.check_model(model)
@@ -65,7 +123,8 @@ def test_an_export_states_tolerance_sizes_and_times(finished, as_onnx):
     assert as_onnx.size == as_onnx.path.stat().st_size < as_onnx.original_size
     assert set(as_onnx.milliseconds) == {"PyTorch", "onnxruntime", "onnxruntime, original network"}
     assert all(0 < t.low <= t.median <= t.high and t.count == 50 for t in as_onnx.milliseconds.values())
-    (entry,) = read_document(finished.run_dir / "exports.json")["exports"]
+    exports = read_document(finished.run_dir / "exports.json")["exports"]
+    (entry,) = (one for one in exports if one["takes"] == "images in [0, 1]")
     assert entry["path"] == "export/network_with_normalisation.onnx"
     assert entry["milliseconds"]["onnxruntime"]["median"] == as_onnx.milliseconds["onnxruntime"].median
 
@@ -153,6 +212,11 @@ def test_a_file_that_differs_is_not_kept(finished, tmp_path, monkeypatch):
         ({"format": "pt2", "batch": 0}, "a batch is an int of at least 1, or left out for an open one; got 0"),
         ({"format": "safetensors", "batch": 1}, "holds weights alone, for batches of any size"),
         ({"format": "pt2", "threads": 0}, "threads are an int of at least 1; got 0"),
+        ({"format": "litert", "takes_bytes": True}, "--bytes is for the formats onnx, pt2; got litert"),
+        ({"format": "safetensors", "open_size": True}, "--open-size is for the formats onnx, pt2; got safetensors"),
+        ({"open_size": True, "batch": 2}, "any batch too; got batch 2"),
+        ({"format": "pt2", "opset": 18}, "version of ONNX's operators, from 7 on; got 18 for the format pt2"),
+        ({"opset": True}, "from 7 on; got True for the format onnx"),
         ({"format": "pt2", "out": "."}, "--out is a file; . is a folder"),
         ({"format": "pt2", "out": "nowhere/net.pt2"}, "there is no nowhere: make it"),
     ],
@@ -187,7 +251,7 @@ def test_code_that_depends_on_the_batch_size_is_refused():
         ExportError, match=r"OneBatchSize takes the batch size of its example for a constant: .* \(--batch 1\)"
     ):
         export_graph(OneBatchSize().eval(), torch.zeros(2, 1, 8, 8))
-    assert export_graph(OneBatchSize().eval(), torch.zeros(1, 1, 8, 8), open_batch=False).module()
+    assert export_graph(OneBatchSize().eval(), torch.zeros(1, 1, 8, 8), opened="nothing").module()
 
 
 class Spectrum(TinyNetwork):
@@ -228,8 +292,9 @@ def test_a_network_that_draws_random_numbers_is_compared_by_its_means(tmp_path):
     assert done.difference <= done.tolerance
     run = FinishedRun.read(tmp_path / "run", Drawn)
     shifted = run.network("searched")
+    images = torch.rand(1, 1, 8, 8)
     with pytest.raises(ExportError, match="give PyTorch's logits"):
-        _difference(run.network("searched"), lambda x: shifted(x).detach() + 0.5, run, FORMATS["onnx"], (1,))
+        _difference(run.network("searched"), lambda x: shifted(x).detach() + 0.5, FORMATS["onnx"], [images])
 
 
 def test_a_file_is_of_the_format_that_its_suffix_names():
@@ -272,5 +337,8 @@ def test_outputs_that_are_not_finite_are_refused(finished, tmp_path):
     for value in (float("nan"), float("inf")):
         with pytest.raises(ExportError, match=r"onnxruntime must give finite outputs; got NaN or infinity"):
             _difference(
-                run.network("searched"), lambda x, v=value: torch.full((len(x), 3), v), run, FORMATS["onnx"], (1, 2)
+                run.network("searched"),
+                lambda x, v=value: torch.full((len(x), 3), v),
+                FORMATS["onnx"],
+                [torch.rand(count, 1, 8, 8) for count in (1, 2)],
             )

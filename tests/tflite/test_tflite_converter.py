@@ -137,7 +137,7 @@ def test_a_file_names_nothing_but_what_goes_in_and_out():
 def test_what_is_timed_is_the_file_that_is_exported():
     network, images = TinyNetwork().eval(), torch.rand(1, 1, 8, 8)
     engine = engine_of("litert")
-    assert engine.write(network, images) == FORMATS["litert"].write(network, images, {}, open_batch=False)
+    assert engine.write(network, images) == FORMATS["litert"].write(network, images, {}, opened="nothing")
     engine.prepare(network, images, 1)()
     assert Latency("litert").description == "latency:litert"
 
@@ -222,4 +222,4 @@ def test_limits_that_a_file_does_not_keep_are_told(tmp_path):
 
 def test_no_int8_file_is_written_without_samples():
     with pytest.raises(ExportError, match="quantised by samples; got none"):
-        FORMATS["litert:int8"].write(TinyNetwork(), torch.rand(1, 1, 8, 8), {}, open_batch=False)
+        FORMATS["litert:int8"].write(TinyNetwork(), torch.rand(1, 1, 8, 8), {}, opened="nothing")

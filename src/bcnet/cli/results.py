@@ -15,8 +15,8 @@ EXPORT_HELP = """
 Write the network that RUN found in another format, checked there against PyTorch, with a model card.
 
 The file takes batches of any size, unless --batch fixes it. By default it takes what the network was trained on,
-normalised images; with --with-normalisation it takes images in [0, 1] and normalises them itself. model_card.md in RUN
-says all of it, with the figures of the run.
+normalised images; with --with-normalisation it takes images in [0, 1] and normalises them itself, with --bytes the
+bytes that a decoder of images gives. model_card.md in RUN says all of it, with the figures of the run.
 
 --push gives the file, the card and the architecture to the Hugging Face hub, with your own token and never unasked. A
 repository made by it is private unless --public is given.
@@ -63,6 +63,13 @@ def export(
     with_normalisation: Annotated[
         bool, typer.Option("--with-normalisation", help="Take images in [0, 1], and normalise them inside.")
     ] = False,
+    takes_bytes: Annotated[
+        bool, typer.Option("--bytes", help="Take bytes (uint8), and normalise them inside; for onnx and pt2.")
+    ] = False,
+    open_size: Annotated[
+        bool, typer.Option("--open-size", help="Take images of any height and width; for onnx and pt2.")
+    ] = False,
+    opset: Annotated[int | None, typer.Option(help="Version of ONNX's operators (default: the exporter's).")] = None,
     batch: Annotated[
         int | None, typer.Option(help="Inputs that the file takes at once; any number where it is left out.")
     ] = None,
@@ -81,7 +88,16 @@ def export(
         client = hub_client()  # before the work: a missing token shows at once
     chosen = format_ or format_of(out)
     done = export_run(
-        run, model, format=chosen, out=out, with_normalisation=with_normalisation, batch=batch, threads=threads
+        run,
+        model,
+        format=chosen,
+        out=out,
+        with_normalisation=with_normalisation,
+        takes_bytes=takes_bytes,
+        open_size=open_size,
+        opset=opset,
+        batch=batch,
+        threads=threads,
     )
     _show_export(Console(), done, run)
     if push is not None:
@@ -134,7 +150,8 @@ def _show_latency(console: Console, measured: Any) -> None:
 def _show_export(console: Console, done: Any, run: Path) -> None:
     batches = ", ".join(map(str, done.batches))
     times = "; ".join(f"{name} {t.median:.3g} ({t.low:.3g} to {t.high:.3g})" for name, t in done.milliseconds.items())
-    takes = "images in [0, 1]" if done.with_normalisation else "normalised images, see the model card"
+    takes = f"{done.takes}{', see the model card' if done.takes == 'normalised images' else ''}"
+    takes += ", of any height and width" if done.open_size else ""
     takes_batches = "any batch size" if len(done.batches) > 1 else f"batches of {done.batches[0]}"
     checked = (
         f"Checked: {done.runtime} against PyTorch in batches of {batches}: largest difference {done.difference:.1e} of "

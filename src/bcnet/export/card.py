@@ -121,7 +121,7 @@ def _input(finished: FinishedRun) -> str:
         mean, std = (", ".join(f"{value:.4f}" for value in values) for values in (normaliser.mean, normaliser.std))
         lines.append(
             f"The network takes normalised images: bytes / 255, then `(x - mean) / std` for each channel, with mean "
-            f"({mean}) and std ({std}). A file exported with its normalisation takes bytes / 255."
+            f"({mean}) and std ({std}). A file exported with its normalisation takes bytes / 255, or the bytes."
         )
     names = finished.input.class_names
     if not names:
@@ -154,7 +154,7 @@ def _files(finished: FinishedRun, exports: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _file_row(export: Mapping[str, Any]) -> str:
-    takes = "images in [0, 1]" if export["with_normalisation"] else "normalised images"
+    takes = f"{export['takes']}{' of any height and width' if export['open_size'] else ''}"
     time = export["milliseconds"][export["runtime"]]
     return (
         f"| `{export['path']}` | {takes} | {export['size']:,} | {export['original_size']:,} | {export['runtime']} | "

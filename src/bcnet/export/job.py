@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -23,15 +24,21 @@ from bcnet.export.quantized import MOST_OFF, RealInputs, arena_of, exceeded_limi
 from bcnet.export.timing import Timing, time_in_turns
 from bcnet.files.atomic import write_atomic
 from bcnet.files.documents import read_document, write_document
-from bcnet.formats import Format, Runner
+from bcnet.formats import Format, Onnx, Opened, Runner
 from bcnet.machine.defaults import threads as torch_threads
-from bcnet.nests import Nest, call_network
+from bcnet.nests import Nest, call_network, tensors
+from bcnet.nests import count as nest_size
 from bcnet.run.finished import FinishedRun, Which
 from bcnet.run.workload import ModelLike
 from bcnet.tflite import LiteRtInt8
 from bcnet.train import derived_generator
 
 TOLERANCE = 1e-4  # of the largest logit
+Taken = Literal["normalised images", "images in [0, 1]", "bytes"]
+_NAMES: Mapping[Taken, str] = MappingProxyType(
+    {"normalised images": "network", "images in [0, 1]": "network_with_normalisation", "bytes": "network_of_bytes"}
+)
+_OTHER_SIZES = ((2.0, 2.0), (1.5, 1.0))  # times height and width, that an open size is tried at
 _COMPARED: tuple[Which, Which] = ("searched", "original")
 _BATCHES = (1, 2, 5)
 _ROUNDS = 50
@@ -46,7 +53,8 @@ class Export:
 
     `size` and `original_size` are bytes, the latter of the original network in the same format. `difference` is the
     largest one between a logit of the file's and PyTorch's, on random images in batches of `batches`, relative to the
-    largest logit; `tolerance` is what is allowed. `milliseconds` are for one image, or for a batch where its size is
+    largest logit; `tolerance` is what is allowed. Images may have other heights and widths where `open_size` is set, as
+    was tried. `milliseconds` are for one image, or for a batch where its size is
     fixed: of PyTorch, of the file in its runtime, and of the original's file there.
 
     An int8 file is compared on real inputs: `difference` is the root mean square of its outputs' differences over that
@@ -57,7 +65,7 @@ class Export:
     path: Path
     format: str
     runtime: str
-    with_normalisation: bool
+    takes: Taken
     size: int
     original_size: int
     difference: float
@@ -68,6 +76,7 @@ class Export:
     tests: Mapping[str, float] | None = None
     arena: int | None = None
     exceeded: tuple[str, ...] = ()
+    open_size: bool = False
 
 
 def export_run(
@@ -77,6 +86,9 @@ def export_run(
     format: str = "onnx",
     out: str | Path | None = None,
     with_normalisation: bool = False,
+    takes_bytes: bool = False,
+    open_size: bool = False,
+    opset: int | None = None,
     batch: int | None = None,
     threads: int = 1,
     data: Any = None,
@@ -91,9 +103,12 @@ def export_run(
         factory: makes the full network, where the run was given a module or a function.
         format: `onnx` (needs the extra `onnx`), `pt2`, `safetensors`, `litert` or `litert:int8` (the extra `litert`),
             which is quantised by the ranges of held-out training inputs and tested on the test data.
-        out: the file; by default `export/network.SUFFIX` in the run directory, or `network_with_normalisation.SUFFIX`,
-            of an int8 file `network_int8.tflite`.
+        out: the file; by default `export/network.SUFFIX` in the run directory, or `network_with_normalisation.SUFFIX`
+            or `network_of_bytes.SUFFIX`, of an int8 file `network_int8.tflite`.
         with_normalisation: let the file take images in [0, 1] and normalise them itself.
+        takes_bytes: let the file take bytes (uint8), as decoders of images give them, and normalise them itself.
+        open_size: let the file take images of any height and width, where the network can.
+        opset: the version of ONNX's operators, by default that of PyTorch's exporter.
         batch: the number of inputs that the file takes at once; open where it is left out, one for `litert`.
         threads: CPU threads for the times.
         data: the data, as for `bcnet.search`, for `litert:int8` where the run was given data of your own.
@@ -106,35 +121,34 @@ def export_run(
 
     Example: `bcnet.export_run("runs/half", format="onnx", with_normalisation=True).path`
     """
-    chosen = _format(format, with_normalisation, threads, batch)
+    taken: Taken = "bytes" if takes_bytes else "images in [0, 1]" if with_normalisation else "normalised images"
+    chosen = _format(format, taken, threads, batch, opset, open_size=open_size)
     if batch is None and not chosen.opens_batch:
         batch = 1
     batches = _BATCHES if batch is None else (batch,)
+    opened: Opened = "size" if open_size else "batch" if batch is None else "nothing"
     finished = FinishedRun.read(run, factory)
-    path = _place(finished, chosen, out, with_normalisation)
-    networks = {which: _network(finished, which, with_normalisation) for which in _COMPARED}
+    path = _place(finished, chosen, out, taken)
+    inputs = _Inputs(finished, taken)
+    networks = {which: inputs.network(which) for which in _COMPARED}
+    if open_size:
+        inputs.check_sizes(networks["searched"])
     real = RealInputs.of(finished, data, with_normalisation) if chosen.is_int8 else None
     if real is not None:
         chosen = LiteRtInt8(real.samples)
     content = {
-        which: chosen.write(
-            networks[which],
-            _images(finished, batch or 2),
-            _notes(finished, which, chosen),
-            open_batch=batch is None,
-        )
+        which: chosen.write(networks[which], inputs.draw(batch or 2), _notes(finished, which, chosen), opened=opened)
         for which in _COMPARED
     }
-    runners = {
-        which: chosen.runner(content[which], _network(finished, which, with_normalisation), threads)
-        for which in _COMPARED
-    }
+    runners = {which: chosen.runner(content[which], inputs.network(which), threads) for which in _COMPARED}
     if real is None:
-        difference = _difference(networks["searched"], runners["searched"], finished, chosen, batches)
+        tried = [inputs.draw(count) for count in batches]
+        tried += [inputs.draw(2, factors) for factors in _OTHER_SIZES] if open_size else []
+        difference = _difference(networks["searched"], runners["searched"], chosen, tried)
     else:
         difference = real.difference(networks["searched"], runners["searched"])
     arena = None if real is None else arena_of(content["searched"])
-    milliseconds = _times(networks["searched"], runners, finished, chosen, threads, batch or 1)
+    milliseconds = _times(networks["searched"], runners, inputs.draw(batch or 1), chosen, threads)
     if out is None:
         path.parent.mkdir(exist_ok=True)
     write_atomic(path, content["searched"])
@@ -142,7 +156,7 @@ def export_run(
         path,
         format,
         chosen.runtime,
-        with_normalisation,
+        taken,
         len(content["searched"]),
         len(content["original"]),
         difference,
@@ -153,16 +167,25 @@ def export_run(
         None if real is None else real.tests(networks["searched"], runners["searched"]),
         arena,
         () if real is None else exceeded_limits(finished, len(content["searched"]), arena),
+        open_size,
     )
     _record(finished, export)
     write_atomic(finished.path / "model_card.md", model_card(finished, _known_exports(finished)).encode())
     return export
 
 
-def _format(name: str, with_normalisation: bool, threads: int, batch: int | None) -> Format:
+def _format(name: str, taken: Taken, threads: int, batch: int | None, opset: int | None, *, open_size: bool) -> Format:
     if name not in FORMATS:
         raise ExportError(f"a format is one of {', '.join(FORMATS)}; got {name!r}")
-    if with_normalisation and not FORMATS[name].holds_graph:
+    free = ", ".join(kind for kind, form in FORMATS.items() if form.opens_size)
+    for asked, option in ((open_size, "--open-size"), (taken == "bytes", "--bytes")):
+        if asked and not FORMATS[name].opens_size:
+            raise ExportError(f"{option} is for the formats {free}; got {name}: leave it out")
+    if open_size and batch is not None:
+        raise ExportError(f"a file for images of any size takes any batch too; got batch {batch}: leave --batch out")
+    if opset is not None and (name != "onnx" or type(opset) is not int or not 7 <= opset <= 99):
+        raise ExportError(f"an opset is a version of ONNX's operators, from 7 on; got {opset!r} for the format {name}")
+    if taken == "images in [0, 1]" and not FORMATS[name].holds_graph:
         raise ExportError(
             f"{name} holds weights alone and no normalisation (its metadata name it): leave --with-normalisation out, "
             "or take --format onnx or pt2"
@@ -175,12 +198,12 @@ def _format(name: str, with_normalisation: bool, threads: int, batch: int | None
         raise ExportError(f"an int8 file takes one input at once; got batch {batch}: leave --batch out")
     if batch is not None and not FORMATS[name].holds_graph:
         raise ExportError(f"{name} holds weights alone, for batches of any size: leave --batch out")
-    return FORMATS[name]
+    return FORMATS[name] if opset is None else Onnx(opset)
 
 
-def _place(finished: FinishedRun, chosen: Format, out: str | Path | None, with_normalisation: bool) -> Path:
+def _place(finished: FinishedRun, chosen: Format, out: str | Path | None, taken: Taken) -> Path:
     if out is None:
-        name = "network_with_normalisation" if with_normalisation else "network"
+        name = _NAMES[taken]
         name += "_int8" if chosen.is_int8 else ""
         return finished.path / "export" / f"{name}.{chosen.suffix}"
     path = Path(out)
@@ -196,14 +219,51 @@ def _place(finished: FinishedRun, chosen: Format, out: str | Path | None, with_n
     return path
 
 
-def _network(finished: FinishedRun, which: Which, with_normalisation: bool) -> nn.Module:
-    network = finished.network(which)
-    return finished.input.normalise(network) if with_normalisation else network
+@dataclass(frozen=True)
+class _Inputs:
+    """The inputs that a file takes, and the networks that take them."""
 
+    finished: FinishedRun
+    taken: Taken
 
-def _images(finished: FinishedRun, count: int) -> Nest:
-    """Random inputs, images in the range of normalised ones and of those in [0, 1] alike."""
-    return finished.input.draw_random(count, derived_generator(finished.settings.seed, "export"))
+    def network(self, which: Which) -> nn.Module:
+        """The network with what it does to its inputs."""
+        network = self.finished.network(which)
+        if self.taken == "normalised images":
+            return network
+        return self.finished.input.normalise(network, of_bytes=self.taken == "bytes")
+
+    def draw(self, count: int, factors: tuple[float, float] = (1.0, 1.0)) -> Nest:
+        """Random inputs, images in the range of normalised ones and of those in [0, 1] alike.
+
+        `factors` are of height and width, for an image.
+        """
+        generator = derived_generator(self.finished.settings.seed, "export")
+        found = self.finished.input.draw_random(count, generator)
+        if factors == (1.0, 1.0) and self.taken != "bytes":
+            return found
+        assert isinstance(found, torch.Tensor), "others are refused before"
+        shape = (*found.shape[:2], *(round(n * f) for n, f in zip(found.shape[2:], factors, strict=True)))
+        if self.taken == "bytes":
+            return torch.randint(256, shape, generator=generator, dtype=torch.uint8)
+        return torch.rand(shape, generator=generator)
+
+    def check_sizes(self, network: nn.Module) -> None:
+        """Raise ExportError unless an input is an image, and the network takes it in other sizes."""
+        if len(self.finished.input.by_name) != 1 or len(self.finished.input.shape) != 3:
+            shapes = ", ".join(str(one.shape) for one in self.finished.input.by_name.values())
+            raise ExportError(f"--open-size is for one image (channels, height, width); the network takes {shapes}")
+        for factors in _OTHER_SIZES:
+            images = self.draw(2, factors)
+            try:
+                with torch.no_grad():
+                    call_network(network, images)
+            except Exception as error:
+                (shape,) = (tuple(tensor.shape) for tensor in tensors(images))
+                raise ExportError(
+                    f"a file takes images of any height and width where the network does; it fails on {shape} with "
+                    f"{type(error).__name__}: {error}: leave --open-size out"
+                ) from error
 
 
 def _notes(finished: FinishedRun, which: Which, chosen: Format) -> dict[str, str]:
@@ -221,9 +281,8 @@ def _notes(finished: FinishedRun, which: Which, chosen: Format) -> dict[str, str
 def _difference(
     network: nn.Module,
     runner: Runner,
-    finished: FinishedRun,
     chosen: Format,
-    batches: Sequence[int] = _BATCHES,
+    tried: Sequence[Nest],
 ) -> float:
     """Largest difference of the file's outputs from PyTorch's, relative to the largest logit (at least 1).
 
@@ -231,8 +290,8 @@ def _difference(
     as many of PyTorch, beyond what their number leaves to chance.
     """
     worst = 0.0
-    for count in batches:
-        images = _images(finished, count)
+    for images in tried:
+        count = nest_size(images)
         with torch.no_grad():
             expected, chance = _means(partial(call_network, network, images))
         found, more = _means(partial(runner, images))
@@ -278,12 +337,10 @@ def _list_shapes(shapes: Sequence[tuple[int, ...]]) -> str:
 def _times(
     network: nn.Module,
     runners: Mapping[Which, Runner],
-    finished: FinishedRun,
+    image: Nest,
     chosen: Format,
     threads: int,
-    batch: int,
 ) -> dict[str, Timing]:
-    image = _images(finished, batch)
     calls = {
         "PyTorch": lambda: call_network(network, image),
         chosen.runtime: lambda: runners["searched"](image),
@@ -295,8 +352,8 @@ def _times(
 
 def _record(finished: FinishedRun, export: Export) -> None:
     """Remember the export in the run, in place of the last one of its kind."""
-    kind = (export.format, export.with_normalisation)
-    others = [e for e in _known_exports(finished) if (e["format"], e["with_normalisation"]) != kind]
+    kind = (export.format, export.takes)
+    others = [e for e in _known_exports(finished) if (e["format"], e["takes"]) != kind]
     inside = export.path.resolve().is_relative_to(finished.path.resolve())
     shown = export.path.resolve().relative_to(finished.path.resolve()) if inside else export.path.name
     entry = dataclasses.asdict(export) | {"path": str(shown), "batches": list(export.batches)}
@@ -306,4 +363,5 @@ def _record(finished: FinishedRun, export: Export) -> None:
 
 def _known_exports(finished: FinishedRun) -> list[dict[str, Any]]:
     file = finished.path / "exports.json"
-    return list(read_document(file)["exports"]) if file.exists() else []
+    entries = read_document(file)["exports"] if file.exists() else []
+    return [entry for entry in entries if "takes" in entry]  # of earlier versions some have not

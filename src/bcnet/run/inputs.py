@@ -153,8 +153,8 @@ class InputFacts:
         normaliser = None if norm is None else Normaliser(norm.mean, norm.std)
         return cls(from_named(inputs), stored.class_names, normaliser, stored.outputs, stored.preparation)
 
-    def normalise(self, network: nn.Module) -> nn.Module:
-        """The network behind its normalisation, in eval mode: it takes images in [0, 1].
+    def normalise(self, network: nn.Module, *, of_bytes: bool = False) -> nn.Module:
+        """The network behind its normalisation, in eval mode: it takes images in [0, 1], or bytes.
 
         Raises:
             RunError: the run was given batches that were ready made, so that their normalisation is not known.
@@ -164,20 +164,22 @@ class InputFacts:
                 "this network was trained on batches that a loader had prepared, and their normalisation is not known "
                 "here: leave with_normalisation (--with-normalisation) out and prepare images as the loader does"
             )
-        return nn.Sequential(Normalise(self.normaliser), network).eval()
+        return nn.Sequential(Normalise(self.normaliser, of_bytes=of_bytes), network).eval()
 
 
 class Normalise(nn.Module):
-    """`(x - mean) / std` for each channel of images `(batch, C, H, W)` in [0, 1]."""
+    """`(x - mean) / std` for each channel of images `(batch, C, H, W)` in [0, 1], or of bytes over 255."""
 
     mean: torch.Tensor
     std: torch.Tensor
 
-    def __init__(self, normaliser: Normaliser) -> None:
+    def __init__(self, normaliser: Normaliser, *, of_bytes: bool = False) -> None:
         super().__init__()
+        self.of_bytes = of_bytes
         for name in ("mean", "std"):
             self.register_buffer(name, torch.tensor(getattr(normaliser, name)).view(-1, 1, 1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Images of zero mean and unit variance, of the same shape."""
-        return (x - self.mean) / self.std
+        images = x.to(self.mean.dtype) / 255 if self.of_bytes else x
+        return (images - self.mean) / self.std

@@ -72,7 +72,7 @@ class Converter:
         """
         with tempfile.TemporaryDirectory(prefix="bcnet-") as folder:
             place = Path(folder)
-            program = export_graph(network.eval(), inputs, open_batch=False)
+            program = export_graph(network.eval(), inputs, opened="nothing")
             torch.export.save(program, place / "network.pt2")
             request: dict[str, Any] = {"program": str(place / "network.pt2"), "out": str(place / "network.tflite")}
             if samples is not None:

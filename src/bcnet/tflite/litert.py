@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from bcnet.errors import ExportError
-from bcnet.formats import Format, Runner
+from bcnet.formats import Format, Opened, Runner
 from bcnet.nests import Nest, arguments
 from bcnet.tflite.converter import convert
 
@@ -28,7 +28,7 @@ class LiteRt(Format):
     opens_batch = False
     samples: Nest | None = None
 
-    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, open_batch: bool = True) -> bytes:
+    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, opened: Opened = "batch") -> bytes:
         """See `Format`."""
         return convert(network, example, self.samples)
 
@@ -49,11 +49,11 @@ class LiteRtInt8(LiteRt):
     def __init__(self, samples: Nest | None = None) -> None:
         self.samples = samples
 
-    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, open_batch: bool = True) -> bytes:
+    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, opened: Opened = "batch") -> bytes:
         """See `Format`."""
         if self.samples is None:
             raise ExportError("an int8 file is quantised by samples; got none: give LiteRtInt8(samples)")
-        return super().write(network, example, notes, open_batch=open_batch)
+        return super().write(network, example, notes, opened=opened)
 
 
 class LiteRtFile:
