@@ -10,7 +10,7 @@ from tiny_job import TinyNetwork, tiny_data
 import bcnet
 from bcnet.api import preview
 from bcnet.errors import BudgetError, RecipeError
-from bcnet.methods.base import Request
+from bcnet.methods.base import Request, parse_method
 from bcnet.methods.trainings import EFFORTS, FEWEST
 from bcnet.space import Budget
 from bcnet.testing.searchers import toy_space
@@ -60,6 +60,30 @@ def test_fields_that_are_given_stay():
     found = completed(bcnet.Trainings(networks=12, epochs=3, finalists=2, finalist_epochs=7), 20)
     assert (found.networks, found.epochs, found.finalists, found.finalist_epochs) == (12, 3, 2, 7)
     assert completed(found, 20) == found, "a method that is complete stays as it is"
+
+
+def test_epochs_may_be_a_part_of_one():
+    recipe = Recipe(lr=0.1, batch_size=8, epochs=10)
+    quarter, one = (completed(bcnet.Trainings(epochs=epochs, effort="small"), 10) for epochs in (0.25, 1))
+    assert 0 <= quarter.networks - 4 * one.networks < 4
+    assert (quarter.length, quarter.trial(recipe).epochs) == (0.25, 1)
+    whole = bcnet.Trainings(epochs=2.0)
+    assert (whole.epochs, type(whole.epochs)) == (2, int)
+    assert whole == bcnet.Trainings(epochs=2)
+    assert parse_method("trainings:epochs=0.25").epochs == 0.25
+
+
+@pytest.mark.parametrize("epochs", [0, -1, 1.5, 0.0, float("nan"), "one", True, 2**31])
+def test_other_numbers_of_epochs_are_refused(epochs):
+    with pytest.raises(
+        RecipeError, match=r"'epochs' must be an int of at least 1, or a part of one epoch, as 0\.25; got"
+    ):
+        bcnet.Trainings(epochs=epochs)
+
+
+def test_a_training_that_goes_on_has_whole_epochs():
+    with pytest.raises(RecipeError, match=r"'continued' goes on after whole epochs; got 0.5"):
+        bcnet.Random(epochs=0.5, continued=True)
 
 
 @pytest.mark.parametrize("longer", [3, 21])

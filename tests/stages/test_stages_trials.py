@@ -10,8 +10,10 @@ import bcnet
 from bcnet import Trainings
 from bcnet.distributed import ProcessGroup
 from bcnet.errors import RecipeError
+from bcnet.export.card import model_card
 from bcnet.files.documents import read_document
 from bcnet.run.directory import RunDirectory
+from bcnet.run.finished import FinishedRun
 from bcnet.run.workload import open_source, prepare
 from bcnet.searchers import ModelBased, Random, heuristic_widths
 from bcnet.space import Budget
@@ -78,6 +80,27 @@ def test_a_killed_search_goes_on_as_if_it_had_not_been(whole, tmp_path):
     for name in ("searched", "uniform", "original"):
         file = f"{'final' if name == 'searched' else name}.safetensors"
         assert (tmp_path / file).read_bytes() == (folder / file).read_bytes()
+
+
+def test_candidates_of_a_part_of_an_epoch_see_that_part_of_the_batches(tmp_path, monkeypatch):
+    trained = []
+
+    def noted(learner, batches, recipe, **how):
+        if "trial" in str(how["checkpoints"].path):
+            trained.append((len(batches), len(list(batches.epoch(torch.Generator()))), recipe.epochs, how["until"]))
+        return train(learner, batches, recipe, **how)
+
+    monkeypatch.setattr("bcnet.stages.starting.train", noted)
+    half = TRAINED | {"method": SHORT.model_copy(update={"epochs": 0.5}), "training": {"epochs": 2, "batch_size": 8}}
+    tiny_search(tmp_path / "whole", **half)
+    assert set(trained) == {(4, 4, 1, 1)}, "72 images are nine batches of 8, half of them four"
+    with pytest.raises(StoppedError):
+        tiny_search(tmp_path / "cut", reporter=Recorder(("trials", 6)), **half)
+    again = tiny_search(tmp_path / "cut", **half)
+    assert again.result["networks"] == read_document(tmp_path / "whole" / "result.json")["networks"]
+    assert "0.5 epochs each" in model_card(FinishedRun.read(tmp_path / "cut", TinyNetwork), [])
+    ended = bcnet.Run.open(tmp_path / "cut").status
+    assert ended.state == "finished"
 
 
 def searched(world, folder):

@@ -193,7 +193,7 @@ def _describe_training(finished: FinishedRun) -> str:
 def _best_of_trials(settings: Settings, count: int) -> str:
     method = settings.method
     assert isinstance(method, TrainingsMethod), "candidates were trained"
-    epochs = method.trial(settings.training).epochs
+    epochs = method.length
     networks = "random networks" if isinstance(method, Random) else "networks"
     went_on = ", whose own training went on" if method.goes_on else ""
     return f"Best of {count} {networks} after {epochs} epoch{'' if epochs == 1 else 's'} each{went_on}; "

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from bcnet.errors import RecipeError
 from bcnet.methods.base import Context, Method, Request, Seed
@@ -41,6 +41,20 @@ def _score(value: Any) -> Any:
         return value
     raise ValueError("'accuracy', 'loss', or a function of outputs and targets")
 
+
+def _epochs(value: Any) -> Any:
+    """Return a number of epochs, or a part of one; ValueError for anything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ValueError(_EPOCHS)
+    whole = int(value) if value == int(value) else value
+    if not (isinstance(whole, int) and 0 < whole < 2**31) and not 0 < value < 1:
+        raise ValueError(_EPOCHS)
+    return whole
+
+
+_EPOCHS = "an int of at least 1, or a part of one epoch, as 0.25"
+Epochs = Annotated[Any, AfterValidator(_epochs)]
+"""A field of whole epochs, or of a part of one."""
 
 Score = Annotated[Any, AfterValidator(_score)]
 """A field that says what ranks candidates."""
@@ -72,8 +86,8 @@ class TrainingsMethod(Method):
 
     networks: Count | None = None
     """Networks that are trained to be scored."""
-    epochs: Count | None = None
-    """Epochs of each of them."""
+    epochs: Epochs | None = None
+    """Epochs of each of them; 0.25 is a quarter of the batches of one."""
 
     @property
     def goes_on(self) -> bool:
@@ -90,9 +104,15 @@ class TrainingsMethod(Method):
         return widths
 
     def trial(self, training: Recipe) -> Recipe:
-        """Return how candidates are trained: as final networks, for fewer epochs."""
+        """Return how candidates are trained: as final networks, for fewer epochs, on a part of one at least."""
+        return for_epochs(training, max(1, self.length))
+
+    @property
+    def length(self) -> float:
+        """Return the epochs of a candidate's training, or the part of one."""
         assert self.epochs is not None, "a run completes its method before it starts"
-        return for_epochs(training, self.epochs)
+        length: float = self.epochs
+        return length
 
 
 class Trainings(TrainingsMethod):
@@ -174,8 +194,8 @@ class Random(TrainingsMethod):
 
     networks: Count | None = 20
     """Networks that are trained to be scored."""
-    epochs: Count | None = None
-    """Epochs of each of them (50, but no more than the final networks')."""
+    epochs: Epochs | None = None
+    """Epochs of each of them, or a part of one (50, but no more than the final networks')."""
     continued: bool = False
     """Continue the best random network's own training (as the paper does), instead of training its widths anew."""
     score: Score = "accuracy"
@@ -183,6 +203,12 @@ class Random(TrainingsMethod):
 
     def __init__(self, networks: int = 20, **fields: Any) -> None:
         super().__init__(networks=networks, **fields)
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.continued and isinstance(self.epochs, float):
+            raise ValueError(f"'continued' goes on after whole epochs; got {self.epochs}")
+        return self
 
     @property
     def goes_on(self) -> bool:
@@ -195,7 +221,7 @@ class Random(TrainingsMethod):
         return self.model_copy(update={"epochs": epochs})
 
 
-def for_epochs(training: Recipe, epochs: int) -> Recipe:
+def for_epochs(training: Recipe, epochs: float) -> Recipe:
     """Return the recipe for another number of epochs, without a teacher."""
     return training.model_copy(update={"epochs": epochs, "distillation": None})
 

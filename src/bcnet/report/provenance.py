@@ -57,12 +57,12 @@ def machine_facts(evidence: Evidence) -> dict[str, Any]:
     settings = evidence.settings
     facts: dict[str, Any] = {"seed": settings.seed, "budget": str(settings.budget)}
     method = settings.method
-    epochs = {"networks": settings.training.epochs}
+    epochs: dict[str, float] = {"networks": settings.training.epochs}
     if isinstance(method, SupernetMethod):
         facts["strategy"] = method.strategy
         epochs["supernet"] = method.recipe.epochs
     if isinstance(method, TrainingsMethod):
-        epochs["candidates"] = method.trial(settings.training).epochs
+        epochs["candidates"] = method.length
     device = result.get("device", {"name": settings.options.device, "threads": settings.options.threads})
     facts["device"] = f"{device['name']}, {device['threads']} threads"
     facts["precision"] = settings.training.precision

@@ -25,7 +25,7 @@ from bcnet.methods.trainings import for_epochs
 from bcnet.space import Side, Widths
 from bcnet.stages.base import Context
 from bcnet.supernet import Supernet, build, by_importance, recalibrate, reorder
-from bcnet.train import Begun, EpochBatches, NetworkLearner, derived_generator, train
+from bcnet.train import Begun, EpochBatches, FirstBatches, NetworkLearner, derived_generator, train
 
 CALIBRATION = 20  # batches for the statistics of batch norm
 
@@ -94,25 +94,28 @@ def recalibrate_norms(network: nn.Module, batches: EpochBatches, seed: int) -> n
     return recalibrate(network, (move(x, device) for x, _ in islice(batches.epoch(order), CALIBRATION)))
 
 
-def trained_trial(context: Context, widths: Widths, epochs: int) -> nn.Module:
+def trained_trial(context: Context, widths: Widths, epochs: float) -> nn.Module:
     """Return the network of these widths after a trial, which goes on where this process stopped it.
 
+    A part of an epoch is so many of its batches, at the rates of a whole recipe.
     Its checkpoints stay until `drop_trial` or `drop_trials`.
     """
     settings = context.settings
     workload = context.workload
     # The first epochs of the whole recipe where the best one's own training goes on, else a recipe that is shorter.
     goes_on = isinstance(settings.method, TrainingsMethod) and settings.method.goes_on
-    recipe = for_epochs(settings.training, settings.training.epochs if goes_on else epochs)
+    whole = max(1, int(epochs))
+    recipe = for_epochs(settings.training, settings.training.epochs if goes_on else whole)
+    batches = workload.training_batches
     network = starting_network(context, widths)
     train(
         NetworkLearner(network, workload.source.task),
-        workload.training_batches,
+        batches if epochs >= 1 else FirstBatches(batches, epochs),
         recipe,
         seed=settings.training_seed,
         stage="final",
         checkpoints=context.directory.alone().checkpoints(_name(widths, epochs), context.checkpoint_seconds),
-        until=epochs,
+        until=whole,
     )
     return network
 
@@ -131,7 +134,7 @@ def begun_trial(context: Context, widths: Widths, epochs: int) -> Begun:
     return Begun(epochs, found)
 
 
-def drop_trial(context: Context, widths: Widths, epochs: int) -> None:
+def drop_trial(context: Context, widths: Widths, epochs: float) -> None:
     """Remove the checkpoints of a trial."""
     context.directory.alone().drop_checkpoints(_name(widths, epochs))
 
@@ -141,5 +144,5 @@ def drop_trials(context: Context) -> None:
     context.directory.alone().drop_checkpoints("trial-*")
 
 
-def _name(widths: Widths, epochs: int) -> str:
+def _name(widths: Widths, epochs: float) -> str:
     return "trial-" + hashlib.sha256(repr((tuple(widths), epochs)).encode()).hexdigest()[:12]

@@ -53,7 +53,8 @@ class TrialsStage(EvolutionStage):
     def plan(self, settings: Settings, workload: Workload) -> Planned:
         """A short training for each."""
         recipe = method_of(settings).trial(settings.training)
-        work = len(workload.training_batches) * recipe.epochs * recipe.batch_size * TRAINING_PASS * usual_macs(workload)
+        epochs = method_of(settings).length
+        work = len(workload.training_batches) * epochs * recipe.batch_size * TRAINING_PASS * usual_macs(workload)
         total = candidates_of(workload.source.own.searcher, settings)
         return Planned(self.name, total, "networks", work, kind=self.kind, file=RESCORED)
 
@@ -69,11 +70,11 @@ def trial_scorer(context: Context) -> Scorer:
     method = method_of(settings)
     if settings.start == "original":
         context.output("original")  # by all processes together, before they share out the candidates
-    epochs = method.trial(settings.training).epochs
+    epochs = method.length
     longer = longer_epochs(settings)
     context.directory.checkpoint("trial")  # makes the folder, which all processes do together
     kept = candidates_of(None, settings) if method.goes_on else 1  # trials at once, at most
-    room = training_bytes(workload.model, for_epochs(settings.training, max(epochs, longer or 0)))
+    room = training_bytes(workload.model, for_epochs(settings.training, max(1, epochs, longer or 0)))
     context.directory.check_room("trials", kept * room)
     scorer = Scorer(_Trials(context, workload.validation, epochs))
     if longer is None:
@@ -95,9 +96,9 @@ def longer_epochs(settings: Settings) -> int | None:
 
 @dataclass(frozen=True)
 class _Trials(NetworkScores):
-    """Scores of widths on `batches`, after a trial of `epochs`."""
+    """Scores of widths on `batches`, after a trial of `epochs`, or of a part of one."""
 
-    epochs: int
+    epochs: float
 
     @property
     def precision(self) -> Precision:

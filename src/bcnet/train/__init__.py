@@ -1,6 +1,6 @@
 """Training of supernets and networks: one loop, recipes, strategies."""
 
-from bcnet.train.batches import EpochBatches
+from bcnet.train.batches import EpochBatches, FirstBatches
 from bcnet.train.counts import ChannelCounts
 from bcnet.train.learner import Learner, NetworkLearner, SupernetLearner
 from bcnet.train.loop import Begun, Progress, train
@@ -38,6 +38,7 @@ __all__ = [
     "Distillation",
     "EpochBatches",
     "Exponential",
+    "FirstBatches",
     "Learner",
     "LossRecords",
     "NetworkLearner",

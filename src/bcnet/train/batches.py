@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -32,6 +33,21 @@ class ShareableBatches(EpochBatches, Protocol):
     def share(self, part: Part) -> EpochBatches:
         """Return the same batches, but of each only the images `part(batch size)`."""
         ...
+
+
+@dataclass(frozen=True)
+class FirstBatches:
+    """The first batches of every epoch, a `share` of them and one at least."""
+
+    batches: EpochBatches
+    share: float
+
+    def __len__(self) -> int:
+        return max(1, round(self.share * len(self.batches)))
+
+    def epoch(self, generator: torch.Generator) -> Iterator[Batch]:
+        """Return the first batches of that epoch."""
+        return islice(self.batches.epoch(generator), len(self))
 
 
 def share_of(batches: EpochBatches, world: ProcessGroup) -> EpochBatches:
