@@ -1,3 +1,4 @@
+import re
 import shutil
 from collections import namedtuple
 
@@ -13,6 +14,7 @@ from bcnet.api import preview, resolve
 from bcnet.cli.app import app
 from bcnet.errors import RunError
 from bcnet.machine import memory
+from bcnet.machine.defaults import threads
 from bcnet.machine.disk import free_bytes
 from bcnet.machine.memory import activations
 from bcnet.stages.estimate import Estimate, estimate
@@ -146,16 +148,29 @@ def test_larger_batches_take_more_memory(tmp_path, monkeypatch):
 
 def test_a_machine_too_small_is_warned_of():
     lines = Estimate({"supernet": 60.0}, 2 * 2**30, 2**30).lines()
-    assert lines[0] == "Estimate: supernet 1 min; peak memory about 2.0 GiB of 1.0 GiB."
+    assert lines[0] == "Estimate: 36 s to 1 min 48 s (supernet 1 min); peak memory about 2.0 GiB of 1.0 GiB."
     assert "Insufficient memory: lower batch_size" in lines[1]
     assert len(Estimate({"supernet": 60.0}, 2**30, 2 * 2**30).lines()) == 1
     assert len(Estimate({"supernet": 60.0}, 2**30, None).lines()) == 1
 
 
+@pytest.mark.parametrize(("alone", "text"), [(20.0, "One thread is 3.0 times as fast here as the 2 that"), (58.0, "")])
+def test_fewer_threads_are_advised_where_they_are_faster(tmp_path, monkeypatch, alone, text):
+    def told(settings, workload, planned):
+        return Estimate({"trials": alone if torch.get_num_threads() == 1 else 60.0}, 1.0, None)
+
+    monkeypatch.setattr("bcnet.api.dry_run.estimate", told)
+    with threads(2):
+        found = preview(TinyNetwork, tiny_data(), Budget(macs=0.5), tmp_path / "run")
+        chosen = preview(TinyNetwork, tiny_data(), Budget(macs=0.5), tmp_path / "run", options={"threads": 2})
+    assert found.threads_text[:47] == text
+    assert (chosen.one_thread, chosen.threads_text) == (None, "")
+
+
 def test_a_run_says_what_it_will_take_and_a_finished_one_nothing(tmp_path):
     notes = Notes()
     tiny_search(tmp_path, reporter=notes)
-    assert [note for note in notes.notes if note.startswith("Estimate: supernet 1 s, search 1 s, final")]
+    assert [note for note in notes.notes if re.match(r"Estimate: .* to .* \(supernet 1 s, search 1 s, final", note)]
     assert "Training: 2 epochs in batches of 16 at a rate of up to 0.05." in notes.notes
     assert [note for note in notes.notes if note.startswith("Augmentation of training images: crops of 1 px;")]
     again = Notes()
@@ -180,6 +195,6 @@ def test_a_dry_run_shows_everything_and_writes_nothing(how, stage, tmp_path):
         app, [*search, "--dry-run", "--all", "--out", str(tmp_path / "run")], terminal_width=120
     )
     assert outcome.exit_code == 0, outcome.output
-    for text in ("training.on_bad_step", "6 width groups", f"Estimate: {stage}", "peak memory", "Nothing was written"):
+    for text in ("training.on_bad_step", "6 width groups", f"({stage} ", "peak memory", "Nothing was written"):
         assert text in outcome.output
     assert list(tmp_path.iterdir()) == []

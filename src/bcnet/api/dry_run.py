@@ -21,11 +21,15 @@ from bcnet.stages.running import plan_stages
 from bcnet.stages.search import candidates_of
 
 
+_CLEARLY = 0.8  # of the time: what is worth saying
+
+
 @dataclass(frozen=True)
 class Preview:
     """Settings as they would be stored, the width space, and what the run would take.
 
-    `estimate` is None where the run is finished. `disk` is what the run holds on disk at most, `disk_free` what there
+    `estimate` is None where the run is finished. `one_thread` is that of a single CPU thread, where the number of
+    threads was left open. `disk` is what the run holds on disk at most, `disk_free` what there
     is, in bytes.
     """
 
@@ -34,6 +38,18 @@ class Preview:
     estimate: Estimate | None
     disk: int
     disk_free: int
+    one_thread: Estimate | None = None
+
+    @property
+    def threads_text(self) -> str:
+        """Return a sentence where one thread is faster than as many as torch takes."""
+        one, all_ = self.one_thread, self.estimate
+        if one is None or all_ is None or one.total > _CLEARLY * all_.total:
+            return ""
+        return (
+            f"One thread is {all_.total / one.total:.1f} times as fast here as the {self.settings.options.threads} that "
+            "torch takes: give --threads 1 (options={'threads': 1})."
+        )
 
 
 def preview(model: Any, data: Any, budget: Budget | None, run_dir: str | Path, **arguments: Any) -> Preview:
@@ -49,9 +65,15 @@ def preview(model: Any, data: Any, budget: Budget | None, run_dir: str | Path, *
         # What widths a latency admits is known once networks are timed: what the widest need is the most.
         workload = dataclasses.replace(workload, budget=Budget(macs=1.0))
     there = {file.name for file in path.iterdir()} if path.exists() else set()
+    planned = plan_stages(stages_of(settings), settings, workload, there)
     with threads(settings.options.threads):
-        expected = estimate(settings, workload, plan_stages(stages_of(settings), settings, workload, there))
-    return Preview(settings, workload.space, expected, _disk(settings, workload), free_bytes(path))
+        expected = estimate(settings, workload, planned)
+    alone = None
+    left_open = make_section(RunOptions, arguments.get("options"), "options").threads is None
+    if left_open and (settings.options.threads or 1) > 1 and settings.options.device in (None, "cpu"):
+        with threads(1):
+            alone = estimate(settings, workload, planned)
+    return Preview(settings, workload.space, expected, _disk(settings, workload), free_bytes(path), alone)
 
 
 def _disk(settings: Settings, workload: Workload) -> int:

@@ -221,6 +221,7 @@ def _show_preview(console: Console, found: Preview, all_settings: bool) -> None:
     space = found.space
     lines = [
         *(found.estimate.lines() if found.estimate is not None else ["Every stage of this run is finished."]),
+        *([found.threads_text] if found.threads_text else []),
         f"Disk: about {size(found.disk)} at most, {size(found.disk_free)} free.",
         f"Space: {len(space.groups)} width groups, {space.reference.macs:,} MACs at full width, "
         f"{space.cost(space.narrowest).macs:,} at the narrowest; {len(space.fixed)} dimensions pinned "

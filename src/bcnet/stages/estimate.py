@@ -25,7 +25,7 @@ from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.space import Side, Widths
 from bcnet.stages.supernet import supernet_learner
-from bcnet.supernet import Supernet
+from bcnet.supernet import Supernet, build
 from bcnet.train import Learner, NetworkLearner, Path, Recipe, accumulate_gradients, derived_generator
 from bcnet.train.objective import Objective
 from bcnet.train.optimizer import STATES
@@ -34,6 +34,7 @@ from bcnet.train.randomness import own_global_randomness
 _FIRST_IMAGES = 4  # batch norm needs some
 _ENOUGH = 0.2  # seconds that a measurement should last
 _TRAINING_PASS = 3  # a backward pass is two forward ones
+_RANGE = (0.6, 1.8)  # times what was told, that runs took beside other work
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,11 @@ class Estimate:
     peak: float
     available: float | None
 
+    @property
+    def total(self) -> float:
+        """Seconds of all stages."""
+        return sum(self.seconds.values())
+
     def lines(self) -> list[str]:
         """One line for people, and a second where memory will be short."""
         first = {"supernet": "supernet", "evolution": "search", "finalists": "search", "trials": "trials"}
@@ -55,8 +61,9 @@ class Estimate:
             label = first.get(name, "final")
             parts[label] = parts.get(label, 0.0) + seconds
         times = ", ".join(f"{name} {duration(max(s, 1))}" for name, s in parts.items() if s)
+        low, high = (duration(max(factor * self.total, 1)) for factor in _RANGE)
         of = "" if self.available is None else f" of {size(self.available)}"
-        lines = [f"Estimate: {times}; peak memory about {size(self.peak)}{of}."]
+        lines = [f"Estimate: {low} to {high} ({times}); peak memory about {size(self.peak)}{of}."]
         if self.available is not None and self.peak > self.available:
             lines.append(
                 "Insufficient memory: lower batch_size or score_batch_size, close other programs, or take a machine "
@@ -100,11 +107,10 @@ class _Measure:
 
     def speed(self, stage: Planned) -> float:
         """Work per second in a stage."""
-        kind = stage.name if stage.name in ("supernet", "evolution") else "final"
+        kind = stage.name if stage.name in ("supernet", "evolution", "original") else "narrow"
         if kind not in self._speeds:
-            self._speeds[kind] = {"supernet": self._step, "evolution": self._scoring_bytes, "final": self._final}[
-                kind
-            ]()
+            measured = {"supernet": self._step, "evolution": self._scoring_bytes, "original": self._final}
+            self._speeds[kind] = measured.get(kind, self._narrow)()
         return self._speeds[kind]
 
     def activations(self) -> Activations:
@@ -123,12 +129,21 @@ class _Measure:
         )
 
     def _final(self) -> float:
+        return self._training(self._learner, self._full())
+
+    def _narrow(self) -> float:
+        """The rate of a network about the budget: a narrow one computes fewer multiply-adds in a second."""
+        subject = self._subject
+        widths = subject.space.uniform(subject.budget)
+        network = build(subject.model, subject.space, widths)
+        return self._training(NetworkLearner(network, subject.source.task), Path(widths, Side.LEFT))
+
+    def _training(self, learner: Learner, path: Path) -> float:
         recipe = self._settings.training
-        path = self._full()
         return self._rate(
             _TRAINING_PASS * self._macs(path.widths),
             recipe.batch_size,
-            lambda number: torch.autograd.backward(self._objective(recipe, number)((path,))[0]),
+            lambda number: torch.autograd.backward(self._objective(recipe, number, learner)((path,))[0]),
         )
 
     def _scoring_bytes(self) -> float:
@@ -165,10 +180,11 @@ class _Measure:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 
-    def _objective(self, recipe: Recipe, number: int) -> Objective:
+    def _objective(self, recipe: Recipe, number: int, learner: Learner | None = None) -> Objective:
         x, y = self._subject.validation[0]
         index = torch.arange(number, device=tensors(y)[0].device) % count(y)
-        return Objective(self._learner, recipe, recipe.precision, take_images(x, index), take_images(y, index))
+        inputs, targets = take_images(x, index), take_images(y, index)
+        return Objective(learner or self._learner, recipe, recipe.precision, inputs, targets)
 
     def _full(self) -> Path:
         return Path(self._subject.space.full, Side.LEFT)
