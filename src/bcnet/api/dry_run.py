@@ -20,7 +20,6 @@ from bcnet.stages.room import search_bytes, training_bytes
 from bcnet.stages.running import plan_stages
 from bcnet.stages.search import candidates_of
 
-
 _CLEARLY = 0.8  # of the time: what is worth saying
 
 
@@ -46,9 +45,10 @@ class Preview:
         one, all_ = self.one_thread, self.estimate
         if one is None or all_ is None or one.total > _CLEARLY * all_.total:
             return ""
+        usual = self.settings.options.threads
         return (
-            f"One thread is {all_.total / one.total:.1f} times as fast here as the {self.settings.options.threads} that "
-            "torch takes: give --threads 1 (options={'threads': 1})."
+            f"One thread is {all_.total / one.total:.1f} times as fast here as the {usual} that torch takes: give "
+            "--threads 1 (options={'threads': 1})."
         )
 
 
