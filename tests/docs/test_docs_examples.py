@@ -24,7 +24,7 @@ EXAMPLES = pages.ROOT / "examples"
 NAMES = (
     *("torchvision_folder", "timm_model", "own_training", "masks_on_disk", "lightning_loop"),
     *("hugging_face_trainer", "timm_training", "boxes_on_disk", "sounds_on_disk"),
-    *("monai_training", "yolo_loop"),
+    *("monai_training", "yolo_loop", "dask_cluster"),
 )
 FOLDER, TIMM, OWN, MASKS, LIGHTNING, HUGGING_FACE, TIMM_TRAINING, *_ = (EXAMPLES / f"{name}.py" for name in NAMES)
 
@@ -333,3 +333,38 @@ def test_a_narrow_network_in_timms_training(images, tmp_path):
     printed = alone(TIMM_TRAINING, architecture, images / "train", "--image-size", 32, MODEL="test_resnet")
     assert "epoch 1 of 1: loss" in printed
     assert f"of {space.cost(widths).params:,} parameters" in printed
+
+
+@pytest.mark.slow
+def test_a_study_on_workers_finds_what_one_process_finds_and_goes_on(tmp_path):
+    pytest.importorskip("distributed", reason="the example is of Dask's package distributed")
+    script = str(EXAMPLES / "dask_cluster.py")
+
+    def spread(folder):
+        words = [sys.executable, script, str(folder), "--quick"]
+        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    with spread(tmp_path / "stopped") as stopped:
+        for line in stopped.stdout:
+            if line.startswith("5 of 12"):
+                break
+        stopped.kill()
+    with spread(tmp_path / "stopped") as again:
+        told, complaint = again.communicate(timeout=400)
+    assert again.returncode == 0, complaint[-3000:]
+    scored = re.findall(r"^(\d+) of 12", told, re.MULTILINE)
+    assert scored[-1] == "12"
+    assert int(scored[0]) >= 6, "what was scored before the end is kept"
+    told_alone = in_a_process("""
+import dask_cluster as example, bcnet
+original = example.train(example.network(), 4)
+space = bcnet.trace(original, example.digits()[0][:2])
+with bcnet.Study(space, example.BUDGET, searcher=bcnet.ModelBased(12, reach=1.4)) as study:
+    best = study.optimize(lambda widths: example.score(original.state_dict(), widths, 1))
+print(f"best of 12: {best.widths}")
+print(f"score {best.score:.4f}")
+""")
+    best, score = told_alone.splitlines()
+    last = told.strip().splitlines()[-1]
+    assert last.startswith(best)
+    assert last.endswith(score)
