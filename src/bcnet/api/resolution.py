@@ -110,7 +110,7 @@ def resolve(
         limits={} if budget is None else limits_of(budget),
         task=source.task.description,
         method=asked,
-        training=_distilled(recipe_for(source, recipe, changes), own),
+        training=_with_distillation(recipe_for(source, recipe, changes), own),
         start=started,
         seed=seed,
         loss=own.loss_name,
@@ -143,7 +143,7 @@ def _by_its_first_place(source: Source, path: Path) -> Source:
     return dataclasses.replace(source, data_name=before, notes=(*source.notes, note))
 
 
-def _distilled(recipe: Recipe, own: UserCallables) -> Recipe:
+def _with_distillation(recipe: Recipe, own: UserCallables) -> Recipe:
     """Return the recipe, which distils where there is a teacher."""
     if own.teacher is None or recipe.distillation is not None:
         return recipe

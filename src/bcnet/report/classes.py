@@ -1,4 +1,4 @@
-"""What the networks do on the test images of each class."""
+"""Test figures of the networks, class by class."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def section(evidence: Evidence) -> Section | None:
     first, last = (next(iter(order)) for order in (networks.values(), reversed(networks.values())))
     digits = first.metric.digits
 
-    def lost(number: int) -> float:
+    def loss_of(number: int) -> float:
         return first.by_class[number][1] - last.by_class[number][1]
 
     rows = [
@@ -30,9 +30,9 @@ def section(evidence: Evidence) -> Section | None:
             name_of(number, evidence.class_names),
             f"{counts[number][0]:,}",
             *(f"{n.by_class[number][1]:.{digits}f}" for n in networks.values()),
-            *([points(0.0 - lost(number), digits)] if last is not first else []),
+            *([points(0.0 - loss_of(number), digits)] if last is not first else []),
         )
-        for number in sorted(counts, key=lambda number: (-lost(number), number))
+        for number in sorted(counts, key=lambda number: (-loss_of(number), number))
     ]
     head = ["class", "test images", *(n.label for n in networks.values())]
     head += [f"{last.label}, against {first.label}"] if last is not first else []

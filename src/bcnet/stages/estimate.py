@@ -129,16 +129,16 @@ class _Measure:
         )
 
     def _final(self) -> float:
-        return self._training(self._learner, self._full())
+        return self._rate_of_training(self._learner, self._full())
 
     def _narrow(self) -> float:
         """The rate of a network about the budget: a narrow one computes fewer multiply-adds in a second."""
         subject = self._subject
         widths = subject.space.uniform(subject.budget)
         network = build(subject.model, subject.space, widths)
-        return self._training(NetworkLearner(network, subject.source.task), Path(widths, Side.LEFT))
+        return self._rate_of_training(NetworkLearner(network, subject.source.task), Path(widths, Side.LEFT))
 
-    def _training(self, learner: Learner, path: Path) -> float:
+    def _rate_of_training(self, learner: Learner, path: Path) -> float:
         recipe = self._settings.training
         return self._rate(
             _TRAINING_PASS * self._macs(path.widths),
