@@ -32,8 +32,7 @@ from bcnet.data import Batch, TrainingBatches, fixed_batches, load
 from bcnet.files import make_folder, read_tensors, write_tensors
 from bcnet.models import create
 from bcnet.searchers import Candidate, ModelBased, Study
-from bcnet.space import Side, Widths, WidthSpace
-from bcnet.space.problem import Problem
+from bcnet.space import Problem, Side, Widths, WidthSpace
 from bcnet.supernet import Supernet, build, by_importance, recalibrate, reorder
 from bcnet.train import Checkpoints, NetworkLearner, Recipe, derived_generator, derived_seed, load_recipe, train
 from studies.shared.cells import Cell, run_cells

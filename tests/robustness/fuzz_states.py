@@ -217,6 +217,7 @@ def _result() -> dict[str, Any]:
         "test": {"top1": 9.0},
         "test_errors": {"top1": 1.0},
         "test_images": 30,
+        "by_class": {"0": [20, 12.0], "1": [10, 3.0]},
     }
     found = {
         "metric": "accuracy",
@@ -229,6 +230,7 @@ def _result() -> dict[str, Any]:
         "format": 1,
         "model": "resnet_digits",
         "data": "digits",
+        "class_names": ["cat", "dog"],
         "method": "bcnet",
         "origin": "",
         "task": {"name": "classification", "headline": dataclasses.asdict(Classification.headline)},

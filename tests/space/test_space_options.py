@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import TRICKY
 from properties import check_path_equals_built
@@ -200,6 +200,7 @@ def test_fast_multiples_by_width(width, unit, expected):
     assert set(group.choices) <= set(free.choices) | {w - w % expected for w in free.choices}
 
 
+@settings(max_examples=25)
 @given(st.floats(0.1, 0.95))
 def test_uniform_in_multiples_spends_what_rounding_leaves_over(macs):
     model, example = nn.Sequential(*layers(16, 32, 64, 128)), torch.zeros(2, 3, 8, 8)

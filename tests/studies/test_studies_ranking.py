@@ -366,6 +366,7 @@ def test_a_supernet_is_fair_with_a_smallest_width_but_by_the_complement_that_kee
     assert set(found.values()) == {1.0}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not channel_bench_macro.DATA.is_file(), reason="needs Channel-Bench-Macro's table in ../shared/data"
 )

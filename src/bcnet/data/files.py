@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from bcnet.errors import DataError
 
 _MOST_WORKERS = 8
 _SHARED_MEMORY = Path("/dev/shm")  # where workers leave their batches; of a container it is often 64 MiB
+_STOPPING = (signal.SIGTERM, signal.SIGINT)
 _PATIENCE = 900.0  # seconds that a batch may take
 
 
@@ -126,7 +128,8 @@ def _answers(loader: DataLoader[torch.Tensor | str], workers: int) -> Iterator[t
     Raises:
         DataError: its workers were killed, or do not answer.
     """
-    batches = iter(loader)
+    with _hold_signals():  # a worker is born with them held, and lets go of them once it ignores them
+        batches = iter(loader)
     while True:
         try:
             answer = next(batches)
@@ -143,8 +146,26 @@ def _answers(loader: DataLoader[torch.Tensor | str], workers: int) -> Iterator[t
 
 def _leave_signals_to_the_run(worker: int) -> None:
     """Let the run's own process answer what is sent to all of them: it stops its workers itself."""
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _STOPPING:
         signal.signal(number, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
+
+
+@contextmanager
+def _hold_signals() -> Iterator[None]:
+    """Within the block what would stop this process waits, where the system can do that.
+
+    A worker that is stopped before it ignores such signals may hold the lock of a queue, which the others wait for.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Decoded(Dataset[torch.Tensor | str]):

@@ -123,11 +123,12 @@ def largest_class_text(counts: Mapping[int, int], names: Sequence[str]) -> str:
 def classes_text(document: Mapping[str, Any]) -> str:
     """Return the class that the searched network loses most on, and the largest one where classes are uneven."""
     original, searched = (document["networks"][name]["by_class"] for name in ("original", "searched"))
-    if len(original) < 2:
+    both = [number for number in original if number in searched]
+    if len(both) < 2:
         return ""
     names = document["class_names"]
     metric = headline_of(document)
-    worst = min(original, key=lambda number: searched[number][1] - original[number][1])
+    worst = min(both, key=lambda number: searched[number][1] - original[number][1])
     (count, before), (_, after) = original[worst], searched[worst]
     text = (
         f"By class, the searched network loses most on {name_of(int(worst), names)}: {metric.text(after)} for "

@@ -78,7 +78,7 @@ def name_of_task(description: str) -> str | None:
     if task is None:
         return None
     kind = next(kind for kind, known in TASKS.items() if type(task) is known)
-    fields = {f.name: getattr(task, f.name) for f in _settable(type(task)) if getattr(task, f.name) != f.default}
+    fields = {f.name: getattr(task, f.name) for f in _settable(type(task)) if getattr(task, f.name) is not None}
     return f"{kind}:{','.join(f'{name}={value}' for name, value in fields.items())}" if fields else kind
 
 
