@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,7 +34,16 @@ from bcnet.models import create
 from bcnet.searchers import Candidate, ModelBased, Study
 from bcnet.space import Problem, Side, Widths, WidthSpace
 from bcnet.supernet import Supernet, build, by_importance, recalibrate, reorder
-from bcnet.train import Checkpoints, NetworkLearner, Recipe, derived_generator, derived_seed, load_recipe, train
+from bcnet.train import (
+    Checkpoints,
+    FirstBatches,
+    NetworkLearner,
+    Recipe,
+    derived_generator,
+    derived_seed,
+    load_recipe,
+    train,
+)
 from studies.shared.cells import Cell, run_cells
 from studies.shared.provenance import ROOT
 
@@ -103,23 +112,7 @@ def _cells(job: Job, arms: dict[str, Arm], budgets: tuple[float, ...] | list[flo
         for name, arm in arms.items():
             key = {"network": job.network, "seed": job.seed, "budget": budget, "arm": name}
             key |= {"networks": arm.networks, "epochs": arm.epochs}
-            yield Cell(key, lambda arm=arm, budget=budget: job.row(arm, Budget(macs=budget)))
-
-
-@dataclass(frozen=True)
-class Fewer:
-    """A share of the batches of each epoch."""
-
-    batches: TrainingBatches
-    share: float
-
-    def __len__(self) -> int:
-        return max(1, round(len(self.batches) * self.share))
-
-    def epoch(self, generator: torch.Generator) -> Iterator[Batch]:
-        """Return the first batches of the epoch that the generator draws."""
-        for batch, _ in zip(self.batches.epoch(generator), range(len(self)), strict=False):
-            yield batch
+            yield Cell(key, partial(job.row, arm, Budget(macs=budget)))
 
 
 @dataclass
@@ -144,7 +137,7 @@ class Job:
         return load_recipe("resnet-cifar10").with_changes({"epochs": EPOCHS})
 
     @cached_property
-    def parts(self) -> tuple[TrainingBatches, list[Batch], list[Batch]]:
+    def parts(self) -> tuple[TrainingBatches, list[Any], list[Any]]:
         """Training batches, and the images that score and judge."""
         data = load("digits") if self.quick else load(f"parquet:{DATA}", image_size=16)
         order = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(self.seed))
@@ -183,7 +176,7 @@ class Job:
         batches = self.parts[0]
         drawn = batches.epoch(derived_generator(self.seed, "calibration"))
         recalibrate(network, [x for (x, _), _ in zip(drawn, range(_STATISTICS), strict=False)])
-        seen: Any = batches if epochs >= 1 else Fewer(batches, epochs)
+        seen: Any = batches if epochs >= 1 else FirstBatches(batches, epochs)
         recipe = self.recipe.with_changes({"epochs": max(1, round(epochs))})
         train(NetworkLearner(network), seen, recipe, seed=self.seed)
         return network.eval()

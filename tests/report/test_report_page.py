@@ -54,6 +54,14 @@ def test_a_finished_run_has_every_part(finished):
         assert text in page
 
 
+def test_free_widths_are_said_to_cost_time(finished):
+    evidence = read_evidence(finished.run_dir)
+    assert "any number of channels" not in report_page(evidence)
+    free = evidence.settings.space.model_copy(update={"multiple_of": 1})
+    settings = evidence.settings.model_copy(update={"space": free})
+    assert "any number of channels (multiple_of=1)" in report_page(dataclasses.replace(evidence, settings=settings))
+
+
 def test_measured_latency_is_shown(finished, tmp_path):
     evidence = read_evidence(finished.run_dir)
     assert "Not measured yet" in report_page(dataclasses.replace(evidence, latencies=()))

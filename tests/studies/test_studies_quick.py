@@ -162,6 +162,17 @@ def test_imitation_without_labels(tmp_path: Path) -> None:
     assert all(0 <= float(row["agreement"]) <= 100 for row in rows)
 
 
+def test_what_a_search_spends_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "studies.spending", "--quick", "--out", str(tmp_path)]
+    subprocess.run(command, check=True, cwd=ROOT)
+    rows = list(csv.DictReader((tmp_path / "quick_spending.csv").read_text().splitlines()))
+    assert [(row["arm"], row["networks"]) for row in rows] == [("Uniform", "0"), ("quarters", "8")]
+    assert all(float(row["macs_ratio"]) <= 0.5 for row in rows)
+    assert float(rows[0]["search_seconds"]) == 0 < float(rows[1]["search_seconds"])
+    wrong = subprocess.run([*command, "--arm", "thirds"], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert wrong.stderr.startswith("--arm takes Uniform, small, halves, quarters, eighths, medium; got thirds")
+
+
 @pytest.mark.usefixtures("litert")
 def test_predicted_arenas(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "studies.arena", "--quick", "--out", str(tmp_path)], check=True, cwd=ROOT)

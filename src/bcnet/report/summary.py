@@ -119,6 +119,8 @@ def results(evidence: Evidence) -> Section:
     body = table(head, rows, f"Networks {evidence.training_words} by the same recipe", strong=strong)
     text = _explain_trust(evidence) + _explain_metric(evidence.networks, networks[0].images)
     text += _in_bytes(evidence.space, networks) + _selection(evidence)
+    note = evidence.settings.space.note
+    text += paragraph(note) if note else Markup("")
     if evidence.result is not None and "measured_latency" in evidence.result:
         text += paragraph(measured_text(evidence.result).strip())
     return Section("results", "Result", body + text)

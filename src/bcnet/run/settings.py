@@ -70,6 +70,16 @@ class SpaceSettings(Section):
     widen: float = Field(default=1.0, ge=1, le=4)
     """Widest widths over the model's own; 1.5 to search at 1.0 of its MACs."""
 
+    @property
+    def note(self) -> str:
+        """Return what widths of any number of channels cost on devices, where they may be such; else nothing."""
+        if self.multiple_of != 1:
+            return ""
+        return (
+            "Widths are any number of channels (multiple_of=1): on ONNX Runtime such a network can take as long as the "
+            "original, where one in multiples of 8 or 4 takes half (`bcnet help multiples`)."
+        )
+
     @field_validator("multiple_of", mode="before")
     @classmethod
     def _multiples(cls, value: Any) -> Any:

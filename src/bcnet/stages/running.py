@@ -89,11 +89,8 @@ def _tell_plan(context: Context) -> None:
     space = workload.space
     if workload.budget.resolve(space.reference).admits(space.cost(space.full)):
         reporter.note(f"The budget, {workload.budget}, is not binding: the full-width network already satisfies it.")
-    if settings.space.multiple_of == 1:
-        reporter.note(
-            "Widths are any number of channels (multiple_of=1): on ONNX Runtime such a network can take as long as the "
-            "original, where one in multiples of 8 or 4 takes half (`bcnet help multiples`)."
-        )
+    if settings.space.note:
+        reporter.note(settings.space.note)
     method = settings.method
     if isinstance(method, SupernetMethod) and method.strategy != "complementary":
         reporter.note(f"Strategy {method.strategy} trains some channels more often than others.")
