@@ -13,6 +13,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -250,10 +251,11 @@ class Task(ABC):
         for x, y in batches:
             with autocast(resolved, device):
                 outputs = call_network(network, move(x, device))
-            for key, values in self.figures(outputs, move(y, device)).items():
+            targets = move(y, device)
+            for key, values in self.figures(outputs, targets).items():
                 parts.setdefault(key, []).append(_for_each(values, nest_size(y), f"the figure {key!r}"))
-            known = self.classes_of(y)
-            classes += [] if known is None else [known.cpu()]
+            known = self.classes_of(targets)
+            classes += [] if known is None else [known]
         network.train(was_training)
         if self.headline.key not in parts:
             raise TrainingError(
@@ -267,20 +269,25 @@ class Task(ABC):
                 raise TrainingError(f"every figure is there for all {count} images; got {there} of {key!r}")
         means, errors = self.summarize({key: torch.cat(rows) for key, rows in parts.items()})
         # Asked for once, at the end: a GPU works ahead.
-        values, spreads = torch.stack([torch.stack([part[key] for key in parts]) for part in (means, errors)]).tolist()
-        broken = [key for key, value in zip(parts, values, strict=True) if not math.isfinite(value)]
+        asked = [torch.stack([part[key] for key in parts]).double() for part in (means, errors)]
+        if classes:
+            asked += [torch.cat(parts[self.headline.key]).double(), torch.cat(classes).double()]
+        told = iter(torch.cat(asked).tolist())
+        shown, spreads, *each = [list(islice(told, len(row))) for row in asked]
+        broken = [key for key, value in zip(parts, shown, strict=True) if not math.isfinite(value)]
         if broken:
             raise TrainingError(f"figures are finite numbers; got others for {broken[0]!r}: the weights are broken")
-        by_class = _by_class(torch.cat(parts[self.headline.key]).cpu(), torch.cat(classes)) if classes else {}
-        figures, standard = (dict(zip(parts, numbers, strict=True)) for numbers in (values, spreads))
+        by_class = _by_class(*each) if each else {}
+        figures, standard = (dict(zip(parts, numbers, strict=True)) for numbers in (shown, spreads))
         return Measurement(figures, standard, count, by_class)
 
 
-def _by_class(values: Tensor, classes: Tensor) -> dict[int, tuple[int, float]]:
+def _by_class(values: Sequence[float], classes: Sequence[float]) -> dict[int, tuple[int, float]]:
     """Return how many values there are of each class, and their mean."""
-    numbers, places, counts = torch.unique(classes, return_inverse=True, return_counts=True)
-    means = torch.zeros(len(numbers), dtype=torch.float64).index_add_(0, places, values.double()) / counts
-    return {int(n): (int(c), float(m)) for n, c, m in zip(numbers, counts, means, strict=True)}
+    found: dict[int, list[float]] = {}
+    for value, number in zip(values, classes, strict=True):
+        found.setdefault(int(number), []).append(value)
+    return {number: (len(own), sum(own) / len(own)) for number, own in sorted(found.items())}
 
 
 def alone(targets: Any, where: str) -> Tensor:
