@@ -301,8 +301,10 @@ def test_csv_files_that_do_not_do(tmp_path, text, message):
 
 
 def test_csv_needs_a_file_or_a_folder_of_splits(tmp_path):
-    with pytest.raises(DataError, match=r"csv:PATH takes a CSV file, or a folder with train.csv and test.csv; got"):
-        load(f"csv:{tmp_path}")
+    for place, lacks in ((tmp_path, "holds none"), (tmp_path / "no.csv", "does not exist")):
+        message = rf"csv:PATH takes a CSV file, or a folder with train.csv and test.csv; got .*, which {lacks}"
+        with pytest.raises(DataError, match=message):
+            load(f"csv:{place}")
     write_csv(tmp_path)
     with pytest.raises(DataError, match=r"a folder of CSV files has train.csv and test.csv; got list.csv: give one"):
         load(f"csv:{tmp_path}")

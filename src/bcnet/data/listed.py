@@ -87,7 +87,10 @@ def _read_splits(path: Path) -> dict[str, list[_Row]]:
         return _read_rows(path)
     files = sorted(path.glob("*.csv")) if path.is_dir() else []
     if not files:
-        raise DataError(f"csv:PATH takes a CSV file, or a folder with train.csv and test.csv; got {str(path)!r}")
+        lacks = "which holds none" if path.is_dir() else "which does not exist"
+        raise DataError(
+            f"csv:PATH takes a CSV file, or a folder with train.csv and test.csv; got {str(path)!r}, {lacks}"
+        )
     found: dict[str, list[_Row]] = {}
     for file in files:
         if file.stem.lower() in (*TRAINING_NAMES, *TEST_NAMES):
