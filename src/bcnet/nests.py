@@ -58,6 +58,16 @@ def count(nest: Nest) -> int:
     return len(tensors(nest)[0])
 
 
+def nth_part(count: int, number: int, parts: int) -> slice:
+    """Part `number` of `count` things in order, cut into `parts`: neighbours, the first ones having one more if uneven.
+
+    Example: 7 things in 3 parts are 0..2, 3..4 and 5..6; 2 in 3 are 0, 1 and none.
+    """
+    each, more = divmod(count, parts)
+    start = number * each + min(number, more)
+    return slice(start, start + each + (number < more))
+
+
 def take_images(nest: Some, index: Tensor | slice | int) -> Some:
     """Some images of the batch."""
     return map_tensors(lambda tensor: tensor[index], nest)

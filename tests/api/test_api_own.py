@@ -194,6 +194,11 @@ def test_a_teacher_of_ones_own_teaches_all_but_the_original(tmp_path):
     files = {name: [(tmp_path / run / f"{name}.safetensors") for run in ("plain", "taught")] for name in WEIGHTS[1:]}
     same = {name: torch.equal(*(load_file(file)["head.weight"] for file in pair)) for name, pair in files.items()}
     assert same == {"original": True, "uniform": False, "final": False}
+    by_original = tiny_search(
+        tmp_path / "by the original", method=bcnet.Uniform(), training={"distillation": bcnet.train.Distillation()}
+    )
+    ends = [load_file(run.run_dir / "uniform.safetensors")["head.weight"] for run in (taught, by_original)]
+    assert not torch.equal(*ends), "another teacher teaches something else"
     settings = read_settings(tmp_path / "taught")
     assert settings.training.distillation == bcnet.train.Distillation()
     assert settings.teacher.startswith("torch.nn.modules.container.Sequential ")
@@ -216,6 +221,14 @@ def test_a_teacher_of_ones_own_teaches_all_but_the_original(tmp_path):
 def test_teachers_that_do_not_do(tmp_path, teacher, message):
     with pytest.raises(RecipeError, match=message):
         tiny_search(tmp_path / "run", teacher=teacher)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_teacher_is_for_classification(tmp_path):
+    some = TensorDataset(torch.rand(48, 1, 8, 8), (torch.rand(48, 3) > 0.5).float())
+    loaders = tuple(DataLoader(some, 12) for _ in range(3))
+    with pytest.raises(RecipeError, match=r"is for classification; got the task 'multi-label.*': leave it out"):
+        tiny_search(tmp_path / "run", data=loaders, task=bcnet.tasks.MultiLabel(3), teacher=TinyNetwork())
     assert not (tmp_path / "run").exists()
 
 

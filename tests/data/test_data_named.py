@@ -203,6 +203,7 @@ def test_splits_have_their_usual_names_in_any_case(tmp_path, train, test):
     write_folder(tmp_path / test, ["cat", "dog"], per_class=2)
     data = load(f"imagefolder:{tmp_path}")
     assert (data.class_names, len(data.train), len(data.test)) == (("cat", "dog"), 10, 4)
+    assert data.validation is None, "the only other split is the test's"
 
 
 def test_what_a_folder_holds_beside_its_splits_is_said(tmp_path):
@@ -279,6 +280,10 @@ def test_csv_images_of_gigabytes_stay_in_their_files(tmp_path, monkeypatch):
     data = load(name, image_size=4)
     assert [str(file.relative_to(tmp_path)) for file in data.train.pixels.files] == ["b/0.png", "b/1.png", "b/2.png"]
     assert data.train.labels.tolist() == usual.train.labels.tolist()
+    content = (tmp_path / "b" / "3.png").read_bytes()
+    (tmp_path / "b" / "3.png").write_bytes(content[: len(content) // 2])
+    with pytest.raises(DataError, match=r"3\.png"):  # of the validation images: told before anything is trained
+        load(name, image_size=4)
 
 
 @pytest.mark.parametrize(
@@ -292,7 +297,7 @@ def test_csv_images_of_gigabytes_stay_in_their_files(tmp_path, monkeypatch):
         (CSV.replace("train", "other"), r"has rows for training; got the splits other, val, test"),
         (CSV.replace(",10,train", ",9,train"), r"two classes or more; got only 9 for training"),
         ("file,label\n", r"has rows; got none"),
-        ("", r"got nothing in"),
+        ("", r"a column called file_name or .*; got nothing: rename"),
     ],
 )
 def test_csv_files_that_do_not_do(tmp_path, text, message):

@@ -267,8 +267,11 @@ def test_a_run_weighs_classes_and_resumes_with_the_numbers(tmp_path):
         json.loads((tmp_path / "a" / "settings.json").read_text())["task"]
     ).class_weights
     assert weights == pytest.approx((len(few) / (3 * counts)).tolist())
-    plain = tiny_search(tmp_path / "b", data=uneven)
-    assert outcome.found.evaluations[0].score != plain.found.evaluations[0].score, "scores by loss are weighted"
+    # All classes twice as heavy, at half the rate: the same training, and scores by loss that are twice as large.
+    plain = tiny_search(tmp_path / "b", data=uneven, training={"lr": 0.05})
+    heavy = Classification(class_weights=(2.0, 2.0, 2.0))
+    twice = tiny_search(tmp_path / "c", data=uneven, task=heavy, training={"lr": 0.025})
+    assert [c.score for c in twice.found.evaluations] == pytest.approx([2 * c.score for c in plain.found.evaluations])
     again = tiny_search(tmp_path / "a", data=uneven, task=Classification(class_weights="balanced"))
     assert again.result == outcome.result
 

@@ -1,3 +1,4 @@
+import math
 from itertools import islice, pairwise
 from types import SimpleNamespace
 from typing import ClassVar
@@ -173,9 +174,12 @@ def test_a_batch_in_parts_gives_the_gradient_of_the_whole(tiny_batches):
         network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(3))  # no batch norm
         network(next(iter(tiny_batches.epoch(torch.Generator().manual_seed(0))))[0])
         recipe = RECIPE.with_changes({"accumulate": parts})
+        seen = []
+        network.register_forward_pre_hook(lambda _, args, seen=seen: seen.append(len(args[0])))
         task = Classification(class_weights=(1.0, 2.0, 0.5))
         records = train(NetworkLearner(network, task), tiny_batches, recipe, seed=5)
         trained.append((network.state_dict(), torch.tensor(records.losses)))
+        assert max(seen) == math.ceil(8 / parts), "no more images at once than a part has"
     for weights, losses in trained[1:]:
         torch.testing.assert_close(weights, trained[0][0])
         torch.testing.assert_close(losses, trained[0][1])

@@ -233,8 +233,8 @@ def _with_note_on_weights(source: Source, start: Start) -> Source:
 
 def _check(source: Source, settings: Settings) -> None:
     """Raise RecipeError where a recipe or teacher does not suit, or networks shall start from weights there are not."""
-    check_task(source, settings)
     _check_teacher(source)
+    check_task(source, settings)
     if settings.space.widen > 1 and (settings.pretrained or settings.start in ("pretrained", "original")):
         raise RecipeError(
             "networks that may be wider than the original start from fresh weights; got widen "
@@ -257,6 +257,8 @@ def _check_teacher(source: Source) -> None:
     teacher = source.own.teacher
     if teacher is None:
         return
+    if not source.task.soft_labels:
+        raise RecipeError(f"a teacher is for classification; got the task {source.task.name!r}: leave it out")
     example = source.example()
     with torch.no_grad():
         wanted = call_network(copy.deepcopy(source.model).eval(), example)

@@ -27,10 +27,16 @@ def column_of(name: str, columns: Iterable[Any], candidates: Sequence[str]) -> s
     there = list(columns)
     found = next((column for column in candidates if column in there), None)
     if found is None:
-        raise DataError(
-            f"{name} needs a column called {' or '.join(candidates)}; got {', '.join(map(str, there))}: rename yours"
-        )
+        got = ", ".join(map(str, there)) or "nothing"
+        raise DataError(f"{name} needs a column called {' or '.join(candidates)}; got {got}: rename yours")
     return found
+
+
+def split_dict(batch: Mapping[str, Any]) -> tuple[Any, list[Any]]:
+    """Return the inputs of a batch that is a dict, one alone as it is, and what it has under names of labels."""
+    targets = [value for name, value in batch.items() if name in LABEL_COLUMNS]
+    inputs = {name: value for name, value in batch.items() if name not in LABEL_COLUMNS}
+    return (next(iter(inputs.values())) if len(inputs) == 1 else inputs), targets
 
 
 def read_items(source: Iterable[Any], name: str, image_size: int | None) -> Labelled:

@@ -22,6 +22,7 @@ from bcnet.data.decoding import View, bytes_of, decode
 from bcnet.errors import DataError
 
 _MOST_WORKERS = 8
+_READ_AT_ONCE = 256  # images
 _SHARED_MEMORY = Path("/dev/shm")  # where workers leave their batches; of a container it is often 64 MiB
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 _PATIENCE = 900.0  # seconds that a batch may take
@@ -65,6 +66,12 @@ class FilePixels:
     def subset(self, index: torch.Tensor) -> FilePixels:
         """The images at these places."""
         return replace(self, files=tuple(self.files[i] for i in index.tolist()))
+
+    def check_readable(self) -> None:
+        """Raise DataError for an image that cannot be read, all being read once."""
+        places = range(len(self))
+        for _ in self.batches([places[i : i + _READ_AT_ONCE] for i in range(0, len(self), _READ_AT_ONCE)]):
+            pass
 
     def digest(self) -> str:
         """Tells these files from any others by their names and sizes: reading them all would take hours."""

@@ -6,28 +6,20 @@ Images that would take more than two gigabytes stay in their files; those of Ima
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
 import torch
 from PIL import Image
 
-from bcnet.data.decoding import FORMATS, Labelled, decode_all
+from bcnet.data.decoding import FORMATS, decode_all
 from bcnet.data.files import FilePixels
 from bcnet.data.images import DataSet, SomeImages
-from bcnet.data.splits import (
-    TEST_NAMES,
-    TRAINING_NAMES,
-    hold_out,
-    named_split,
-    validation_split,
-    what_was_read,
-)
+from bcnet.data.splits import data_set, usual_parts, what_was_read
 from bcnet.errors import DataError
 
 _USUAL_SIZE = 224
-_READ_AT_ONCE = 256  # images
 _MOST_BYTES = 2 * 2**30
 
 
@@ -72,31 +64,13 @@ def _load_folder(path: Path, image_size: int | None, name: str, *, in_files: boo
     for part, members in files.items():
         if differing := sorted({*members} ^ {*class_names}):
             raise DataError(f"training and {part} images have the same classes; got {', '.join(differing)} in only one")
-    notes = [_read_note(path, {folders[part]: members for part, members in files.items()})]
-    load = _in_files if in_files or is_much(sum(map(len, files["training"].values())), image_size) else _load
-    parts: dict[str, SomeImages] = {part: load(members, image_size) for part, members in files.items()}
-    if "test" not in parts:
-        parts["training"], parts["test"], note = hold_out(parts["training"])
-        notes.append(note)
-    for part in ("validation", "test"):
-        if part in parts:
-            check_readable(parts[part][0])
-    return DataSet.from_tensors(
-        parts["training"],
-        parts["test"],
+    much = in_files or is_much(sum(map(len, files["training"].values())), image_size)
+    return data_set(
+        {part: _load(members, image_size, in_files=much) for part, members in files.items()},
         name=name,
         class_names=class_names,
-        notes=notes,
-        validation=parts.get("validation"),
+        note=_read_note(path, {folders[part]: members for part, members in files.items()}),
     )
-
-
-def check_readable(pixels: torch.Tensor | FilePixels) -> None:
-    """Raise DataError for a test image that cannot be read, which would be met after hours of training only."""
-    if isinstance(pixels, FilePixels):
-        places = range(len(pixels))
-        for _ in pixels.batches([places[i : i + _READ_AT_ONCE] for i in range(0, len(pixels), _READ_AT_ONCE)]):
-            pass
 
 
 def _split_folders(path: Path) -> dict[str, Path]:
@@ -106,16 +80,13 @@ def _split_folders(path: Path) -> dict[str, Path]:
         DataError: only test images, or `path` has one subfolder, which is no class.
     """
     folders = {entry.name: entry for entry in _subfolders(path)}
-    train = named_split(folders, TRAINING_NAMES, str(path))
-    test = named_split(folders, TEST_NAMES, str(path))
-    if train is not None:
-        scoring = validation_split(folders, None if test is None else test[0], str(path))
-        found = {"training": train, "validation": scoring, "test": test}
-        return {part: split[1] for part, split in found.items() if split is not None}
-    if test is not None:
+    found = usual_parts(folders, str(path))
+    if "training" in found:
+        return {part: folder for part, (_, folder) in found.items()}
+    if "test" in found:
         raise DataError(
-            f"a folder with {test[0]}/ has train/ beside it; got {str(path)!r} without: rename the folder of the "
-            "training images"
+            f"a folder with {found['test'][0]}/ has train/ beside it; got {str(path)!r} without: rename the folder of "
+            "the training images"
         )
     return {"training": path}
 
@@ -184,15 +155,19 @@ def is_much(images: int, image_size: int | None) -> bool:
     return image_size is not None and 3 * image_size**2 * images > _MOST_BYTES
 
 
-def _in_files(files: dict[str, list[Path]], image_size: int | None) -> tuple[FilePixels, torch.Tensor]:
+def read_images(
+    files: Sequence[tuple[str, Path]], labels: torch.Tensor, image_size: int | None, *, in_files: bool
+) -> SomeImages:
+    """The images of `(name, file)` pairs, whose names are for messages, with their labels; left `in_files` or read."""
+    if not in_files:
+        return decode_all(files, image_size), labels
     assert image_size is not None
-    pixels = FilePixels(tuple(file for members in files.values() for file in members), image_size)
-    return pixels, _labels(files)
+    return FilePixels(tuple(file for _, file in files), image_size), labels
 
 
-def _load(files: dict[str, list[Path]], image_size: int | None) -> Labelled:
-    pixels = decode_all(((str(file), file) for members in files.values() for file in members), image_size)
-    return pixels, _labels(files)
+def _load(files: dict[str, list[Path]], image_size: int | None, *, in_files: bool) -> SomeImages:
+    listed = [(str(file), file) for members in files.values() for file in members]
+    return read_images(listed, _labels(files), image_size, in_files=in_files)
 
 
 def _labels(files: dict[str, list[Path]]) -> torch.Tensor:

@@ -9,18 +9,10 @@ from pathlib import Path
 
 import torch
 
-from bcnet.data.decoding import decode_all
-from bcnet.data.files import FilePixels
-from bcnet.data.folders import check_readable, is_much
+from bcnet.data.conversion import column_of
+from bcnet.data.folders import is_much, read_images
 from bcnet.data.images import DataSet, SomeImages
-from bcnet.data.splits import (
-    TEST_NAMES,
-    TRAINING_NAMES,
-    hold_out,
-    named_split,
-    validation_split,
-    what_was_read,
-)
+from bcnet.data.splits import TEST_NAMES, TRAINING_NAMES, data_set, usual_parts, what_was_read
 from bcnet.errors import DataError
 
 _FILES = ("file_name", "filename", "file", "path", "filepath", "image", "image_path", "image_id")
@@ -52,32 +44,18 @@ def load_csv(path: Path, image_size: int | None) -> DataSet:
             class that training lacks.
     """
     splits = _read_splits(path)
-    training = named_split(splits, TRAINING_NAMES, str(path))
-    if training is None:
+    found = usual_parts(splits, str(path))
+    if "training" not in found:
         raise DataError(f"a table of images has rows for training; got the splits {', '.join(splits)} in {str(path)!r}")
-    testing = named_split(splits, TEST_NAMES, str(path))
-    scoring = validation_split(splits, None if testing is None else testing[0], str(path))
-    names = _class_names(training[1])
-    used = {"training": training, "validation": scoring, "test": testing}
-    rows = {part: split[1] for part, split in used.items() if split is not None}
-    counts = {split[0]: len(split[1]) for split in used.values() if split is not None}
-    notes = [what_was_read(len(names), counts, [split for split in splits if split not in counts])]
-    in_files = is_much(len(training[1]), image_size)
-    parts = {part: _images(members, names, image_size, in_files=in_files) for part, members in rows.items()}
-    if "test" not in parts:
-        parts["training"], parts["test"], note = hold_out(parts["training"])
-        notes.append(note)
-    validation = parts.get("validation")
-    for part in (validation, parts["test"]):
-        if part is not None:
-            check_readable(part[0])
-    return DataSet.from_tensors(
-        parts["training"],
-        parts["test"],
+    rows = {part: listed for part, (_, listed) in found.items()}
+    counts = {split: len(listed) for split, listed in found.values()}
+    names = _class_names(rows["training"])
+    in_files = is_much(len(rows["training"]), image_size)
+    return data_set(
+        {part: _images(listed, names, image_size, in_files=in_files) for part, listed in rows.items()},
         name=f"csv:{path}",
         class_names=names,
-        notes=notes,
-        validation=validation,
+        note=what_was_read(len(names), counts, [split for split in splits if split not in counts]),
     )
 
 
@@ -109,7 +87,7 @@ def _read_rows(path: Path) -> dict[str, list[_Row]]:
             stream.seek(0)
             table = csv.DictReader(stream, delimiter=max(",;\t", key=first.count))
             columns = {name.strip().lower(): name for name in table.fieldnames or ()}
-            file, label = (_column(path, columns, names) for names in (_FILES, _CLASSES))
+            file, label = (columns[column_of(str(path), columns, names)] for names in (_FILES, _CLASSES))
             split = next((columns[name] for name in _SPLITS if name in columns), None)
             found: dict[str, list[_Row]] = defaultdict(list)
             for row in table:
@@ -122,16 +100,6 @@ def _read_rows(path: Path) -> dict[str, list[_Row]]:
         raise DataError(f"csv:PATH takes a CSV file in UTF-8; {str(path)!r} could not be read: {error}") from error
     if not found:
         raise DataError(f"a table of images has rows; got none in {str(path)!r}")
-    return found
-
-
-def _column(path: Path, columns: dict[str, str], names: tuple[str, ...]) -> str:
-    found = next((columns[name] for name in names if name in columns), None)
-    if found is None:
-        raise DataError(
-            f"a table of images has a first line with a column called {' or '.join(names)}; got "
-            f"{', '.join(columns) or 'nothing'} in {str(path)!r}: name yours so"
-        )
     return found
 
 
@@ -167,7 +135,4 @@ def _images(rows: list[_Row], names: list[str], image_size: int | None, *, in_fi
         if row.label not in places:
             raise DataError(f"training and test images have the same classes; got {row.label!r} in {row.line} alone")
     labels = torch.tensor([places[row.label] for row in rows])
-    if in_files:
-        assert image_size is not None
-        return FilePixels(tuple(row.file for row in rows), image_size), labels
-    return decode_all(((f"{row.line}: {row.file}", row.file) for row in rows), image_size), labels
+    return read_images([(f"{row.line}: {row.file}", row.file) for row in rows], labels, image_size, in_files=in_files)

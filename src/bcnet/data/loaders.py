@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, RandomSampler, Subset, TensorDataset
 
 from bcnet.data.batches import Batch
-from bcnet.data.conversion import LABEL_COLUMNS
+from bcnet.data.conversion import LABEL_COLUMNS, split_dict
 from bcnet.data.splits import stratified_mask
 from bcnet.errors import BCNetError, DataError
 from bcnet.nests import Nest, by_name, channels_last, contiguous, count, join_batches, take_images, tensors
@@ -321,15 +321,14 @@ def _check_batch(batch: Any, part: str, accepted: Accepted) -> Batch:
 
 
 def _pair_of(batch: Mapping[str, Any], rule: str) -> tuple[Any, Any]:
-    """Return inputs and targets of a dict of both, as collating dicts makes it; one input comes alone."""
-    names = [name for name in LABEL_COLUMNS if name in batch]
-    inputs = {name: value for name, value in batch.items() if name not in names}
-    if len(names) != 1 or not inputs:
+    """Return inputs and targets of a dict of both, as collating dicts makes it."""
+    inputs, targets = split_dict(batch)
+    if len(targets) != 1 or len(batch) < 2:
         raise DataError(
             f"{rule}, or a dict of inputs and of targets called {' or '.join(LABEL_COLUMNS)}; got a dict of "
             f"{', '.join(map(str, batch)) or 'nothing'}: give the loader a collate_fn that makes pairs"
         )
-    return (next(iter(inputs.values())) if len(inputs) == 1 else inputs), batch[names[0]]
+    return inputs, targets[0]
 
 
 def _finite(batch: Batch, part: str, number: int) -> Batch:

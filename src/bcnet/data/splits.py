@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from bcnet.data.files import FilePixels
-from bcnet.data.images import Images, SomeImages
+from bcnet.data.images import DataSet, Images, SomeImages
 from bcnet.errors import DataError
 
 TRAINING_NAMES = ("train", "training")
@@ -39,14 +39,19 @@ def named_split(splits: Mapping[str, _Split], names: Sequence[str], where: str) 
     return None
 
 
-def validation_split(splits: Mapping[str, _Split], testing: str | None, where: str) -> tuple[str, _Split] | None:
-    """Return the split that scores candidates, with its own name, where there is one beside that for `testing`.
+def usual_parts(splits: Mapping[str, _Split], where: str) -> dict[str, tuple[str, _Split]]:
+    """Return the splits for training, validation and the test, as far as they are there, each with its own name.
+
+    Where there is a split for validation and none for the test, it is the test's.
 
     Raises:
         DataError: as `named_split`.
     """
-    found = named_split(splits, VALIDATION_NAMES, where)
-    return None if testing is None or found is None or found[0] == testing else found
+    names = {"training": TRAINING_NAMES, "validation": VALIDATION_NAMES, "test": TEST_NAMES}
+    found = {part: named_split(splits, usual, where) for part, usual in names.items()}
+    if found["validation"] == found["test"]:
+        found["validation"] = None
+    return {part: split for part, split in found.items() if split is not None}
 
 
 def what_was_read(classes: int, read: Mapping[str, int], unread: Sequence[str]) -> str:
@@ -55,6 +60,33 @@ def what_was_read(classes: int, read: Mapping[str, int], unread: Sequence[str]) 
     listed = " and ".join(counts) if len(counts) < 3 else f"{', '.join(counts[:-1])} and {counts[-1]}"
     left = f"; left unread: {', '.join(unread)}" if unread else ""
     return f"{classes} classes, {listed}{left}."
+
+
+def data_set(parts: Mapping[str, SomeImages], *, name: str, class_names: Sequence[str] | None, note: str) -> DataSet:
+    """A data set of the images for training, validation and the test; `note` says what was read.
+
+    Without images for the test a fixed fifth of every class is held out. Images in files that score or test are read
+    once: one that cannot be read would otherwise be met after hours of training.
+
+    Raises:
+        DataError: such an image, or what `DataSet` refuses.
+    """
+    given = dict(parts)
+    notes = [note]
+    if "test" not in given:
+        given["training"], given["test"], held_note = hold_out(given["training"])
+        notes.append(held_note)
+    for pixels, _ in (given[part] for part in ("validation", "test") if part in given):
+        if isinstance(pixels, FilePixels):
+            pixels.check_readable()
+    return DataSet.from_tensors(
+        given["training"],
+        given["test"],
+        name=name,
+        class_names=class_names,
+        notes=notes,
+        validation=given.get("validation"),
+    )
 
 
 def split_validation(images: Images, fraction: float = 0.1, *, seed: int = 0) -> tuple[Images, Images]:

@@ -13,7 +13,7 @@ import torch
 from bcnet.data.conversion import IMAGE_COLUMNS, LABEL_COLUMNS, column_of, read_items
 from bcnet.data.decoding import Labelled, decode_all
 from bcnet.data.images import DataSet
-from bcnet.data.splits import TEST_NAMES, TRAINING_NAMES, hold_out, named_split, validation_split, what_was_read
+from bcnet.data.splits import TEST_NAMES, TRAINING_NAMES, data_set, named_split, usual_parts, what_was_read
 from bcnet.errors import DataError
 
 _ROWS = 1000  # read at once
@@ -130,34 +130,20 @@ def _with_rows(files: list[str]) -> list[str]:
 
 def _from_tables(name: str, tables: Mapping[str, Any], image_size: int | None, roots: Sequence[Path]) -> DataSet:
     """A data set of splits as `datasets` gives them; image files that they name lie under one of `roots`."""
-    training = named_split(tables, TRAINING_NAMES, name)
-    if training is None:
+    found = usual_parts(tables, name)
+    if "training" not in found:
         raise DataError(f"{name} needs a split called train; got {', '.join(tables)}")
-    class_names = getattr(training[1].features[column_of(name, training[1].features, LABEL_COLUMNS)], "names", None)
-    testing = named_split(tables, TEST_NAMES, name)
-    scoring = validation_split(tables, None if testing is None else testing[0], name)
-    used = [split for split in (training, scoring, testing) if split is not None]
-    read = {split: _read(f"{name}, {split}", table, image_size, roots) for split, table in used}
-    notes = [_read_note(tables, read)]
-    train = read[training[0]]
-    if testing is None:
-        rest, held, held_note = hold_out(train)
-        return DataSet.from_tensors(rest, held, name=name, class_names=class_names, notes=[*notes, held_note])
-    return DataSet.from_tensors(
-        train,
-        read[testing[0]],
+    features = found["training"][1].features
+    parts = {part: _read(f"{name}, {split}", table, image_size, roots) for part, (split, table) in found.items()}
+    counts = {found[part][0]: len(labels) for part, (_, labels) in parts.items()}
+    return data_set(
+        parts,
         name=name,
-        class_names=class_names,
-        notes=notes,
-        validation=None if scoring is None else read[scoring[0]],
+        class_names=getattr(features[column_of(name, features, LABEL_COLUMNS)], "names", None),
+        note=what_was_read(
+            len(set(parts["training"][1].tolist())), counts, [split for split in tables if split not in counts]
+        ),
     )
-
-
-def _read_note(tables: Mapping[str, Any], read: Mapping[str, Labelled]) -> str:
-    """Return what was read and what was not: "10 classes, 50000 images in train and 10000 in test"."""
-    classes = len(set(next(iter(read.values()))[1].tolist()))
-    counts = {split: len(labels) for split, (_, labels) in read.items()}
-    return what_was_read(classes, counts, [split for split in tables if split not in read])
 
 
 def _read(name: str, table: Any, image_size: int | None, roots: Sequence[Path]) -> Labelled:

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from bcnet.nests import nth_part
+
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 Tensors = dict[str, torch.Tensor]
@@ -29,13 +31,8 @@ class ProcessGroup:
         return self.rank == 0
 
     def part(self, count: int) -> slice:
-        """This process's share of `count` things in order: neighbours, the first processes having one more if uneven.
-
-        Example: 7 things among 3 processes are shared as 0..2, 3..4, 5..6; 2 among 3 as 0, 1 and none.
-        """
-        each, more = divmod(count, self.size)
-        start = self.rank * each + min(self.rank, more)
-        return slice(start, start + each + (self.rank < more))
+        """This process's share of `count` things in order (`nth_part`)."""
+        return nth_part(count, self.rank, self.size)
 
     def add_up(self, tensor: torch.Tensor) -> None:
         """Replace `tensor` by the sum of those of all processes, bitwise the same on each.

@@ -105,7 +105,7 @@ class TrainingsMethod(Method):
 
     def trial(self, training: Recipe) -> Recipe:
         """Return how candidates are trained: as final networks, for fewer epochs, on a part of one at least."""
-        return for_epochs(training, max(1, self.length))
+        return for_epochs(training, self.length)
 
     @property
     def length(self) -> float:
@@ -222,8 +222,8 @@ class Random(TrainingsMethod):
 
 
 def for_epochs(training: Recipe, epochs: float) -> Recipe:
-    """Return the recipe for another number of epochs, without a teacher."""
-    return training.model_copy(update={"epochs": epochs, "distillation": None})
+    """Return the recipe for another number of epochs, one for a part of one, without a teacher."""
+    return training.model_copy(update={"epochs": max(1, int(epochs)), "distillation": None})
 
 
 def check_searcher(value: Any, names: tuple[str, ...]) -> Any:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Section, fold, paragraph, points, table
 from bcnet.run.finished import NETWORKS
@@ -15,30 +13,25 @@ _SHOWN = 20  # rows that are not folded
 
 def section(evidence: Evidence) -> Section | None:
     """A row for each class, those first that the searched network loses most on; None where images have no class."""
-    networks = {key: evidence.networks[key] for key in NETWORKS if key in evidence.networks}
-    counts = next((n.by_class for n in networks.values()), {})
-    if not counts:
+    networks = [evidence.networks[key] for key in NETWORKS if key in evidence.networks]
+    if not networks or not networks[0].by_class:
         return None
-    first, last = (next(iter(order)) for order in (networks.values(), reversed(networks.values())))
+    first = networks[0]
+    last = networks[-1]
     digits = first.metric.digits
-
-    def loss_of(number: int) -> float:
-        return first.by_class[number][1] - last.by_class[number][1]
-
-    rows = [
-        (
-            name_of(number, evidence.class_names),
-            f"{counts[number][0]:,}",
-            *(f"{n.by_class[number][1]:.{digits}f}" for n in networks.values()),
-            *([points(0.0 - loss_of(number), digits)] if last is not first else []),
-        )
-        for number in sorted(counts, key=lambda number: (-loss_of(number), number))
-    ]
-    head = ["class", "test images", *(n.label for n in networks.values())]
-    head += [f"{last.label}, against {first.label}"] if last is not first else []
+    counts = {number: count for number, (count, _) in first.by_class.items()}
+    gains = {number: last.by_class[number][1] - first.by_class[number][1] for number in counts}
+    head = ["class", "test images", *(n.label for n in networks)]
+    rows = []
+    for number in sorted(counts, key=lambda number: (gains[number], number)):
+        figures = [f"{n.by_class[number][1]:.{digits}f}" for n in networks]
+        rows.append([name_of(number, evidence.class_names), f"{counts[number]:,}", *figures])
+        if last is not first:
+            rows[-1].append(points(gains[number], digits))
+    if last is not first:
+        head.append(f"{last.label}, against {first.label}")
     caption = f"{first.metric.column} by class"
     shown = table(head, rows[:_SHOWN], caption)
     if rows[_SHOWN:]:
         shown += fold(f"The other {len(rows) - _SHOWN} classes", table(head, rows[_SHOWN:], caption))
-    numbers: Mapping[int, int] = {number: count for number, (count, _) in counts.items()}
-    return Section("classes", "Classes", paragraph(largest_class_text(numbers, evidence.class_names)) + shown)
+    return Section("classes", "Classes", paragraph(largest_class_text(counts, evidence.class_names)) + shown)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 from bcnet.data import Batch, Loaders, loaders_of
-from bcnet.data.conversion import LABEL_COLUMNS
+from bcnet.data.conversion import split_dict
 from bcnet.data.transfer import move
 from bcnet.errors import DataError
 from bcnet.nests import Nest, call_network, count, join_batches
@@ -149,7 +149,7 @@ class _WithPlaceholders:
 def _is_pair(batch: Any) -> bool:
     """Return whether a batch has targets: a dict with some, or a pair whose second part is no tensor of inputs."""
     if isinstance(batch, Mapping):
-        return any(name in batch for name in LABEL_COLUMNS)
+        return bool(split_dict(batch)[1])
     return isinstance(batch, (tuple, list)) and len(batch) == 2 and not _is_input(batch[1])
 
 
@@ -159,11 +159,8 @@ def _is_input(part: Any) -> bool:
 
 def _inputs_of(batch: Any) -> Nest:
     """The inputs of a batch: all of it, or what is beside its targets."""
-    if isinstance(batch, Mapping):
-        named = {name: value for name, value in batch.items() if name not in LABEL_COLUMNS}
-        batch = tuple(named.values()) if len(named) == 1 else named
-    elif _is_pair(batch):
-        batch = batch[0]
+    if _is_pair(batch):
+        batch = split_dict(batch)[0] if isinstance(batch, Mapping) else batch[0]
     if isinstance(batch, (tuple, list)):
         batch = batch[0] if len(batch) == 1 else tuple(batch)
     found: Nest = batch

@@ -129,16 +129,18 @@ def classes_text(document: Mapping[str, Any]) -> str:
     names = document["class_names"]
     metric = headline_of(document)
     worst = min(both, key=lambda number: searched[number][1] - original[number][1])
-    (count, before), (_, after) = original[worst], searched[worst]
-    text = (
-        f"By class, the searched network loses most on {name_of(int(worst), names)}: {metric.text(after)} for "
-        f"{metric.text(before)} of the original, on {count:,} test images. "
-        if after < before
-        else ""
-    )
+    count, before = original[worst]
+    after = searched[worst][1]
+    text = ""
+    if after < before:
+        text = (
+            f"By class, the searched network loses most on {name_of(int(worst), names)}: {metric.text(after)} for "
+            f"{metric.text(before)} of the original, on {count:,} test images. "
+        )
     counts = {int(number): row[0] for number, row in original.items()}
-    uneven = max(counts.values()) > _UNEVEN * sum(counts.values()) / len(counts)
-    return text + (f"{largest_class_text(counts, names)} " if uneven else "")
+    if max(counts.values()) > _UNEVEN * sum(counts.values()) / len(counts):
+        text += f"{largest_class_text(counts, names)} "
+    return text
 
 
 def measurement_of(state: Mapping[str, Any]) -> Measurement:

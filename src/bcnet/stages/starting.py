@@ -104,8 +104,8 @@ def trained_trial(context: Context, widths: Widths, epochs: float) -> nn.Module:
     workload = context.workload
     # The first epochs of the whole recipe where the best one's own training goes on, else a recipe that is shorter.
     goes_on = isinstance(settings.method, TrainingsMethod) and settings.method.goes_on
-    whole = max(1, int(epochs))
-    recipe = for_epochs(settings.training, settings.training.epochs if goes_on else whole)
+    short = for_epochs(settings.training, epochs)
+    recipe = for_epochs(settings.training, settings.training.epochs) if goes_on else short
     batches = workload.training_batches
     network = starting_network(context, widths)
     train(
@@ -115,7 +115,7 @@ def trained_trial(context: Context, widths: Widths, epochs: float) -> nn.Module:
         seed=settings.training_seed,
         stage="final",
         checkpoints=context.directory.alone().checkpoints(_name(widths, epochs), context.checkpoint_seconds),
-        until=whole,
+        until=short.epochs,
     )
     return network
 

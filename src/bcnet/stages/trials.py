@@ -52,9 +52,8 @@ class TrialsStage(EvolutionStage):
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
         """A short training for each."""
-        recipe = method_of(settings).trial(settings.training)
-        epochs = method_of(settings).length
-        work = len(workload.training_batches) * epochs * recipe.batch_size * TRAINING_PASS * usual_macs(workload)
+        images = len(workload.training_batches) * settings.training.batch_size * method_of(settings).length
+        work = images * TRAINING_PASS * usual_macs(workload)
         total = candidates_of(workload.source.own.searcher, settings)
         return Planned(self.name, total, "networks", work, kind=self.kind, file=RESCORED)
 
@@ -74,7 +73,7 @@ def trial_scorer(context: Context) -> Scorer:
     longer = longer_epochs(settings)
     context.directory.checkpoint("trial")  # makes the folder, which all processes do together
     kept = candidates_of(None, settings) if method.goes_on else 1  # trials at once, at most
-    room = training_bytes(workload.model, for_epochs(settings.training, max(1, epochs, longer or 0)))
+    room = training_bytes(workload.model, for_epochs(settings.training, max(epochs, longer or 0)))
     context.directory.check_room("trials", kept * room)
     scorer = Scorer(_Trials(context, workload.validation, epochs))
     if longer is None:

@@ -23,7 +23,7 @@ from bcnet.distributed import Loaded, ProcessGroup
 from bcnet.errors import RunError, TrainingError
 from bcnet.files.tensors import Tensors, load_module
 from bcnet.machine.precision import autocast, resolve_precision
-from bcnet.nests import Nest, call_network, count, take_images
+from bcnet.nests import Nest, call_network, count, nth_part, take_images
 from bcnet.train.averaging import moving_average
 from bcnet.train.batches import EpochBatches, share_of
 from bcnet.train.learner import Learner
@@ -208,11 +208,13 @@ class _Run:
         """Leave the whole batch's gradients in the parameters; its losses `(terms,)`, and the number of classes."""
         if images := count(y):
             losses = torch.zeros(len(terms), device=self.device)
-            for part in torch.arange(images).tensor_split(min(self.recipe.accumulate, images)):
-                piece = slice(int(part[0]), int(part[-1]) + 1)
-                mine, targets = take_images(x, piece), take_images(y, piece)
-                share = len(part) / images
-                objective = Objective(self.learner, self.recipe, self.precision, mine, targets, self.teach(mine))
+            pieces = min(self.recipe.accumulate, images)
+            for number in range(pieces):
+                part = nth_part(images, number, pieces)
+                inputs = take_images(x, part)
+                targets = take_images(y, part)
+                share = count(targets) / images
+                objective = Objective(self.learner, self.recipe, self.precision, inputs, targets, self.teach(inputs))
                 backward = partial(self.add_gradients, share)
                 losses += share * accumulate_gradients(terms, objective, backward, self.learner.passes)
             return self.reduction(losses, images, objective.classes)
