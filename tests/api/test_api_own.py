@@ -151,8 +151,11 @@ def test_a_search_with_validation_images_and_batches_in_dicts(tmp_path):
     loaders = tiny_loaders()
     parts = (loaders.train, loaders.validation, loaders.test)
     same = [DataLoader(p.dataset, p.batch_size, shuffle=p is loaders.train, collate_fn=named) for p in parts]
-    runs = [tiny_search(tmp_path / name, data=tuple(d)) for name, d in (("pairs", parts), ("dicts", same))]
+    runs = [
+        tiny_search(tmp_path / name, data=tuple(d), method=method) for name, d in (("pairs", parts), ("dicts", same))
+    ]
     assert runs[0].result["networks"] == runs[1].result["networks"]
+    assert read_settings(tmp_path / "pairs").method.networks == finished.networks, "all training images are trained on"
     broken = DataLoader(loaders.train.dataset, 12, collate_fn=lambda batch: {"x": torch.zeros(12, 1, 8, 8)})
     with pytest.raises(DataError, match=r"a dict of inputs and of targets called label or .*; got a dict of x: give"):
         tiny_search(tmp_path / "broken", data=(broken, *parts[1:]))

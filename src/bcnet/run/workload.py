@@ -78,8 +78,8 @@ class Source:
 
     @property
     def holds_out(self) -> bool:
-        """Return whether a part of the training images is held out to score candidates."""
-        return not (isinstance(self.data, DataSet) and self.data.validation is not None)
+        """Return whether a part of the training images is held out to score candidates, as none come with the data."""
+        return isinstance(self.data, DataSet) and self.data.validation is None
 
     @property
     def layout(self) -> Layout:
