@@ -478,6 +478,60 @@ def test_attention_is_narrowed_within_its_heads():
     assert narrow(x).shape == (2, 3)
 
 
+class SpatialAttention(nn.Module):
+    """Attention between positions, whose code reads the number of channels off one tensor for all of them."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+        self.stem, self.out, self.head = nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 1), nn.Conv2d(16, 3, 1)
+        if kind == "all at once":
+            self.all = nn.Conv2d(16, 48, 1)
+        else:
+            self.query, self.key, self.value = (nn.Conv2d(16, 16, 1) for _ in range(3))
+
+    def forward(self, x):
+        x = self.stem(x)
+        b, c, h, w = x.shape
+        if self.kind == "of the query":
+            query = self.query(x)
+            n, channels = query.shape[:2]
+            q, k, v = (t.reshape(n, channels, -1) for t in (query, self.key(x), self.value(x)))
+        elif self.kind == "heads":
+            q, k, v = (layer(x).view(b * 4, c // 4, h * w) for layer in (self.query, self.key, self.value))
+        else:
+            q, k, v = self.all(x).view(b * 4, 3 * c // 4, h * w).split(c // 4, dim=1)
+        weights = torch.bmm(q.transpose(1, 2), k).softmax(-1)
+        return self.head(x + self.out(torch.bmm(v, weights.transpose(1, 2)).reshape(b, -1, h, w)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"),
+    [("of the query", [("stem", 16), ("query", 16)]), ("heads", [("stem", 4)]), ("all at once", [("stem", 4)])],
+)
+def test_channels_counted_by_another_tensors_shape_are_tied_to_it(kind, wanted):
+    torch.manual_seed(0)
+    model, x = SpatialAttention(kind).double(), torch.randn(2, 3, 6, 6, dtype=torch.float64)
+    space = check_paths(model, x)
+    assert [(group.name, group.max_width) for group in space.groups] == wanted
+    assert all(group.least == 1 for group in space.groups)
+    assert {dimension.reason for dimension in space.fixed} == {"the network's input", "the network's output"}
+
+
+def test_what_has_nothing_to_do_with_each_other_is_not_tied():
+    class Kept(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem, self.other, self.head = nn.Conv2d(3, 16, 3), nn.Conv2d(3, 16, 3), nn.Conv2d(32, 3, 1)
+
+        def forward(self, x):
+            y = torch.cat([self.stem(x), self.other(x)], 1)
+            return self.head(y.view(len(x), 32, *y.shape[2:]))
+
+    with pytest.raises(TraceError, match=r"the model's own code breaks at other widths"):
+        bcnet.trace(Kept(), torch.randn(2, 3, 8, 8))
+
+
 def test_a_norm_without_tensors_is_told_its_channels(recwarn):
     model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.InstanceNorm2d(16), nn.Conv2d(16, 3, 3))
     space = bcnet.trace(model, torch.randn(2, 3, 8, 8))

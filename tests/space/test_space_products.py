@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from properties import check_network
+from properties import check_network, check_path_equals_built
 from torch import nn
 from torch.nn import functional as F
 from typer.testing import CliRunner
@@ -161,6 +161,24 @@ def test_letters_of_a_matrix_product_are_those_of_torch(first, second) -> None:
     a, b = (torch.randn([sizes[letter] for letter in term]) for term in terms)
     assert (a.ndim, b.ndim) == (first, second)
     torch.testing.assert_close(torch.einsum(equation, a, b), a @ b)
+
+
+class Summed(nn.Module):
+    """A product by einsum whose first operand has positions that the result does not."""
+
+    def __init__(self, equation: str) -> None:
+        super().__init__()
+        self.equation = equation
+        self.stem, self.weight = nn.Conv2d(3, 8, 3), nn.Parameter(torch.randn(8, 5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.einsum(self.equation, self.stem(x).flatten(2), self.weight)
+
+
+@pytest.mark.parametrize("equation", ["bcs,ck->bk", "bcs,ck->bsk", "bcs,cj->b"])
+def test_an_einsum_is_counted_as_torch_computes_it(equation) -> None:
+    model, x = Summed(equation).double(), torch.randn(2, 3, 6, 6, dtype=torch.float64)
+    check_path_equals_built(model, WidthSpace.trace(model, x), x, (3,))
 
 
 class Transformed(nn.Module):

@@ -38,6 +38,7 @@ from bcnet.space.symbols import Reason
 from bcnet.space.trial import MODES, GroupTrials, without_log
 from bcnet.space.widening import check_runs, widen
 
+_TIED_BY_CODE = Reason("tied by the model's own code to what is pinned")
 _SHAPES = re.compile(r"shape|size|dimension|channels|input|mat1", re.IGNORECASE)  # in errors that a wrong one causes
 
 
@@ -142,6 +143,16 @@ def _try_widths(model: nn.Module, example: Example, propagation: Propagation, op
         unmended = {space.groups[g].name for g in still}
         bounded = {name: bound for name, bound in bounded.items() if name not in unmended}
         broken = still
+    if 1 < len(broken) <= MOST_GROUPS:
+        numbers = {**space.numbers, **stored.layouts(needed)}
+        alike = trials.find_alike(dataclasses.replace(space, numbers=numbers), broken)
+        for groups in alike:
+            narrowest, *others = sorted(groups, key=lambda group: space.groups[group].max_width)
+            for other in others:
+                times = space.groups[other].max_width // space.groups[narrowest].max_width
+                propagation.symbols.unify(solution.dims[narrowest] * times, solution.dims[other], _TIED_BY_CODE)
+        if alike:
+            return _try_widths(model, example, propagation, options)
     for group, reason in broken.items():
         propagation.fix(solution.dims[group], reason)
     if broken:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import copy
 import logging
 import traceback
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ _LOGS = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes
 _GOLDEN = 0.618  # its multiples, less their whole parts, are all different: so are the ratios of the groups
 _OFFSETS = (0.0, 0.29, 0.43, 0.83)
 _NO_END = 2**31  # as torch says "to the end"
+_MOST_PAIRS = 28  # of groups that break at one line
 MODES = (True, False)  # training, then evaluation: the order in which a model is traced and tried
 Outputs = Sequence[Sequence[ParameterLayout]]
 
@@ -59,6 +61,31 @@ class GroupTrials:
         """Return whether the model runs with all other groups narrow, at several widths: none fits by chance."""
         with self._trial(space) as trial:
             return trial.error_of(set(range(len(space.groups))) - set(held), _narrow_widths(space, _OFFSETS)) is None
+
+    def find_alike(self, space: WidthSpace, broken: Mapping[int, Reason]) -> list[list[int]]:
+        """The groups among `broken` that can be narrowed in proportion to each other, in sets of these.
+
+        Code that reads a number of channels off one tensor and applies it to another ties them, unseen by the graph.
+        Groups that break at one line of the code are tried, in pairs, then those left together.
+        """
+        narrow = set(range(len(space.groups))) - set(broken)
+        found: list[list[int]] = []
+        with self._trial(space) as trial:
+
+            def run(groups: list[int]) -> bool:
+                sets = [*found, groups]
+                targets = [_in_proportion(space, widths, sets) for widths in _narrow_widths(space, _OFFSETS)]
+                return trial.error_of(narrow.union(*sets), targets) is None
+
+            for groups in _at_one_line(broken):
+                left = list(groups)
+                for pair in list(combinations(groups, 2))[:_MOST_PAIRS]:
+                    if {*pair} <= {*left} and _are_multiples(space, pair) and run([*pair]):
+                        found.append([*pair])
+                        left = [group for group in left if group not in pair]
+                if len(left) > 2 and _are_multiples(space, left) and run(left):
+                    found.append(left)
+        return found
 
     def run_as_it_is(self) -> None:
         """Run the model as it is, in both modes."""
@@ -133,6 +160,29 @@ def _narrow_widths(space: WidthSpace, offsets: Sequence[float]) -> list[Widths]:
 
     smallest = tuple(group.least for group in space.groups)
     return [smallest, *map(mix, offsets)]
+
+
+def _at_one_line(broken: Mapping[int, Reason]) -> Iterable[list[int]]:
+    by_line: dict[str, list[int]] = {}
+    for group, reason in broken.items():
+        by_line.setdefault(reason.where, []).append(group)
+    return by_line.values()
+
+
+def _are_multiples(space: WidthSpace, groups: Sequence[int]) -> bool:
+    """Return whether the full width of each group is a multiple of the narrowest one's."""
+    sizes = [space.groups[group].max_width for group in groups]
+    return all(size % min(sizes) == 0 for size in sizes)
+
+
+def _in_proportion(space: WidthSpace, widths: Widths, sets: Iterable[list[int]]) -> Widths:
+    """The widths, all of a set in proportion to its narrowest group whose channels come in the largest units."""
+    changed = list(widths)
+    for groups in sets:
+        first = min(groups, key=lambda group: (space.groups[group].max_width, -space.groups[group].unit))
+        for group in groups:
+            changed[group] = widths[first] * (space.groups[group].max_width // space.groups[first].max_width)
+    return tuple(changed)
 
 
 class _Trial:

@@ -145,10 +145,12 @@ def _multiply(p: Propagation, equation: str, *operands: Labels) -> Labels:
     dims = {letter: p.join(held, _MET) for letter, held in met.items()}
     known = terms[0]
     for number, term in enumerate(terms[1:], 1):
+        # What only one of two operands has, and nobody wants later, is summed before they are multiplied.
+        later = set("".join(terms[number + 1 :]) + out)
         together = "".join(dict.fromkeys(known + term))
+        together = "".join(letter for letter in together if letter in later or (letter in known and letter in term))
         p.count_macs(_labels(together, sizes, dims), Labels((), ()), None)
-        needed = set("".join(terms[number + 1 :]) + out)
-        known = "".join(letter for letter in together if letter in needed)
+        known = "".join(letter for letter in together if letter in later)
     return _labels(out, sizes, dims)
 
 
