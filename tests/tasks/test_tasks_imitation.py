@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from safetensors.torch import load_file
 from tiny_job import RECIPE, Notes, Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
 from torch import nn
@@ -15,12 +16,16 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import bcnet
 from bcnet import BCNet, Budget
+from bcnet.data.decoding import decode_all
+from bcnet.data.images import IMAGENET
+from bcnet.data.unlabelled import PIXELS, input_loaders, load_inputs, read_inputs
 from bcnet.errors import DataError, ModelError, RecipeError
-from bcnet.run.imitation import ImitatedBatches, Teacher, input_loaders, read_inputs
+from bcnet.run.imitation import ImitatedBatches, Teacher
 from bcnet.tasks import Imitation, task_described, task_named
 from bcnet.tasks.imitation import names_of
 from bcnet.train import NetworkLearner, train
 
+MEAN, STD = IMAGENET
 OPTIONS = {"training": RECIPE.with_changes({"epochs": 2}), "progress": False, "space": {"num_choices": 4}}
 SMALL = bcnet.Trainings(networks=8, epochs=1)
 
@@ -54,7 +59,7 @@ def inputs(count=80, seed=1):
 
 def search(model, data, folder, **changes):
     return bcnet.search(
-        model, data, Budget(macs=0.5), folder, task="imitation", **({"method": SMALL} | OPTIONS | changes)
+        model, data, Budget(macs=0.5), folder, **({"task": "imitation", "method": SMALL} | OPTIONS | changes)
     )
 
 
@@ -264,6 +269,63 @@ def test_files_that_hold_no_one_array_are_refused(tmp_path):
             read_inputs(str(tmp_path / name))
     with pytest.raises(DataError, match="is not"):
         read_inputs(str(tmp_path / "missing.npy"))
+
+
+def draw_pictures(folder, count, mode="RGB"):
+    """Images of 12 by 10 pixels, a third of them in a folder below."""
+    generator = np.random.default_rng(0)
+    (folder / "more").mkdir(parents=True)
+    for number in range(count):
+        place = folder / "more" if number % 3 == 0 else folder
+        pixels = generator.integers(0, 256, (10, 12, 3) if mode == "RGB" else (10, 12), dtype=np.uint8)
+        Image.fromarray(pixels, mode).save(place / f"{number:03}.png")
+    (folder / "notes.txt").write_text("no image")
+
+
+@pytest.mark.parametrize("pixels", [*PIXELS])
+def test_a_folder_of_images_needs_no_classes(pixels, tmp_path):
+    draw_pictures(tmp_path / "pictures", 60)
+    found = load_inputs(str(tmp_path / "pictures"), 8, pixels)
+    every = torch.cat([x for loader in (found.train, found.validation, found.test) for x, _ in loader])
+    assert every.shape == (60, 3, 8, 8)
+    scale = {"imagenet": lambda x: (x - torch.tensor(MEAN)) / torch.tensor(STD), "0..1": lambda x: x}
+    scale |= {"-1..1": lambda x: 2 * x - 1, "0..255": lambda x: 255 * x}
+    whole = [decode_all([("", file)], 8)[0] for file in (tmp_path / "pictures").rglob("*.png")]
+    wanted = torch.stack([scale[pixels](image.permute(1, 2, 0) / 255).permute(2, 0, 1) for image in whole])
+    orders = [x[x.flatten(1).sum(1).argsort()] for x in (every, wanted)]
+    torch.testing.assert_close(*orders, rtol=1e-4, atol=1e-4)
+    assert f"60 images in {tmp_path}" in found.notes[0]
+    assert "resized to 8 pixels" in found.notes[0]
+
+
+def test_grey_images_have_one_channel_unless_they_are_scaled_as_imagenets(tmp_path):
+    draw_pictures(tmp_path / "pictures", 40, "L")
+    shapes = [load_inputs(str(tmp_path / "pictures"), None, p).held_out[0].shape for p in ("0..1", "imagenet")]
+    assert shapes == [(4, 1, 10, 12), (4, 3, 10, 12)]
+
+
+def test_a_search_with_a_folder_of_images_says_how_they_become_inputs(original, tmp_path):
+    draw_pictures(tmp_path / "pictures", 80, "L")
+    data, task = f"inputs:{tmp_path / 'pictures'}", "imitation:pixels=0..1"
+    outcome = search(original, data, tmp_path / "run", task=task, options={"image_size": 8})
+    assert outcome.network is not None
+    finished = bcnet.run.finished.FinishedRun.read(tmp_path / "run", TinyNetwork)
+    assert finished.input.shape == (1, 8, 8)
+    assert finished.input.preparation.startswith("the shorter side resized to 8 pixels")
+    pixels = torch.randint(256, (2, 1, 8, 8))
+    takes_bytes = finished.input.normalise(outcome.network, of_bytes=True)
+    torch.testing.assert_close(takes_bytes(pixels), outcome.network.eval()(pixels / 255))
+    next((tmp_path / "pictures").glob("*.png")).unlink()
+    with pytest.raises(bcnet.errors.RunError, match="data"):
+        search(original, data, tmp_path / "run", task=task, options={"image_size": 8})
+
+
+def test_folders_that_hold_no_inputs_are_refused(tmp_path):
+    draw_pictures(tmp_path / "few", 9)
+    with pytest.raises(DataError, match="at least 40 inputs; got 9 images in"):
+        load_inputs(str(tmp_path / "few"), 8, "0..1")
+    with pytest.raises(RecipeError, match=r"pixels are one of imagenet, .*; got '0..2'"):
+        task_named("imitation:pixels=0..2")
 
 
 def test_loaders_of_inputs_alone_need_no_labels(original, tmp_path):

@@ -99,11 +99,16 @@ def _files_by_class(folder: Path) -> dict[str, list[Path]]:
         inner = classes[0]
         advice = f"give {str(inner)!r}" if _subfolders(inner) else "give the folder that holds all classes"
         raise DataError(f"a classifier needs two classes or more; got only {inner.name!r} in {str(folder)!r}: {advice}")
-    files = {entry.name: [file for file in _walk(entry) if _is_image(file)] for entry in classes}
+    files = {entry.name: files_of_images(entry) for entry in classes}
     empty = [name for name, members in files.items() if not members]
     if empty:
         raise DataError(f"every class has images; got none in {str(folder)!r} for {', '.join(empty)}")
     return files
+
+
+def files_of_images(folder: Path) -> list[Path]:
+    """Return all image files under a folder, sorted, at any depth and through links."""
+    return [file for file in _walk(folder) if _is_image(file)]
 
 
 def _subfolders(folder: Path) -> list[Path]:

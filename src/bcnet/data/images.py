@@ -24,7 +24,7 @@ from bcnet.errors import DataError
 SomeImages = tuple[torch.Tensor | FilePixels, torch.Tensor]
 """Pixels and labels, wherever the pixels are."""
 
-_IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and standard deviation of each channel
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and standard deviation of each channel
 _CHUNK_BYTES = 2**22  # of images turned to float at once
 
 
@@ -123,7 +123,7 @@ class Normaliser:
         Images in files have those of ImageNet, as is usual: reading them all would take hours.
         """
         if isinstance(images.pixels, FilePixels):
-            return cls(*_IMAGENET)
+            return cls(*IMAGENET)
         total = torch.zeros(images.image_shape[0], dtype=torch.float64, device=images.pixels.device)
         squares = torch.zeros_like(total)
         chunk = max(1, _CHUNK_BYTES // images.pixels[0].numel())

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, RandomSampler, Subset, TensorDataset
 
 from bcnet.data.batches import Batch
 from bcnet.data.conversion import LABEL_COLUMNS, split_dict
+from bcnet.data.images import Normaliser
 from bcnet.data.splits import stratified_mask
 from bcnet.errors import BCNetError, DataError
 from bcnet.nests import Nest, by_name, channels_last, contiguous, count, join_batches, take_images, tensors
@@ -57,7 +58,8 @@ class Loaders:
 
     Training batches are made channels-last, or contiguous where `channels_last` is off, which a run decides by its
     network. `num_classes`, where left open, is the number of classes among the validation labels; 0 where targets are
-    no labels.
+    no labels. `normaliser` and `preparation` say how the loaders prepare images, where that is known: then a network is
+    exported with its normalisation, too.
 
     Example: `bcnet.search(model, bcnet.Loaders(train, validation, test), ...)`, or the tuple of the three.
     """
@@ -70,6 +72,8 @@ class Loaders:
     notes: tuple[str, ...] = ()
     accepted: Accepted = field(default=_any_targets, repr=False)
     channels_last: bool = True
+    normaliser: Normaliser | None = None
+    preparation: str = ""
 
     def __post_init__(self) -> None:
         for part in ("train", "validation", "test"):

@@ -49,7 +49,8 @@ def load(name: str, *, image_size: int | None = None) -> DataSet:
     - `imagenet:PATH`: `train/CLASS/...` and `val/CLASS/...`, decoded batch by batch, never all in memory;
     - `hf:ORG/NAME`: any such set of the Hugging Face hub.
 
-    `inputs:PATH`, inputs alone in a `.npy` or `.npz` file, is for the task imitation, which reads it by itself.
+    `inputs:PATH`, inputs alone (a `.npy` or `.npz` file, or a folder of images), is for the task imitation, which reads
+    it by itself.
 
     Given an `image_size`, every image is resized to it (shorter side, bicubic) and cropped to the centre square;
     without, all images must have one size.

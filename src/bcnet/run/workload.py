@@ -20,6 +20,7 @@ from bcnet.data import Batch, DataSet, Loaders, load, loaders_of, made_by
 from bcnet.data import imports_code as data_imports_code
 from bcnet.data.loaders import tensors_behind
 from bcnet.data.tables import is_table, load_tables
+from bcnet.data.unlabelled import input_loaders, load_inputs
 from bcnet.errors import BudgetError, DataError, ModelError, RecipeError
 from bcnet.machine.defaults import Layout, place, runs_channels_last
 from bcnet.machine.memory import largest_activation
@@ -27,7 +28,7 @@ from bcnet.models import ModelSpec, create, imports_code
 from bcnet.nests import Nest, arguments, by_name, call_network, take_images
 from bcnet.run.callables import UserCallables
 from bcnet.run.digests import digest_of
-from bcnet.run.imitation import imitated_parts, input_loaders, read_inputs
+from bcnet.run.imitation import imitated_parts
 from bcnet.run.inputs import Input, InputFacts, describe_inputs
 from bcnet.run.parts import Parts, cut_data
 from bcnet.run.pretrained import Weights, load_pretrained
@@ -155,7 +156,8 @@ class Workload:
 
 def _input_of(data: DataSet | Loaders, task: Task) -> InputFacts:
     if isinstance(data, Loaders):
-        return InputFacts(describe_inputs(data.held_out[0]), data.names_of_classes, None, task.outputs)
+        inputs = describe_inputs(data.held_out[0])
+        return InputFacts(inputs, data.names_of_classes, data.normaliser, task.outputs, data.preparation)
     image = Input(data.image_shape)
     return InputFacts(image, data.class_names, data.normaliser, task.outputs, data.preparation)
 
@@ -276,11 +278,10 @@ def open_source(
 def _load_data(data: DataLike, task: Task, size: int | None, image_size: int | None) -> DataSet | Loaders:
     """Return the data by name, or in whatever form they come; for an imitation they may be inputs alone."""
     if isinstance(data, str) and isinstance(task, Imitation) and data.startswith("inputs:"):
-        given: Any = read_inputs(data.partition(":")[2])
-    elif isinstance(data, str) and not data_imports_code(data):
+        return load_inputs(data.partition(":")[2], image_size, task.pixels)
+    if isinstance(data, str) and not data_imports_code(data):
         return load(data, image_size=size)
-    else:
-        given = made_by(data) if isinstance(data, str) else data
+    given = made_by(data) if isinstance(data, str) else data
     found = input_loaders(given) if isinstance(task, Imitation) else None
     return _own_data(given, image_size) if found is None else found
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from bcnet.data.unlabelled import PIXELS
 from bcnet.errors import ModelError, RecipeError
 from bcnet.tasks.base import Metric, Task, pooled_ratio, shape_of
 
@@ -34,7 +35,8 @@ class Imitation(Task):
     """The original's outputs are the targets, for any inputs; it is never trained.
 
     `outputs_are` has the kind of each output tensor, joined by "+" ("logits", "values+embedding"); left empty it is
-    read off the original's outputs for two inputs (`of`). `temperature` softens logits.
+    read off the original's outputs for two inputs (`of`). `temperature` softens logits. `pixels` says how the images of
+    a folder become inputs: "imagenet" (less its mean, over its standard deviation), "0..1", "-1..1" or "0..255".
 
     Measured is agreement, in percent: of logits and probabilities the share of inputs whose largest entry is the
     original's, of values `R^2` (100 where all are equal, 0 where their mean does as well), of embeddings the cosine. Of
@@ -42,7 +44,7 @@ class Imitation(Task):
     each class, their top-1 accuracy is measured too.
 
     Raises:
-        RecipeError: an unknown kind, or a temperature that is not positive.
+        RecipeError: an unknown kind or range of pixels, or a temperature that is not positive.
     """
 
     name: ClassVar[str] = "imitation"
@@ -52,11 +54,14 @@ class Imitation(Task):
 
     outputs_are: str = ""
     temperature: float = 2.0
+    pixels: str = "imagenet"
 
     def __post_init__(self) -> None:
         unknown = [kind for kind in self.kinds if kind not in KINDS]
         if unknown:
             raise RecipeError(f"an output is one of {', '.join(KINDS)}; got {unknown[0]!r}: join several by '+'")
+        if self.pixels not in PIXELS:
+            raise RecipeError(f"pixels are one of {', '.join(PIXELS)}; got {self.pixels!r}")
         if not 0 < self.temperature < float("inf"):
             raise RecipeError(f"the temperature of an imitation is above 0; got {self.temperature}")
 

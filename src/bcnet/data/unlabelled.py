@@ -1,0 +1,196 @@
+"""Inputs alone, without labels: tensors, arrays, loaders, files of an array, or a folder of images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset
+
+from bcnet.data.conversion import split_dict
+from bcnet.data.decoding import decode_all, fit_in_words
+from bcnet.data.folders import files_of_images, is_much
+from bcnet.data.images import IMAGENET, Normaliser
+from bcnet.data.loaders import Loaders, loaders_of
+from bcnet.errors import DataError
+from bcnet.nests import Nest, count, join_batches
+
+_BATCH = 64
+_HELD_OUT = 10  # one part in so many is for scoring candidates, another for the test
+_FEWEST = 40  # inputs: four to score candidates by and four to test
+PIXELS = {
+    "imagenet": IMAGENET,
+    "0..1": ((0.0,) * 3, (1.0,) * 3),
+    "-1..1": ((0.5,) * 3, (0.5,) * 3),
+    "0..255": ((0.0,) * 3, (1 / 255,) * 3),
+}
+"""Ways to make floats of an image's bytes: the mean and standard deviation of three channels in [0, 1]."""
+
+
+class Pictures(TensorDataset):
+    """Images as inputs: bytes `(n, C, H, W)`, made to floats one by one."""
+
+    def __init__(self, pixels: Tensor, normaliser: Normaliser) -> None:
+        super().__init__(pixels, torch.zeros(len(pixels)))
+        self._normaliser = normaliser
+
+    def __getitem__(self, index: int) -> tuple[Tensor, ...]:
+        pixels, target = (tensor[index] for tensor in self.tensors)
+        return self._normaliser(pixels[None])[0], target
+
+
+def load_inputs(path: str, image_size: int | None, pixels: str) -> Loaders:
+    """Return loaders of the inputs in a `.npy` or `.npz` file, or of the images in a folder, at any depth.
+
+    Images are resized to `image_size`, where one is given, and prepared as `pixels` says (`PIXELS`).
+
+    Raises:
+        DataError: no such file or folder, other contents, or too few of them.
+    """
+    place = Path(path).expanduser()
+    if not place.is_dir():
+        return _cut(torch.from_numpy(np.ascontiguousarray(read_inputs(str(place)))), _plain)
+    files = files_of_images(place)
+    if is_much(len(files), image_size):
+        raise DataError(
+            f"a folder of inputs takes at most two gigabytes as pixels; got {len(files):,} images in {path!r}: give a "
+            "part of them, or a loader of your own"
+        )
+    if len(files) < _FEWEST:
+        raise DataError(f"an imitation needs at least {_FEWEST} inputs; got {len(files)} images in {path!r}: give more")
+    listed = [(str(file), file) for file in files]
+    read = decode_all(listed, image_size)
+    if pixels == "imagenet":
+        read = read.expand(-1, 3, -1, -1)
+    channels = read.shape[1]
+    mean, std = PIXELS[pixels]
+    normaliser = Normaliser(mean[:channels], std[:channels])
+    preparation = "" if image_size is None else fit_in_words(image_size)
+    scaled = "scaled by ImageNet's mean and standard deviation" if pixels == "imagenet" else f"scaled to {pixels}"
+    colours = "grey" if channels == 1 else "RGB"
+    how = f"{preparation or 'as they are'}, {colours}, {scaled} (imitation:pixels={pixels})"
+    loaders = _cut(read, lambda part: Pictures(part, normaliser))
+    return replace(
+        loaders,
+        notes=(f"Inputs: {len(files):,} images in {path}, {how}.",),
+        normaliser=normaliser,
+        preparation=preparation,
+    )
+
+
+def input_loaders(data: Any) -> Loaders | None:
+    """Return loaders of inputs alone: a tensor, an array, one loader, or three; None where `data` are others.
+
+    Inputs that come as one are cut, in an order drawn from a fixed seed, into a tenth to score candidates by, a tenth
+    to test, and the rest to train on, in batches of 64 or fewer. Three loaders stay as they are.
+
+    Raises:
+        DataError: fewer than 40 inputs in one, a loader that shuffles, or loaders that are not three.
+    """
+    if isinstance(data, (tuple, list)) and any(isinstance(part, DataLoader) for part in data):
+        data = loaders_of(data)
+    if isinstance(data, Loaders):
+        train, validation, test = map(_WithPlaceholders, (data.train, data.validation, data.test))
+        return replace(data, train=train, validation=validation, test=test)
+    if isinstance(data, DataLoader):
+        if isinstance(data.sampler, RandomSampler):
+            raise DataError("a loader of inputs gives them in one order; got one that shuffles: give shuffle=False")
+        batches = [_inputs_of(batch) for batch in data]
+        return _cut(join_batches(batches), _plain) if batches else None
+    if isinstance(data, np.ndarray):
+        data = torch.from_numpy(np.ascontiguousarray(data))
+    return _cut(data, _plain) if isinstance(data, Tensor) else None
+
+
+def _plain(inputs: Tensor) -> TensorDataset:
+    return TensorDataset(inputs, torch.zeros(len(inputs)))
+
+
+def _cut(inputs: Nest, make: Callable[[Tensor], TensorDataset]) -> Loaders:
+    total = count(inputs)
+    if total < _FEWEST:
+        raise DataError(f"an imitation needs at least {_FEWEST} inputs; got {total}: give more, as those met in use")
+    order = torch.randperm(total, generator=torch.Generator().manual_seed(0))
+    held = total // _HELD_OUT
+    parts = (order[2 * held :], order[:held], order[held : 2 * held])
+    size = min(_BATCH, len(parts[0]) // 4)
+    if not isinstance(inputs, Tensor):
+        raise DataError("inputs of several tensors come as three loaders, (train, validation, test)")
+    train, validation, test = (make(inputs[part]) for part in parts)
+    return Loaders(
+        DataLoader(train, size, shuffle=True, drop_last=len(parts[0]) % size == 1, generator=torch.Generator()),
+        DataLoader(validation, size),
+        DataLoader(test, size),
+        name="inputs",
+    )
+
+
+class _WithPlaceholders:
+    """A loader of inputs alone, as one of pairs: the targets are zeros, which nothing reads."""
+
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self.loader:
+            if _is_pair(batch):
+                yield batch
+            else:
+                inputs = _inputs_of(batch)
+                yield inputs, torch.zeros(count(inputs))
+
+    def __getattr__(self, name: str) -> Any:  # batch size, sampler, data set: as of the loader
+        if name == "loader":
+            raise AttributeError(name)
+        return getattr(self.loader, name)
+
+
+def _is_pair(batch: Any) -> bool:
+    """Return whether a batch has targets: a dict with some, or a pair whose second part is no tensor of inputs."""
+    if isinstance(batch, Mapping):
+        return bool(split_dict(batch)[1])
+    return isinstance(batch, (tuple, list)) and len(batch) == 2 and not _is_input(batch[1])
+
+
+def _is_input(part: Any) -> bool:
+    return isinstance(part, Tensor) and part.is_floating_point() and part.ndim > 1
+
+
+def _inputs_of(batch: Any) -> Nest:
+    """The inputs of a batch: all of it, or what is beside its targets."""
+    if _is_pair(batch):
+        batch = split_dict(batch)[0] if isinstance(batch, Mapping) else batch[0]
+    if isinstance(batch, (tuple, list)):
+        batch = batch[0] if len(batch) == 1 else tuple(batch)
+    found: Nest = batch
+    return found
+
+
+def read_inputs(path: str) -> np.ndarray[Any, Any]:
+    """Return the array of a `.npy` file, or the only array of an `.npz` file; pickles are never loaded.
+
+    Raises:
+        DataError: no such file, another format, or several arrays.
+    """
+    try:
+        found = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(
+            f"inputs:PATH is a .npy or .npz file of one array (inputs, ...); {path!r} is not: {error}"
+        ) from None
+    if isinstance(found, np.ndarray):
+        return found
+    with found:
+        names = list(found.files)
+        if len(names) != 1:
+            raise DataError(f"{path} has one array; got {len(names)}, {', '.join(names)}: save the inputs alone")
+        array: np.ndarray[Any, Any] = found[names[0]]
+    return array
