@@ -518,6 +518,23 @@ def test_channels_counted_by_another_tensors_shape_are_tied_to_it(kind, wanted):
     assert {dimension.reason for dimension in space.fixed} == {"the network's input", "the network's output"}
 
 
+def test_blocks_that_break_at_one_line_are_tied_each_by_itself():
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.enter, self.leave = nn.Conv2d(8, 16, 1), nn.Conv2d(16, 16, 1)
+            self.back = nn.Conv2d(16, 8, 1)
+
+        def forward(self, x):
+            entered = self.enter(x)
+            return x + self.back(self.leave(entered).view(entered.shape))
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), Block(), Block(), Block(), nn.Conv2d(8, 3, 1)).double()
+    space = check_paths(model, torch.randn(2, 3, 6, 6, dtype=torch.float64))
+    assert [group.name for group in space.groups] == ["0", "1.enter", "2.enter", "3.enter"]
+
+
 def test_what_has_nothing_to_do_with_each_other_is_not_tied():
     class Kept(nn.Module):
         def __init__(self):

@@ -66,24 +66,37 @@ class GroupTrials:
         """The groups among `broken` that can be narrowed in proportion to each other, in sets of these.
 
         Code that reads a number of channels off one tensor and applies it to another ties them, unseen by the graph.
-        Groups that break at one line of the code are tried, in pairs, then those left together.
+        Groups that break at one line of the code are tried: those of one width together, cut into the smallest sets
+        of neighbours that run, else in pairs; then what is left of them, in proportion.
         """
         narrow = set(range(len(space.groups))) - set(broken)
         found: list[list[int]] = []
         with self._trial(space) as trial:
 
-            def run(groups: list[int]) -> bool:
-                sets = [*found, groups]
-                targets = [_in_proportion(space, widths, sets) for widths in _narrow_widths(space, _OFFSETS)]
-                return trial.error_of(narrow.union(*sets), targets) is None
+            def run(*sets: list[int]) -> bool:
+                tied = [*found, *sets]
+                targets = [_in_proportion(space, widths, tied) for widths in _narrow_widths(space, _OFFSETS)]
+                return trial.error_of(narrow.union(*tied), targets) is None
+
+            def cut(groups: list[int]) -> list[list[int]]:
+                for end in range(2, len(groups) - 1):
+                    if run(groups[:end], groups[end:]):
+                        return [groups[:end], *cut(groups[end:])]
+                return [groups]
 
             for groups in _at_one_line(broken):
-                left = list(groups)
-                for pair in list(combinations(groups, 2))[:_MOST_PAIRS]:
-                    if {*pair} <= {*left} and _are_multiples(space, pair) and run([*pair]):
-                        found.append([*pair])
-                        left = [group for group in left if group not in pair]
-                if len(left) > 2 and _are_multiples(space, left) and run(left):
+                left = []
+                for alike in _of_one_width(space, groups):
+                    if len(alike) > 1 and run(alike):
+                        found += cut(alike)
+                        continue
+                    pairs = list(combinations(alike, 2)) if len(alike) > 2 else []
+                    for pair in pairs[:_MOST_PAIRS]:
+                        if {*pair} <= {*alike} and run([*pair]):
+                            found.append([*pair])
+                            alike = [group for group in alike if group not in pair]
+                    left += alike
+                if len(left) > 1 and _are_multiples(space, left) and run(left):
                     found.append(left)
         return found
 
@@ -167,6 +180,13 @@ def _at_one_line(broken: Mapping[int, Reason]) -> Iterable[list[int]]:
     for group, reason in broken.items():
         by_line.setdefault(reason.where, []).append(group)
     return by_line.values()
+
+
+def _of_one_width(space: WidthSpace, groups: Iterable[int]) -> list[list[int]]:
+    by_width: dict[int, list[int]] = {}
+    for group in groups:
+        by_width.setdefault(space.groups[group].max_width, []).append(group)
+    return list(by_width.values())
 
 
 def _are_multiples(space: WidthSpace, groups: Sequence[int]) -> bool:
