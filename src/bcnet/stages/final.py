@@ -32,7 +32,7 @@ from bcnet.stages.supernet import SUPERNET
 from bcnet.tasks import Imitation, Measurement
 from bcnet.train import Begun, LossRecords, NetworkLearner, train
 
-TRAINING = ("training.", "teacher", "start", "options.training_seed")
+TRAINING = ("training.", "teacher", "start", "options.training_seed", "options.reconstruct")
 """Settings that every network trained by itself depends on."""
 
 
@@ -170,7 +170,7 @@ class OriginalStage(FinalStage):
 
     def reads(self, settings: Settings) -> tuple[str, ...]:
         """Return what others start from does not matter where that is its own weights, which come from scratch."""
-        not_read = {"teacher"} | ({"start"} if settings.start in ("scratch", "original") else set())
+        not_read = {"teacher", "options.reconstruct"} | ({"start"} if settings.start in ("scratch", "original") else set())
         return tuple(name for name in super().reads(settings) if name not in not_read)
 
     def macs(self, settings: Settings, workload: Workload) -> float:

@@ -6,6 +6,7 @@ from bcnet.supernet.build import build
 from bcnet.supernet.calibration import recalibrate
 from bcnet.supernet.importance import Order, by_importance, reorder
 from bcnet.supernet.narrow import narrow
+from bcnet.supernet.reconstruction import reconstruct
 from bcnet.supernet.supernet import Supernet
 
 __all__ = [
@@ -18,5 +19,6 @@ __all__ = [
     "narrow",
     "rebuild",
     "recalibrate",
+    "reconstruct",
     "reorder",
 ]

@@ -17,6 +17,7 @@ from bcnet.space.compiled import undo_compile
 from bcnet.supernet.build import build, narrow_in_place
 from bcnet.supernet.calibration import recalibrate
 from bcnet.supernet.importance import by_importance, permute, reorder
+from bcnet.supernet.reconstruction import reconstruct as restore_outputs
 
 Weights = Literal["important", "first", "fresh"]
 
@@ -28,6 +29,7 @@ def narrow(
     *,
     weights: Weights = "important",
     calibrate: Iterable[Nest] | None = None,
+    reconstruct: bool = False,
     factory: Callable[[], nn.Module] | None = None,
     generator: torch.Generator | None = None,
 ) -> nn.Module:
@@ -42,16 +44,23 @@ def narrow(
         calibrate: network inputs `(batch, ...)` for the statistics of batch norm, some hundred in all; the first one
             also checks that sorting the channels of a group changes no output. Without them batch norms keep the
             statistics of the channels that are kept, which do not fit a narrower network.
+        reconstruct: solve layer after layer for weights that give what the original's give for the inputs to
+            `calibrate` (`bcnet.supernet.reconstruct`), in place of new statistics; both networks run on all of these
+            once for each layer.
         factory, generator: of fresh weights, as in `bcnet.supernet.build`.
 
     Raises:
-        WidthError: widths that do not belong to the space, a model that does not, or unknown `weights`.
+        WidthError: widths that do not belong to the space, a model that does not, unknown `weights`, or `reconstruct`
+            without inputs or with fresh weights.
         DataError: `calibrate` holds no batch.
 
-    Example: `narrow(model, space, space.balanced(macs=0.5), calibrate=[images])`
+    Example: `narrow(model, space, space.balanced(macs=0.5), calibrate=[images], reconstruct=True)`
     """
     if weights not in get_args(Weights):
         raise WidthError(f"weights are one of {', '.join(get_args(Weights))}; got {weights!r}")
+    if reconstruct and (weights == "fresh" or calibrate is None):
+        got = "fresh weights" if weights == "fresh" else "no inputs"
+        raise WidthError(f"reconstruct needs weights of the model, and inputs (calibrate=); got {got}")
     space.check(widths)
     model = undo_compile(model)
     if weights == "fresh":
@@ -59,11 +68,14 @@ def narrow(
         return network.train(model.training)
     batches = iter(() if calibrate is None else calibrate)
     first = next(batches, None)
+    every = chain(() if first is None else (first,), batches)
     source = copy.deepcopy(model)
     if weights == "important":
         orders = by_importance(model, space)
         source = permute(source, space, orders) if first is None else reorder(model, space, orders, first)
-    network = narrow_in_place(source, space, widths, Side.LEFT)
-    if calibrate is not None:
-        network = recalibrate(network, chain(() if first is None else (first,), batches))
+    network = narrow_in_place(copy.deepcopy(source) if reconstruct else source, space, widths, Side.LEFT)
+    if reconstruct:
+        network = restore_outputs(network, source, space, widths, list(every))
+    elif calibrate is not None:
+        network = recalibrate(network, every)
     return network.train(model.training)

@@ -1,0 +1,150 @@
+"""Reconstruction: weights with which a narrow network computes what the original does, layer by layer.
+
+Notation: `x` the inputs of a layer in the narrow network, with a 1 for its bias, `y` the outputs that the same layer
+has in the original at the channels that were kept, `w` the weights that were cut out. In the order of the forward pass
+every convolution and linear layer gets
+
+    argmin_v  sum |v x - y|^2 + ridge mean |x|^2 |v - w|^2        (He et al., "Channel Pruning", 2017, section 3.2)
+
+over places drawn from all inputs, before the next layer is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bcnet.nests import Nest, call_network
+from bcnet.space import Side, WidthSpace
+from bcnet.space.layout import spans
+
+_RIDGE = 1e-3
+_LEAST_ROWS = 4096  # places of a layer, over all inputs
+_ROWS_PER_COLUMN = 8
+_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
+
+
+@torch.no_grad()
+def reconstruct(
+    network: nn.Module, original: nn.Module, space: WidthSpace, widths: Sequence[int], batches: Sequence[Nest]
+) -> nn.Module:
+    """Change the weights of `network` so that its layers give what those of `original` give; return it, in its mode.
+
+    Args:
+        network: the first channels of `original` at `widths` (`narrow_in_place`, side left).
+        original: the network at full width, its channels sorted.
+        space: the width space of both.
+        widths: one per group.
+        batches: network inputs `(batch, ...)`, some hundred in all. Both networks are run on them once for each layer.
+
+    Convolutions in groups, in three dimensions or with other padding than zeros, layers that are called more than once,
+    and layers of another class than torch's own stay as they are.
+    """
+    training = network.training, original.training
+    network.eval()
+    original.eval()
+    generator = torch.Generator().manual_seed(0)
+    for name in _layers_in_order(network, batches[0]):
+        runs = spans(space.layouts[f"{name}.weight"][0], widths, Side.LEFT)
+        kept = torch.cat([torch.arange(start, start + length) for start, length in runs])
+        layer: Any = network.get_submodule(name)
+        columns = layer.weight[0].numel() + (layer.bias is not None)
+        share = max(_LEAST_ROWS, _ROWS_PER_COLUMN * columns) // len(batches)
+        products = torch.zeros(columns, columns, dtype=torch.float64)
+        targets = torch.zeros(columns, len(kept), dtype=torch.float64)
+        for batch in batches:
+            x = _rows_of(layer, _seen(network, name, batch)[0])
+            y = _seen(original, name, batch)[1]
+            y = (y if isinstance(layer, nn.Linear) else y.movedim(1, -1)).flatten(0, -2)[:, kept.to(y.device)]
+            chosen = torch.randperm(len(x), generator=generator)[:share].to(x.device)
+            x, y = x[chosen].double().cpu(), y[chosen].double().cpu()
+            products += x.T @ x
+            targets += x.T @ y
+        _set_weights(layer, products, targets)
+    network.train(training[0])
+    original.train(training[1])
+    return network
+
+
+def _layers_in_order(network: nn.Module, batch: Nest) -> list[str]:
+    """The names of the layers that can be solved for, in the order of their calls."""
+    called: list[str] = []
+    owners = [id(tensor) for part in network.modules() for tensor in part.parameters(recurse=False)]
+    handles = [
+        layer.register_forward_pre_hook(lambda *_, name=name: called.append(name))
+        for name, layer in network.named_modules()
+        if _is_plain(layer) and owners.count(id(layer.weight)) == 1
+    ]
+    try:
+        call_network(network, batch)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return [name for name in called if called.count(name) == 1]
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    if type(layer) not in _LAYERS or "weight" not in dict(layer.named_parameters(recurse=False)):
+        return False
+    return not isinstance(layer, (nn.Conv1d, nn.Conv2d)) or (layer.groups == 1 and layer.padding_mode == "zeros")
+
+
+class _Reached(Exception):  # noqa: N818 - no error: the rest of a forward pass is not needed
+    pass
+
+
+def _seen(network: nn.Module, name: str, batch: Nest) -> tuple[Tensor, Tensor]:
+    """The inputs and outputs of a layer for a batch; what comes after it is not computed."""
+    found: list[tuple[Tensor, Tensor]] = []
+
+    def look(_: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        found.append((inputs[0], output))
+        raise _Reached
+
+    with _hook(network.get_submodule(name), look), suppress(_Reached):
+        call_network(network, batch)
+    return found[0]
+
+
+@contextmanager
+def _hook(layer: nn.Module, look: Any) -> Iterator[None]:
+    handle = layer.register_forward_hook(look)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _rows_of(layer: nn.Module, x: Tensor) -> Tensor:
+    """The inputs of a layer as rows `(places, columns)`, in the order of its flat weight, with a 1 for its bias."""
+    if isinstance(layer, nn.Linear):
+        rows = x.flatten(0, -2)
+    else:
+        assert isinstance(layer, (nn.Conv1d, nn.Conv2d))
+        flat = isinstance(layer, nn.Conv1d)
+        x = F.pad(x, layer._reversed_padding_repeated_twice)
+        sizes = [(1, *pair) if flat else pair for pair in (layer.kernel_size, layer.dilation, layer.stride)]
+        patches = F.unfold(x.unsqueeze(2) if flat else x, sizes[0], sizes[1], 0, sizes[2])  # (batch, columns, places)
+        rows = patches.transpose(1, 2).flatten(0, 1)
+    return rows if layer.bias is None else torch.cat([rows, rows.new_ones(len(rows), 1)], dim=1)
+
+
+def _set_weights(layer: Any, products: Tensor, targets: Tensor) -> None:
+    """Solve `(X'X + ridge) (v - w) = X'y - X'X w`, and keep `w` where there is no solution."""
+    w = layer.weight.flatten(1).double().cpu()
+    if layer.bias is not None:
+        w = torch.cat([w, layer.bias.double().cpu()[:, None]], dim=1)
+    eye = torch.eye(len(products), dtype=torch.float64)
+    factor, failed = torch.linalg.cholesky_ex(products + _RIDGE * products.diagonal().mean() * eye)
+    if failed:
+        return
+    v = w + torch.cholesky_solve(targets - products @ w.T, factor).T
+    if layer.bias is not None:
+        v, bias = v[:, :-1], v[:, -1]
+        layer.bias.copy_(bias)
+    layer.weight.copy_(v.reshape(layer.weight.shape))
