@@ -170,7 +170,9 @@ class OriginalStage(FinalStage):
 
     def reads(self, settings: Settings) -> tuple[str, ...]:
         """Return what others start from does not matter where that is its own weights, which come from scratch."""
-        not_read = {"teacher", "options.reconstruct"} | ({"start"} if settings.start in ("scratch", "original") else set())
+        not_read = {"teacher", "options.reconstruct"}
+        if settings.start in ("scratch", "original"):
+            not_read.add("start")
         return tuple(name for name in super().reads(settings) if name not in not_read)
 
     def macs(self, settings: Settings, workload: Workload) -> float:

@@ -58,8 +58,8 @@ def reconstruct(
         products = torch.zeros(columns, columns, dtype=torch.float64)
         targets = torch.zeros(columns, len(kept), dtype=torch.float64)
         for batch in batches:
-            x = _rows_of(layer, _seen(network, name, batch)[0])
-            y = _seen(original, name, batch)[1]
+            x = _rows_of(layer, _run_to(network, name, batch)[0])
+            y = _run_to(original, name, batch)[1]
             y = (y if isinstance(layer, nn.Linear) else y.movedim(1, -1)).flatten(0, -2)[:, kept.to(y.device)]
             chosen = torch.randperm(len(x), generator=generator)[:share].to(x.device)
             x, y = x[chosen].double().cpu(), y[chosen].double().cpu()
@@ -98,7 +98,7 @@ class _Reached(Exception):  # noqa: N818 - no error: the rest of a forward pass 
     pass
 
 
-def _seen(network: nn.Module, name: str, batch: Nest) -> tuple[Tensor, Tensor]:
+def _run_to(network: nn.Module, name: str, batch: Nest) -> tuple[Tensor, Tensor]:
     """The inputs and outputs of a layer for a batch; what comes after it is not computed."""
     found: list[tuple[Tensor, Tensor]] = []
 
