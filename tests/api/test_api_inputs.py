@@ -148,7 +148,10 @@ def test_two_processes_share_the_batches(processes, tmp_path):
 
 
 @pytest.mark.parametrize("by_name", [False, True])
-@pytest.mark.parametrize("engine", sorted(set(ENGINES) - {"cuda"}))
+@pytest.mark.parametrize(
+    "engine",
+    [pytest.param(e, marks=[pytest.mark.slow] if e == "litert" else []) for e in sorted(set(ENGINES) - {"cuda"})],
+)
 def test_engines_run_several_inputs(engine, by_name, request):
     pytest.importorskip(ENGINES[engine].package)
     if engine == "litert":

@@ -132,6 +132,29 @@ def test_a_file_names_nothing_but_what_goes_in_and_out():
             assert described["name"]
 
 
+class Named(nn.Module):
+    """Inputs by name, of one shape, and integers."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two, self.words = nn.Linear(6, 4), nn.Linear(6, 4), nn.Embedding(5, 4)
+
+    def forward(self, second, first, again):
+        return self.words(again) - 2 * self.two(first) + self.one(second)
+
+
+@slow
+@installed
+def test_inputs_go_where_their_names_say():
+    torch.manual_seed(0)
+    network = Named().eval()
+    inputs = {"second": torch.rand(3, 6), "first": torch.rand(3, 6), "again": torch.tensor([4, 0, 2])}
+    with Converter() as worker, torch.no_grad():
+        for given, order in ((inputs, dict(reversed(inputs.items()))), (tuple(inputs.values()),) * 2):
+            found = LiteRtFile(worker.convert(network, given))(order)
+            torch.testing.assert_close(found, network(**inputs), rtol=1e-4, atol=1e-5)
+
+
 @slow
 @installed
 def test_what_is_timed_is_the_file_that_is_exported():

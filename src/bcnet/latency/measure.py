@@ -86,13 +86,17 @@ def litert_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
     given = {"model_content": model} if isinstance(model, bytes) else {"model_path": str(model)}
     interpreter = litert.Interpreter(num_threads=threads, **given)
     interpreter.allocate_tensors()
-    places = [detail["index"] for detail in interpreter.get_input_details()]
-    values = list(inputs.values()) if isinstance(inputs, dict) else list(inputs)
+    # The file has inputs in an order of its own, and integers of 32 bits, whatever the network has.
+    details = interpreter.get_signature_runner().get_input_details()
+    named = inputs if isinstance(inputs, dict) else {f"args_{n}": value for n, value in enumerate(inputs)}
+    feed = [(details[name]["index"], value.astype(details[name]["dtype"])) for name, value in named.items()]
+    places = [detail["index"] for detail in interpreter.get_output_details()]
 
-    def call() -> None:
-        for place, value in zip(places, values):  # noqa: B905 (Python 3.9)
+    def call() -> list[npt.NDArray[Any]]:
+        for place, value in feed:
             interpreter.set_tensor(place, value)
         interpreter.invoke()
+        return [interpreter.get_tensor(place) for place in places]
 
     return call
 

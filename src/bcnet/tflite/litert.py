@@ -71,13 +71,15 @@ class LiteRtFile:
         except (RuntimeError, ValueError) as error:
             raise ExportError(f"LiteRT refuses the file with {type(error).__name__}: {error}") from error
         self._into = self.interpreter.get_input_details()
+        named = self.interpreter.get_signature_runner().get_input_details()
+        self._names = {detail["index"]: name for name, detail in named.items()}
         self._out = self.interpreter.get_output_details()
 
     def to_stored(self, inputs: Nest) -> list[Array]:
-        """Return inputs as the file holds them: int8 ones by their scale."""
+        """Return inputs as the file holds them and in its order: int8 ones by their scale."""
         args, kwargs = arguments(inputs)
-        arrays: Sequence[Array] = [tensor.numpy() for tensor in (*args, *kwargs.values())]
-        return [_to_stored(array, detail) for array, detail in zip(arrays, self._into, strict=True)]
+        tensors = kwargs or {f"args_{number}": tensor for number, tensor in enumerate(args)}
+        return [_to_stored(tensors[self._names[d["index"]]].numpy(), d) for d in self._into]
 
     def to_real(self, outputs: Array) -> Array:
         """Return what values of the first output stand for."""
