@@ -27,7 +27,6 @@ from studies.cifar.__main__ import DATA, EPOCHS, MIN_RATIO
 from studies.shared.cells import Cell, run_cells
 from studies.shared.provenance import ROOT
 
-RESTORED = ", reconstructed"
 RIVALS: Mapping[str, bcnet.Method] = {
     "uniform": bcnet.Uniform(),
     "balanced": bcnet.Balanced(),
@@ -50,9 +49,8 @@ class Job:
 
     @property
     def methods(self) -> Mapping[str, bcnet.Method]:
-        """The rivals and the search; Uniform and the search also from weights by least squares."""
-        plain = {**RIVALS, self.ours: self.method}
-        return plain | {f"{name}{RESTORED}": plain[name] for name in ("uniform", self.ours)}
+        """The rivals and the search."""
+        return {**RIVALS, self.ours: self.method}
 
 
 JOBS = {
@@ -110,16 +108,14 @@ def _row(network: str, seed: int, budget: float, method: str, threads: int, runs
     shared: dict[str, Any] = {
         "training": job.training,
         "space": job.space,
+        "options": {"threads": threads, "image_size": job.image_size},
         "seed": seed,
         "progress": False,
     }
-    options: dict[str, Any] = {"threads": threads, "image_size": job.image_size}
     labelled = runs / f"{seed}-labelled"
     limit = bcnet.Budget(macs=budget)
     if not (labelled / "original.safetensors").exists():
-        bcnet.search(
-            network, job.data, limit, labelled, method=bcnet.Uniform(), start="original", options=options, **shared
-        )
+        bcnet.search(network, job.data, limit, labelled, method=bcnet.Uniform(), start="original", **shared)
     place = runs / f"{seed}-{budget}-{method.replace(' ', '-').replace(',', '')}"
     others = [p for p in runs.glob(f"{seed}-{budget}-*") if (p / "original.safetensors").exists() and p != place]
     outcome = bcnet.search(
@@ -131,7 +127,6 @@ def _row(network: str, seed: int, budget: float, method: str, threads: int, runs
         task="imitation",
         pretrained=labelled / "original.safetensors",
         reuse=others,
-        options=options | {"reconstruct": method.endswith(RESTORED)},
         **shared,
     )
     assert outcome.result is not None, "the run is whole"

@@ -173,6 +173,20 @@ def test_what_a_search_spends_on(tmp_path: Path) -> None:
     assert wrong.stderr.startswith("--arm takes Uniform, small, halves, quarters, eighths, medium; got thirds")
 
 
+def test_weights_by_least_squares(tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "studies.reconstruction", "--quick", "--out", str(tmp_path)], check=True, cwd=ROOT
+    )
+    rows = list(csv.DictReader((tmp_path / "quick_reconstruction.csv").read_text().splitlines()))
+    assert [(row["widths"], row["start"], row["epochs"]) for row in rows] == [
+        (widths, start, epochs)
+        for widths in ("uniform", "balanced")
+        for start in ("statistics", "reconstructed")
+        for epochs in ("0", "0.25")
+    ]
+    assert len({row["original_loss"] for row in rows}) == 1, "one original for all"
+
+
 @pytest.mark.usefixtures("litert")
 def test_predicted_arenas(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "studies.arena", "--quick", "--out", str(tmp_path)], check=True, cwd=ROOT)

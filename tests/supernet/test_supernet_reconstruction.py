@@ -6,11 +6,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_job import RECIPE, TinyNetwork, tiny_data, tiny_search
+from tiny_job import TinyNetwork
 from torch import nn
 
 import bcnet
-from bcnet.errors import RecipeError, WidthError
+from bcnet.errors import WidthError
 from bcnet.space import Side
 from bcnet.supernet import by_importance, recalibrate, reconstruct, reorder
 from bcnet.supernet.build import narrow_in_place
@@ -144,29 +144,3 @@ def test_it_needs_inputs_and_weights(arguments, message):
     space = bcnet.trace(model, images(2, (1, 8, 8)))
     with pytest.raises(WidthError, match=message):
         bcnet.narrow(model, space, (4, 6), reconstruct=True, **arguments)
-
-
-def test_a_search_starts_its_networks_so_and_only_from_trained_weights(tmp_path, monkeypatch):
-    data = tiny_data()
-    method = bcnet.Trainings(networks=8, epochs=1)
-    calls = []
-
-    def noted(*given):
-        calls.append(given[3])
-        return reconstruct(*given)
-
-    monkeypatch.setattr("bcnet.stages.starting.reconstruct", noted)
-    arguments = {"data": data, "method": method, "training": RECIPE, "options": {"reconstruct": True}}
-    outcome = tiny_search(tmp_path / "run", **arguments)
-    assert outcome.network is not None
-    assert {*map(tuple, calls)} >= {tuple(outcome.widths)}
-    assert len(calls) >= 8
-    count = len(calls)
-    again = tiny_search(tmp_path / "run", **arguments)
-    assert len(calls) == count, "a finished run is read"
-    assert again.result["networks"] == outcome.result["networks"]
-    alone = tiny_search(tmp_path / "plain", **arguments | {"options": {}})
-    mixed = tiny_search(tmp_path / "mixed", **arguments, reuse=[tmp_path / "plain"])
-    assert mixed.result["networks"] == outcome.result["networks"] != alone.result["networks"]
-    with pytest.raises(RecipeError, match=r"got start='scratch': leave one of them out"):
-        tiny_search(tmp_path / "other", **{**arguments, "start": "scratch"})

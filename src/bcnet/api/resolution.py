@@ -245,11 +245,6 @@ def _check(source: Source, settings: Settings) -> None:
             f"start='supernet' needs a supernet, which the method {settings.method.name} does not train: take "
             "start='scratch' or method=BCNet()"
         )
-    if settings.options.reconstruct and settings.start not in ("pretrained", "original"):
-        raise RecipeError(
-            "reconstruct restores what a trained network gives, so that networks start from its weights; got start="
-            f"{settings.start!r}: leave one of them out"
-        )
     if settings.start == "pretrained" and source.pretrained is None:
         raise RecipeError(
             "start='pretrained' needs weights to start from; there are none: give pretrained= (--pretrained), or the "

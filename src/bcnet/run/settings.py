@@ -104,8 +104,6 @@ class RunOptions(Section):
     """Images scored at once, whose statistics batch norm uses (2,048, or fewer of large ones)."""
     training_seed: Seed | None = None
     """Seed of the training of networks, where not that of the run."""
-    reconstruct: bool = False
-    """Start narrow networks from weights that give what the original's give, layer by layer, by least squares."""
     examples: int = Field(default=4, ge=0, le=24)
     """Test images that the report shows, with what each network gives."""
     layout: Layout = "auto"

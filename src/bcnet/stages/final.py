@@ -32,7 +32,7 @@ from bcnet.stages.supernet import SUPERNET
 from bcnet.tasks import Imitation, Measurement
 from bcnet.train import Begun, LossRecords, NetworkLearner, train
 
-TRAINING = ("training.", "teacher", "start", "options.training_seed", "options.reconstruct")
+TRAINING = ("training.", "teacher", "start", "options.training_seed")
 """Settings that every network trained by itself depends on."""
 
 
@@ -170,9 +170,7 @@ class OriginalStage(FinalStage):
 
     def reads(self, settings: Settings) -> tuple[str, ...]:
         """Return what others start from does not matter where that is its own weights, which come from scratch."""
-        not_read = {"teacher", "options.reconstruct"}
-        if settings.start in ("scratch", "original"):
-            not_read.add("start")
+        not_read = {"teacher"} | ({"start"} if settings.start in ("scratch", "original") else set())
         return tuple(name for name in super().reads(settings) if name not in not_read)
 
     def macs(self, settings: Settings, workload: Workload) -> float:

@@ -9,7 +9,6 @@ recipe, at its learning rates, and not a recipe that is shorter.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from itertools import islice
 
@@ -25,12 +24,10 @@ from bcnet.methods.base import Kept
 from bcnet.methods.trainings import for_epochs
 from bcnet.space import Side, Widths
 from bcnet.stages.base import Context
-from bcnet.supernet import Supernet, build, by_importance, recalibrate, reconstruct, reorder
-from bcnet.supernet.build import narrow_in_place
+from bcnet.supernet import Supernet, build, by_importance, recalibrate, reorder
 from bcnet.train import Begun, EpochBatches, FirstBatches, NetworkLearner, derived_generator, train
 
 CALIBRATION = 20  # batches for the statistics of batch norm
-_RECONSTRUCTION = 8  # batches for weights by least squares
 
 
 def starting_network(context: Context, widths: Widths, kept: Kept = ()) -> nn.Module:
@@ -38,8 +35,8 @@ def starting_network(context: Context, widths: Widths, kept: Kept = ()) -> nn.Mo
 
     From "scratch" it is freshly initialised as the original would be. From "supernet" it holds the first channels of
     every group, from "pretrained" or "original" the most important ones of the model as it was given or as it was
-    trained, those that a pruner `kept` before all others; with batch-norm statistics of some training batches, or with
-    weights that restore the outputs of every layer for these (`options.reconstruct`). Training then is fine-tuning.
+    trained, those that a pruner `kept` before all others; with batch-norm statistics of some training batches. Training
+    then is fine-tuning.
 
     Raises:
         RecipeError: it is to start from a supernet, and the run has none.
@@ -53,24 +50,9 @@ def starting_network(context: Context, widths: Widths, kept: Kept = ()) -> nn.Mo
         owner = context.output("supernet")[0]
     else:
         # Sorting the channels and checking the permutation takes seconds: once for all candidates of a run.
-        ranked = context.once(("sorted", kept), lambda: _sort_channels(context, kept))
-        if settings.options.reconstruct:
-            return _reconstructed_network(context, ranked, widths)
-        owner = context.once(("owner", kept), lambda: Supernet(ranked, context.workload.space))
+        owner = context.once(("sorted", kept), lambda: Supernet(_sort_channels(context, kept), context.workload.space))
     network = _first_channels(context, owner, widths)
     return recalibrate_norms(network, context.workload.all_training, settings.training_seed)
-
-
-def _reconstructed_network(context: Context, ranked: nn.Module, widths: Widths) -> nn.Module:
-    """The first channels of a network, with weights that restore what its layers give for some training batches."""
-    workload = context.workload
-    options = context.settings.options
-    network = narrow_in_place(copy.deepcopy(ranked), workload.space, widths, Side.LEFT)
-    network = place(network, options.device, workload.source.layout)
-    drawn = workload.all_training.epoch(derived_generator(context.settings.training_seed, "calibration"))
-    device = next(network.parameters()).device
-    inputs = [move(x, device) for x, _ in islice(drawn, _RECONSTRUCTION)]
-    return reconstruct(network, ranked, workload.space, widths, inputs)
 
 
 def empty_network(context: Context, widths: Widths) -> nn.Module:
