@@ -112,10 +112,13 @@ class Others(nn.Module):
         self.one, self.other = nn.Conv2d(8, 8, 1), nn.Conv2d(8, 8, 1)
         self.other.weight = self.one.weight
         self.unused, self.last = nn.Linear(3, 3), nn.Conv2d(8, 2, 1)
+        self.by_name, self.each = nn.Conv2d(8, 8, 1), nn.Conv2d(8, 8, 1)
 
     def forward(self, x):
         x = self.twice(torch.relu(self.twice(self.grouped(self.stem(x)))))
-        return self.last(self.other(torch.relu(self.one(self.own(self.round(x))))))
+        x = self.by_name(input=self.other(torch.relu(self.one(self.own(self.round(x))))))
+        x = torch.stack([self.each(x[0])])
+        return self.last(x)
 
 
 def test_only_plain_layers_that_are_called_once_are_solved():
@@ -128,10 +131,11 @@ def test_modes_are_kept():
     x = images(32, (1, 8, 8))
     space = bcnet.trace(model, x[:2])
     assert bcnet.narrow(model, space, (4, 6), calibrate=[x], reconstruct=True).training
-    ranked = reorder(model, space, by_importance(model, space), x[:2])
+    ranked = reorder(model, space, by_importance(model, space), x[:2]).train()
+    ranked.first[1].eval()
     network = narrow_in_place(copy.deepcopy(ranked), space, (4, 6), Side.LEFT).eval()
     assert reconstruct(network, ranked, space, (4, 6), [x]) is network
-    assert ranked.training
+    assert [part.training for part in (ranked, ranked.first[0], ranked.first[1])] == [True, True, False]
     assert not network.training
 
 

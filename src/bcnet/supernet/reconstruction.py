@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import torch
@@ -42,10 +43,10 @@ def reconstruct(
         widths: one per group.
         batches: network inputs `(batch, ...)`, some hundred in all. Both networks are run on them once for each layer.
 
-    Convolutions in groups, in three dimensions or with other padding than zeros, layers that are called more than once,
-    and layers of another class than torch's own stay as they are.
+    Convolutions in groups, in three dimensions or with other padding than zeros, layers that are called more than once
+    or without a batch, and layers of another class than torch's own stay as they are.
     """
-    training = network.training, original.training
+    modes = {part: part.training for part in (*network.modules(), *original.modules())}
     network.eval()
     original.eval()
     generator = torch.Generator().manual_seed(0)
@@ -62,21 +63,28 @@ def reconstruct(
             y = _run_to(original, name, batch)[1]
             y = (y if isinstance(layer, nn.Linear) else y.movedim(1, -1)).flatten(0, -2)[:, kept.to(y.device)]
             chosen = torch.randperm(len(x), generator=generator)[:share].to(x.device)
-            x, y = x[chosen].double().cpu(), y[chosen].double().cpu()
+            x, y = x[chosen].cpu().double(), y[chosen].cpu().double()
             products += x.T @ x
             targets += x.T @ y
         _set_weights(layer, products, targets)
-    network.train(training[0])
-    original.train(training[1])
+    for part, mode in modes.items():
+        part.training = mode
     return network
 
 
 def _layers_in_order(network: nn.Module, batch: Nest) -> list[str]:
     """The names of the layers that can be solved for, in the order of their calls."""
     called: list[str] = []
+    unread: set[str] = set()
     owners = [id(tensor) for part in network.modules() for tensor in part.parameters(recurse=False)]
+
+    def note(name: str, layer: nn.Module, inputs: tuple[Any, ...]) -> None:
+        called.append(name)
+        if not inputs or inputs[0].ndim < layer.weight.ndim:  # given by name, or one input without its batch
+            unread.add(name)
+
     handles = [
-        layer.register_forward_pre_hook(lambda *_, name=name: called.append(name))
+        layer.register_forward_pre_hook(partial(note, name))
         for name, layer in network.named_modules()
         if _is_plain(layer) and owners.count(id(layer.weight)) == 1
     ]
@@ -85,7 +93,7 @@ def _layers_in_order(network: nn.Module, batch: Nest) -> list[str]:
     finally:
         for handle in handles:
             handle.remove()
-    return [name for name in called if called.count(name) == 1]
+    return [name for name in called if called.count(name) == 1 and name not in unread]
 
 
 def _is_plain(layer: nn.Module) -> bool:
