@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tiny_job import RECIPE, Notes, Recorder, StoppedError, TinyNetwork, tiny_data, tiny_search
 from torch import nn
 from torch.nn.functional import kl_div, log_softmax, normalize, softmax
@@ -264,10 +264,10 @@ def test_files_that_hold_no_one_array_are_refused(tmp_path):
     np.savez(tmp_path / "two.npz", a=np.zeros(3), b=np.zeros(3))
     np.save(tmp_path / "object.npy", np.array([{}], dtype=object), allow_pickle=True)
     (tmp_path / "text.npy").write_text("no array")
-    for name, message in (("two.npz", "one array; got 2"), ("object.npy", "is not"), ("text.npy", "is not")):
+    for name, message in (("two.npz", "one array; got 2"), ("object.npy", "is neither"), ("text.npy", "is neither")):
         with pytest.raises(DataError, match=message):
             read_inputs(str(tmp_path / name))
-    with pytest.raises(DataError, match="is not"):
+    with pytest.raises(DataError, match=r"or a folder of images; .* is neither: .* No such file"):
         read_inputs(str(tmp_path / "missing.npy"))
 
 
@@ -324,8 +324,19 @@ def test_folders_that_hold_no_inputs_are_refused(tmp_path):
     draw_pictures(tmp_path / "few", 9)
     with pytest.raises(DataError, match="at least 40 inputs; got 9 images in"):
         load_inputs(str(tmp_path / "few"), 8, "0..1")
-    with pytest.raises(RecipeError, match=r"pixels are one of imagenet, .*; got '0..2'"):
+    with pytest.raises(RecipeError, match=r"^pixels are one of imagenet, .*; got '0..2'$"):
         task_named("imitation:pixels=0..2")
+
+
+def test_a_network_that_lacks_some_of_its_weights_is_not_imitated(tmp_path):
+    draw_pictures(tmp_path / "pictures", 60)
+    grey = bcnet.models.create("resnet_digits", num_classes=10, in_channels=1, image_size=8).build()
+    save_file(grey.state_dict(), tmp_path / "grey.safetensors")
+    arguments = {"pretrained": tmp_path / "grey.safetensors", "options": {"image_size": 8}}
+    message = r"has all its weights; features.0.weight has shape \(16, 1, 3, 3\) in the file and \(16, 3, 3, 3\) in the"
+    with pytest.raises(ModelError, match=message):
+        search("resnet_digits", f"inputs:{tmp_path / 'pictures'}", tmp_path / "run", **arguments)
+    assert not (tmp_path / "run").exists()
 
 
 def test_loaders_of_inputs_alone_need_no_labels(original, tmp_path):

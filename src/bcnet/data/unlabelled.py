@@ -184,7 +184,8 @@ def read_inputs(path: str) -> np.ndarray[Any, Any]:
         found = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise DataError(
-            f"inputs:PATH is a .npy or .npz file of one array (inputs, ...); {path!r} is not: {error}"
+            "inputs:PATH is a .npy or .npz file of one array (inputs, ...), or a folder of images; "
+            f"{path!r} is neither: {error}"
         ) from None
     if isinstance(found, np.ndarray):
         return found

@@ -19,16 +19,17 @@ _PREFIXES = ("module.", "_orig_mod.", "model.", "net.", "network.")
 _COUNTERS = ("total_ops", "total_params")  # of thop
 
 
-def load_pretrained(model: nn.Module, weights: Weights) -> tuple[str, str | None]:
+def load_pretrained(model: nn.Module, weights: Weights, *, whole: bool = False) -> tuple[str, str | None]:
     """Put weights into the model, in place: a state dict, a module, or the path of a file of tensors.
 
-    Tensors of another shape than the model's, of a last layer for other classes for instance, are left as they were.
+    Tensors of another shape than the model's, of a last layer for other classes for instance, are left as they were,
+    unless the `whole` network is wanted.
 
     Returns:
         A digest of the weights, and a note about what was left out, or None.
 
     Raises:
-        ModelError: a file that cannot be read, or weights of another network.
+        ModelError: a file that cannot be read, weights of another network, or not all of a whole one.
     """
     own = model.state_dict()
     tensors = _as_of(own, _read(weights))
@@ -47,8 +48,14 @@ def load_pretrained(model: nn.Module, weights: Weights) -> tuple[str, str | None
             raise ModelError(
                 f"pretrained weights hold finite numbers in every tensor; got NaN or infinity in {name}: take others"
             )
-    model.load_state_dict(own | fitting)
     others = [name for name in tensors if name not in fitting]
+    if whole and others:
+        first = others[0]
+        raise ModelError(
+            f"what is imitated has all its weights; {first} has shape {tuple(tensors[first].shape)} in the file and "
+            f"{tuple(own[first].shape)} in the network for these inputs: prepare inputs as in its training"
+        )
+    model.load_state_dict(own | fitting)
     note = f"pretrained weights of another shape are left out: {', '.join(others)}" if others else None
     return digest_of(tensors), note
 

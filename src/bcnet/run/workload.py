@@ -254,7 +254,7 @@ def open_source(
     notes: list[str] = []
     if pretrained is not None:
         network = copy.deepcopy(network)
-        weights, note = load_pretrained(network, pretrained)
+        weights, note = load_pretrained(network, pretrained, whole=isinstance(aim, Imitation))
         notes += [note] if note is not None else []
     elif is_trained(network) or (own_weights and not isinstance(model, str)):
         weights = digest_of(network.state_dict())

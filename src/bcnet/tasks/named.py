@@ -104,6 +104,9 @@ def _make(task: type[Task], fields: Mapping[str, Any]) -> Task:
         made: Task = TypeAdapter(task).validate_python(dict(fields))
     except ValidationError as error:
         first = error.errors()[0]
+        cause = first.get("ctx", {}).get("error")
+        if isinstance(cause, RecipeError):  # the task's own sentence
+            raise cause from None
         raise RecipeError(
             f"the task {task.name}: {'.'.join(map(str, first['loc']))}: {first['msg']}; got {first['input']!r}"
         ) from None
