@@ -1,5 +1,7 @@
 """What a user asks of a space is done, or refused with what could be asked."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -200,12 +202,16 @@ def test_fast_multiples_by_width(width, unit, expected):
     assert set(group.choices) <= set(free.choices) | {w - w % expected for w in free.choices}
 
 
+@cache
+def in_multiples_and_free():
+    model, example = nn.Sequential(*layers(16, 32, 64, 128)), torch.zeros(2, 3, 8, 8)
+    return WidthSpace.trace(model, example), WidthSpace.trace(model, example, multiple_of=1)
+
+
 @settings(max_examples=25)
 @given(st.floats(0.1, 0.95))
 def test_uniform_in_multiples_spends_what_rounding_leaves_over(macs):
-    model, example = nn.Sequential(*layers(16, 32, 64, 128)), torch.zeros(2, 3, 8, 8)
-    space = WidthSpace.trace(model, example)
-    free = WidthSpace.trace(model, example, multiple_of=1)
+    space, free = in_multiples_and_free()
     widths = space.uniform(macs=macs)
     cost, limit = space.cost(widths).macs, int(macs * space.reference.macs)
     assert cost <= limit

@@ -207,14 +207,14 @@ def _check(network: nn.Module, seed: int) -> None:
     assert space.macs_terms.terms.get((), 0) < space.reference.macs, "something must be searchable"
 
 
-@settings(max_examples=24, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(networks, st.integers(0, 2**31))
 def test_random_networks_keep_every_property(network: nn.Module, seed: int) -> None:
     _check(network, seed)
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 @given(networks, st.integers(0, 2**31))
 def test_many_random_networks_keep_every_property(network: nn.Module, seed: int) -> None:
     _check(network, seed)

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_job import Recorder, StoppedError, tiny_search
 from torch import nn
@@ -72,6 +72,7 @@ def test_boxes_are_found_where_they_are(seed):
         np.testing.assert_allclose(*pairs, atol=0.02)
 
 
+@settings(max_examples=30)
 @given(st.integers(0, 10**6))
 def test_the_measured_precision_is_cocos_whatever_the_batches(seed):
     targets = boxes(seed, images=7)

@@ -1,3 +1,5 @@
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -89,11 +91,16 @@ def test_the_model_predicts_other_widths_and_is_kept_whole(space):
             ConvertedGraph.from_dict(model.to_dict() | broken)
 
 
-@given(st.tuples(st.integers(1, 16), st.integers(1, 8)))
-def test_what_the_prior_keeps_to_is_never_above_the_arena(widths):
+@cache
+def traced_with_arena():
     network = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(16, 8, 1))
     traced = WidthSpace.trace(network, torch.zeros(2, 3, 8, 8), vary_outputs=True, multiple_of=1)
-    measure = Arena(read(traced))
+    return traced, Arena(read(traced))
+
+
+@given(st.tuples(st.integers(1, 16), st.integers(1, 8)))
+def test_what_the_prior_keeps_to_is_never_above_the_arena(widths):
+    traced, measure = traced_with_arena()
     row = np.array([widths])
     assert all(terms(row)[0] <= measure.values(traced, row)[0] for terms in measure.constraints(traced))
 
