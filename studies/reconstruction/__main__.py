@@ -3,15 +3,14 @@
 The originals are those of `studies.spending`: trained on CIFAR-10 reduced to 16 x 16, with 10,000 training images held
 out, of which one half judges here. Networks of the Uniform and the balanced widths take the original's most important
 channels. Batch norm then gets new statistics of 2,560 training images, or the layers get weights by least squares on
-1,024 of them (`bcnet.supernet.reconstruct`). They are judged as they are, and after a short training. The test images
-take no part.
+1,024 of them (`bcnet.narrow(reconstruct=True)`). They are judged as they are, and after a short training. The test
+images take no part.
 
     python -m studies.reconstruction [--quick] [--network vgg19_quarter] [--seeds 1] [--first-seed 0] [--threads 1]
 """
 
 from __future__ import annotations
 
-import copy
 import tempfile
 import time
 from functools import partial
@@ -22,9 +21,8 @@ import torch
 import typer
 from torch import nn
 
-from bcnet.space import Side, Widths
-from bcnet.supernet import recalibrate, reconstruct
-from bcnet.supernet.build import narrow_in_place
+import bcnet
+from bcnet.space import Widths
 from bcnet.train import FirstBatches, NetworkLearner, derived_generator, train
 from studies.shared.cells import Cell, run_cells
 from studies.shared.provenance import ROOT
@@ -89,12 +87,9 @@ def _start(job: Job, widths: Widths, start: str) -> tuple[nn.Module, float]:
     space, ranked, _ = job.owner
     drawn = job.parts[0].epoch(derived_generator(job.seed, "calibration"))
     inputs = [x for (x, _), _ in zip(drawn, range(STARTS[start]), strict=False)]
-    network = narrow_in_place(copy.deepcopy(ranked), space, widths, Side.LEFT)
+    restored = start == "reconstructed"
     began = time.monotonic()
-    if start == "reconstructed":
-        network = reconstruct(network.eval(), ranked, space, widths, inputs)
-    else:
-        network = recalibrate(network, inputs)
+    network = bcnet.narrow(ranked, space, widths, weights="first", calibrate=inputs, reconstruct=restored)
     return network, time.monotonic() - began
 
 
