@@ -15,7 +15,7 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 import typer
@@ -23,7 +23,7 @@ from torch import nn
 
 import bcnet
 from bcnet.space import Widths
-from bcnet.train import FirstBatches, NetworkLearner, derived_generator, train
+from bcnet.train import derived_generator
 from studies.shared.cells import Cell, run_cells
 from studies.shared.provenance import ROOT
 from studies.spending.__main__ import DATA, Job, loss_and_accuracy
@@ -67,9 +67,7 @@ def _row(job: Job, budget: float, widths: str, start: str, epochs: float) -> dic
     chosen = getattr(space, widths)(macs=budget)
     network, seconds = _start(job, chosen, start)
     if epochs:
-        batches = job.parts[0]
-        seen: Any = batches if epochs >= 1 else FirstBatches(batches, epochs)
-        train(NetworkLearner(network), seen, job.recipe.with_changes({"epochs": max(1, round(epochs))}), seed=job.seed)
+        network = job.tune(network, epochs)
     loss, accuracy = loss_and_accuracy(network.eval(), job.parts[2])
     original = loss_and_accuracy(job.owner[1], job.parts[2])
     return {

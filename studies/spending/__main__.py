@@ -176,6 +176,11 @@ class Job:
         batches = self.parts[0]
         drawn = batches.epoch(derived_generator(self.seed, "calibration"))
         recalibrate(network, [x for (x, _), _ in zip(drawn, range(_STATISTICS), strict=False)])
+        return self.tune(network, epochs)
+
+    def tune(self, network: nn.Module, epochs: float) -> nn.Module:
+        """Train a network for so many epochs, or a part of one, and return it in eval mode."""
+        batches = self.parts[0]
         seen: Any = batches if epochs >= 1 else FirstBatches(batches, epochs)
         recipe = self.recipe.with_changes({"epochs": max(1, round(epochs))})
         train(NetworkLearner(network), seen, recipe, seed=self.seed)

@@ -10,7 +10,7 @@ from tiny_job import TinyNetwork
 from torch import nn
 
 import bcnet
-from bcnet.errors import WidthError
+from bcnet.errors import DataError, WidthError
 from bcnet.space import Side
 from bcnet.supernet import by_importance, recalibrate, reconstruct, reorder
 from bcnet.supernet.build import narrow_in_place
@@ -148,3 +148,5 @@ def test_it_needs_inputs_and_weights(arguments, message):
     space = bcnet.trace(model, images(2, (1, 8, 8)))
     with pytest.raises(WidthError, match=message):
         bcnet.narrow(model, space, (4, 6), reconstruct=True, **arguments)
+    with pytest.raises(DataError, match=r"got no batch: give some"):
+        bcnet.narrow(model, space, (4, 6), calibrate=[], reconstruct=True)

@@ -54,15 +54,14 @@ def load_inputs(path: str, image_size: int | None, pixels: str) -> Loaders:
     """
     place = Path(path).expanduser()
     if not place.is_dir():
-        return _cut(torch.from_numpy(np.ascontiguousarray(read_inputs(str(place)))), _plain)
+        return _cut(_tensor_of(read_inputs(str(place))))
     files = files_of_images(place)
     if is_much(len(files), image_size):
         raise DataError(
             f"a folder of inputs takes at most two gigabytes as pixels; got {len(files):,} images in {path!r}: give a "
             "part of them, or a loader of your own"
         )
-    if len(files) < _FEWEST:
-        raise DataError(f"an imitation needs at least {_FEWEST} inputs; got {len(files)} images in {path!r}: give more")
+    _check_enough(len(files), f" images in {path!r}")
     listed = [(str(file), file) for file in files]
     read = decode_all(listed, image_size)
     if pixels == "imagenet":
@@ -101,20 +100,30 @@ def input_loaders(data: Any) -> Loaders | None:
         if isinstance(data.sampler, RandomSampler):
             raise DataError("a loader of inputs gives them in one order; got one that shuffles: give shuffle=False")
         batches = [_inputs_of(batch) for batch in data]
-        return _cut(join_batches(batches), _plain) if batches else None
+        return _cut(join_batches(batches)) if batches else None
     if isinstance(data, np.ndarray):
-        data = torch.from_numpy(np.ascontiguousarray(data))
-    return _cut(data, _plain) if isinstance(data, Tensor) else None
+        data = _tensor_of(data)
+    return _cut(data) if isinstance(data, Tensor) else None
 
 
 def _plain(inputs: Tensor) -> TensorDataset:
     return TensorDataset(inputs, torch.zeros(len(inputs)))
 
 
-def _cut(inputs: Nest, make: Callable[[Tensor], TensorDataset]) -> Loaders:
-    total = count(inputs)
+def _tensor_of(array: np.ndarray[Any, Any]) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array))
+
+
+def _check_enough(total: int, of: str = "") -> None:
     if total < _FEWEST:
-        raise DataError(f"an imitation needs at least {_FEWEST} inputs; got {total}: give more, as those met in use")
+        raise DataError(
+            f"an imitation needs at least {_FEWEST} inputs; got {total}{of}: give more, as those met in use"
+        )
+
+
+def _cut(inputs: Nest, make: Callable[[Tensor], TensorDataset] = _plain) -> Loaders:
+    total = count(inputs)
+    _check_enough(total)
     order = torch.randperm(total, generator=torch.Generator().manual_seed(0))
     held = total // _HELD_OUT
     parts = (order[2 * held :], order[:held], order[held : 2 * held])

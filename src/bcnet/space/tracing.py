@@ -132,20 +132,17 @@ def _try_widths(model: nn.Module, example: Example, propagation: Propagation, op
     stored = StoredNumbers(model, space)
     broken = trials.find_broken(space)
     needed = stored.select_kinds(space, broken, trials)
+    numbered = dataclasses.replace(space, numbers={**space.numbers, **stored.layouts(needed)})
     if needed:
-        broken = trials.find_broken(dataclasses.replace(space, numbers={**space.numbers, **stored.layouts(needed)}))
+        broken = trials.find_broken(numbered)
     bounded = _first_choices(space, broken)
     if bounded:
-        numbers = {**space.numbers, **stored.layouts(needed)}
-        still = trials.find_broken(
-            dataclasses.replace(space, numbers=numbers, groups=with_bounds(space.groups, bounded))
-        )
+        still = trials.find_broken(dataclasses.replace(numbered, groups=with_bounds(space.groups, bounded)))
         unmended = {space.groups[g].name for g in still}
         bounded = {name: bound for name, bound in bounded.items() if name not in unmended}
         broken = still
     if 1 < len(broken) <= MOST_GROUPS:
-        numbers = {**space.numbers, **stored.layouts(needed)}
-        alike = trials.find_alike(dataclasses.replace(space, numbers=numbers), broken)
+        alike = trials.find_alike(numbered, broken)
         for groups in alike:
             narrowest, *others = sorted(groups, key=lambda group: space.groups[group].max_width)
             for other in others:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import copy
 import logging
 import traceback
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from itertools import combinations
 from typing import Any
 
 import torch
@@ -31,7 +30,6 @@ _LOGS = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes
 _GOLDEN = 0.618  # its multiples, less their whole parts, are all different: so are the ratios of the groups
 _OFFSETS = (0.0, 0.29, 0.43, 0.83)
 _NO_END = 2**31  # as torch says "to the end"
-_MOST_PAIRS = 28  # of groups that break at one line
 MODES = (True, False)  # training, then evaluation: the order in which a model is traced and tried
 Outputs = Sequence[Sequence[ParameterLayout]]
 
@@ -67,7 +65,7 @@ class GroupTrials:
 
         Code that reads a number of channels off one tensor and applies it to another ties them, unseen by the graph.
         Groups that break at one line of the code are tried: those of one width together, cut into the smallest sets
-        of neighbours that run, else in pairs; then what is left of them, in proportion.
+        of neighbours that run; then what is left of them, in proportion.
         """
         narrow = set(range(len(space.groups))) - set(broken)
         found: list[list[int]] = []
@@ -84,18 +82,13 @@ class GroupTrials:
                         return [groups[:end], *cut(groups[end:])]
                 return [groups]
 
-            for groups in _at_one_line(broken):
-                left = []
-                for alike in _of_one_width(space, groups):
+            for groups in _group_by(broken, lambda group: broken[group].where):
+                left: list[int] = []
+                for alike in _group_by(groups, lambda group: space.groups[group].max_width):
                     if len(alike) > 1 and run(alike):
                         found += cut(alike)
-                        continue
-                    pairs = list(combinations(alike, 2)) if len(alike) > 2 else []
-                    for pair in pairs[:_MOST_PAIRS]:
-                        if {*pair} <= {*alike} and run([*pair]):
-                            found.append([*pair])
-                            alike = [group for group in alike if group not in pair]
-                    left += alike
+                    else:
+                        left += alike
                 if len(left) > 1 and _are_multiples(space, left) and run(left):
                     found.append(left)
         return found
@@ -175,18 +168,12 @@ def _narrow_widths(space: WidthSpace, offsets: Sequence[float]) -> list[Widths]:
     return [smallest, *map(mix, offsets)]
 
 
-def _at_one_line(broken: Mapping[int, Reason]) -> Iterable[list[int]]:
-    by_line: dict[str, list[int]] = {}
-    for group, reason in broken.items():
-        by_line.setdefault(reason.where, []).append(group)
-    return by_line.values()
-
-
-def _of_one_width(space: WidthSpace, groups: Iterable[int]) -> list[list[int]]:
-    by_width: dict[int, list[int]] = {}
+def _group_by(groups: Iterable[int], key: Callable[[int], object]) -> list[list[int]]:
+    """Return the groups in lists of equal key, in order."""
+    found: dict[object, list[int]] = {}
     for group in groups:
-        by_width.setdefault(space.groups[group].max_width, []).append(group)
-    return list(by_width.values())
+        found.setdefault(key(group), []).append(group)
+    return list(found.values())
 
 
 def _are_multiples(space: WidthSpace, groups: Sequence[int]) -> bool:

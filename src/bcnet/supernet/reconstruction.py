@@ -4,15 +4,16 @@ Notation: `x` the inputs of a layer in the narrow network, with a 1 for its bias
 has in the original at the channels that were kept, `w` the weights that were cut out. In the order of the forward pass
 every convolution and linear layer gets
 
-    argmin_v  sum |v x - y|^2 + ridge mean |x|^2 |v - w|^2        (He et al., "Channel Pruning", 2017, section 3.2)
+    argmin_v  sum |v x - y|^2 + ridge s |v - w|^2        (He et al., "Channel Pruning", 2017, section 3.2)
 
-over places drawn from all inputs, before the next layer is looked at.
+with sums over places drawn from all inputs, and `s` the mean of `sum x^2` over the entries of `x`. Only then is the
+next layer looked at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bcnet.errors import DataError
 from bcnet.nests import Nest, call_network
 from bcnet.space import Side, WidthSpace
 from bcnet.space.layout import spans
@@ -45,7 +47,12 @@ def reconstruct(
 
     Convolutions in groups, in three dimensions or with other padding than zeros, layers that are called more than once
     or without a batch, and layers of another class than torch's own stay as they are.
+
+    Raises:
+        DataError: no batch was given.
     """
+    if not batches:
+        raise DataError("weights are restored from network inputs; got no batch: give some")
     modes = {part: part.training for part in (*network.modules(), *original.modules())}
     network.eval()
     original.eval()
@@ -114,18 +121,9 @@ def _run_to(network: nn.Module, name: str, batch: Nest) -> tuple[Tensor, Tensor]
         found.append((inputs[0], output))
         raise _Reached
 
-    with _hook(network.get_submodule(name), look), suppress(_Reached):
+    with network.get_submodule(name).register_forward_hook(look), suppress(_Reached):
         call_network(network, batch)
     return found[0]
-
-
-@contextmanager
-def _hook(layer: nn.Module, look: Any) -> Iterator[None]:
-    handle = layer.register_forward_hook(look)
-    try:
-        yield
-    finally:
-        handle.remove()
 
 
 def _rows_of(layer: nn.Module, x: Tensor) -> Tensor:
