@@ -19,8 +19,8 @@ import typer
 
 from bcnet.errors import ExportError
 from bcnet.latency.engines import engine_of
-from bcnet.latency.measure import median_and_noise, times
 from bcnet.machine.defaults import threads
+from bcnet.machine.measure import median_and_noise, times
 from bcnet.models import create
 from bcnet.space import WidthSpace
 from bcnet.supernet import build

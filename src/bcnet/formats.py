@@ -187,7 +187,7 @@ def export_graph(network: nn.Module, example: Nest, *, opened: Opened = "batch")
         with _quiet():
             args, kwargs = arguments(example)
             shapes: Any = dict.fromkeys(kwargs, dims) or tuple(dims for _ in args)
-            return torch.export.export(network, args, kwargs, dynamic_shapes=shapes)
+            return torch.export.export(network, args, kwargs, dynamic_shapes=shapes if dims else None)
     except Exception as error:
         raise _refusal("torch.export", network, error) from error
 

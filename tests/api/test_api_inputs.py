@@ -14,8 +14,9 @@ from torch.utils.data import DataLoader, Dataset
 import bcnet
 from bcnet.costs import Latency
 from bcnet.errors import DataError, TrainingError
-from bcnet.latency import measure, write_bundle
+from bcnet.latency import write_bundle
 from bcnet.latency.engines import ENGINES, engine_of
+from bcnet.machine import measure
 from bcnet.run.inputs import Input, InputFacts, describe_inputs
 from bcnet.space import Side, WidthSpace
 from bcnet.supernet import Supernet, build
@@ -150,7 +151,10 @@ def test_two_processes_share_the_batches(processes, tmp_path):
 @pytest.mark.parametrize("by_name", [False, True])
 @pytest.mark.parametrize(
     "engine",
-    [pytest.param(e, marks=[pytest.mark.slow] if e == "litert" else []) for e in sorted(set(ENGINES) - {"cuda"})],
+    [
+        pytest.param(e, marks=[pytest.mark.slow] if e in ("litert", "executorch") else [])
+        for e in sorted(set(ENGINES) - {"cuda", "ncnn"})
+    ],
 )
 def test_engines_run_several_inputs(engine, by_name, request):
     pytest.importorskip(ENGINES[engine].package)

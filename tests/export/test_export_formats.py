@@ -207,7 +207,10 @@ def test_a_file_that_differs_is_not_kept(finished, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"format": "tflite"}, "a format is one of onnx, pt2, safetensors, litert, litert:int8; got 'tflite'"),
+        (
+            {"format": "tflite"},
+            "a format is one of onnx, pt2, safetensors, litert, litert:int8, ncnn, executorch, exec",
+        ),
         ({"format": "safetensors", "with_normalisation": True}, "holds weights alone"),
         ({"format": "pt2", "batch": 0}, "a batch is an int of at least 1, or left out for an open one; got 0"),
         ({"format": "safetensors", "batch": 1}, "holds weights alone, for batches of any size"),
@@ -303,8 +306,12 @@ def test_a_file_is_of_the_format_that_its_suffix_names():
         **{name: name for name in ("onnx", "pt2", "safetensors")},
         "litert": "tflite",
         "litert:int8": "tflite",
+        "ncnn": "ncnn.zip",
+        "executorch": "pte",
+        "executorch:int8": "pte",
     }
-    assert [format_of(Path(f"net.{suffix}")) for suffix in suffixes.values()] == [*list(suffixes)[:4], "litert"]
+    expected = [name.removesuffix(":int8") for name in suffixes]  # fp32 comes first
+    assert [format_of(Path(f"net.{suffix}")) for suffix in suffixes.values()] == expected
     assert format_of(None) == format_of(Path("net")) == format_of(Path("net.bin")) == "onnx"
 
 

@@ -101,7 +101,11 @@ def test_widths_are_rounded_within_the_budget(widths, budget, expected):
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
-        ({"backend": "tensorrt"}, ExportError, "a backend is one of torch, onnxruntime, openvino; got 'tensorrt'"),
+        (
+            {"backend": "tensorrt"},
+            ExportError,
+            "a backend is one of torch, onnxruntime, openvino, litert, ncnn, executorch; got 'tensorrt'",
+        ),
         ({"backend": "onnxruntime", "device": "cuda"}, ExportError, "is timed on the cpu"),
         ({"batch": 0}, ExportError, "batch is an int of at least 1; got 0"),
         ({"threads": True}, ExportError, "threads is an int of at least 1"),

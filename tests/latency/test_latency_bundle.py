@@ -19,8 +19,9 @@ import bcnet
 from bcnet.cli.app import app
 from bcnet.costs import Latency, read_latency
 from bcnet.errors import BudgetError, ExportError
-from bcnet.latency import draws, latency_from, measure, write_bundle
+from bcnet.latency import draws, latency_from, write_bundle
 from bcnet.latency.engines import OnnxRuntime
+from bcnet.machine import measure
 from bcnet.models import create
 from bcnet.space import Budget, WidthSpace
 from bcnet.supernet import build

@@ -28,12 +28,12 @@ from bcnet.latency import (
     draws,
     engine_of,
     fit,
-    measure,
     measure_and_fit,
     measurement,
     multiples,
 )
 from bcnet.latency.engines import OnnxGraph
+from bcnet.machine import measure
 from bcnet.models import create
 from bcnet.prior.expected_cost import ExpectedCost, one_hot
 from bcnet.space import Budget, WidthSpace
@@ -385,7 +385,9 @@ def test_settings_that_no_engine_takes_are_refused(settings):
 
 
 def test_an_engine_that_is_not_there_says_so(monkeypatch):
-    with pytest.raises(ExportError, match="an engine is one of torch, cuda, onnxruntime, openvino, litert; got 'x'"):
+    with pytest.raises(
+        ExportError, match="an engine is one of torch, cuda, onnxruntime, openvino, litert, ncnn, executorch; got 'x'"
+    ):
         engine_of("x")
     monkeypatch.setitem(__import__("sys").modules, "openvino", None)
     with pytest.raises(ExportError, match=r"the engine openvino is a package of its own.*bcnet\[openvino\]"):

@@ -132,7 +132,6 @@ def test_an_estimate_touches_nothing(tmp_path):
         assert torch.equal(tensor, before[name])
     assert set(found.seconds) == {"supernet", "evolution", "reliability", "original", "Uniform", "searched"}
     assert all(seconds > 0 for seconds in found.seconds.values())
-    assert found.seconds["original"] > found.seconds["Uniform"]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -27,8 +27,8 @@ Time networks of MODEL with random widths on an engine, and fit a model that pre
 Some tens of whole networks are timed, in turns, until the error on networks that the fit has not seen is small. The
 file is for `bcnet search --budget latency=2ms --latency-model FILE`; without one a search calibrates by itself.
 
-For a device that is not this machine, --bundle writes the networks as ONNX files with a script that times them there;
---from reads its times, or those of any other source: a CSV with the columns widths and milliseconds.
+For a device that is not this machine, --bundle writes the networks as files of the engine with a script that times
+them there; --from reads its times, or those of any other source: a CSV with the columns widths and milliseconds.
 
 Examples:
 
@@ -49,7 +49,9 @@ def calibrate(
     ] = None,
     named: Annotated[str | None, typer.Option("--model", help="The same, as other commands take it.")] = None,
     out: Annotated[Path | None, typer.Option(help="The file to write.")] = None,
-    engine: Annotated[str | None, typer.Option(help="torch, cuda, onnxruntime or openvino.")] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="torch, cuda, onnxruntime, openvino, litert, ncnn or executorch.")
+    ] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads.")] = None,
     batch: Annotated[int | None, typer.Option(help="Inputs at once.")] = None,
     classes: Annotated[int | None, typer.Option(help="Number of classes (default: the model's usual one).")] = None,

@@ -107,7 +107,10 @@ def export(
 @guard
 def latency(
     run: Run,
-    backend: Annotated[str, typer.Option(help="torch, onnxruntime or openvino.")] = "torch",
+    backend: Annotated[
+        str,
+        typer.Option(help="torch, onnxruntime, openvino, litert, ncnn, executorch, or all that are installed: all."),
+    ] = "torch",
     threads: Annotated[int, typer.Option(help="CPU threads.")] = 1,
     batch: Annotated[int, typer.Option(help="Images at once.")] = 1,
     rounds: Annotated[int, typer.Option(help="How often each network is timed.")] = 50,
@@ -115,18 +118,11 @@ def latency(
     model: Model = None,
 ) -> None:
     """Time networks; the help is `LATENCY_HELP`."""
-    from bcnet.export import measure_latency
+    from bcnet.export import installed_backends, measure_latency
 
-    measured = measure_latency(
-        run,
-        model,
-        backend=backend,  # type: ignore[arg-type]  # checked there
-        threads=threads,
-        batch=batch,
-        rounds=rounds,
-        device=device,
-    )
-    _show_latency(Console(), measured)
+    for name in installed_backends() if backend == "all" else [backend]:
+        measured = measure_latency(run, model, backend=name, threads=threads, batch=batch, rounds=rounds, device=device)
+        _show_latency(Console(), measured)
 
 
 def _show_latency(console: Console, measured: Any) -> None:

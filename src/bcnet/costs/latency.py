@@ -25,7 +25,7 @@ from bcnet.costs.base import Measure, Measured, Tables, measure_name
 from bcnet.costs.polynomial import FloatArray, IntArray, Polynomial
 from bcnet.errors import BudgetError, RunError
 
-Engine = Literal["torch", "cuda", "onnxruntime", "openvino", "litert", "other"]
+Engine = Literal["torch", "cuda", "onnxruntime", "openvino", "litert", "ncnn", "executorch", "other"]
 _SPREAD = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85)  # of the networks in the order of their times
 
 

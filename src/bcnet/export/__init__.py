@@ -3,7 +3,7 @@
 from bcnet.export.formats import FORMATS, format_of
 from bcnet.export.hub import push_run
 from bcnet.export.job import Export, export_run
-from bcnet.export.latency import Latency, measure_latency, read_latencies
+from bcnet.export.latency import Latency, installed_backends, measure_latency, read_latencies
 from bcnet.export.quantized import RealInputs
 from bcnet.export.timing import Timing
 from bcnet.formats import Format
@@ -19,6 +19,7 @@ __all__ = [
     "Timing",
     "export_run",
     "format_of",
+    "installed_backends",
     "measure_latency",
     "push_run",
     "read_latencies",

@@ -31,6 +31,17 @@ _USE = {
     'interpreter.set_tensor(into["index"], np.clip(np.rint(image / scale) + zero, -128, 127).astype(np.int8))\n'
     'interpreter.invoke()\nscale, zero = out["quantization"]\n'
     'outputs = scale * (interpreter.get_tensor(out["index"]).astype(np.float32) - zero)',
+    "ncnn": "import ncnn\nimport numpy as np\n\nnetwork = ncnn.Net()  # unzip {file} first\n"
+    'network.load_param("network.ncnn.param")\nnetwork.load_model("network.ncnn.bin")\n'
+    "extractor = network.create_extractor()\n"
+    'extractor.input("in0", ncnn.Mat(image))  # a float32 array, one image without its batch dimension\n'
+    'outputs = np.array(extractor.extract("out0")[1])',
+    **dict.fromkeys(
+        ("executorch", "executorch:int8"),
+        "from executorch.runtime import Runtime\n\n"
+        'method = Runtime.get().load_program({file!r}).load_method("forward")\n'
+        "outputs, *_ = method.execute([image])  # a float32 tensor, one image",
+    ),
 }
 _LABELS = {"original": "original", "uniform": "Uniform (all layers narrowed alike)", "searched": "**this network**"}
 

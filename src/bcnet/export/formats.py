@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bcnet.formats import Format, Onnx, Pt2, SafeTensors
+from bcnet.phone import ExecuTorch, ExecuTorchInt8, Ncnn
 from bcnet.tflite import LiteRt, LiteRtInt8
 
 FORMATS: Mapping[str, Format] = {
@@ -14,10 +15,13 @@ FORMATS: Mapping[str, Format] = {
     "safetensors": SafeTensors(),
     "litert": LiteRt(),
     "litert:int8": LiteRtInt8(),
+    "ncnn": Ncnn(),
+    "executorch": ExecuTorch(),
+    "executorch:int8": ExecuTorchInt8(),
 }
 
 
 def format_of(file: Path | None) -> str:
     """The name of the format that a file's suffix stands for; ONNX where it stands for none."""
-    suffix = "" if file is None else file.suffix.removeprefix(".")
-    return next((name for name, kind in FORMATS.items() if kind.suffix == suffix), "onnx")
+    name = "" if file is None else file.name
+    return next((known for known, kind in FORMATS.items() if name.endswith(f".{kind.suffix}")), "onnx")

@@ -30,7 +30,6 @@ from bcnet.nests import Nest, call_network, tensors
 from bcnet.nests import count as nest_size
 from bcnet.run.finished import FinishedRun, Which
 from bcnet.run.workload import ModelLike
-from bcnet.tflite import LiteRtInt8
 from bcnet.train import derived_generator
 
 TOLERANCE = 1e-4  # of the largest logit
@@ -101,17 +100,18 @@ def export_run(
     Args:
         run: the run directory.
         factory: makes the full network, where the run was given a module or a function.
-        format: `onnx` (needs the extra `onnx`), `pt2`, `safetensors`, `litert` or `litert:int8` (the extra `litert`),
-            which is quantised by the ranges of held-out training inputs and tested on the test data.
+        format: `onnx`, `pt2`, `safetensors`, `litert`, `litert:int8`, `ncnn`, `executorch` or `executorch:int8`; most
+            need the extra of that name (`pip install 'bcnet[executorch]'`). int8 files are quantised by the ranges of
+            held-out training inputs and tested on the test data.
         out: the file; by default `export/network.SUFFIX` in the run directory, or `network_with_normalisation.SUFFIX`
-            or `network_of_bytes.SUFFIX`, of an int8 file `network_int8.tflite`.
+            or `network_of_bytes.SUFFIX`, of an int8 file `network_int8.SUFFIX`.
         with_normalisation: let the file take images in [0, 1] and normalise them itself.
         takes_bytes: let the file take bytes (uint8), as decoders of images give them, and normalise them itself.
         open_size: let the file take images of any height and width, where the network can.
         opset: the version of ONNX's operators, by default that of PyTorch's exporter.
-        batch: the number of inputs that the file takes at once; open where it is left out, one for `litert`.
+        batch: the number of inputs that the file takes at once; open where it is left out, one for engines of phones.
         threads: CPU threads for the times.
-        data: the data, as for `bcnet.search`, for `litert:int8` where the run was given data of your own.
+        data: the data, as for `bcnet.search`, for int8 files where the run was given data of your own.
 
     Raises:
         ExportError: an unknown format, a package that is missing, a network that the format cannot hold, or a file that
@@ -135,7 +135,7 @@ def export_run(
         inputs.check_sizes(networks["searched"])
     real = RealInputs.of(finished, data, with_normalisation) if chosen.is_int8 else None
     if real is not None:
-        chosen = LiteRtInt8(real.samples)
+        chosen = type(chosen)(real.samples)  # type: ignore[call-arg]  # every int8 format takes them
     content = {
         which: chosen.write(networks[which], inputs.draw(batch or 2), _notes(finished, which, chosen), opened=opened)
         for which in _COMPARED
@@ -147,7 +147,7 @@ def export_run(
         difference = _difference(networks["searched"], runners["searched"], chosen, tried)
     else:
         difference = real.difference(networks["searched"], runners["searched"])
-    arena = None if real is None else arena_of(content["searched"])
+    arena = arena_of(content["searched"]) if format == "litert:int8" else None
     milliseconds = _times(networks["searched"], runners, inputs.draw(batch or 1), chosen, threads)
     if out is None:
         path.parent.mkdir(exist_ok=True)
@@ -304,10 +304,12 @@ def _difference(
         for one, other, left in zip(expected, found, map(torch.add, chance, more), strict=True):
             for what, output in (("PyTorch", one), (chosen.runtime, other)):
                 if not output.isfinite().all():  # max() would drop a NaN, and any file would pass
+                    advice = "look for a logarithm, a root or a division in forward() that some inputs leave undefined"
+                    if what != "PyTorch":
+                        advice = f"PyTorch's are finite: take another --format, or {advice}"
                     raise ExportError(
                         f"{what} must give finite outputs; got NaN or infinity for {count} random inputs: nothing was "
-                        "written; look for a logarithm, a root or a division in forward() that some inputs leave "
-                        "undefined"
+                        f"written; {advice}"
                     )
             largest = max(1.0, float(one.abs().max()))
             worst = max(worst, float(((other - one).abs() - left).clamp(min=0).max()) / largest)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from torch import nn
 
@@ -20,7 +20,7 @@ from bcnet.data.transfer import move
 from bcnet.errors import ExportError
 from bcnet.export.timing import Timing, time_in_turns
 from bcnet.files.documents import read_document, write_document
-from bcnet.latency import engine_of
+from bcnet.latency import ENGINES, engine_of
 from bcnet.machine.defaults import threads as torch_threads
 from bcnet.machine.devices import check_device, device_name
 from bcnet.run.finished import FinishedRun, Which
@@ -29,7 +29,7 @@ from bcnet.space import Widths, WidthSpace
 from bcnet.supernet import build
 from bcnet.train import derived_generator
 
-Backend = Literal["torch", "onnxruntime", "openvino"]
+BACKENDS = tuple(name for name in ENGINES if name != "cuda")  # torch runs on either device
 MULTIPLE = 8
 _NETWORKS: tuple[Which, ...] = ("original", "uniform", "searched")
 _ROUNDED = "rounded"
@@ -43,7 +43,7 @@ class Latency:
     multiples of 8; it is absent where the searched ones already are.
     """
 
-    backend: Backend
+    backend: str
     device: str
     threads: int
     batch: int
@@ -80,7 +80,7 @@ def measure_latency(
     run: str | Path,
     factory: ModelLike | None = None,
     *,
-    backend: Backend = "torch",
+    backend: str = "torch",
     threads: int = 1,
     batch: int = 1,
     rounds: int = 50,
@@ -94,8 +94,8 @@ def measure_latency(
     Args:
         run: the run directory.
         factory: makes the full network, where the run was given a module or a function.
-        backend: `torch` runs the plain networks as PyTorch does, `onnxruntime` and `openvino` their ONNX files on the
-            CPU (extras `onnx`, `openvino`).
+        backend: `torch` runs the plain networks as PyTorch does, `onnxruntime`, `openvino`, `litert`, `ncnn` and
+            `executorch` the files that are exported for them, on the CPU (an extra each).
         threads: CPU threads.
         batch: images at once.
         rounds, warmup: how often.
@@ -117,7 +117,7 @@ def measure_latency(
 
 
 def time_networks(
-    finished: FinishedRun, *, backend: Backend, threads: int, batch: int, rounds: int, warmup: int, device: str
+    finished: FinishedRun, *, backend: str, threads: int, batch: int, rounds: int, warmup: int, device: str
 ) -> Latency:
     """`measure_latency` of a run that is open."""
     place = check_device(device)
@@ -140,6 +140,11 @@ def time_networks(
     )
     _keep(finished.path, latency)
     return latency
+
+
+def installed_backends() -> list[str]:
+    """Return the engines that are installed here, PyTorch first."""
+    return [name for name in BACKENDS if engine_of(name).is_installed]
 
 
 def read_latencies(run: str | Path) -> list[dict[str, Any]]:
@@ -174,8 +179,8 @@ def _countable(finished: FinishedRun, searched: Cost) -> Budget:
 
 
 def _check(backend: str, device: str, **counts: Any) -> None:
-    if backend not in get_args(Backend):
-        raise ExportError(f"a backend is one of {', '.join(get_args(Backend))}; got {backend!r}")
+    if backend not in BACKENDS:
+        raise ExportError(f"a backend is one of {', '.join(BACKENDS)}; got {backend!r}")
     if backend != "torch" and device != "cpu":
         raise ExportError(f"{backend} is timed on the cpu; got {device!r}: take --backend torch")
     for name, value in counts.items():

@@ -25,11 +25,11 @@ from torch import nn
 from bcnet.costs import Latency, TimedNetwork
 from bcnet.errors import BudgetError, ExportError, WidthError
 from bcnet.files.atomic import make_folder
-from bcnet.latency import measure
 from bcnet.latency.calibration import draws, store_model, subject
 from bcnet.latency.engines import FileEngine, engine_of
 from bcnet.latency.fit import FOLDS, fit
 from bcnet.latency.measurement import too_busy
+from bcnet.machine import measure
 from bcnet.nests import Nest, arguments, by_name, upper_bound
 from bcnet.space import WidthSpace
 from bcnet.supernet import build
@@ -49,15 +49,16 @@ def write_bundle(
     networks: int = NETWORKS,
     seed: int = 0,
 ) -> Path:
-    """Write files of networks of random widths, ONNX or TFLite, and a script that times them where there is no torch.
+    """Write files of networks of random widths in the engine's format, and a script that times them on the device.
 
-    The script, measure.py, needs numpy and the engine; what it writes is for `latency_from`.
+    The script, measure.py, needs numpy and the engine (executorch needs torch too). What it writes is for
+    `latency_from`.
 
     Args:
         model: the network.
         example_input: what its `forward` takes, `(batch, ...)`; of several inputs a tuple, or a dict by name.
         folder: a new or empty one.
-        latency: engine (onnxruntime, openvino or litert), threads and batch.
+        latency: engine (one that runs files: onnxruntime, openvino, litert, ncnn, executorch), threads and batch.
         space: the model's width space, where it is not that of `WidthSpace.trace(model, example_input)`.
         networks: how many.
         seed: of the widths.

@@ -18,12 +18,21 @@ from torch import nn
 from bcnet.data.transfer import move
 from bcnet.errors import ExportError
 from bcnet.formats import Onnx, import_package, optimized_onnx, without_gradients
-from bcnet.latency.measure import Inputs, litert_call, onnxruntime_call, openvino_call
 from bcnet.machine.defaults import place, runs_channels_last
 from bcnet.machine.devices import device_name
+from bcnet.machine.measure import (
+    Inputs,
+    executorch_call,
+    litert_call,
+    ncnn_call,
+    onnxruntime_call,
+    openvino_call,
+)
 from bcnet.machine.timing import Call
 from bcnet.nests import Nest, arguments, channels_last, contiguous, count, join_batches
-from bcnet.tflite.converter import Converter
+from bcnet.phone import ExecuTorch, Ncnn
+from bcnet.phone.ordered import import_engine
+from bcnet.tflite.converter import Converter, is_installed
 from bcnet.tflite.litert import check_installed
 
 _CLOSE = 1e-3  # of the largest logit, what a rewritten file may differ by
@@ -51,6 +60,14 @@ class Engine(ABC):
             ExportError: it is not installed.
         """
         return str(import_package(self.package).__version__)
+
+    @property
+    def is_installed(self) -> bool:
+        """Return whether networks can be prepared for it here."""
+        try:
+            return bool(self.version)
+        except ExportError:
+            return False
 
     @property
     def device(self) -> str:
@@ -239,6 +256,11 @@ class LiteRt(FileEngine):
         check_installed()
         return metadata.version("ai-edge-litert")
 
+    @property
+    def is_installed(self) -> bool:
+        """See `Engine`: what converts and what runs are two packages."""
+        return super().is_installed and is_installed()
+
     def prepare(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
         """See `Engine`."""
         check_installed()
@@ -249,7 +271,52 @@ class LiteRt(FileEngine):
         return self._converter.convert(network, inputs)
 
 
-_KINDS: tuple[type[Engine], ...] = (Torch, Cuda, OnnxRuntime, OpenVino, LiteRt)
+class NcnnEngine(FileEngine):
+    """ncnn on the CPU, in float32, one input at once."""
+
+    name = "ncnn"
+    package = "ncnn"
+    suffix = Ncnn.suffix
+
+    @property
+    def version(self) -> str:
+        """See `Engine`."""
+        import_engine("pnnx", "ncnn", "ncnn")
+        return str(import_engine("ncnn", "ncnn", "ncnn").__version__)
+
+    def prepare(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
+        """See `Engine`."""
+        import_engine("ncnn", "ncnn", "ncnn")
+        return ncnn_call(self.write(network, inputs), arrays(inputs), threads)
+
+    def write(self, network: nn.Module, inputs: Nest) -> bytes:
+        """See `FileEngine`."""
+        return Ncnn().write(network, inputs, {})
+
+
+class ExecuTorchEngine(FileEngine):
+    """ExecuTorch on the CPU, by XNNPACK."""
+
+    name = "executorch"
+    package = "executorch"
+    suffix = ExecuTorch.suffix
+
+    @property
+    def version(self) -> str:
+        """See `Engine`."""
+        import_engine("executorch", "ExecuTorch", "executorch")
+        return metadata.version("executorch")
+
+    def prepare(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
+        """See `Engine`."""
+        return executorch_call(self.write(network, inputs), arrays(inputs), threads)
+
+    def write(self, network: nn.Module, inputs: Nest) -> bytes:
+        """See `FileEngine`."""
+        return ExecuTorch().write(network, inputs, {})
+
+
+_KINDS: tuple[type[Engine], ...] = (Torch, Cuda, OnnxRuntime, OpenVino, LiteRt, NcnnEngine, ExecuTorchEngine)
 ENGINES: Mapping[str, type[Engine]] = MappingProxyType({kind.name: kind for kind in _KINDS})
 
 

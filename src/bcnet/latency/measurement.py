@@ -16,8 +16,8 @@ from torch import nn
 from bcnet.costs import TimedNetwork
 from bcnet.errors import BudgetError
 from bcnet.latency.engines import Engine
-from bcnet.latency.measure import BUSY, ROUNDS, median_and_noise, times
 from bcnet.machine.defaults import threads as torch_threads
+from bcnet.machine.measure import BUSY, ROUNDS, median_and_noise, times
 from bcnet.machine.timing import Call
 from bcnet.nests import Nest
 from bcnet.space import Widths

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -15,15 +15,21 @@ from bcnet.report.look import ORIGINAL, SEARCHED, UNIFORM, colours_of, names_axi
 _TITLE = "Latency on this device"
 _LABELS = {"original": "original", "uniform": "Uniform", "searched": "searched", "rounded": "searched, rounded"}
 _COLOURS = {"original": ORIGINAL, "Uniform": UNIFORM, "searched": SEARCHED, "searched, rounded": "green"}
-_BACKENDS = {"torch": "PyTorch", "onnxruntime": "onnxruntime"}
+_BACKENDS = {
+    "torch": "PyTorch",
+    "onnxruntime": "ONNX Runtime",
+    "openvino": "OpenVINO",
+    "litert": "LiteRT",
+    "executorch": "ExecuTorch",
+}
 
 
 def section(evidence: Evidence) -> Section:
-    """A chart and a table for every device, backend and number of threads that was measured."""
+    """A table of all that was measured, then a chart and a table for each device, backend and number of threads."""
     if not evidence.latencies:
         text = "Not measured yet: bcnet latency times the networks of a finished run against each other."
         return Section("latency", _TITLE, not_yet(text), short="Latency")
-    body = Markup("")
+    body = _where_it_runs(evidence.latencies) if len(evidence.latencies) > 1 else Markup("")
     charts = {}
     for number, measured in enumerate(evidence.latencies):
         name = f"latency-{number}"
@@ -33,6 +39,19 @@ def section(evidence: Evidence) -> Section:
         body += paragraph(where) + figure(name, f"Milliseconds per batch of each network: {where}", caption)
         body += _table(measured, where) + paragraph(measured["verdict"])
     return Section("latency", _TITLE, body, charts, "Latency")
+
+
+def _where_it_runs(latencies: Sequence[Mapping[str, Any]]) -> Markup:
+    """Return one line for each measurement: the original's time, and what share of it the others take."""
+    names = [name for name in _LABELS if any(name in one["milliseconds"] for one in latencies)]
+    rows = []
+    for measured in latencies:
+        times = {name: time["median"] for name, time in measured["milliseconds"].items()}
+        first = times["original"]
+        shares = [f"{times[name] / first:.2f}x" if name in times else "" for name in names if name != "original"]
+        rows.append((_conditions(measured), f"{first:.3g}", *shares))
+    head = ("where", "original (ms)", *(_LABELS[name] for name in names if name != "original"))
+    return table(head, rows, "Where it runs: milliseconds of the original, and the share of them that the others take")
 
 
 def _conditions(measured: Mapping[str, Any]) -> str:

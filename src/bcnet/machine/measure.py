@@ -1,6 +1,7 @@
 """Time the networks of this folder on this device: the script of `bcnet calibrate --bundle`.
 
-It needs numpy and the engine that bundle.json names, onnxruntime, openvino or litert (`pip install ai-edge-litert`):
+It needs numpy and the engine that bundle.json names, a package of the same name (litert is `ai-edge-litert`;
+executorch needs torch too):
 
     python measure.py
 
@@ -13,12 +14,17 @@ from __future__ import annotations
 import argparse
 import csv
 import importlib
+import io
 import json
 import os
 import platform
 import sys
+import tempfile
 import time
+import warnings
+import zipfile
 from collections.abc import Callable, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Union
 
@@ -101,7 +107,71 @@ def litert_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
     return call
 
 
-CALLS = {"onnxruntime": onnxruntime_call, "openvino": openvino_call, "litert": litert_call}
+def ncnn_network(model: Path | bytes, threads: int) -> Any:
+    """Load a zip of ncnn's two files, to compute in float32: by default ncnn rounds to float16."""
+    ncnn: Any = importlib.import_module("ncnn")
+    network = ncnn.Net()
+    network.opt.num_threads = threads
+    for option in ("use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic"):
+        setattr(network.opt, option, False)
+    content = io.BytesIO(model) if isinstance(model, bytes) else model
+    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(content) as parts:
+        param, weights = (parts.extract(f"network.ncnn.{suffix}", folder) for suffix in ("param", "bin"))
+        if network.load_param(param) or network.load_model(weights):
+            raise ValueError("ncnn refuses the file: it knows a layer of another name only, or is of another version")
+    return network
+
+
+def ncnn_outputs(network: Any, inputs: Sequence[Any]) -> list[npt.NDArray[Any]]:
+    """Run it once on inputs in order, `(1, ...)` each, or on what `_as_mats` made of them; outputs lack the 1."""
+    ncnn: Any = importlib.import_module("ncnn")
+    mats = [one if isinstance(one, ncnn.Mat) else _as_mat(ncnn, one) for one in inputs]
+    extractor = network.create_extractor()
+    for name, mat in zip(network.input_names(), mats):  # noqa: B905 (Python 3.9)
+        extractor.input(name, mat)
+    return [np.array(extractor.extract(name)[1]) for name in network.output_names()]
+
+
+def _as_mat(ncnn: Any, array: npt.NDArray[Any]) -> Any:
+    return ncnn.Mat(np.ascontiguousarray(array[0], dtype=np.float32)).clone()
+
+
+def ncnn_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
+    """Return what runs a zip of ncnn's files once; `inputs` are in the order in which the network was given them."""
+    ncnn: Any = importlib.import_module("ncnn")
+    network = ncnn_network(model, threads)
+    mats = [_as_mat(ncnn, array) for array in _in_order(inputs)]
+    return lambda: ncnn_outputs(network, mats)
+
+
+def load_executorch(model: Path | bytes, threads: int) -> Any:
+    """Load a .pte file; the number of threads holds for all that are loaded."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # "This API is experimental"
+        runtime: Any = importlib.import_module("executorch.runtime")
+        importlib.import_module("executorch.extension.pybindings.portable_lib")._unsafe_reset_threadpool(threads)
+        return runtime.Runtime.get().load_program(model).load_method("forward")
+
+
+def executorch_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
+    """Return what runs a .pte file once; `inputs` as for ncnn."""
+    torch: Any = importlib.import_module("torch")
+    method = load_executorch(model, threads)
+    feed = [torch.from_numpy(np.ascontiguousarray(array)) for array in _in_order(inputs)]
+    return lambda: [output.numpy() for output in method.execute(feed)]
+
+
+def _in_order(inputs: Inputs) -> Sequence[npt.NDArray[Any]]:
+    return list(inputs.values()) if isinstance(inputs, dict) else inputs
+
+
+CALLS = {
+    "onnxruntime": onnxruntime_call,
+    "openvino": openvino_call,
+    "litert": litert_call,
+    "ncnn": ncnn_call,
+    "executorch": executorch_call,
+}
 
 
 def times(calls: Sequence[Call], rounds: int) -> FloatArray:
@@ -138,7 +208,8 @@ def device(engine: str) -> str:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
             named = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Hardware"))]
         processor = named[0] if named else processor
-    version = importlib.import_module({"litert": "ai_edge_litert"}.get(engine, engine)).__version__
+    package = importlib.import_module({"litert": "ai_edge_litert"}.get(engine, engine))
+    version = getattr(package, "__version__", None) or metadata.version(engine)
     return f"{processor}, {os.cpu_count()} cores, {platform.machine()}, {platform.system()}, {engine} {version}"
 
 

@@ -1,0 +1,94 @@
+"""ExecuTorch: networks as .pte files whose layers XNNPACK runs, as on phones' CPUs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from bcnet.errors import ExportError
+from bcnet.formats import Format, Opened, Runner, export_graph
+from bcnet.machine.measure import load_executorch
+from bcnet.nests import Nest, tensors
+from bcnet.phone.ordered import import_engine, in_order
+
+
+class ExecuTorch(Format):
+    """ExecuTorch with XNNPACK, for one batch size."""
+
+    suffix = "pte"
+    runtime = "ExecuTorch"
+    opens_batch = False
+
+    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, opened: Opened = "batch") -> bytes:
+        """See `Format`."""
+        ordered, inputs = in_order(network, example)
+        with _quiet():
+            exir = import_engine("executorch.exir", self.runtime, "executorch")
+            partition = import_engine(
+                "executorch.backends.xnnpack.partition.xnnpack_partitioner", self.runtime, "executorch"
+            )
+            program = self._prepare(export_graph(ordered.eval(), inputs, opened="nothing"), inputs)
+            try:
+                edge = exir.to_edge_transform_and_lower(program, partitioner=[partition.XnnpackPartitioner()])
+                return bytes(edge.to_executorch().buffer)
+            except Exception as error:  # of many kinds, in the words of its passes
+                reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+                raise ExportError(
+                    f"ExecuTorch refuses {type(network).__name__} with {type(error).__name__}: {reason}: take another "
+                    "--format, or compute it by other operators in forward()"
+                ) from error
+
+    def _prepare(self, program: torch.export.ExportedProgram, inputs: Any) -> torch.export.ExportedProgram:
+        return program
+
+    def runner(self, content: bytes, network: nn.Module, threads: int) -> Runner:
+        """See `Format`."""
+        with _quiet():
+            import_engine("executorch.runtime", self.runtime, "executorch")
+            method = load_executorch(content, threads)
+
+        def run(inputs: Nest) -> Any:
+            found = [output.clone() for output in method.execute([t.contiguous() for t in tensors(inputs)])]
+            return found[0] if len(found) == 1 else found
+
+        return run
+
+
+class ExecuTorchInt8(ExecuTorch):
+    """ExecuTorch in int8, per channel of the weights, with real numbers in and out: quantised after training.
+
+    Args:
+        samples: inputs, `(samples, batch, ...)`, whose ranges a file is quantised by; none is written without.
+    """
+
+    is_int8 = True
+
+    def __init__(self, samples: Nest | None = None) -> None:
+        self.samples = samples
+
+    def _prepare(self, program: torch.export.ExportedProgram, inputs: Any) -> torch.export.ExportedProgram:
+        if self.samples is None:
+            raise ExportError("an int8 file is quantised by samples; got none: give ExecuTorchInt8(samples)")
+        pt2e = import_engine("torchao.quantization.pt2e.quantize_pt2e", self.runtime, "executorch")
+        xnnpack = import_engine("executorch.backends.xnnpack.quantizer.xnnpack_quantizer", self.runtime, "executorch")
+        quantizer = xnnpack.XNNPACKQuantizer()
+        quantizer.set_global(xnnpack.get_symmetric_quantization_config(is_per_channel=True))
+        prepared = pt2e.prepare_pt2e(program.module(), quantizer)
+        samples = tensors(self.samples)
+        with torch.no_grad():
+            for number in range(len(samples[0])):
+                prepared(*(tensor[number] for tensor in samples))
+        return torch.export.export(pt2e.convert_pt2e(prepared), inputs)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The packages warn of deprecations in their own code."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,181 @@
+"""ncnn and ExecuTorch: their files give what PyTorch gives, for any widths, and what they cannot hold is named."""
+
+import io
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+from networks import tricky_network
+from tiny_job import TinyNetwork, tiny_data, tiny_search
+from torch import nn
+
+import bcnet
+from bcnet.errors import ExportError
+from bcnet.export import FORMATS, installed_backends
+from bcnet.latency.engines import engine_of
+from bcnet.machine.measure import ncnn_call
+from bcnet.models import create
+from bcnet.phone import ExecuTorch, ExecuTorchInt8, Ncnn
+from bcnet.space import WidthSpace
+from bcnet.supernet import build
+
+ncnn = pytest.importorskip("ncnn")
+pytest.importorskip("executorch")
+NETWORKS = {"resnet_digits": (1, 8), "mobilenetv2": (3, 32)}
+
+
+def check_same(format, network, inputs):
+    content = format.write(network, inputs, {})
+    with torch.no_grad():
+        expected = network(**inputs) if isinstance(inputs, dict) else network(inputs)
+    found = format.runner(content, network, 1)(inputs)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize(
+    ("format", "name"),
+    [
+        pytest.param(format, name, marks=[pytest.mark.slow] if name != "resnet_digits" or format != Ncnn else [])
+        for format in (Ncnn, ExecuTorch)
+        for name in NETWORKS
+    ],
+)
+def test_files_give_what_narrow_networks_give(format, name):
+    channels, size = NETWORKS[name]
+    model = create(name, in_channels=channels, image_size=size).build().eval()
+    image = torch.randn(1, channels, size, size)
+    space = WidthSpace.trace(model, image)
+    check_same(format(), build(model, space, space.uniform(macs=0.4)).eval(), image)
+
+
+@pytest.mark.parametrize("name", ["Gate", "Halves"])
+def test_ncnn_holds_what_code_does_with_channels(name):
+    model, space, x = tricky_network(name)
+    check_same(Ncnn(), build(model.float(), space, space.narrowest).eval(), x.float()[:1])
+
+
+def test_a_zip_of_ncnn_is_the_same_each_time_and_takes_one_input():
+    network = TinyNetwork().eval()
+    image = torch.randn(1, 1, 8, 8)
+    content = Ncnn().write(network, image, {})
+    assert Ncnn().write(network, image, {}) == content
+    assert zipfile.ZipFile(io.BytesIO(content)).namelist() == ["network.ncnn.param", "network.ncnn.bin"]
+    with torch.no_grad():
+        np.testing.assert_allclose(ncnn_call(content, [image.numpy()], 1)()[0], network(image)[0], rtol=1e-4, atol=1e-5)
+    for attempt in (lambda x: Ncnn().write(network, x, {}), Ncnn().runner(content, network, 1)):
+        with pytest.raises(ExportError, match="ncnn takes one input at once; got 2: give a batch of 1"):
+            attempt(torch.randn(2, 1, 8, 8))
+
+
+class Pair(nn.Module):
+    """Two images, told apart."""
+
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = nn.Conv2d(1, 8, 3), nn.Conv2d(2, 8, 3)
+
+    def forward(self, left, right):
+        return self.left(left).relu() - self.right(right).mean((2, 3), keepdim=True)
+
+
+def test_ncnn_takes_inputs_by_name_in_their_order_and_no_integers():
+    inputs = {"right": torch.randn(1, 2, 6, 6), "left": torch.randn(1, 1, 8, 8)}
+    check_same(Ncnn(), Pair().eval(), inputs)
+    with pytest.raises(ExportError, match=r"take inputs of real numbers; got torch.int64: take another --format"):
+        Ncnn().write(TinyNetwork().eval(), torch.zeros(1, 1, 8, 8).long(), {})
+
+
+def test_ncnn_reads_no_other_zip():
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as parts:
+        parts.writestr("network.ncnn.param", "7767517\n1 1\nNoLayer a 0 1 out0\n")
+        parts.writestr("network.ncnn.bin", b"")
+    with pytest.raises(ValueError, match="ncnn refuses the file"):
+        ncnn_call(archive.getvalue(), [np.zeros((1, 1, 8, 8))], 1)
+
+
+class Largest(nn.Module):
+    """The largest value of each channel, for which pnnx writes a name that ncnn does not know."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 8, 3)
+
+    def forward(self, x):
+        return self.conv(x).amax((2, 3))
+
+
+def test_a_layer_that_ncnn_lacks_is_named():
+    with pytest.raises(ExportError, match=r"ncnn has no form for ReduceMax as Largest uses it: take another --format"):
+        Ncnn().write(Largest().eval(), torch.randn(1, 1, 8, 8), {})
+
+
+def test_a_converter_that_fails_says_how(monkeypatch):
+    monkeypatch.setattr("pnnx.EXEC_PATH", "/bin/false")
+    with pytest.raises(ExportError, match=r"pnnx ends with code 1 on TinyNetwork \(nothing said\): take another"):
+        Ncnn().write(TinyNetwork().eval(), torch.randn(1, 1, 8, 8), {})
+
+
+@pytest.mark.parametrize(
+    ("engine", "module", "extra"),
+    [("ncnn", "pnnx", "ncnn"), ("ncnn", "ncnn", "ncnn"), ("executorch", "executorch", "executorch")],
+)
+def test_an_engine_that_is_not_installed_names_its_extra(engine, module, extra, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    for name in [name for name in sys.modules if name.startswith(f"{module}.")]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ExportError, match=rf"importing {module}.* failed with .*pip install 'bcnet\[{extra}\]'"):
+        _ = engine_of(engine).version
+    with pytest.raises(ExportError, match=rf"pip install 'bcnet\[{extra}\]'"):
+        FORMATS[engine].write(TinyNetwork().eval(), torch.randn(1, 1, 8, 8), {})
+    assert engine not in installed_backends()
+
+
+def test_int8_files_of_executorch_need_samples():
+    with pytest.raises(ExportError, match=r"an int8 file is quantised by samples; got none"):
+        ExecuTorchInt8().write(TinyNetwork().eval(), torch.randn(1, 1, 8, 8), {})
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return tiny_search(tmp_path_factory.mktemp("runs") / "whole", method=bcnet.Uniform()).run_dir
+
+
+def test_a_run_is_exported_for_ncnn_with_its_normalisation(run):
+    done = bcnet.export_run(run, TinyNetwork, format="ncnn", with_normalisation=True)
+    assert (done.path.name, done.batches) == ("network_with_normalisation.ncnn.zip", (1,))
+    images = torch.randint(256, (1, 1, 8, 8), dtype=torch.uint8)
+    with torch.no_grad():
+        expected = bcnet.load(run, TinyNetwork)(tiny_data().normaliser(images))
+    found = ncnn_call(done.path, [(images / 255).numpy()], 1)()
+    np.testing.assert_allclose(found[0], expected[0].numpy(), atol=1e-4)
+    assert "unzip network_with_normalisation.ncnn.zip first" in (run / "model_card.md").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["executorch", "executorch:int8"])
+def test_a_run_is_exported_for_executorch(run, format):
+    done = bcnet.export_run(run, TinyNetwork, format=format, data=tiny_data() if "int8" in format else None)
+    assert done.path.suffix == ".pte"
+    assert done.difference <= done.tolerance
+    assert (done.tests is None) == (format == "executorch")
+    if done.tests is not None:
+        assert abs(done.tests["file"] - done.tests["PyTorch"]) <= 100 / 30 + 1e-6  # one of thirty images
+    method = __import__("executorch.runtime").runtime.Runtime.get().load_program(done.path).load_method("forward")
+    image = torch.randn(1, 1, 8, 8)
+    with torch.no_grad():
+        expected = bcnet.load(run, TinyNetwork)(image)
+    off = 0.3 if "int8" in format else 1e-4
+    torch.testing.assert_close(method.execute([image])[0], expected, rtol=0, atol=off * float(expected.abs().max()))
+
+
+def test_networks_are_timed_where_they_run(run):
+    for backend in ("torch", "ncnn"):
+        measured = bcnet.measure_latency(run, TinyNetwork, backend=backend, rounds=5, warmup=1)
+        assert measured.backend == backend
+        assert measured.milliseconds["searched"].median > 0
+    page = bcnet.write_report(run).read_text()
+    assert "Where it runs" in page
+    assert page.index("Where it runs") < page.index("ncnn on")
