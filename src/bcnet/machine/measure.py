@@ -144,21 +144,31 @@ def ncnn_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
     return lambda: ncnn_outputs(network, mats)
 
 
-def load_executorch(model: Path | bytes, threads: int) -> Any:
-    """Load a .pte file; the number of threads holds for all that are loaded."""
+def load_executorch(model: Path | bytes, threads: int) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Load a .pte file, to run on tensors in order; the number of threads holds for all that are loaded."""
+    content = model if isinstance(model, bytes) else model.read_bytes()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "This API is experimental"
         runtime: Any = importlib.import_module("executorch.runtime")
         importlib.import_module("executorch.extension.pybindings.portable_lib")._unsafe_reset_threadpool(threads)
-        return runtime.Runtime.get().load_program(model).load_method("forward")
+        program = runtime.Runtime.get().load_program(content)
+        method = program.load_method("forward")
+
+    kept = (content, program)  # the method reads from them, and keeps neither
+
+    def run(inputs: Sequence[Any]) -> Sequence[Any]:
+        found: Sequence[Any] = kept and method.execute(inputs)
+        return found
+
+    return run
 
 
 def executorch_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
     """Return what runs a .pte file once; `inputs` as for ncnn."""
     torch: Any = importlib.import_module("torch")
-    method = load_executorch(model, threads)
+    run = load_executorch(model, threads)
     feed = [torch.from_numpy(np.ascontiguousarray(array)) for array in _in_order(inputs)]
-    return lambda: [output.numpy() for output in method.execute(feed)]
+    return lambda: [output.numpy() for output in run(feed)]
 
 
 def _in_order(inputs: Inputs) -> Sequence[npt.NDArray[Any]]:

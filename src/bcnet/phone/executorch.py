@@ -50,10 +50,10 @@ class ExecuTorch(Format):
         """See `Format`."""
         with _quiet():
             import_engine("executorch.runtime", self.runtime, "executorch")
-            method = load_executorch(content, threads)
+            execute = load_executorch(content, threads)
 
         def run(inputs: Nest) -> Any:
-            found = [output.clone() for output in method.execute([t.contiguous() for t in tensors(inputs)])]
+            found = [output.clone() for output in execute([t.contiguous() for t in tensors(inputs)])]
             return found[0] if len(found) == 1 else found
 
         return run
