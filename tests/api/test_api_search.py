@@ -31,7 +31,7 @@ from bcnet.train import ChannelCounts, LossRecords
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "whole"
-    return tiny_search(folder)
+    return tiny_search(folder, report=True)
 
 
 def test_a_run_gives_a_plain_narrow_trained_network(finished):
@@ -57,7 +57,7 @@ def test_the_network_is_traced_once(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "bcnet.space.tracing.trace", lambda model, *rest: (traced.append(model), trace(model, *rest))[1]
     )
-    tiny_search(tmp_path)
+    tiny_search(tmp_path, report=True)
     assert len(traced) == 1
     assert json.loads((tmp_path / "latency.json").read_text())["measurements"]
 
@@ -354,7 +354,7 @@ def test_a_unilateral_supernet_scores_by_the_side_it_trained(tmp_path, monkeypat
 
 
 def test_candidates_can_be_ranked_by_loss(tmp_path):
-    outcome = tiny_search(tmp_path, method=supernet_method(score="loss"))
+    outcome = tiny_search(tmp_path, method=supernet_method(score="loss"), report=True)
     found = outcome.result["search"]
     low, high = found["fresh_interval"]
     assert found["metric"] == "loss"

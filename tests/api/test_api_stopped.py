@@ -12,6 +12,7 @@ from bcnet.api.search import in_one_sentence
 SCRIPT = """
 import sys
 sys.path.insert(0, sys.argv[2])
+import torch._dynamo  # as a run does in its course: Python then ends with code 1 by itself
 from tiny_job import tiny_search
 tiny_search(sys.argv[1], training={"epochs": 400})
 """

@@ -128,7 +128,7 @@ def test_evolution_is_taken_apart():
 
 def test_a_method_of_your_own_is_run_stored_resumed_and_reported(tmp_path):
     budget = bcnet.Budget(macs=0.9)
-    outcome = tiny_search(tmp_path, method=Half(share=0.75), budget=budget)
+    outcome = tiny_search(tmp_path, method=Half(share=0.75), budget=budget, report=True)
     assert outcome.widths == Half(share=0.75).widths(_context(outcome.space))
     assert outcome.result["method"] == "half"
     assert "Every layer is halved." in (tmp_path / "result.json").read_text()

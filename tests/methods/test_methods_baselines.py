@@ -51,7 +51,7 @@ def searched(tmp_path_factory):
 
 def test_uniform_is_trained_once_and_ends_like_any_run(tmp_path):
     recorder = Recorder()
-    outcome = run("uniform", tmp_path, reporter=recorder)
+    outcome = run("uniform", tmp_path, reporter=recorder, report=True)
     assert recorder.stages == ["original", "Uniform"]
     networks = outcome.result["networks"]
     assert networks["searched"] == networks["uniform"]
@@ -68,7 +68,9 @@ def test_uniform_is_trained_once_and_ends_like_any_run(tmp_path):
 @pytest.mark.parametrize("exponent", [0.0, 1.5])
 def test_balanced_is_the_formula_trained_like_any_run(tmp_path, exponent):
     recorder = Recorder()
-    outcome = run("balanced", tmp_path, reporter=recorder, fields={"exponent": exponent}, budget=Budget(macs=0.3))
+    outcome = run(
+        "balanced", tmp_path, reporter=recorder, report=True, fields={"exponent": exponent}, budget=Budget(macs=0.3)
+    )
     assert recorder.stages == ["original", "Uniform", "searched"]
     space = bcnet.run.finished.FinishedRun.read(tmp_path, TinyNetwork).space()
     assert outcome.widths == space.balanced(macs=0.3, exponent=exponent)
@@ -91,7 +93,7 @@ def test_final_training_is_that_of_a_search(searched, tmp_path):
 
 def test_random_takes_the_best_of_short_trainings(searched, tmp_path):
     recorder = Recorder()
-    outcome = run("random", tmp_path, reporter=recorder, reuse=[searched])
+    outcome = run("random", tmp_path, reporter=recorder, reuse=[searched], report=True)
     assert recorder.stages == ["trials", "searched"]
     assert len(outcome.found.evaluations) == 3
     best = max(c.score for c in outcome.found.evaluations)
@@ -113,7 +115,7 @@ CONTINUED = {"fields": {"continued": True}, "training": {"epochs": 3}}
 @pytest.fixture(scope="module")
 def continued(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "continued"
-    return folder, run("random", folder, **CONTINUED)
+    return folder, run("random", folder, report=True, **CONTINUED)
 
 
 def test_the_training_of_the_best_random_network_goes_on(continued, tmp_path):

@@ -13,6 +13,7 @@ from studies.coverage.zoo import CNNS, QUICK, TRANSFORMERS, Entry
 LARGE = 60_000_000
 # Of networks that one function makes the shallowest ones are here; the study of coverage has all.
 DEEPER = (
+    *("vgg11", "wide_resnet50_2", "regnet_x_400mf"),
     *("vgg13", "vgg13_bn", "vgg16", "vgg16_bn", "vgg19", "vgg19_bn", "resnet34", "resnet101", "resnet152"),
     *("wide_resnet101_2", "resnext101_32x8d", "resnext101_64x4d", "densenet161", "densenet169", "densenet201"),
     *(f"regnet_{kind}_{size}" for kind in "xy" for size in ("800mf", "1_6gf", "3_2gf", "8gf", "16gf", "32gf")),

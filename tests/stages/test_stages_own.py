@@ -159,7 +159,7 @@ class Likely(bcnet.Searcher):
 
 
 def test_a_searcher_of_ones_own_is_the_same_object_everywhere(tmp_path):
-    outcome = tiny_search(tmp_path, method=supernet_method(searcher=Blind(5)))
+    outcome = tiny_search(tmp_path, method=supernet_method(searcher=Blind(5)), report=True)
     assert len(outcome.found.evaluations) == 5
     stored = read_document(tmp_path / "settings.json")["method"]["searcher"]
     assert stored == 'test_stages_own.Blind {"batch": 3, "evaluations": 5}'

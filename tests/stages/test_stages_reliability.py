@@ -166,7 +166,7 @@ def test_a_search_by_trainings_that_learns_nothing_says_so_first(tmp_path):
 
 
 def test_a_search_that_learns_nothing_says_so_first(tmp_path):
-    tiny_search(tmp_path, data=nothing_to_learn(), method=supernet_method(), space={"num_choices": 8})
+    tiny_search(tmp_path, data=nothing_to_learn(), method=supernet_method(), space={"num_choices": 8}, report=True)
     found = read_result(tmp_path)["reliability"]
     assert found["verdict"] == "nothing"
     assert found["beats_chance"] is False

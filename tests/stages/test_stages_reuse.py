@@ -91,7 +91,7 @@ def test_an_interrupted_takeover_goes_on(finished, tmp_path):
 
 def test_given_widths_are_trained_without_a_search(tmp_path):
     recorder = Recorder()
-    outcome = tiny_search(tmp_path, budget=None, method=bcnet.Given((5, 7)), reporter=recorder)
+    outcome = tiny_search(tmp_path, budget=None, method=bcnet.Given((5, 7)), reporter=recorder, report=True)
     assert recorder.stages == ["original", "Uniform", "searched"]
     assert outcome.widths == (5, 7)
     assert (outcome.network.first[0].out_channels, outcome.network.second[0].out_channels) == (5, 7)

@@ -30,7 +30,7 @@ TRAINED = {"method": SHORT, "start": "scratch", "space": {"num_choices": 8}}
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
-    return folder, tiny_search(folder, **TRAINED)
+    return folder, tiny_search(folder, report=True, **TRAINED)
 
 
 def test_candidates_are_trained_and_the_model_chooses(whole):
@@ -133,7 +133,7 @@ LONGER = TRAINED | {"method": SHORT.model_copy(update={"finalist_epochs": 2, "fi
 @pytest.fixture(scope="module")
 def longer(tmp_path_factory):
     folder = tmp_path_factory.mktemp("longer")
-    return folder, tiny_search(folder, **LONGER)
+    return folder, tiny_search(folder, report=True, **LONGER)
 
 
 def test_the_best_are_trained_for_longer_which_decides(longer, whole):

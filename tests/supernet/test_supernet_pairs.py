@@ -117,7 +117,7 @@ def test_a_pair_is_two_paths_that_are_complements() -> None:
         ("vgg19_quarter", 128, True),  # little to do in its layers
         pytest.param("resnet50", 96, True, marks=pytest.mark.slow),  # of 64 pixels
         pytest.param("resnet50", 512, False, marks=pytest.mark.slow),
-        ("mobilenetv2", 256, True),
+        pytest.param("mobilenetv2", 256, True, marks=pytest.mark.slow),
         ("vgg19", 32, False),  # few layers and many parameters
     ],
 )

@@ -287,7 +287,7 @@ LONG = ("segmentation", "dense regression", "regression")  # a killed segmentati
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in LONG else []) for n in TASKS])
 def test_a_run_of_each_task_ends_with_what_it_measures(name, tmp_path):
     task, model, of_masks, words = TASKS[name]
-    outcome = tiny_search(tmp_path, model=model, data=loaders(of_masks), task=task)
+    outcome = tiny_search(tmp_path, model=model, data=loaders(of_masks), task=task, report=True)
     networks = outcome.result["networks"]
     assert all(task.headline.key in network["test"] for network in networks.values())
     page = (tmp_path / "report.html").read_text()

@@ -54,7 +54,7 @@ class Counter(TinyNetwork):
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("counted")
-    return tiny_search(folder, model=Counter, task=Counting())
+    return tiny_search(folder, model=Counter, task=Counting(), report=True)
 
 
 def test_a_run_is_of_its_own_loss_score_and_metric(counted):

@@ -177,6 +177,7 @@ def in_one_sentence(text: str) -> KeyboardInterrupt:
     def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if error is stopped:
             print(text, file=sys.stderr)
+            raise SystemExit(130)  # Python's own code for a KeyboardInterrupt, which torch._dynamo turns into 1
         else:
             usual(kind, error, trace)
 

@@ -30,7 +30,7 @@ Examples:
 """
 TOPICS = (
     *("how_to", "how_it_works", "when_not", "own_model", "own_data", "only_weights", "budgets", "tasks"),
-    *("microcontroller", "multiples"),
+    *("microcontroller", "phone", "multiples"),
     *("trained", "own_loop", "stages", "baselines", "distributed", "live", "report", "trouble"),
     *("survival", "extending", "faq"),
 )

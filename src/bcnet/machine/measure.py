@@ -108,7 +108,7 @@ def litert_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
 
 
 def ncnn_network(model: Path | bytes, threads: int) -> Any:
-    """Load a zip of ncnn's two files, to compute in float32: by default ncnn rounds to float16."""
+    """Load a zip of ncnn's two files, to compute in float32: ncnn rounds weights to float16 by itself."""
     ncnn: Any = importlib.import_module("ncnn")
     network = ncnn.Net()
     network.opt.num_threads = threads

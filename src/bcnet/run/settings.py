@@ -294,15 +294,6 @@ def make_settings(**values: Any) -> Settings:
     return settings
 
 
-def change_settings(settings: Settings, **changes: Any) -> Settings:
-    """Return the settings with other values, checked.
-
-    Raises:
-        RecipeError: as `make_settings`.
-    """
-    return make_settings(**{name: getattr(settings, name) for name in Settings.model_fields} | changes)
-
-
 def make_section(kind: type[Section], given: Any, name: str) -> Any:
     """Return a section from a value of it, a mapping of its fields, or None for the defaults.
 
