@@ -150,7 +150,9 @@ def load_executorch(model: Path | bytes, threads: int) -> Callable[[Sequence[Any
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "This API is experimental"
         runtime: Any = importlib.import_module("executorch.runtime")
-        importlib.import_module("executorch.extension.pybindings.portable_lib")._unsafe_reset_threadpool(threads)
+        pool: Any = importlib.import_module("executorch.extension.pybindings.portable_lib")
+        if pool._threadpool_get_thread_count() != threads:
+            pool._unsafe_reset_threadpool(threads)
         program = runtime.Runtime.get().load_program(content)
         method = program.load_method("forward")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -88,7 +90,15 @@ class ExecuTorchInt8(ExecuTorch):
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The packages warn of deprecations in their own code."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+    """Leave out what the packages print and warn of, most of it from C++: errors are raised."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nothing, warnings.catch_warnings():
+            os.dup2(nothing.fileno(), 2)
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
