@@ -157,7 +157,20 @@ def _notebook(path: Path) -> str:
     for cell in cells:
         text = "".join(cell["source"])
         parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```\n")
+        parts += [_output(output) for output in cell.get("outputs", ())]
     return "\n\n".join(parts)
+
+
+def _output(output: dict[str, Any]) -> str:
+    """What a cell gave: a picture, a table, or text."""
+    data = output.get("data", {})
+    if "image/png" in data:
+        return f'<img src="data:image/png;base64,{"".join(data["image/png"]).strip()}" alt="What the cell draws">'
+    if "<iframe" in "".join(data.get("text/html", "")):
+        return ""  # the report, which is on the reader's machine
+    if "text/html" in data:
+        return "".join(data["text/html"])
+    return "```text\n" + "".join(output.get("text") or data.get("text/plain", "")).rstrip() + "\n```\n"
 
 
 def _examples() -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import sqlite3
+import threading
 from contextlib import contextmanager, nullcontext
-from unittest import mock
 
 import torch
 from torch import nn
@@ -13,6 +14,7 @@ import bcnet
 from bcnet import BCNet, Budget, DataSet, Recipe, Reporter, Trainings
 from bcnet.data import Augmentation
 from bcnet.files.documents import read_document
+from bcnet.space import tracing
 
 RECIPE = Recipe(lr=0.05, batch_size=16, epochs=2, precision="fp32")
 NETWORKS = ("original", "uniform", "final")
@@ -53,11 +55,12 @@ def tiny_search(
 ):
     """A small run of the default method; `training` are changes to the tiny recipe, or another.
 
-    Times and report, half of the seconds that it takes, are left out unless `report` asks for them.
+    Times, report and another trace of the same network, most of the seconds that it takes, are left out unless
+    `report` asks for them.
     """
     recipe = training if isinstance(training, Recipe) else RECIPE.with_changes(training or {})
     asked = {"budget": Budget(macs=0.5), "method": Trainings(effort="small"), "progress": False} | changes
-    with nullcontext() if report else without_report():
+    with nullcontext() if report else quick():
         return bcnet.search(
             model,
             tiny_data() if data is None else data,
@@ -69,13 +72,35 @@ def tiny_search(
         )
 
 
+_LOCK, _INSIDE, _SPACES = threading.Lock(), [], {}
+_SEARCH = importlib.import_module("bcnet.api.search")
+_REPORTS, _TRACE = (_SEARCH.finish, _SEARCH.report_outcome), tracing.trace
+
+
 @contextmanager
-def without_report():
-    """Searches in the block end with their result, and write no report."""
-    nothing = lambda outcome, *_: outcome  # noqa: E731
-    place = "bcnet.api.search"
-    with mock.patch(f"{place}.finish", nothing), mock.patch(f"{place}.report_outcome", nothing):
+def quick():
+    """Searches in the block write no report, and trace the tiny network once for all; threads may share the block."""
+    with _LOCK:
+        _INSIDE.append(None)
+        _SEARCH.finish = _SEARCH.report_outcome = lambda outcome, *_: outcome
+        tracing.trace = _trace_once
+    try:
         yield
+    finally:
+        with _LOCK:
+            _INSIDE.pop()
+            if not _INSIDE:
+                (_SEARCH.finish, _SEARCH.report_outcome), tracing.trace = _REPORTS, _TRACE
+
+
+def _trace_once(model, example, options):
+    if type(model) is not TinyNetwork:
+        return _TRACE(model, example, options)
+    shapes = [(tensor.shape, tensor.dtype) for tensor in example.args]
+    key = repr((model.first[0].out_channels, shapes, options))
+    if key not in _SPACES:
+        _SPACES[key] = _TRACE(model, example, options)
+    return _SPACES[key]
 
 
 def tiny_supernet_search(folder, **changes):

@@ -69,8 +69,9 @@ def inputs_of(by_name, count=4):
     return batch if by_name else tuple(batch)
 
 
-@pytest.mark.parametrize("by_name", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_a_run_goes_from_data_to_files_and_a_killed_one_ends_alike(tmp_path, by_name):
+@pytest.mark.slow
+def test_a_run_goes_from_data_to_files_and_a_killed_one_ends_alike(tmp_path):
+    by_name = True
     pytest.importorskip("onnxruntime")
     whole = tiny_search(tmp_path / "whole", model=Pair, data=loaders(by_name))
     for stop in (("supernet", 3), ("evolution", 2), ("original", 3)):

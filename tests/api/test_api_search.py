@@ -70,6 +70,13 @@ def test_a_notebook_shows_what_was_found(finished):
         assert text in shown
 
 
+def test_a_prompt_shows_what_was_found(finished):
+    assert repr(finished) == str(finished)
+    assert repr(finished).splitlines()[0].split()[0] == "network"
+    assert repr(finished.space).splitlines()[0].startswith("2 width groups: ")
+    assert "  second.0: 3 to 12 channels, 4 choices" in repr(finished.space)
+
+
 def test_the_run_directory_holds_what_the_page_promises(finished):
     names = {path.name for path in finished.run_dir.iterdir()}
     assert {f"{name}.safetensors" for name in WEIGHTS} <= names

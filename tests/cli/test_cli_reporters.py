@@ -8,7 +8,7 @@ from bcnet.cli.carry_out import make_reporter
 from bcnet.errors import BCNetError
 from bcnet.progress import terminal as reporters
 from bcnet.progress.forecast import Forecast, Planned
-from bcnet.progress.terminal import BarReporter, LineReporter
+from bcnet.progress.terminal import BarReporter, LineReporter, console_reporter
 
 
 def shown(terminal: bool) -> tuple[io.StringIO, Console]:
@@ -111,3 +111,9 @@ def test_machines_get_an_object_a_line():
     assert (progress["done"], progress["total"], progress["figures"]) == (1, 2, {"step": 1, "loss": 0.5})
     assert progress["stage_seconds_left"] is None
     assert (end["stage"], note["text"]) == ("prior", "a note")
+
+
+@pytest.mark.parametrize(("spec", "kind"), [(None, LineReporter), (object(), BarReporter)])
+def test_a_notebook_has_bars_where_it_can_draw_them(spec, kind, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: spec)
+    assert type(console_reporter(Console(force_jupyter=True))) is kind

@@ -133,7 +133,7 @@ def test_uniform_uses_up_the_limit_of_any_measure():
 
 def test_a_run_with_a_measure_of_ones_own_from_end_to_end(tmp_path):
     budget = Budget({Weighted(layer=1): 0.5}, macs=0.9)
-    outcome = tiny_job.tiny_search(tmp_path / "run", budget=budget)
+    outcome = tiny_job.tiny_search(tmp_path / "run", budget=budget, report=True)
     space = outcome.found.budget
     limit = space.limits[Weighted(layer=1)]
     searched = outcome.result["networks"]["searched"]

@@ -265,7 +265,7 @@ def test_a_budget_below_the_narrowest_network_says_what_binds():
 
 
 def test_a_search_under_bytes_from_end_to_end(tmp_path):
-    outcome = tiny_search(tmp_path, budget=bcnet.Budget(memory=0.6, size="2 KiB"))
+    outcome = tiny_search(tmp_path, budget=bcnet.Budget(memory=0.6, size="2 KiB"), report=True)
     networks = outcome.result["networks"]
     most = outcome.found.budget.limits
     assert most[SIZE] == 2048

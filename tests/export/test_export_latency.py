@@ -19,7 +19,7 @@ FAST = {"rounds": 3, "warmup": 1}
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    return tiny_search(tmp_path_factory.mktemp("runs") / "whole")
+    return tiny_search(tmp_path_factory.mktemp("runs") / "whole", report=True)
 
 
 def test_all_networks_are_timed_and_kept(finished):

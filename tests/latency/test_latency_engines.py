@@ -15,9 +15,8 @@ from bcnet.supernet import build
 WITH_BATCH_NORM = {"resnet_digits": 8, "resnet20": 32, "vgg19_quarter": 32}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[] if n == "resnet_digits" else [pytest.mark.slow]) for n in WITH_BATCH_NORM]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WITH_BATCH_NORM)
 def test_the_timed_file_is_the_exported_one(name):
     size = WITH_BATCH_NORM[name]
     model = create(name, in_channels=1 if name == "resnet_digits" else 3, image_size=size).build().eval()

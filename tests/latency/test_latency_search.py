@@ -64,7 +64,7 @@ def machine(monkeypatch):
 
 
 def test_a_search_calibrates_first_and_keeps_to_the_latency(tmp_path, machine):
-    outcome = tiny_search(tmp_path / "run", budget=Budget(latency=0.6, params=0.9))
+    outcome = tiny_search(tmp_path / "run", budget=Budget(latency=0.6, params=0.9), report=True)
     measured = outcome.result["measured_latency"]
     limit = outcome.found.budget.limits[Latency()]
     assert limit == int(0.6 * measured["original"])
@@ -274,7 +274,7 @@ def test_a_model_that_was_given_is_used_and_kept(tmp_path, machine):
     space = machine["space"]
     theirs = dataclasses.replace(model_of(space), machine="a phone", original=0.0)
     budget = Budget({Latency("onnxruntime", model=theirs): 0.6})
-    outcome = tiny_search(tmp_path / "run", budget=budget)
+    outcome = tiny_search(tmp_path / "run", budget=budget, report=True)
     assert machine["calibrated"] == 0
     assert machine["timed"] == []
     assert outcome.result["measured_latency"] is None

@@ -59,7 +59,7 @@ def test_which_images_are_shown_does_not_depend_on_the_batches(size, tmp_path):
 
 
 def test_none_are_shown_where_none_are_wanted(tmp_path):
-    tiny_search(tmp_path, options={"examples": 0})
+    tiny_search(tmp_path, options={"examples": 0}, report=True)
     assert not (tmp_path / "examples.json").exists()
     assert 'id="examples"' not in (tmp_path / "report.html").read_text()
 
@@ -85,7 +85,7 @@ def test_a_task_that_shows_nothing_says_how_it_could(tmp_path):
         def forward(self, x):
             return self.last(self.first(x).mean((2, 3)))
 
-    tiny_search(tmp_path, model=One, data=loaders, task=Plain())
+    tiny_search(tmp_path, model=One, data=loaders, task=Plain(), report=True)
     assert json.loads((tmp_path / "examples.json").read_text())["rows"] == []
     assert (
         "The task plain shows no examples: a task of your own does by its method"

@@ -133,14 +133,14 @@ def test_json_cannot_end_its_script():
 )
 def test_a_stopped_run_has_a_report_of_what_there_is(tmp_path, stop, there, missing):
     with pytest.raises(StoppedError):
-        tiny_search(tmp_path, reporter=Recorder(stop))
+        tiny_search(tmp_path, reporter=Recorder(stop), report=True)
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()}
     page = write_report(tmp_path).read_text()
     assert there <= set(data_of(page)["charts"])
     assert "This run is not finished" in page
     assert missing is None or missing in page
     assert {name: (tmp_path / name).read_bytes() for name in before} == before
-    tiny_search(tmp_path)
+    tiny_search(tmp_path, report=True)
     assert "This run is not finished" not in (tmp_path / "report.html").read_text()
 
 

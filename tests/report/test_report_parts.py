@@ -127,7 +127,7 @@ def by_a_law(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("bcnet.stages.trials.trial_scorer", lambda context: Scorer(lawful))
         method = bcnet.Trainings(effort="large")
-        tiny_search(folder, training={"epochs": 1}, method=method, space={"num_choices": 8})
+        tiny_search(folder, training={"epochs": 1}, method=method, space={"num_choices": 8}, report=True)
     return read_evidence(folder)
 
 

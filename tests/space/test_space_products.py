@@ -235,7 +235,7 @@ def test_a_run_tells_what_its_costs_leave_out(tmp_path) -> None:
         def forward(self, x):
             return self.head(self.second(self.first(x)).mean((2, 3)) + torch.fft.fft(x).abs().mean())
 
-    tiny_search(tmp_path, model=Fourier, reporter=Told())
+    tiny_search(tmp_path, model=Fourier, reporter=Told(), report=True)
     assert any(note.startswith("MACs leave out what operators") for note in notes)
     space = bcnet.Run.open(tmp_path).space
     assert len(space.uncounted) == 1

@@ -20,7 +20,7 @@ from bcnet.watch.server import application, serve
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return tiny_search(tmp_path_factory.mktemp("served") / "run").run_dir
+    return tiny_search(tmp_path_factory.mktemp("served") / "run", report=True).run_dir
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from bcnet.tasks import Measurement
 Until = Literal["prior", "widths", "network"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SearchOutcome:
     """The outcome of `search`; what it did not get to, as `until` says, is None.
 
@@ -66,6 +66,8 @@ class SearchOutcome:
 
     def __str__(self) -> str:
         return f"{self.compare()}\nReport: {self.run_dir / 'report.html'}"
+
+    __repr__ = __str__  # at a prompt the table, as in a notebook
 
     def _repr_html_(self) -> str:
         if self.result is None:

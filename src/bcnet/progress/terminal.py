@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,8 +21,10 @@ _PLAIN_LONGEST = 600.0
 
 
 def console_reporter(console: Console | None = None) -> Reporter:
-    """Bars where the console is a terminal or a notebook, lines where it is neither."""
+    """Bars on a terminal, and in a notebook that has ipywidgets to draw them; lines elsewhere."""
     console = console or Console()
+    if console.is_jupyter and importlib.util.find_spec("ipywidgets") is None:
+        return LineReporter(Console(force_jupyter=False))
     return BarReporter(console) if console.is_terminal or console.is_jupyter else LineReporter(console)
 
 

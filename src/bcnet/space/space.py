@@ -27,7 +27,7 @@ Widths = tuple[int, ...]
 _SHOWN = 3  # operators in one message
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class WidthSpace:
     """The searchable widths of a network, and the cost of any widths. Made by `WidthSpace.trace`.
 
@@ -384,10 +384,18 @@ class WidthSpace:
         if unknown:
             raise WidthError(f"no group is named {sorted(unknown)}; the groups are {[g.name for g in self.groups]}")
 
-    def _repr_html_(self) -> str:
+    def _title(self) -> str:
         cost = self.reference
+        return f"{len(self.groups)} width groups: {cost.macs:,} MACs, {cost.params:,} parameters"
+
+    def __repr__(self) -> str:
+        lines = [f"  {g.name}: {g.choices[0]} to {g.max_width} channels, {len(g.choices)} choices" for g in self.groups]
+        held = [f"  and {len(self.fixed)} dimensions pinned at full width"] if self.fixed else []
+        return "\n".join([self._title(), *lines, *held])
+
+    def _repr_html_(self) -> str:
         rows = [(g.name, g.max_width, g.unit, len(g.choices), g.choices[0]) for g in self.groups]
-        title = f"{len(self.groups)} width groups: {cost.macs:,} MACs, {cost.params:,} parameters"
+        title = self._title()
         held = [(f.name, f.dim, f.size, f.reason) for f in self.fixed]
         shown = table(title, ("group", "width", "unit", "choices", "narrowest"), rows)
         return shown + table("Pinned at full width", ("parameter", "dimension", "size", "why"), held) if held else shown
