@@ -161,9 +161,10 @@ def test_a_run_is_exported_for_executorch(run, format):
     assert done.difference <= done.tolerance
     assert (done.tests is None) == (format == "executorch")
     if done.tests is not None:
-        assert abs(done.tests["file"] - done.tests["PyTorch"]) <= 100 / 30 + 1e-6  # one of thirty images
+        assert abs(done.tests["file"] - done.tests["PyTorch"]) <= 200 / 30 + 1e-6  # two of thirty images
     method = __import__("executorch.runtime").runtime.Runtime.get().load_program(done.path).load_method("forward")
-    image = torch.randn(1, 1, 8, 8)
+    data = tiny_data()
+    image = data.normaliser(data.test.pixels[:1])
     with torch.no_grad():
         expected = bcnet.load(run, TinyNetwork)(image)
     off = 0.3 if "int8" in format else 1e-4
