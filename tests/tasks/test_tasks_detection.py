@@ -252,7 +252,7 @@ def loaders():
 
 @pytest.mark.slow
 def test_a_killed_run_ends_like_a_whole_one_and_says_what_it_measured(tmp_path):
-    whole = tiny_search(tmp_path / "whole", model=Detector, data=loaders(), task=TASK)
+    whole = tiny_search(tmp_path / "whole", model=Detector, data=loaders(), task=TASK, report=True)
     with pytest.raises(StoppedError):
         tiny_search(tmp_path / "killed", model=Detector, data=loaders(), task=TASK, reporter=Recorder(("original", 3)))
     tiny_search(tmp_path / "killed", model=Detector, data=loaders(), task=TASK)

@@ -191,7 +191,7 @@ def loaders():
 def test_a_search_narrows_a_detector_and_goes_on_where_it_was_killed(tmp_path):
     detector = detector_of("retinanet")
     job = {"model": one_stage(detector), "data": loaders(), "task": task_of(detector)}
-    whole = tiny_search(tmp_path / "whole", **job)
+    whole = tiny_search(tmp_path / "whole", report=True, **job)
     assert whole.result["task"]["headline"]["key"] == "ap"
     assert {"ap", "ap50"} <= whole.result["networks"]["searched"]["test"].keys()
     assert 0 < whole.result["networks"]["searched"]["macs"] <= whole.result["networks"]["original"]["macs"] / 2
