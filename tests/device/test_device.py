@@ -143,7 +143,7 @@ def test_a_killed_run_goes_on_bit_identically(tmp_path, precision):
 
 
 def test_what_was_found_there_is_exported_and_loaded_anywhere(tmp_path):
-    outcome = tiny_search(tmp_path, options={"device": DEVICE})
+    outcome = tiny_search(tmp_path, report=True, options={"device": DEVICE})
     pytest.importorskip("onnxruntime")
     assert bcnet.export_run(tmp_path, TinyNetwork).difference < 1e-4
     network = bcnet.load(tmp_path, TinyNetwork)

@@ -46,7 +46,7 @@ def test_a_run_keeps_to_its_device(tmp_path, monkeypatch, lives, trainings, scor
     monkeypatch.setattr("bcnet.stages.running.estimate", lambda *args: None)  # hooks on saved tensors mind the block
     monkeypatch.setattr("bcnet.run.parts.lives_on", lambda device, data, free: lives)
     with stand_in() as waits:
-        result = tiny_search(tmp_path, options={"device": "meta"}, **changes)
+        result = tiny_search(tmp_path, report=True, options={"device": "meta"}, **changes)
     places = Counter(wait.partition(":")[0] for wait in waits)
     assert places.pop("train/update.py") == 2 * trainings  # the first step and the last: there are fewer than 16
     assert places.pop("tasks/base.py") == 3  # one for each network

@@ -18,7 +18,7 @@ ROOT = sys.platform == "linux" and os.geteuid() == 0
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "whole"
-    tiny_search(folder)
+    tiny_search(folder, report=True)
     return traces(folder)
 
 
@@ -43,7 +43,7 @@ def test_a_disk_that_fills_up_again_and_again(whole, small_disk, monkeypatch):
     for kilobytes in (round(32 * 1.25**number) for number in range(24)):
         assert remount(f"size={kilobytes}k")
         try:
-            tiny_search(folder / "run")
+            tiny_search(folder / "run", report=True)
         except RunError as error:
             messages.append(str(error))
         else:
@@ -63,9 +63,9 @@ def test_a_disk_that_turns_read_only(whole, small_disk):
     (folder / "run").mkdir()
     assert remount("ro")
     with pytest.raises(RunError, match=r"run directory .* cannot be written: Read-only file system: give write access"):
-        tiny_search(folder / "run")
+        tiny_search(folder / "run", report=True)
     assert remount("rw")
-    tiny_search(folder / "run")
+    tiny_search(folder / "run", report=True)
     assert traces(folder / "run") == whole
 
 
@@ -83,7 +83,7 @@ def test_a_write_that_fails_is_made_good(whole, tmp_path, monkeypatch, write):
 
     monkeypatch.setattr(os, "fsync", failing)
     with pytest.raises(RunError, match=r"No space left on device.*make room"):
-        tiny_search(tmp_path / "run")
+        tiny_search(tmp_path / "run", report=True)
     monkeypatch.setattr(os, "fsync", fsync)
-    tiny_search(tmp_path / "run")
+    tiny_search(tmp_path / "run", report=True)
     assert traces(tmp_path / "run") == whole

@@ -69,7 +69,7 @@ def test_a_search_is_shown_killed_gone_on_with_and_ends_as_its_report(browser, w
 def test_several_runs_are_listed_and_compared(browser, watching, tmp_path_factory, size):
     folder = tmp_path_factory.mktemp("two")
     for seed in (0, 1):
-        tiny_search(folder / str(seed), seed=seed)
+        tiny_search(folder / str(seed), seed=seed, report=True)
     address = watching(folder / "0", folder / "1")
     open_page(browser, address, size)
     assert browser.execute_script("return document.querySelectorAll('a').length") == 3
