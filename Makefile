@@ -10,7 +10,7 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --co
 
 help:
 	@echo "make demo      install, then search a narrower network for scattered digits (about four minutes)"
-	@echo "make test      install with test extras, then run the tests (under ten minutes on two cores)"
+	@echo "make test      install with test extras, then run the tests (about a quarter of an hour on two cores)"
 	@echo "make test-all  the slow tests and the --quick form of every study as well"
 	@echo "make test-device DEVICE=cuda  what must hold on a GPU (about five minutes)"
 	@echo "make wheels    all packages but torch as files, for a GPU without a network"
