@@ -162,7 +162,7 @@ def _notebook(path: Path) -> str:
 
 
 def _output(output: dict[str, Any]) -> str:
-    """What a cell gave: a picture, a table, or text."""
+    """The output of a cell: a picture, a table, or text."""
     data = output.get("data", {})
     if "image/png" in data:
         return f'<img src="data:image/png;base64,{"".join(data["image/png"]).strip()}" alt="What the cell draws">'

@@ -72,9 +72,13 @@ def tiny_search(
         )
 
 
-_LOCK, _INSIDE, _SPACES = threading.Lock(), [], {}
 _SEARCH = importlib.import_module("bcnet.api.search")
-_REPORTS, _TRACE = (_SEARCH.finish, _SEARCH.report_outcome), tracing.trace
+_FINISH = _SEARCH.finish
+_REPORT_OUTCOME = _SEARCH.report_outcome
+_TRACE = tracing.trace
+_LOCK = threading.Lock()
+_INSIDE = []  # an entry for each thread in the block
+_SPACES = {}
 
 
 @contextmanager
@@ -90,7 +94,9 @@ def quick():
         with _LOCK:
             _INSIDE.pop()
             if not _INSIDE:
-                (_SEARCH.finish, _SEARCH.report_outcome), tracing.trace = _REPORTS, _TRACE
+                _SEARCH.finish = _FINISH
+                _SEARCH.report_outcome = _REPORT_OUTCOME
+                tracing.trace = _TRACE
 
 
 def _trace_once(model, example, options):
@@ -109,7 +115,7 @@ def tiny_supernet_search(folder, **changes):
 
 
 def traces(folder):
-    """Everything a run leaves that must not depend on interruptions."""
+    """Everything a run with a report leaves that must not depend on interruptions."""
     result = read_document(folder / "result.json")
     result.pop("seconds")
     with sqlite3.connect(folder / "evaluations.sqlite") as connection:
@@ -119,6 +125,7 @@ def traces(folder):
         "result": result,
         "rows": rows,
         "prior": (folder / "prior.json").read_bytes(),
+        "picture": (folder / "ratios.svg").read_bytes(),
     }
 
 

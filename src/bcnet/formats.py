@@ -23,12 +23,14 @@ from bcnet.nests import Nest, arguments, call_network, tensors
 
 __all__ = [
     "Format",
+    "Int8",
     "Onnx",
     "Pt2",
     "Runner",
     "SafeTensors",
     "export_graph",
     "import_package",
+    "in_order",
     "without_gradients",
 ]
 
@@ -64,6 +66,30 @@ class Format(ABC):
     @abstractmethod
     def runner(self, content: bytes, network: nn.Module, threads: int) -> Runner:
         """Runs what `write` gave. Formats of weights alone run it in a copy of `network`."""
+
+
+class Int8(Format):
+    """A format in int8, quantised after training.
+
+    Args:
+        samples: inputs, `(samples, batch, ...)`, whose ranges a file is quantised by; none is written without.
+    """
+
+    is_int8 = True
+
+    def __init__(self, samples: Nest | None = None) -> None:
+        self._samples = samples
+
+    @property
+    def samples(self) -> Nest:
+        """The inputs.
+
+        Raises:
+            ExportError: there are none.
+        """
+        if self._samples is None:
+            raise ExportError(f"an int8 file is quantised by samples; got none: give {type(self).__name__}(samples)")
+        return self._samples
 
 
 @dataclass(frozen=True)
@@ -192,6 +218,22 @@ def export_graph(network: nn.Module, example: Nest, *, opened: Opened = "batch")
         raise _refusal("torch.export", network, error) from error
 
 
+class _InOrder(nn.Module):
+    def __init__(self, network: nn.Module, names: tuple[str, ...]) -> None:
+        super().__init__()
+        self.network = network
+        self.names = names
+
+    def forward(self, *values: torch.Tensor) -> Any:
+        return self.network(**dict(zip(self.names, values, strict=True)))
+
+
+def in_order(network: nn.Module, inputs: Nest) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """Return the network and its inputs as positional arguments, for files that hold no names of inputs."""
+    args, kwargs = arguments(inputs)
+    return (_InOrder(network, tuple(kwargs)), tuple(kwargs.values())) if kwargs else (network, args)
+
+
 def without_gradients(network: nn.Module) -> Runner:
     """The network as a function that keeps nothing for a backward pass."""
 
@@ -202,8 +244,10 @@ def without_gradients(network: nn.Module) -> Runner:
     return run
 
 
-def import_package(package: str) -> ModuleType:
-    """A package of the extra `onnx`.
+def import_package(
+    package: str, *, need: str = "ONNX needs the packages onnx, onnxscript and onnxruntime", extra: str = "onnx"
+) -> ModuleType:
+    """A package of an extra; `need` says in the error what it is for.
 
     Raises:
         ExportError: it is not installed, or does not import.
@@ -212,8 +256,8 @@ def import_package(package: str) -> ModuleType:
         return importlib.import_module(package)
     except Exception as error:  # a build that does not match the machine raises more than ImportError
         raise ExportError(
-            f"ONNX needs the packages onnx, onnxscript and onnxruntime; importing {package} failed with "
-            f"{type(error).__name__}: {error}: run `pip install 'bcnet[onnx]'`"
+            f"{need}; importing {package} failed with {type(error).__name__}: {error}: run "
+            f"`pip install 'bcnet[{extra}]'`"
         ) from error
 
 

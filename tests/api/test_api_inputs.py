@@ -70,8 +70,8 @@ def inputs_of(by_name, count=4):
 
 
 @pytest.mark.slow
-def test_a_run_goes_from_data_to_files_and_a_killed_one_ends_alike(tmp_path):
-    by_name = True
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_run_goes_from_data_to_files_and_a_killed_one_ends_alike(tmp_path, by_name):
     pytest.importorskip("onnxruntime")
     whole = tiny_search(tmp_path / "whole", model=Pair, data=loaders(by_name))
     for stop in (("supernet", 3), ("evolution", 2), ("original", 3)):

@@ -141,7 +141,7 @@ def test_a_run_stopped_anywhere_ends_like_one_that_never_stopped(finished, tmp_p
         tiny_search(tmp_path, reporter=Recorder(stop))
     assert not (tmp_path / "result.json").exists()
     torch.rand(3)
-    tiny_search(tmp_path)
+    tiny_search(tmp_path, report=True)
     assert traces(tmp_path) == traces(finished.run_dir)
 
 

@@ -14,7 +14,7 @@ WIDER = {"budget": Budget(macs=1.0), "space": {"widen": 1.5, "num_choices": 12}}
 @pytest.fixture(scope="module")
 def wider(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "wider"
-    return tiny_search(folder, **WIDER)
+    return tiny_search(folder, report=True, **WIDER)
 
 
 def test_a_search_at_the_cost_of_the_original(wider):
@@ -49,7 +49,7 @@ def test_what_was_found_is_loaded_exported_and_reported(wider):
 def test_a_stopped_run_goes_on_to_the_same_end(wider, tmp_path):
     with pytest.raises(StoppedError):
         tiny_search(tmp_path, reporter=Recorder(("supernet", 5)), **WIDER)
-    tiny_search(tmp_path, **WIDER)
+    tiny_search(tmp_path, report=True, **WIDER)
     assert traces(tmp_path) == traces(wider.run_dir)
 
 

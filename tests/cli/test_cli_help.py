@@ -1,6 +1,7 @@
 """Help on topics, and completion in the shell."""
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -11,6 +12,9 @@ from typer.testing import CliRunner
 
 from bcnet.cli.app import app
 from bcnet.cli.help import TOPICS
+from bcnet.export.formats import FORMATS
+from bcnet.export.latency import BACKENDS
+from bcnet.latency import ENGINES
 from bcnet.methods import METHODS
 
 ROOT = Path(__file__).parents[2]
@@ -69,3 +73,11 @@ def test_a_shell_completes_commands_and_options(line, offered):
     words = [sys.executable, "-c", "import sys; sys.argv = ['bcnet']; from bcnet.cli import main; main()"]
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=os.environ | asked)
     assert set(done.stdout.split()) == offered
+
+
+@pytest.mark.parametrize(
+    ("command", "names"), [("calibrate", ENGINES), ("latency", [*BACKENDS, "all"]), ("export", FORMATS)]
+)
+def test_options_name_every_engine_and_format(command, names):
+    said = set(re.findall(r"[a-z]\w+(?::int8)?", run(command, "--help").output))
+    assert set(names) <= said

@@ -188,7 +188,8 @@ MISTAKES = {
     "export of nothing": (["export", "{tmp}/none"], "is no run directory"),
     "export of an unknown format": (
         ["export", "{tmp}/none", "--format", "tflite"],
-        "a format is one of onnx, pt2, safetensors, litert, litert:int8, ncnn, executorch, exec",
+        "a format is one of onnx, pt2, safetensors, litert, litert:int8, ncnn, executorch, executorch:int8; "
+        "got 'tflite'",
     ),
     "upload without a name": (["export", "{tmp}/none", "--push", "net"], "is ORG/NAME"),
     "a negative rate": (search(set="lr=-1"), "'lr' must be greater than 0; got -1"),

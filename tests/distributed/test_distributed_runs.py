@@ -17,7 +17,7 @@ from bcnet.searchers import SupernetEvaluator
 def searched(world, folder, stop=None, changes=None):
     """A tiny run; what came out, as plain values."""
     recorder = Recorder(stop)
-    outcome = tiny_search(folder, reporter=recorder, **(changes or {}))
+    outcome = tiny_search(folder, reporter=recorder, report=True, **(changes or {}))
     return {
         "widths": outcome.widths,
         "result": outcome.result,

@@ -209,7 +209,8 @@ def test_a_file_that_differs_is_not_kept(finished, tmp_path, monkeypatch):
     [
         (
             {"format": "tflite"},
-            "a format is one of onnx, pt2, safetensors, litert, litert:int8, ncnn, executorch, exec",
+            "a format is one of onnx, pt2, safetensors, litert, litert:int8, ncnn, executorch, executorch:int8; "
+            "got 'tflite'",
         ),
         ({"format": "safetensors", "with_normalisation": True}, "holds weights alone"),
         ({"format": "pt2", "batch": 0}, "a batch is an int of at least 1, or left out for an open one; got 0"),

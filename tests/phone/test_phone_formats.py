@@ -128,6 +128,7 @@ def test_an_engine_that_is_not_installed_names_its_extra(engine, module, extra, 
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ExportError, match=rf"importing {module}.* failed with .*pip install 'bcnet\[{extra}\]'"):
         _ = engine_of(engine).version
+    assert not engine_of(engine).is_installed
     with pytest.raises(ExportError, match=rf"pip install 'bcnet\[{extra}\]'"):
         FORMATS[engine].write(TinyNetwork().eval(), torch.randn(1, 1, 8, 8), {})
 

@@ -30,7 +30,7 @@ def halted(folder, stage, **changes):
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     place = tmp_path_factory.mktemp("runs")
-    tiny_search(place / "whole")
+    tiny_search(place / "whole", report=True)
     return {
         "whole": traces(place / "whole"),
         "supernet": halted(place / "a", "supernet"),
@@ -87,7 +87,7 @@ def test_the_end_is_the_same_whatever_happened_to_a_checkpoint(runs, tmp_path, h
     folder = tmp_path / "run"
     shutil.copytree(runs["searched"], folder)
     harm(folder / "checkpoints" / "searched.safetensors", runs)
-    tiny_search(folder)
+    tiny_search(folder, report=True)
     assert traces(folder) == runs["whole"]
     told = [record.message for record in caplog.records if "going on from the checkpoint before it" in record.message]
     assert len(told) == (1 if harm in BAD else 0)
@@ -104,5 +104,5 @@ def test_a_stage_without_one_good_checkpoint_stops_and_begins_again_once_they_ar
         tiny_search(folder)
     for file in (newest, previous_of(newest)):
         file.unlink()
-    tiny_search(folder)
+    tiny_search(folder, report=True)
     assert traces(folder) == runs["whole"]

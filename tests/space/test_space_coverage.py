@@ -11,7 +11,7 @@ from bcnet.supernet import build
 from studies.coverage.zoo import CNNS, QUICK, TRANSFORMERS, Entry
 
 LARGE = 60_000_000
-# Of networks that one function makes the shallowest ones are here; the study of coverage has all.
+# Of networks that one function makes a shallow one is here; the study of coverage has all.
 DEEPER = (
     *("vgg11", "wide_resnet50_2", "regnet_x_400mf"),
     *("vgg13", "vgg13_bn", "vgg16", "vgg16_bn", "vgg19", "vgg19_bn", "resnet34", "resnet101", "resnet152"),

@@ -41,7 +41,7 @@ def stopped(tmp_path_factory):
 
 
 def test_a_stopped_run_goes_on_with_another_policy_and_counts(stopped, tmp_path):
-    skipped = allergic_search(tmp_path, training=SKIP)
+    skipped = allergic_search(tmp_path, training=SKIP, report=True)
     gone_on = allergic_search(stopped, training=SKIP, report=True)
     assert traces(stopped) == traces(tmp_path)
     assert read_settings(stopped).supernet_recipe.on_bad_step == "skip"

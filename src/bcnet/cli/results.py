@@ -42,6 +42,8 @@ Examples:
   bcnet latency runs/demo
 
   bcnet latency runs/demo --backend onnxruntime --threads 4 --batch 8
+
+  bcnet latency runs/demo --backend all
 """
 
 _NAMES = {"uniform": "Uniform", "rounded": "searched, in eights"}
@@ -57,7 +59,11 @@ def export(
     run: Run,
     format_: Annotated[
         str | None,
-        typer.Option("--format", help="onnx, pt2, safetensors, litert or litert:int8 (default: by --out, else onnx)."),
+        typer.Option(
+            "--format",
+            help="onnx, pt2, safetensors, litert, litert:int8, ncnn, executorch or executorch:int8 (default: by --out, "
+            "else onnx).",
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The file (default: RUN/export/network.FORMAT).")] = None,
     with_normalisation: Annotated[

@@ -24,7 +24,7 @@ from bcnet.export.quantized import MOST_OFF, RealInputs, arena_of, exceeded_limi
 from bcnet.export.timing import Timing, time_in_turns
 from bcnet.files.atomic import write_atomic
 from bcnet.files.documents import read_document, write_document
-from bcnet.formats import Format, Onnx, Opened, Runner
+from bcnet.formats import Format, Int8, Onnx, Opened, Runner
 from bcnet.machine.defaults import threads as torch_threads
 from bcnet.nests import Nest, call_network, tensors
 from bcnet.nests import count as nest_size
@@ -134,8 +134,8 @@ def export_run(
     if open_size:
         inputs.check_sizes(networks["searched"])
     real = RealInputs.of(finished, data, with_normalisation) if chosen.is_int8 else None
-    if real is not None:
-        chosen = type(chosen)(real.samples)  # type: ignore[call-arg]  # every int8 format takes them
+    if isinstance(chosen, Int8) and real is not None:
+        chosen = type(chosen)(real.samples)
     content = {
         which: chosen.write(networks[which], inputs.draw(batch or 2), _notes(finished, which, chosen), opened=opened)
         for which in _COMPARED

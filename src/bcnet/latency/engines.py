@@ -5,11 +5,10 @@ To add one, write an `Engine` and enter it into `ENGINES`, and its name into `bc
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from importlib import metadata
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any, ClassVar
 
 import torch
@@ -31,7 +30,6 @@ from bcnet.machine.measure import (
 from bcnet.machine.timing import Call
 from bcnet.nests import Nest, arguments, channels_last, contiguous, count, join_batches
 from bcnet.phone import ExecuTorch, Ncnn
-from bcnet.phone.ordered import import_engine
 from bcnet.tflite.converter import Converter, is_installed
 from bcnet.tflite.litert import check_installed
 
@@ -43,6 +41,7 @@ class Engine(ABC):
 
     name: ClassVar[str]
     package: ClassVar[str]
+    extra: ClassVar[str] = ""  # of bcnet, that installs it
 
     @abstractmethod
     def prepare(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
@@ -52,6 +51,14 @@ class Engine(ABC):
             ExportError: the engine is not installed, or refuses the network.
         """
 
+    def import_package(self, package: str) -> ModuleType:
+        """A package of the engine.
+
+        Raises:
+            ExportError: it is not installed.
+        """
+        return import_package(package, need=f"the engine {self.name} is a package of its own", extra=self.extra)
+
     @property
     def version(self) -> str:
         """The engine's own.
@@ -59,7 +66,7 @@ class Engine(ABC):
         Raises:
             ExportError: it is not installed.
         """
-        return str(import_package(self.package).__version__)
+        return str(self.import_package(self.package).__version__)
 
     @property
     def is_installed(self) -> bool:
@@ -215,10 +222,11 @@ class OnnxRuntime(OnnxEngine):
 
     name = "onnxruntime"
     package = "onnxruntime"
+    extra = "onnx"
 
     def prepare(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
         """See `Engine`."""
-        import_package(self.package)
+        self.import_package(self.package)
         return onnxruntime_call(self.write(network, inputs), arrays(inputs), threads)
 
 
@@ -227,16 +235,11 @@ class OpenVino(OnnxEngine):
 
     name = "openvino"
     package = "openvino"
+    extra = "openvino"
 
     def prepare(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
         """See `Engine`."""
-        try:
-            importlib.import_module("openvino")
-        except ImportError as error:
-            raise ExportError(
-                f"the engine openvino is a package of its own; importing it failed with {error}: run "
-                "`pip install 'bcnet[openvino]'`"
-            ) from error
+        self.import_package(self.package)
         return openvino_call(self.write(network, inputs), arrays(inputs), threads)
 
 
@@ -276,17 +279,18 @@ class NcnnEngine(FileEngine):
 
     name = "ncnn"
     package = "ncnn"
+    extra = "ncnn"
     suffix = Ncnn.suffix
 
     @property
     def version(self) -> str:
         """See `Engine`."""
-        import_engine("pnnx", "ncnn", "ncnn")
-        return str(import_engine("ncnn", "ncnn", "ncnn").__version__)
+        self.import_package("pnnx")  # which writes what ncnn runs
+        return super().version
 
     def prepare(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
         """See `Engine`."""
-        import_engine("ncnn", "ncnn", "ncnn")
+        self.import_package(self.package)
         return ncnn_call(self.write(network, inputs), arrays(inputs), threads)
 
     def write(self, network: nn.Module, inputs: Nest) -> bytes:
@@ -299,12 +303,13 @@ class ExecuTorchEngine(FileEngine):
 
     name = "executorch"
     package = "executorch"
+    extra = "executorch"
     suffix = ExecuTorch.suffix
 
     @property
     def version(self) -> str:
         """See `Engine`."""
-        import_engine("executorch", "ExecuTorch", "executorch")
+        self.import_package(self.package)
         return metadata.version("executorch")
 
     def prepare(self, network: nn.Module, inputs: Nest, threads: int) -> Call:

@@ -107,70 +107,67 @@ def litert_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
     return call
 
 
-def ncnn_network(model: Path | bytes, threads: int) -> Any:
-    """Load a zip of ncnn's two files, to compute in float32: ncnn rounds weights to float16 by itself."""
-    ncnn: Any = importlib.import_module("ncnn")
-    network = ncnn.Net()
-    network.opt.num_threads = threads
-    for option in ("use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic"):
-        setattr(network.opt, option, False)
-    content = io.BytesIO(model) if isinstance(model, bytes) else model
-    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(content) as parts:
-        param, weights = (parts.extract(f"network.ncnn.{suffix}", folder) for suffix in ("param", "bin"))
-        if network.load_param(param) or network.load_model(weights):
-            raise ValueError("ncnn refuses the file: it knows a layer of another name only, or is of another version")
-    return network
+class NcnnFile:
+    """A zip of ncnn's two files, to compute in float32: ncnn rounds weights to float16 by itself."""
 
+    def __init__(self, model: Path | bytes, threads: int) -> None:
+        self._ncnn: Any = importlib.import_module("ncnn")
+        self._network = self._ncnn.Net()
+        self._network.opt.num_threads = threads
+        for option in ("use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic"):
+            setattr(self._network.opt, option, False)
+        content = io.BytesIO(model) if isinstance(model, bytes) else model
+        with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(content) as parts:
+            param, weights = (parts.extract(f"network.ncnn.{suffix}", folder) for suffix in ("param", "bin"))
+            if self._network.load_param(param) or self._network.load_model(weights):
+                raise ValueError("ncnn refuses the file: it has a layer that this version does not know")
 
-def ncnn_outputs(network: Any, inputs: Sequence[Any]) -> list[npt.NDArray[Any]]:
-    """Run it once on inputs in order, `(1, ...)` each, or on what `_as_mats` made of them; outputs lack the 1."""
-    ncnn: Any = importlib.import_module("ncnn")
-    mats = [one if isinstance(one, ncnn.Mat) else _as_mat(ncnn, one) for one in inputs]
-    extractor = network.create_extractor()
-    for name, mat in zip(network.input_names(), mats):  # noqa: B905 (Python 3.9)
-        extractor.input(name, mat)
-    return [np.array(extractor.extract(name)[1]) for name in network.output_names()]
+    def convert(self, inputs: Sequence[npt.NDArray[Any]]) -> list[Any]:
+        """Inputs `(1, ...)` in the network's order -> ncnn's matrices."""
+        return [self._ncnn.Mat(np.ascontiguousarray(one[0], dtype=np.float32)).clone() for one in inputs]
 
-
-def _as_mat(ncnn: Any, array: npt.NDArray[Any]) -> Any:
-    return ncnn.Mat(np.ascontiguousarray(array[0], dtype=np.float32)).clone()
+    def __call__(self, matrices: Sequence[Any]) -> list[npt.NDArray[Any]]:
+        """Run it once; outputs lack the dimension of the batch."""
+        extractor = self._network.create_extractor()
+        for name, matrix in zip(self._network.input_names(), matrices):  # noqa: B905 (Python 3.9)
+            extractor.input(name, matrix)
+        return [np.array(extractor.extract(name)[1]) for name in self._network.output_names()]
 
 
 def ncnn_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
     """Return what runs a zip of ncnn's files once; `inputs` are in the order in which the network was given them."""
-    ncnn: Any = importlib.import_module("ncnn")
-    network = ncnn_network(model, threads)
-    mats = [_as_mat(ncnn, array) for array in _in_order(inputs)]
-    return lambda: ncnn_outputs(network, mats)
+    file = NcnnFile(model, threads)
+    matrices = file.convert(_in_order(inputs))
+    return lambda: file(matrices)
 
 
-def load_executorch(model: Path | bytes, threads: int) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """Load a .pte file, to run on tensors in order; the number of threads holds for all that are loaded."""
-    content = model if isinstance(model, bytes) else model.read_bytes()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # "This API is experimental"
-        runtime: Any = importlib.import_module("executorch.runtime")
-        pool: Any = importlib.import_module("executorch.extension.pybindings.portable_lib")
-        if pool._threadpool_get_thread_count() != threads:
-            pool._unsafe_reset_threadpool(threads)
-        program = runtime.Runtime.get().load_program(content)
-        method = program.load_method("forward")
+class ExecuTorchFile:
+    """A .pte file, to run on tensors in order; the number of threads holds for all that are loaded."""
 
-    kept = (content, program)  # the method reads from them, and keeps neither
+    def __init__(self, model: Path | bytes, threads: int) -> None:
+        # The method reads from the content and the program, and keeps neither alive.
+        self._content = model if isinstance(model, bytes) else model.read_bytes()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # "This API is experimental"
+            runtime: Any = importlib.import_module("executorch.runtime")
+            pool: Any = importlib.import_module("executorch.extension.pybindings.portable_lib")
+            if pool._threadpool_get_thread_count() != threads:
+                pool._unsafe_reset_threadpool(threads)
+            self._program = runtime.Runtime.get().load_program(self._content)
+            self._method = self._program.load_method("forward")
 
-    def run(inputs: Sequence[Any]) -> Sequence[Any]:
-        found: Sequence[Any] = kept and method.execute(inputs)
-        return found
-
-    return run
+    def __call__(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Run it once."""
+        outputs: Sequence[Any] = self._method.execute(inputs)
+        return outputs
 
 
 def executorch_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
     """Return what runs a .pte file once; `inputs` as for ncnn."""
     torch: Any = importlib.import_module("torch")
-    run = load_executorch(model, threads)
+    file = ExecuTorchFile(model, threads)
     feed = [torch.from_numpy(np.ascontiguousarray(array)) for array in _in_order(inputs)]
-    return lambda: [output.numpy() for output in run(feed)]
+    return lambda: [output.numpy() for output in file(feed)]
 
 
 def _in_order(inputs: Inputs) -> Sequence[npt.NDArray[Any]]:

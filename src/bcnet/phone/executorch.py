@@ -7,16 +7,18 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
 from bcnet.errors import ExportError
-from bcnet.formats import Format, Opened, Runner, export_graph
-from bcnet.machine.measure import load_executorch
+from bcnet.formats import Format, Int8, Opened, Runner, export_graph, import_package, in_order
+from bcnet.machine.measure import ExecuTorchFile
 from bcnet.nests import Nest, tensors
-from bcnet.phone.ordered import import_engine, in_order
+
+_import = partial(import_package, need="ExecuTorch needs packages of its own", extra="executorch")
 
 
 class ExecuTorch(Format):
@@ -29,15 +31,16 @@ class ExecuTorch(Format):
     def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, opened: Opened = "batch") -> bytes:
         """See `Format`."""
         ordered, inputs = in_order(network, example)
+        program = export_graph(ordered.eval(), inputs, opened="nothing")
         with _quiet():
-            exir = import_engine("executorch.exir", self.runtime, "executorch")
-            partition = import_engine(
-                "executorch.backends.xnnpack.partition.xnnpack_partitioner", self.runtime, "executorch"
-            )
-            program = self._prepare(export_graph(ordered.eval(), inputs, opened="nothing"), inputs)
+            exir = _import("executorch.exir")
+            partition = _import("executorch.backends.xnnpack.partition.xnnpack_partitioner")
             try:
+                program = self._prepare(program, inputs)
                 edge = exir.to_edge_transform_and_lower(program, partitioner=[partition.XnnpackPartitioner()])
                 return bytes(edge.to_executorch().buffer)
+            except ExportError:
+                raise
             except Exception as error:  # of many kinds, in the words of its passes
                 reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
                 raise ExportError(
@@ -51,37 +54,26 @@ class ExecuTorch(Format):
     def runner(self, content: bytes, network: nn.Module, threads: int) -> Runner:
         """See `Format`."""
         with _quiet():
-            import_engine("executorch.runtime", self.runtime, "executorch")
-            execute = load_executorch(content, threads)
+            _import("executorch.runtime")
+            file = ExecuTorchFile(content, threads)
 
         def run(inputs: Nest) -> Any:
-            found = [output.clone() for output in execute([t.contiguous() for t in tensors(inputs)])]
+            found = [output.clone() for output in file([t.contiguous() for t in tensors(inputs)])]
             return found[0] if len(found) == 1 else found
 
         return run
 
 
-class ExecuTorchInt8(ExecuTorch):
-    """ExecuTorch in int8, per channel of the weights, with real numbers in and out: quantised after training.
-
-    Args:
-        samples: inputs, `(samples, batch, ...)`, whose ranges a file is quantised by; none is written without.
-    """
-
-    is_int8 = True
-
-    def __init__(self, samples: Nest | None = None) -> None:
-        self.samples = samples
+class ExecuTorchInt8(Int8, ExecuTorch):
+    """ExecuTorch in int8, per channel of the weights, with real numbers in and out."""
 
     def _prepare(self, program: torch.export.ExportedProgram, inputs: Any) -> torch.export.ExportedProgram:
-        if self.samples is None:
-            raise ExportError("an int8 file is quantised by samples; got none: give ExecuTorchInt8(samples)")
-        pt2e = import_engine("torchao.quantization.pt2e.quantize_pt2e", self.runtime, "executorch")
-        xnnpack = import_engine("executorch.backends.xnnpack.quantizer.xnnpack_quantizer", self.runtime, "executorch")
+        samples = tensors(self.samples)
+        pt2e = _import("torchao.quantization.pt2e.quantize_pt2e")
+        xnnpack = _import("executorch.backends.xnnpack.quantizer.xnnpack_quantizer")
         quantizer = xnnpack.XNNPACKQuantizer()
         quantizer.set_global(xnnpack.get_symmetric_quantization_config(is_per_channel=True))
         prepared = pt2e.prepare_pt2e(program.module(), quantizer)
-        samples = tensors(self.samples)
         with torch.no_grad():
             for number in range(len(samples[0])):
                 prepared(*(tensor[number] for tensor in samples))

@@ -6,7 +6,8 @@ import io
 import subprocess
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,11 @@ import torch
 from torch import nn
 
 from bcnet.errors import ExportError
-from bcnet.formats import Format, Onnx, Opened, Runner
-from bcnet.machine.measure import ncnn_network, ncnn_outputs
+from bcnet.formats import Format, Onnx, Opened, Runner, import_package, in_order
+from bcnet.machine.measure import NcnnFile
 from bcnet.nests import Nest, tensors
-from bcnet.phone.ordered import import_engine, in_order
 
+_import = partial(import_package, need="ncnn needs packages of its own", extra="ncnn")
 _DATE = (1980, 1, 1, 0, 0, 0)  # the same network gives the same bytes
 
 
@@ -31,9 +32,9 @@ class Ncnn(Format):
 
     def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, opened: Opened = "batch") -> bytes:
         """See `Format`."""
-        pnnx = import_engine("pnnx", self.runtime, "ncnn")
+        pnnx = _import("pnnx")
         ordered, inputs = in_order(network, example)
-        check_inputs(inputs)
+        _check_inputs(inputs)
         content = Onnx().write(ordered.eval(), inputs, {}, opened="nothing")
         with tempfile.TemporaryDirectory(prefix="bcnet-") as folder:
             place = Path(folder)
@@ -56,19 +57,20 @@ class Ncnn(Format):
 
     def runner(self, content: bytes, network: nn.Module, threads: int) -> Runner:
         """See `Format`."""
-        import_engine("ncnn", self.runtime, "ncnn")
-        loaded = ncnn_network(content, threads)
+        _import("ncnn")
+        file = NcnnFile(content, threads)
 
         def run(inputs: Nest) -> Any:
             given = tensors(inputs)
-            check_inputs(given)
-            found = [torch.from_numpy(array).unsqueeze(0) for array in ncnn_outputs(loaded, [t.numpy() for t in given])]
+            _check_inputs(given)
+            outputs = file(file.convert([tensor.numpy() for tensor in given]))
+            found = [torch.from_numpy(array).unsqueeze(0) for array in outputs]
             return found[0] if len(found) == 1 else found
 
         return run
 
 
-def check_inputs(inputs: tuple[torch.Tensor, ...] | list[torch.Tensor]) -> None:
+def _check_inputs(inputs: Sequence[torch.Tensor]) -> None:
     """Raise ExportError unless these are real numbers, one input at once."""
     if not all(tensor.is_floating_point() for tensor in inputs):  # pnnx runs the network on numbers of its own
         kinds = ", ".join(str(tensor.dtype) for tensor in inputs)
@@ -79,7 +81,7 @@ def check_inputs(inputs: tuple[torch.Tensor, ...] | list[torch.Tensor]) -> None:
 
 def _check_layers(text: str, network: nn.Module) -> None:
     """Refuse layers that ncnn does not know: pnnx leaves what it cannot convert in the file."""
-    known = import_engine("ncnn", "ncnn", "ncnn").layer_to_index
+    known = _import("ncnn").layer_to_index
     kinds = {line.split()[0] for line in text.splitlines()[2:] if line.strip()}
     foreign = sorted(kind for kind in kinds if known(kind) == -1)
     if foreign:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from bcnet.errors import ExportError
-from bcnet.formats import Format, Opened, Runner
+from bcnet.formats import Format, Int8, Opened, Runner
 from bcnet.nests import Nest, arguments
 from bcnet.tflite.converter import convert
 
@@ -26,34 +26,22 @@ class LiteRt(Format):
     suffix = "tflite"
     runtime = "LiteRT"
     opens_batch = False
-    samples: Nest | None = None
 
     def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, opened: Opened = "batch") -> bytes:
         """See `Format`."""
-        return convert(network, example, self.samples)
+        return convert(network, example)
 
     def runner(self, content: bytes, network: nn.Module, threads: int) -> Runner:
         """See `Format`."""
         return LiteRtFile(content, threads)
 
 
-class LiteRtInt8(LiteRt):
-    """TensorFlow Lite in int8, inputs and outputs too, for phones and microcontrollers: quantised after training.
-
-    Args:
-        samples: inputs, `(samples, batch, ...)`, whose ranges a file is quantised by; none is written without.
-    """
-
-    is_int8 = True
-
-    def __init__(self, samples: Nest | None = None) -> None:
-        self.samples = samples
+class LiteRtInt8(Int8, LiteRt):
+    """TensorFlow Lite in int8, inputs and outputs too, for phones and microcontrollers."""
 
     def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, opened: Opened = "batch") -> bytes:
         """See `Format`."""
-        if self.samples is None:
-            raise ExportError("an int8 file is quantised by samples; got none: give LiteRtInt8(samples)")
-        return super().write(network, example, notes, opened=opened)
+        return convert(network, example, self.samples)
 
 
 class LiteRtFile:
