@@ -112,9 +112,18 @@ def test_a_layer_that_ncnn_lacks_is_named():
         Ncnn().write(Largest().eval(), torch.randn(1, 1, 8, 8), {})
 
 
-def test_a_converter_that_fails_says_how(monkeypatch):
-    monkeypatch.setattr("pnnx.EXEC_PATH", "/bin/false")
-    with pytest.raises(ExportError, match=r"pnnx ends with code 1 on TinyNetwork \(nothing said\): take another"):
+@pytest.mark.parametrize(
+    ("does", "said"),
+    [
+        ("touch network.ncnn.param network.ncnn.bin; echo no room >&2; exit 3", "3 .*no room"),
+        ("true", "0 .*nothing said"),
+    ],
+)
+def test_a_converter_that_fails_or_writes_nothing_says_so(does, said, tmp_path, monkeypatch):
+    (tmp_path / "pnnx").write_text(f"#!/bin/sh\n{does}\n")
+    (tmp_path / "pnnx").chmod(0o755)
+    monkeypatch.setattr("pnnx.EXEC_PATH", str(tmp_path / "pnnx"))
+    with pytest.raises(ExportError, match=rf"pnnx ends with code {said}.*take another --format"):
         Ncnn().write(TinyNetwork().eval(), torch.randn(1, 1, 8, 8), {})
 
 
