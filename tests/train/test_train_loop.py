@@ -62,6 +62,17 @@ def run(kind, supernet_class, batches, folder, *, recipe=RECIPE, stop_at=None):
     return (folder / "c.safetensors").read_bytes(), records, learner.module
 
 
+def test_statistics_of_norms_without_momentum_follow_too(tiny_batches):
+    still, usual = plain_network(), plain_network()
+    still.load_state_dict(usual.state_dict())
+    still[1].momentum = 0.0
+    for network in (still, usual):
+        train(NetworkLearner(network), tiny_batches, RECIPE, seed=0)
+    assert still[1].running_var.tolist() == usual[1].running_var.tolist()
+    assert still[1].momentum == 0
+    assert usual[1].momentum == 0.1
+
+
 def plain_network():
     return nn.Sequential(
         nn.Conv2d(1, 4, 3, padding=1),

@@ -9,7 +9,8 @@ the same widths, and rank 0 alone reads and writes checkpoints.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path as FilePath
@@ -17,6 +18,7 @@ from typing import Any, NoReturn
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from bcnet.data.transfer import move
 from bcnet.distributed import Loaded, ProcessGroup
@@ -64,6 +66,7 @@ class Begun:
 
 
 Callback = Callable[[Progress], object]
+_USUAL_MOMENTUM = 0.1  # torch's default
 
 
 def train(
@@ -82,6 +85,9 @@ def train(
     begun: Callable[[], Begun] | None = None,
 ) -> LossRecords:
     """Train to the recipe's end, from the newest checkpoint where there is one.
+
+    Norms of momentum 0, which converters leave, would end with other statistics than those of their inputs: during the
+    training they have torch's usual momentum of 0.1.
 
     In two calls it is the same training where both have the same data: `until=k`, then `begun` with what that left.
 
@@ -113,12 +119,25 @@ def train(
     run = _Run(learner, batches, recipe, seed, stage, checkpoints, teacher, world or ProcessGroup(), until, begun)
     run.restore()
     learner.module.train()
-    with own_global_randomness(run.device):
+    with own_global_randomness(run.device), _statistics_follow(learner.module):
         run.go(on_step, on_epoch)
     run.take_state_of_rank_zero()
     run.take_average()
     run.records.skipped = tuple(run.updates.health.skipped)
     return run.records
+
+
+@contextmanager
+def _statistics_follow(module: nn.Module) -> Iterator[None]:
+    """In the block, no norm keeps the running statistics that it has."""
+    still = [part for part in module.modules() if isinstance(part, _NormBase) and part.momentum == 0]
+    for norm in still:
+        norm.momentum = _USUAL_MOMENTUM
+    try:
+        yield
+    finally:
+        for norm in still:
+            norm.momentum = 0.0
 
 
 class _Run:
