@@ -339,7 +339,9 @@ def test_a_stopped_calibration_says_where_its_times_are(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_commands_calibrate_search_and_tell(tmp_path):
+def test_the_commands_calibrate_search_and_tell(tmp_path, monkeypatch):
+    monkeypatch.setattr(latency_calibration, "GOOD", np.inf)  # as many networks as it takes, not as exactly as it goes
+
     def run(*words):
         found = CliRunner().invoke(app, [str(word) for word in words])
         assert found.exit_code == 0, found.output

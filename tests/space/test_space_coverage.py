@@ -11,14 +11,14 @@ from bcnet.supernet import build
 from studies.coverage.zoo import CNNS, QUICK, TRANSFORMERS, Entry
 
 LARGE = 60_000_000
-# Of networks that one function makes a shallow one is here; the study of coverage has all.
+# Of networks that share a structure a small one is here (of VGG alexnet); the study of coverage has all.
 DEEPER = (
-    *("vgg11", "wide_resnet50_2", "regnet_x_400mf"),
+    *("vit_b_16", "inception_v3", "resnet50", "wide_resnet50_2", "regnet_x_400mf", "vgg11", "vgg11_bn"),
     *("vgg13", "vgg13_bn", "vgg16", "vgg16_bn", "vgg19", "vgg19_bn", "resnet34", "resnet101", "resnet152"),
     *("wide_resnet101_2", "resnext101_32x8d", "resnext101_64x4d", "densenet161", "densenet169", "densenet201"),
     *(f"regnet_{kind}_{size}" for kind in "xy" for size in ("800mf", "1_6gf", "3_2gf", "8gf", "16gf", "32gf")),
     *("shufflenet_v2_x1_0", "shufflenet_v2_x1_5", "shufflenet_v2_x2_0", "mnasnet0_75", "mnasnet1_0", "mnasnet1_3"),
-    *("convnext_small", "convnext_base", "convnext_large", "efficientnet_v2_m", "efficientnet_v2_l"),
+    *("convnext_small", "convnext_base", "convnext_large", *(f"efficientnet_v2_{size}" for size in "sml")),
     *(f"efficientnet_b{number}" for number in range(1, 8)),
 )
 FAST = [entry for entry in QUICK if entry.name == "torchvision:squeezenet1_1"]

@@ -221,7 +221,7 @@ def takes_one_group(make: Make) -> None:
 def takes_150_groups(make: Make) -> None:
     """A space of 150 groups of 20 choices."""
     space = toy_space(150, channels=64, choices=20)
-    result = _search(make, space, _HALF, 120)
+    result = _search(make, space, _HALF, 60)
     assert result.budget.admits(result.best.cost)
 
 
