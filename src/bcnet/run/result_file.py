@@ -101,6 +101,7 @@ class _Result(BaseModel):
     measured_latency: dict[str, FiniteFloat] | None = None
     epochs: dict[str, Count]
     skipped_steps: dict[str, NonNegativeInt]
+    stopped_early: dict[str, dict[str, Count]] = {}
     seed: NonNegativeInt
     device: _Device
     versions: dict[str, str]

@@ -202,7 +202,7 @@ def _training_bytes(settings: Settings, workload: Workload, kept: Activations) -
     recipes = (settings.supernet_recipe, settings.training)
     copies, shares = (2, 1) if settings.options.processes == 1 else (3, settings.options.processes)
     return max(
-        (copies + STATES[r.optimizer] + (r.ema is not None)) * weights
+        (copies + STATES[r.optimizer] + (r.ema is not None) + (r.early_stopping is not None)) * weights
         + kept.training_bytes(math.ceil(r.batch_size / shares / r.accumulate))
         for r in recipes
     )

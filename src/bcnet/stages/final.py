@@ -27,10 +27,11 @@ from bcnet.space import Widths
 from bcnet.stages.base import TRAINING_PASS, Context, Stage, copy_tensors
 from bcnet.stages.conversion import MEASURING, with_models
 from bcnet.stages.room import training_bytes
+from bcnet.stages.scores import held_out_loss
 from bcnet.stages.starting import begun_trial, drop_trials, empty_network, from_scratch, starting_network
 from bcnet.stages.supernet import SUPERNET
 from bcnet.tasks import Imitation, Measurement
-from bcnet.train import Begun, LossRecords, NetworkLearner, train
+from bcnet.train import Begun, EarlyStopping, EpochBatches, LossRecords, NetworkLearner, train
 
 TRAINING = ("training.", "teacher", "start", "options.training_seed")
 """Settings that every network trained by itself depends on."""
@@ -38,7 +39,10 @@ TRAINING = ("training.", "teacher", "start", "options.training_seed")
 
 @dataclass(frozen=True)
 class TrainedNetwork:
-    """A final network, with its one look at the test set; `skipped` steps were bad and left out."""
+    """A final network, with its one look at the test set; `skipped` steps were bad and left out.
+
+    With early stopping `ended` are the epochs that were trained, and the best of them.
+    """
 
     name: str
     widths: Widths
@@ -46,6 +50,7 @@ class TrainedNetwork:
     network: nn.Module
     test: Measurement
     skipped: int
+    ended: tuple[int, int] | None = None
 
 
 class FinalStage(Stage):
@@ -89,7 +94,7 @@ class FinalStage(Stage):
         distilled = learns and self.name != OriginalStage.name
         taught = workload.space.reference.macs if distilled else 0
         work = recipe.batch_size * (TRAINING_PASS * self.macs(settings, workload) + taught)
-        total = len(workload.all_training) * recipe.epochs
+        total = len(_batches(settings, workload)) * recipe.epochs
         return Planned(self.name, total, "steps", work, kind=self.kind, file=self.file)
 
     def run(self, context: Context) -> None:
@@ -107,7 +112,8 @@ class FinalStage(Stage):
                 workload.source.task.test(network, workload.parts.test(), precision=settings.training.precision)
             )
         )
-        outcome = {**_about(context, widths), "skipped": len(records.skipped), **test}
+        ended = {"ended": list(records.ended)} if records.ended else {}
+        outcome = {**_about(context, widths), "skipped": len(records.skipped), **ended, **test}
         directory.write_tensors(self.file, self.name, network.state_dict(), outcome)
 
     def _train(self, context: Context, widths: Widths, network: nn.Module) -> LossRecords:
@@ -115,12 +121,13 @@ class FinalStage(Stage):
         workload = context.workload
         settings = context.settings
         teacher = self.teacher(context)
-        total = len(workload.all_training) * settings.training.epochs
+        batches = _batches(settings, workload)
+        total = len(batches) * settings.training.epochs
         context.directory.check_room(self.name, training_bytes(network, settings.training, total))
         with context.work(self.name, total, "steps") as advance:
             return train(
                 NetworkLearner(network, workload.source.task),
-                workload.all_training,
+                batches,
                 settings.training,
                 seed=settings.training_seed,
                 stage="final",
@@ -129,6 +136,7 @@ class FinalStage(Stage):
                 on_step=context.step_reporter(self.name, advance),
                 world=context.world,
                 begun=self.unfinished_training(context, widths),
+                stopping=_early_stopping(context),
             )
 
     def load(self, context: Context) -> TrainedNetwork:
@@ -142,8 +150,8 @@ class FinalStage(Stage):
         if state.get("widths") != list(widths):
             raise RunError(f"{file} holds widths {state.get('widths')}; expected {list(widths)}: start a new run")
         load_module(network, tensors, file)
-        tested, skipped = _outcome(file, state)
-        return TrainedNetwork(self.name, widths, context.workload.space.cost(widths), network.eval(), tested, skipped)
+        cost = context.workload.space.cost(widths)
+        return TrainedNetwork(self.name, widths, cost, network.eval(), *_outcome(file, state))
 
     def reuse(self, theirs: RunDirectory, context: Context) -> None:
         """Losses and weights."""
@@ -299,9 +307,22 @@ def _about(context: Context, widths: Widths) -> dict[str, Any]:
     return {"widths": list(widths), **({"others": dict(others)} if others else {})}
 
 
-def _outcome(file: Path, state: Mapping[str, Any]) -> tuple[Measurement, int]:
-    """Return what a network did on the test images, and how many steps of its training were left out."""
+def _batches(settings: Settings, workload: Workload) -> EpochBatches:
+    """Return what final networks learn from: all training images, but for those that say when to stop."""
+    return workload.all_training if settings.training.early_stopping is None else workload.training_batches
+
+
+def _early_stopping(context: Context) -> EarlyStopping | None:
+    patience = context.settings.training.early_stopping
+    return None if patience is None else EarlyStopping(patience, partial(held_out_loss, context))
+
+
+def _outcome(file: Path, state: Mapping[str, Any]) -> tuple[Measurement, int, tuple[int, int] | None]:
+    """Return what a network did on the test images, the number of steps left out, and how early stopping ended it."""
     try:
-        return measurement_of(state), int(state["skipped"])
+        ended = tuple(int(epoch) for epoch in state["ended"]) if "ended" in state else None
+        if ended is not None and len(ended) != 2:
+            raise ValueError(ended)
+        return measurement_of(state), int(state["skipped"]), ended
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         raise RunError(f"{file} does not say how its network did on the test images: start a new run") from None

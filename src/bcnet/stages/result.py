@@ -74,6 +74,7 @@ def result_document(context: Context) -> dict[str, Any]:
             "uniform": uniform.skipped,
             "searched": searched.skipped,
         },
+        "stopped_early": _stopped_early(original, uniform, searched),
         "start": settings.start,
         "own": {"loss": settings.loss, "score": settings.custom_score},
         "seed": settings.seed,
@@ -131,9 +132,24 @@ def _heuristics(workload: Workload, found: SearchResult, choice: Choice) -> list
     ]
 
 
+def _stopped_early(*networks: TrainedNetwork) -> dict[str, dict[str, int]]:
+    """The epochs that networks were trained, and the best of them, where early stopping was asked for."""
+    ends = {trained.name: trained.ended for trained in networks if trained.ended is not None}
+    return {name: {"epochs": epochs, "best": best} for name, (epochs, best) in ends.items()}
+
+
 def origin_note(document: Mapping[str, Any]) -> str:
     """Return a sentence on where the widths of a run come from that scored no candidates."""
     return str(document["origin"] or f"The widths were found by the method {document['method']}.")
+
+
+def stopped_note(document: Mapping[str, Any]) -> str:
+    """A sentence on trainings under early stopping; nothing where it was not asked for."""
+    ends = [
+        f"{name} after epoch {found['epochs']} (best: {found['best']})"
+        for name, found in document.get("stopped_early", {}).items()
+    ]
+    return f"Early stopping ended the training of {', '.join(ends)}." if ends else ""
 
 
 def skipped_note(document: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ def training_bytes(module: nn.Module, recipe: Recipe, records: int = 0, groups: 
     """Return the bytes that a training writes at most: checkpoints, weights, `records` losses, widths of `groups`."""
     weights = sum(int(tensor.nbytes) for tensor in module.state_dict().values())
     state = STATES[recipe.optimizer] * sum(int(parameter.nbytes) for parameter in module.parameters())
-    state += 0 if recipe.ema is None else weights
+    state += ((recipe.ema is not None) + (recipe.early_stopping is not None)) * weights
     losses = records * (8 + 4 + 4 * groups)
     return _KEPT * (weights + state + losses) + weights + losses
 

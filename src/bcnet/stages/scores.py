@@ -95,10 +95,25 @@ def network_score(context: Context, network: nn.Module) -> float:
     return network_evaluator(context, network, context.workload.validation, precision).on_side((), Side.LEFT)
 
 
+def held_out_loss(context: Context, network: nn.Module) -> float:
+    """The task's mean loss of a plain network in eval mode on the validation images."""
+    task = context.workload.source.task
+    score = task.loss_score if isinstance(task, Classification) else task.score
+    precision = context.settings.training.precision
+    return -network_evaluator(context, network, context.workload.validation, precision, score).on_side((), Side.LEFT)
+
+
 def network_evaluator(
-    context: Context, network: nn.Module, batches: Sequence[Batch], precision: Precision
+    context: Context,
+    network: nn.Module,
+    batches: Sequence[Batch],
+    precision: Precision,
+    metric: Metric | PerImage | None = None,
 ) -> SupernetEvaluator:
-    """Return what scores a plain network in eval mode on `batches`: of no widths, and of one side."""
+    """Return what scores a plain network in eval mode on `batches`, by the run's metric or another.
+
+    It is asked for a score of no widths, and of one side.
+    """
     device = next(network.parameters()).device
 
     def logits(images: Nest, _: Widths, __: Side) -> torch.Tensor:
@@ -106,7 +121,7 @@ def network_evaluator(
             output: torch.Tensor = call_network(network, images)
         return output
 
-    return SupernetEvaluator(logits, batches, metric_of(context), (Side.LEFT,))
+    return SupernetEvaluator(logits, batches, metric or metric_of(context), (Side.LEFT,))
 
 
 def metric_of(context: Context) -> Metric | PerImage:

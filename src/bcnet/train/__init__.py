@@ -24,6 +24,7 @@ from bcnet.train.step import (
     UnilateralComplementary,
     accumulate_gradients,
 )
+from bcnet.train.stopping import EarlyStopping
 
 __all__ = [
     "CHECKPOINT_SECONDS",
@@ -36,6 +37,7 @@ __all__ = [
     "Complementary",
     "Cosine",
     "Distillation",
+    "EarlyStopping",
     "EpochBatches",
     "Exponential",
     "FirstBatches",

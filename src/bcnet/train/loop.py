@@ -38,6 +38,7 @@ from bcnet.train.reduction import Reduction
 from bcnet.train.saving import Checkpoints, Saver
 from bcnet.train.schedule import learning_rate
 from bcnet.train.step import Term, accumulate_gradients
+from bcnet.train.stopping import BestEpoch, EarlyStopping
 from bcnet.train.update import Seen, Updates
 
 
@@ -83,6 +84,7 @@ def train(
     world: ProcessGroup | None = None,
     until: int | None = None,
     begun: Callable[[], Begun] | None = None,
+    stopping: EarlyStopping | None = None,
 ) -> LossRecords:
     """Train to the recipe's end, from the newest checkpoint where there is one.
 
@@ -106,6 +108,7 @@ def train(
         until: stop after so many of the recipe's epochs, at the learning rates of the whole.
         begun: gives a training to go on with, on data that may be others: weights, optimiser and place in the
             schedule. Asked where there is no checkpoint.
+        stopping: ends the training before, and chooses the epoch whose weights are left.
 
     Returns:
         The widths and mean losses of all steps that were not left out, also those before a resume.
@@ -116,13 +119,15 @@ def train(
         RunError: a checkpoint that is damaged, belongs to something else, or cannot be written.
         ProcessError: another process has gone.
     """
-    run = _Run(learner, batches, recipe, seed, stage, checkpoints, teacher, world or ProcessGroup(), until, begun)
+    world = world or ProcessGroup()
+    run = _Run(learner, batches, recipe, seed, stage, checkpoints, teacher, world, until, begun, stopping)
     run.restore()
     learner.module.train()
     with own_global_randomness(run.device), _statistics_follow(learner.module):
         run.go(on_step, on_epoch)
     run.take_state_of_rank_zero()
     run.take_average()
+    run.take_best()
     run.records.skipped = tuple(run.updates.health.skipped)
     return run.records
 
@@ -155,6 +160,7 @@ class _Run:
         world: ProcessGroup,
         until: int | None,
         begun: Callable[[], Begun] | None,
+        stopping: EarlyStopping | None,
     ) -> None:
         if len(batches) < 1:
             raise TrainingError(f"stage {stage}: an epoch needs at least one batch; got none: lower batch_size")
@@ -175,6 +181,8 @@ class _Run:
         self.records = LossRecords(learner.num_groups)
         self.loss = math.nan  # of the last good step looked at
         self.begun = begun
+        self.stopping = stopping
+        self.best = BestEpoch()
         self.epochs = recipe.epochs if until is None else until
         self.step = 0
         self.total = len(batches) * self.epochs
@@ -184,6 +192,8 @@ class _Run:
         """Train from `self.step` to the end; an epoch that was begun draws its order again and skips what is done."""
         length = len(self.batches)
         for epoch in range(self.step // length, self.epochs):
+            if self.is_over(epoch):
+                return
             # Every draw is a function of seed, stage and position: no generator's state has to survive a kill.
             order = derived_generator(self.seed, self.stage, "data", epoch)
             for position, (x, y) in enumerate(self.batches.epoch(order)):
@@ -194,6 +204,19 @@ class _Run:
                     on_step(progress)
             if on_epoch is not None:
                 on_epoch(progress)
+        self.is_over(self.epochs)
+
+    def is_over(self, epochs: int) -> bool:
+        """Return whether no more than these `epochs`, which are done, are trained; they may be the best so far."""
+        if self.stopping is None:
+            return False
+        module = self.learner.module
+        if self.best.seen < epochs:
+            stopping, averaged = self.stopping, module if self.average is None else self.average.module
+            loss = self.world.on_rank_zero(lambda: float(stopping.loss(averaged.eval())))
+            module.train()
+            self.best.take(averaged, loss, epochs)
+        return epochs - self.best.epoch >= self.stopping.patience
 
     def train_on(self, x: Nest, y: Nest, epoch: int) -> Progress:
         """One step on this process's inputs `x` `(share, ...)` and targets `y` `(share, ...)`, which may be none."""
@@ -284,6 +307,7 @@ class _Run:
             "total": self.total,
             "scaler": self.updates.scaler.state_dict(),
             "health": self.updates.health.state(),
+            **({"best": self.best.state()} if self.stopping else {}),
         }
 
     def tensors(self) -> dict[str, torch.Tensor]:
@@ -293,6 +317,7 @@ class _Run:
         optimizer = optimizer_tensors(module, self.updates.optimizer)
         averaged = {} if self.average is None else self.average.state_dict()
         tensors |= {f"average:{name}": tensor for name, tensor in averaged.items()}
+        tensors |= {f"best:{name}": tensor for name, tensor in self.best.weights.items()}
         return tensors | {f"optimizer:{name}": tensor for name, tensor in optimizer.items()}
 
     def restore(self) -> None:
@@ -333,6 +358,8 @@ class _Run:
         try:
             self.learner.restore(parts["learner"])
             self.restore_position(state)
+            if self.stopping is not None:
+                self.best = BestEpoch.restored(state["best"], _section(tensors, "best"))
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError, RuntimeError) as error:
             raise RunError(
                 f"{source} holds no state of this training ({type(error).__name__}: {error}): "
@@ -347,6 +374,13 @@ class _Run:
         """Put the moving average of the weights, where there is one, in the place of the last ones."""
         if self.average is not None:
             load_module(self.learner.module, dict(self.average.module.state_dict()), "the moving average")
+
+    def take_best(self) -> None:
+        """Put the weights of the best epoch, where one was looked for, in the place of the last ones."""
+        if self.stopping is not None:
+            self.records.ended = (self.best.seen, self.best.epoch or self.best.seen)
+            if self.best.weights:
+                load_module(self.learner.module, self.best.weights, "the best epoch")
 
     def restore_position(self, state: Mapping[str, Any]) -> None:
         self.step = int(state["step"])

@@ -105,7 +105,9 @@ class Recipe(_Frozen):
 
     `accumulate` computes a batch in so many parts, one after the other, for memory: batch norm then sees a part at a
     time. `ema` ends with a moving average of the weights, and of batch norm's statistics, that keeps this share of
-    itself at each step; in the first ones less, `(1 + step) / (10 + step)`.
+    itself at each step; in the first ones less, `(1 + step) / (10 + step)`. `early_stopping` ends the training of a
+    final network after so many epochs in which its loss on the held-out images has not fallen, with the weights of the
+    best epoch; networks then train without these images.
 
     The settings named in `HEALTH` say what happens when training goes wrong (`bcnet.train.health`); a run goes on with
     other ones. `on_bad_step` "skip" leaves steps out whose loss or gradient is no finite number, at most
@@ -130,6 +132,7 @@ class Recipe(_Frozen):
     clip_norm: PositiveFloat | None = None
     accumulate: Count = 1
     ema: float | None = Field(default=None, gt=0, lt=1)
+    early_stopping: Count | None = None
     on_bad_step: Literal["stop", "skip"] = "stop"
     max_bad_steps: Count = 10
     explosion_factor: float | None = Field(default=20.0, gt=1)

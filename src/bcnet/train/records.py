@@ -26,12 +26,14 @@ _ARRAYS = {
 class LossRecords:
     """Growing arrays of `steps` `(n,)` int64, `widths` `(n, groups)` int32 and `losses` `(n,)` float32.
 
-    `skipped` are the steps without a record because they were bad and left out.
+    `skipped` are the steps without a record because they were bad and left out. `ended` are the epochs that were
+    trained, and the one whose weights are left, where early stopping was asked for.
     """
 
     def __init__(self, num_groups: int) -> None:
         self.num_groups = num_groups
         self.skipped: tuple[int, ...] = ()
+        self.ended: tuple[int, int] | None = None
         self._count = 0
         self._steps = np.empty(_INITIAL, dtype=np.int64)
         self._widths = np.empty((_INITIAL, num_groups), dtype=np.int32)
