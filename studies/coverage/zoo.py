@@ -79,12 +79,4 @@ TORCHVISION = tuple(_entry(f"torchvision:{name}") for name in _TORCHVISION)
 TIMM = tuple(_entry(f"timm:{name}") for name in _TIMM)
 TRANSFORMERS = tuple(_entry(name) for name in _TRANSFORMERS)
 CNNS = TORCHVISION + TIMM
-QUICK = tuple(
-    _entry(name)
-    for name in (
-        "torchvision:shufflenet_v2_x0_5",
-        "torchvision:squeezenet1_1",
-        "timm:ghostnet_050",
-        "timm:convnextv2_atto",
-    )
-)
+QUICK = (_entry("torchvision:squeezenet1_1"), _entry("timm:ghostnet_050"))

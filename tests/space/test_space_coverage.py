@@ -20,6 +20,7 @@ DEEPER = (
     *("shufflenet_v2_x1_0", "shufflenet_v2_x1_5", "shufflenet_v2_x2_0", "mnasnet0_75", "mnasnet1_0", "mnasnet1_3"),
     *("convnext_small", "convnext_base", "convnext_large", *(f"efficientnet_v2_{size}" for size in "sml")),
     *(f"efficientnet_b{number}" for number in range(1, 8)),
+    *("res2net50_26w_4s", "nf_regnet_b0", "regnetv_040", "nasnetalarge", "inception_v4", "cspdarknet53"),
 )
 FAST = [entry for entry in QUICK if entry.name == "torchvision:squeezenet1_1"]
 
