@@ -418,6 +418,69 @@ def test_numbers_that_modules_store_follow_the_widths():
     assert (again.channels, again.norm.normalized_shape, again.size) == (5, (5,), 16)
 
 
+class Stages(nn.Module):
+    """A block whose channels are split by a stored width; each part is added to what the one before it gave, or not."""
+
+    def __init__(self, i, width, adds):
+        super().__init__()
+        self.width, self.adds = width, adds
+        self.first = nn.Conv2d(i, 3 * width, 1)
+        self.convs = nn.ModuleList(nn.Conv2d(width, width, 3, padding=1) for _ in range(2))
+        self.last = nn.Conv2d(3 * width, i, 1)
+
+    def forward(self, x):
+        one, two, rest = torch.split(torch.relu(self.first(x)), self.width, 1)
+        one = torch.relu(self.convs[0](one))
+        two = torch.relu(self.convs[1](one + two if self.adds else two))
+        return x + self.last(torch.cat((one, two, rest), 1))
+
+
+class Partial(nn.Module):
+    """A convolution of a quarter of the channels; how many others there are is stored where no tensor is so long."""
+
+    def __init__(self, channels):
+        super().__init__()
+        self.taken = channels // 4
+        self.left = channels - self.taken
+        self.conv = nn.Conv2d(self.taken, self.taken, 3, padding=1)
+
+    def forward(self, x):
+        taken, left = torch.split(x, [self.taken, self.left], 1)
+        return torch.cat((self.conv(taken), left), 1)
+
+
+class Mixed(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.mixing = Partial(channels)
+        self.grow, self.shrink = nn.Conv2d(channels, 2 * channels, 1), nn.Conv2d(2 * channels, channels, 1)
+
+    def forward(self, x):
+        return x + self.shrink(torch.relu(self.grow(self.mixing(x))))
+
+
+SHARES = {
+    # More groups than are tried one by one.
+    "widths of a split": lambda: [Stages(8, w, adds) for w in (5, 6, 7) for adds in (False, True)],
+    "a quarter and the rest": lambda: [Mixed(8), Mixed(8)],
+}
+
+
+@pytest.mark.parametrize("blocks", SHARES.values(), ids=SHARES)
+def test_stored_numbers_that_are_parts_of_a_length_follow_the_widths(blocks):
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, 2), *blocks(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
+    space = check_paths(model.double(), torch.randn(2, 3, 13, 13, dtype=torch.float64))
+    assert {fixed.reason for fixed in space.fixed} == {"the network's input", "the network's output"}
+    narrow = bcnet.narrow(model, space, space.narrowest)
+    numbers = [(block, copy) for block, copy in zip(model.modules(), narrow.modules(), strict=True)]
+    for block, copy in numbers:
+        if isinstance(block, Stages):
+            assert copy.width == copy.convs[0].in_channels < block.width
+        if isinstance(block, Partial):
+            assert copy.taken == copy.conv.in_channels < block.taken
+            assert copy.left == 3 * copy.taken
+
+
 class Merged(nn.Module):
     """Two branches that a method of its own makes one."""
 

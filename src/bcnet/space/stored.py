@@ -19,8 +19,9 @@ from bcnet.space.space import WidthSpace
 
 Kind = tuple[type, str]
 _MISSING = re.compile(r"has no attribute '(\w+)'")
-_MOST_TRIES = 6  # other choices of attributes, each of which runs the network many times
+_MOST_TRIES = 8  # other choices of attributes, each of which runs the network many times
 _MOST_READS = 16
+_PART = -1  # the option of a length that is a part of a longer one, as sizes of a split are
 MOST_GROUPS = 16  # of a network of which parts are tried one by one
 _ATTENTION = ("embed_dim", "kdim", "vdim", "head_dim")
 
@@ -39,13 +40,25 @@ class Trials(Protocol):
 
 @dataclass(frozen=True)
 class _Place:
-    """An int attribute of one module, or an int in a tuple of one, and the layouts that are as long as it says."""
+    """An int attribute of one module, or an int in a tuple of one, and the layouts that are as long as it says.
+
+    `share` is the first of them that is a part of a longer layout. They are of tensors of the module's own, else of
+    those of the module around it.
+    """
 
     key: str
     kind: Kind
     part: nn.Module
     options: tuple[Layout, ...]
+    share: Layout | None
+    is_own: bool
     is_certain: bool
+
+    def option(self, number: int) -> Layout:
+        """Return the layout of an option, or of the one that is next to it."""
+        if number == _PART:
+            return self.share or self.options[0]
+        return self.options[min(number, len(self.options) - 1)]
 
 
 class StoredNumbers:
@@ -68,7 +81,7 @@ class StoredNumbers:
         found = {}
         for place in self._places:
             if place.kind in chosen:
-                found[place.key] = place.options[min(chosen[place.kind], len(place.options) - 1)]
+                found[place.key] = place.option(chosen[place.kind])
             elif place.kind in unread and place.is_certain:
                 found[place.key] = place.options[0]
         return found
@@ -84,21 +97,14 @@ class StoredNumbers:
 
         if not self.kinds or not held:
             return {}
-        chosen: dict[Kind, int] = dict.fromkeys(self.kinds, 0)
         best: Collection[int] = ()
-        if not trials.runs(with_numbers(chosen), best):
+        attempts = self._attempts()
+        chosen = next((some for some in attempts if trials.runs(with_numbers(some), best)), None)
+        if chosen is None:
             if len(space.groups) > MOST_GROUPS:
                 return {}
-            best = trials.find_broken(with_numbers(chosen))
-        others = [{**chosen, kind: 1} for kind in self.kinds if self._has(kind, 1)]
-        # One that counts something else may break what the others mend.
-        others += [{one: option for one, option in chosen.items() if one != kind} for kind in self.kinds]
-        for other in others[:_MOST_TRIES]:
-            if not best:
-                break
-            found = trials.find_broken(with_numbers(other))
-            if len(found) < len(best):
-                chosen, best = other, found
+            found = [(some, trials.find_broken(with_numbers(some))) for some in attempts]
+            chosen, best = min(found, key=lambda one: len(one[1]))
         if len(best) >= len(held) or not trials.runs(with_numbers(chosen), best):
             return {}
         for kind in list(chosen):
@@ -128,8 +134,23 @@ class StoredNumbers:
                     part.__dict__.update(values)
         return frozenset()
 
+    def _attempts(self) -> list[dict[Kind, int]]:
+        """Return kinds with options to try: first those of which a module has tensors that long, then all."""
+        own = [kind for kind in self.kinds if any(place.is_own for place in self._places if place.kind == kind)]
+        return [*self._choices(own), *(self._choices(self.kinds) if len(own) < len(self.kinds) else [])]
+
+    def _choices(self, kinds: Collection[Kind]) -> list[dict[Kind, int]]:
+        first = dict.fromkeys(kinds, 0)
+        options = [option for option in (1, _PART) if any(self._has(kind, option) for kind in kinds)]
+        others = [dict.fromkeys(kinds, option) for option in options]
+        others += [{**first, kind: option} for option in options for kind in kinds if self._has(kind, option)]
+        # One that counts something else may break what the others mend.
+        others += [{one: option for one, option in first.items() if one != kind} for kind in kinds]
+        return [first, *others[:_MOST_TRIES]]
+
     def _has(self, kind: Kind, option: int) -> bool:
-        return any(len(place.options) > option for place in self._places if place.kind == kind)
+        places = [place for place in self._places if place.kind == kind]
+        return any(place.share is not None if option == _PART else len(place.options) > option for place in places)
 
     def _without(self, kinds: set[Kind]) -> list[tuple[nn.Module, dict[str, Any]]]:
         taken = []
@@ -146,18 +167,27 @@ def _places(model: nn.Module, space: WidthSpace) -> Iterator[_Place]:
         names = _ATTENTION if isinstance(part, nn.MultiheadAttention) else () if is_torchs else tuple(vars(part))
         if not names:
             continue
-        layouts = [dim for name, layout in space.layouts.items() if _is_within(name, prefix) for dim in layout]
+        layouts = _within(prefix, space)
+        around = _within(prefix.rpartition(".")[0], space)
         for name in names:
             if name.startswith("_") or name not in vars(part):
                 continue
             for suffix, number in _ints(vars(part)[name]):
-                options = _as_long_as(number, layouts)
+                own = _as_long_as(number, layouts)
+                options = own or _as_long_as(number, around)
                 by_name = _by_name(name, number, prefix, space)
                 if by_name is not None:
                     options = [by_name, *(option for option in options if option != by_name)]
                 if options:
-                    certain = by_name is not None or len(options) == 1
-                    yield _Place(f"{prefix}:{name}{suffix}", (type(part), name), part, tuple(options), certain)
+                    certain = by_name is not None or len(own) == 1
+                    share = next(_shares(number, layouts if own else around), None)
+                    place = f"{prefix}:{name}{suffix}"
+                    yield _Place(place, (type(part), name), part, tuple(options), share, bool(own), certain)
+
+
+def _within(prefix: str, space: WidthSpace) -> list[Layout]:
+    """The layouts of all dimensions of a module's tensors."""
+    return [dim for name, layout in space.layouts.items() if _is_within(name, prefix) for dim in layout]
 
 
 def _is_within(tensor: str, prefix: str) -> bool:
@@ -177,7 +207,7 @@ def _ints(value: Any) -> Iterator[tuple[str, int]]:
 def _as_long_as(number: int, layouts: list[Layout]) -> list[Layout]:
     """The layouts of this length: whole dimensions, then parts of one, then channels without their elements."""
     whole = [layout for layout in layouts if sum(s.size for s in layout) == number]
-    parts = [(s,) for layout in layouts for s in layout if s.size == number]
+    parts = _shares(number, layouts)
     channels = [
         (Segment(s.group, number),)
         for layout in layouts
@@ -186,6 +216,20 @@ def _as_long_as(number: int, layouts: list[Layout]) -> list[Layout]:
     ]
     found = dict.fromkeys(layout for layout in (*whole, *parts, *channels) if any(s.group is not None for s in layout))
     return list(found)
+
+
+def _shares(number: int, layouts: list[Layout]) -> Iterator[Layout]:
+    """The runs of segments, of this length together, in longer layouts; not all of one is."""
+    for layout in layouts:
+        for start in range(len(layout)):
+            size = 0
+            for stop in range(start, len(layout)):
+                size += layout[stop].size
+                run = layout[start : stop + 1]
+                if size >= number:
+                    if size == number and len(run) < len(layout) and any(s.group is not None for s in run):
+                        yield run
+                    break
 
 
 def _by_name(name: str, number: int, prefix: str, space: WidthSpace) -> Layout | None:

@@ -155,12 +155,12 @@ def _fake(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _narrow_widths(space: WidthSpace, offsets: Sequence[float]) -> list[Widths]:
-    """The narrowest channel counts, and for each offset odd ones in between, different from group to group."""
+    """The narrowest channel counts, and for each offset odd ones up to the full, different from group to group."""
 
     def mix(offset: float) -> Widths:
         ratios = (0.3 + 0.6 * ((_GOLDEN * i + offset) % 1) for i in range(len(space.groups)))
         return tuple(
-            max(g.least, int(ratio * (g.max_width // g.unit)) * g.unit)
+            max(g.least, round(ratio * (g.max_width // g.unit)) * g.unit)
             for ratio, g in zip(ratios, space.groups, strict=True)
         )
 
