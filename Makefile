@@ -6,12 +6,13 @@ BIN := $(VENV)/bin
 # torch is held back by constraints.txt: the newest release drags in several GB of CUDA libraries.
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: help demo test test-all test-device wheels mutants bench lint docs clean
+.PHONY: help demo test test-all test-networks test-device wheels mutants bench lint docs clean
 
 help:
 	@echo "make demo      install, then search a narrower network for scattered digits (about four minutes)"
 	@echo "make test      install with test extras, then run the tests (about a quarter of an hour on two cores)"
 	@echo "make test-all  the slow tests and the --quick form of every study as well"
+	@echo "make test-networks  every property on 92 more networks of torchvision and timm (about two hours)"
 	@echo "make test-device DEVICE=cuda  what must hold on a GPU (about five minutes)"
 	@echo "make wheels    all packages but torch as files, for a GPU without a network"
 	@echo "make mutants   change the core's code in 200 places and see whether the tests notice (about two hours)"
@@ -42,20 +43,23 @@ demo: $(VENV)/.installed
 	$(BIN)/bcnet search --model vgg_digits --data scattered_digits --budget 0.25 --threads 1 --out runs/demo
 
 # glibc gives large tensors back to the kernel at every free, which takes half the time of the tests; let it keep them.
-test test-all: export MALLOC_MMAP_THRESHOLD_ := 1073741824
-test test-all: export MALLOC_TRIM_THRESHOLD_ := 1073741824
+test test-all test-networks: export MALLOC_MMAP_THRESHOLD_ := 1073741824
+test test-all test-networks: export MALLOC_TRIM_THRESHOLD_ := 1073741824
 # A short search is mostly waiting for the disk: where memory has room for 4 GB of files, they go there.
-test test-all: export TMPDIR := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR > 1 && $$4 > 4000000 { print "/dev/shm" }')
+test test-all test-networks: export TMPDIR := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR > 1 && $$4 > 4000000 { print "/dev/shm" }')
 # A process for each core, of one thread each: tensors this small gain nothing from a second.
-test test-all: export OMP_NUM_THREADS := 1
+test test-all test-networks: export OMP_NUM_THREADS := 1
 # Who is done takes half of what another has left: most files stay on one process, and both end together.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 test: $(VENV)/.installed-test
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not networks"
 
 test-all: $(VENV)/.installed-test $(LITERT)/.installed
 	BCNET_LITERT_PYTHON=$(CURDIR)/$(LITERT)/bin/python $(PYTEST) -m slow
+
+test-networks: $(VENV)/.installed-test
+	$(PYTEST) -m networks
 
 DEVICE ?= cpu
 test-device: $(VENV)/.installed-test

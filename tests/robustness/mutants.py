@@ -241,7 +241,8 @@ def mapped() -> LineMap:
             tree = copy_of_the_tree(Path(place))
             settings = tree / ".coveragerc"
             settings.write_text(f"[run]\ndata_file = {folder / 'partial'}\nsource_pkgs = bcnet\n")
-            words = ["-m", "not slow", "--numprocesses", "auto", "--dist", "worksteal", "--cov-report=", "--cov"]
+            fast = ["-m", "not slow and not networks"]
+            words = [*fast, "--numprocesses", "auto", "--dist", "worksteal", "--cov-report=", "--cov"]
             pytest_in(tree, *words, "--cov-context=test", f"--junitxml={folder / 'junit.xml'}")
             (folder / "partial").rename(folder / "coverage")
     return LineMap.read(folder)

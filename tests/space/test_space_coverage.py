@@ -1,5 +1,7 @@
 """CNNs of torchvision and timm keep every property."""
 
+from typing import Any
+
 import pytest
 import torch
 from networks import seeded
@@ -11,16 +13,13 @@ from bcnet.supernet import build
 from studies.coverage.zoo import CNNS, QUICK, TRANSFORMERS, Entry
 
 LARGE = 60_000_000
-# Of networks that share a structure a small one is here (of VGG alexnet); the study of coverage has all.
-DEEPER = (
-    *("vit_b_16", "inception_v3", "resnet50", "wide_resnet50_2", "regnet_x_400mf", "vgg11", "vgg11_bn"),
-    *("vgg13", "vgg13_bn", "vgg16", "vgg16_bn", "vgg19", "vgg19_bn", "resnet34", "resnet101", "resnet152"),
-    *("wide_resnet101_2", "resnext101_32x8d", "resnext101_64x4d", "densenet161", "densenet169", "densenet201"),
-    *(f"regnet_{kind}_{size}" for kind in "xy" for size in ("800mf", "1_6gf", "3_2gf", "8gf", "16gf", "32gf")),
-    *("shufflenet_v2_x1_0", "shufflenet_v2_x1_5", "shufflenet_v2_x2_0", "mnasnet0_75", "mnasnet1_0", "mnasnet1_3"),
-    *("convnext_small", "convnext_base", "convnext_large", *(f"efficientnet_v2_{size}" for size in "sml")),
-    *(f"efficientnet_b{number}" for number in range(1, 8)),
-    *("res2net50_26w_4s", "nf_regnet_b0", "regnetv_040", "nasnetalarge", "inception_v4", "cspdarknet53"),
+# One of each structure, the shallowest; `make test-networks` takes all.
+SHALLOW = (
+    *("alexnet", "resnet18", "resnext50_32x4d", "regnet_y_400mf", "densenet121", "googlenet", "mobilenet_v2"),
+    *("mobilenet_v3_small", "shufflenet_v2_x0_5", "mnasnet0_5", "efficientnet_b0", "convnext_tiny", "skresnet18"),
+    *("resnest14d", "nf_resnet26", "mobileone_s0", "ghostnet_050", "repghostnet_050", "lcnet_035", "rexnet_100"),
+    *("dpn48b", "ese_vovnet19b_dw", "convnextv2_atto", "hgnetv2_b0", "fasternet_t0", "starnet_s1", "rdnet_tiny"),
+    *("inception_next_atto", "repvit_m0_9", "dla34"),
 )
 FAST = [entry for entry in QUICK if entry.name == "torchvision:squeezenet1_1"]
 
@@ -45,12 +44,12 @@ def test_networks_of_other_libraries_keep_every_property(entry: Entry) -> None:
     _check(entry)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "entry",
-    [entry for entry in CNNS if entry not in FAST and entry.name.partition(":")[2] not in DEEPER],
-    ids=lambda entry: entry.name,
-)
+def _marked(entry: Entry) -> Any:
+    is_shallow = entry.name.partition(":")[2] in SHALLOW
+    return pytest.param(entry, id=entry.name, marks=pytest.mark.slow if is_shallow else pytest.mark.networks)
+
+
+@pytest.mark.parametrize("entry", [_marked(entry) for entry in CNNS if entry not in FAST])
 def test_all_networks_of_other_libraries_keep_every_property(entry: Entry) -> None:
     _check(entry)
 
