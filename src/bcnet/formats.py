@@ -52,7 +52,8 @@ class Format(ABC):
     holds_graph: ClassVar[bool] = True  # and not the weights alone
 
     opens_batch: ClassVar[bool] = True  # takes batches of any size where none is given
-    opens_size: ClassVar[bool] = False  # can leave height and width open too, and take bytes
+    opens_size: ClassVar[bool] = False  # can leave height and width open too, and resize images
+    takes_bytes: ClassVar[bool] = False
     is_int8: ClassVar[bool] = False
 
     @abstractmethod
@@ -76,6 +77,7 @@ class Int8(Format):
     """
 
     is_int8 = True
+    takes_bytes = False
 
     def __init__(self, samples: Nest | None = None) -> None:
         self._samples = samples
@@ -102,6 +104,7 @@ class Onnx(Format):
     suffix: ClassVar[str] = "onnx"
     runtime: ClassVar[str] = "onnxruntime"
     opens_size: ClassVar[bool] = True
+    takes_bytes: ClassVar[bool] = True
 
     opset: int | None = None
 
@@ -163,6 +166,7 @@ class Pt2(Format):
     suffix = "pt2"
     runtime = "torch.export"
     opens_size = True
+    takes_bytes = True
 
     def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, opened: Opened = "batch") -> bytes:
         """See `Format`."""

@@ -191,6 +191,7 @@ MISTAKES = {
         "a format is one of onnx, pt2, safetensors, litert, litert:int8, ncnn, executorch, executorch:int8; "
         "got 'tflite'",
     ),
+    "size to resize from": (["export", "{tmp}/none", "--from-size", "480"], "640; got '480'"),
     "upload without a name": (["export", "{tmp}/none", "--push", "net"], "is ORG/NAME"),
     "a negative rate": (search(set="lr=-1"), "'lr' must be greater than 0; got -1"),
     "reuse of nothing": (search(reuse="{tmp}/none"), "is no run directory"),

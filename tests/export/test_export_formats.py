@@ -6,11 +6,13 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from PIL import Image
 from tiny_job import TinyNetwork, tiny_data, tiny_search
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import bcnet
+from bcnet.data.decoding import bytes_of, fit
 from bcnet.errors import ExportError, ModelError, RunError
 from bcnet.export import FORMATS, format_of
 from bcnet.export.job import _difference
@@ -62,6 +64,60 @@ def test_a_file_takes_bytes_of_any_height_and_width(finished, tmp_path, format):
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
     card = (finished.run_dir / "model_card.md").read_text()
     assert f"| `n.{format}` | bytes of any height and width |" in card
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("litert")
+@pytest.mark.parametrize("format", ["litert", "executorch"])
+def test_a_phones_file_takes_bytes(finished, tmp_path, format):
+    done = bcnet.export_run(
+        finished.run_dir, TinyNetwork, format=format, takes_bytes=True, out=tmp_path / f"n.{FORMATS[format].suffix}"
+    )
+    assert (done.takes, done.batches) == ("bytes", (1,))
+    images = pixels(1)
+    found = FORMATS[format].runner(done.path.read_bytes(), finished.network, 1)(images)
+    with torch.no_grad():
+        torch.testing.assert_close(found, finished.network(tiny_data().normaliser(images)), atol=1e-5, rtol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def of_files(tmp_path_factory):
+    """A run on stripes in image files, of several sizes, resized to 8x8."""
+    folder = tmp_path_factory.mktemp("files")
+    data = tiny_data()
+    for part, images in (("train", data.train), ("test", data.test)):
+        for number, (pixels, label) in enumerate(zip(images.pixels, images.labels, strict=True)):
+            place = folder / part / f"class{label}"
+            place.mkdir(parents=True, exist_ok=True)
+            size = (20, 17) if number % 2 else (12, 31)
+            Image.fromarray(pixels[0].numpy()).resize(size).save(place / f"{number}.png")
+    return tiny_search(
+        folder / "run", data=f"imagefolder:{folder}", options={"image_size": 8, "threads": 1}, method=bcnet.Uniform()
+    )
+
+
+@pytest.mark.parametrize(("height", "width"), [(17, 20), (31, 12), (8, 8)])
+@pytest.mark.parametrize("format", ["onnx", "pt2"])
+def test_a_file_resizes_bytes_as_the_runs_images_were(of_files, tmp_path, format, height, width):
+    done = bcnet.export_run(
+        of_files.run_dir, TinyNetwork, format=format, from_size=(height, width), out=tmp_path / f"n.{format}"
+    )
+    assert (done.takes, done.from_size) == ("bytes", (height, width))
+    smooth = torch.nn.functional.interpolate(255 * torch.rand(3, 1, 4, 4), (height, width), mode="bilinear").byte()
+    resized = torch.stack([bytes_of(fit(Image.fromarray(image[0].numpy()), 8)) for image in smooth])
+    facts = FinishedRun.read(of_files.run_dir, TinyNetwork).input
+    with torch.no_grad():
+        expected = facts.normalise(of_files.network, of_bytes=True)(resized)
+    if format == "onnx":
+        session = onnxruntime.InferenceSession(done.path, providers=["CPUExecutionProvider"])
+        assert session.get_inputs()[0].shape == ["batch", 1, height, width]
+        found = torch.from_numpy(session.run(["logits"], {"images": smooth.numpy()})[0])
+    else:
+        found = torch.export.load(done.path).module()(smooth)
+    # PIL rounds to bytes, twice.
+    torch.testing.assert_close(found, expected, atol=0.02, rtol=0.02)
+    card = (of_files.run_dir / "model_card.md").read_text()
+    assert f"| `n.{format}` | bytes of {height}x{width} pixels (height x width), resized inside |" in card
 
 
 @pytest.mark.parametrize("opset", [14, 17, 20])
@@ -216,9 +272,13 @@ def test_a_file_that_differs_is_not_kept(finished, tmp_path, monkeypatch):
         ({"format": "pt2", "batch": 0}, "a batch is an int of at least 1, or left out for an open one; got 0"),
         ({"format": "safetensors", "batch": 1}, "holds weights alone, for batches of any size"),
         ({"format": "pt2", "threads": 0}, "threads are an int of at least 1; got 0"),
-        ({"format": "litert", "takes_bytes": True}, "--bytes is for the formats onnx, pt2; got litert"),
+        ({"format": "ncnn", "takes_bytes": True}, "--bytes is for the formats onnx, pt2, litert, executorch; got ncnn"),
+        ({"format": "litert:int8", "takes_bytes": True}, "--bytes is for the formats .*; got litert:int8"),
         ({"format": "safetensors", "open_size": True}, "--open-size is for the formats onnx, pt2; got safetensors"),
         ({"open_size": True, "batch": 2}, "any batch too; got batch 2"),
+        ({"from_size": (8, 8)}, "--from-size is for runs whose image files were resized"),
+        ({"format": "ncnn", "from_size": (8, 8)}, "--from-size is for the formats onnx, pt2; got ncnn"),
+        ({"from_size": (8, 8), "open_size": True}, "a file resizes images of one size; got --open-size with"),
         ({"format": "pt2", "opset": 18}, "version of ONNX's operators, from 7 on; got 18 for the format pt2"),
         ({"opset": True}, "from 7 on; got True for the format onnx"),
         ({"format": "pt2", "out": "."}, "--out is a file; . is a folder"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from bcnet.errors import BudgetError, ModelError, RecipeError
+from bcnet.errors import BudgetError, ExportError, ModelError, RecipeError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,6 +63,18 @@ def inputs(texts: Sequence[str]) -> Nest:
             )
         found.append(torch.zeros(2, *map(int, sides), dtype=dtype))
     return found[0] if len(found) == 1 else tuple(found)
+
+
+def size(text: str) -> tuple[int, int]:
+    """Return height and width, of `480x640`.
+
+    Raises:
+        ExportError: another form.
+    """
+    sides = text.split("x")
+    if len(sides) != 2 or not all(side.isdecimal() and int(side) for side in sides):
+        raise ExportError(f"--from-size is the height and the width of the images, 480x640; got {text!r}")
+    return int(sides[0]), int(sides[1])
 
 
 def with_latency_model(budget: Budget, path: Path | None) -> Budget:

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from bcnet.cli import parse
 from bcnet.cli.endings import guard
 
 EXPORT_HELP = """
@@ -70,11 +71,18 @@ def export(
         bool, typer.Option("--with-normalisation", help="Take images in [0, 1], and normalise them inside.")
     ] = False,
     takes_bytes: Annotated[
-        bool, typer.Option("--bytes", help="Take bytes (uint8), and normalise them inside; for onnx and pt2.")
+        bool, typer.Option("--bytes", help="Take bytes (uint8), and normalise them inside; not for ncnn and int8.")
     ] = False,
     open_size: Annotated[
         bool, typer.Option("--open-size", help="Take images of any height and width; for onnx and pt2.")
     ] = False,
+    from_size: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HEIGHTxWIDTH",
+            help="Take bytes of this size, 480x640, and resize them inside as the run's images were; for onnx and pt2.",
+        ),
+    ] = None,
     opset: Annotated[int | None, typer.Option(help="Version of ONNX's operators (default: the exporter's).")] = None,
     batch: Annotated[
         int | None, typer.Option(help="Inputs that the file takes at once; any number where it is left out.")
@@ -101,6 +109,7 @@ def export(
         with_normalisation=with_normalisation,
         takes_bytes=takes_bytes,
         open_size=open_size,
+        from_size=None if from_size is None else parse.size(from_size),
         opset=opset,
         batch=batch,
         threads=threads,
@@ -154,6 +163,7 @@ def _show_export(console: Console, done: Any, run: Path) -> None:
     times = "; ".join(f"{name} {t.median:.3g} ({t.low:.3g} to {t.high:.3g})" for name, t in done.milliseconds.items())
     takes = f"{done.takes}{', see the model card' if done.takes == 'normalised images' else ''}"
     takes += ", of any height and width" if done.open_size else ""
+    takes += ", of {}x{} (height x width), resized inside".format(*done.from_size) if done.from_size else ""
     takes_batches = "any batch size" if len(done.batches) > 1 else f"batches of {done.batches[0]}"
     checked = (
         f"Checked: {done.runtime} against PyTorch in batches of {batches}: largest difference {done.difference:.1e} of "

@@ -13,9 +13,9 @@ import random
 from dataclasses import dataclass
 
 import torch
-from PIL import Image
 
 from bcnet.data.decoding import Box, Crop, Middle
+from bcnet.data.resizing import Resizing
 from bcnet.errors import DataError
 
 _TEST_RATIO = 256 / 224  # the shorter side over the size of the centre crop, as is usual for ImageNet
@@ -122,14 +122,13 @@ class ResizedCrop:
 
 
 def middle(width: int, height: int, size: int) -> Middle:
-    """The middle `size` pixels square of an image whose shorter side is resized to 8/7 of that."""
-    return Middle(width, height, size, round(size * _TEST_RATIO), Image.Resampling.BILINEAR)
+    """What is kept of a test image."""
+    return Middle(width, height, resizing_of_tests(size))
 
 
-def middle_in_words(size: int) -> str:
-    """Return what `middle` does."""
-    shorter = round(size * _TEST_RATIO)
-    return f"the shorter side resized to {shorter} pixels (bilinear), the centre {size}x{size} cropped"
+def resizing_of_tests(size: int) -> Resizing:
+    """Return what makes test images: the middle of an image whose shorter side is resized to 8/7 of `size`."""
+    return Resizing(round(size * _TEST_RATIO), size, "bilinear")
 
 
 def draw_base(generator: torch.Generator) -> int:

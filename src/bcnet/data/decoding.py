@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 from PIL import ExifTags, Image, ImageOps
 
+from bcnet.data.resizing import Resizing
 from bcnet.errors import DataError
 
 # Formats that are pictures and nothing else. PIL knows others, some of which start programs (EPS runs Ghostscript).
@@ -63,32 +64,28 @@ class Crop:
 
 @dataclass(frozen=True)
 class Middle:
-    """The middle `size` pixels square of an image of `width` by `height` whose shorter side is resized to `shorter`."""
+    """What `resizing` leaves of an image of `width` by `height`."""
 
     width: int
     height: int
-    size: int
-    shorter: int
-    resample: Image.Resampling
+    resizing: Resizing
 
     @property
     def scale(self) -> tuple[float, float]:
         """Both sides alike."""
-        scale = self.shorter / min(self.width, self.height)
+        scale = self.resizing.shorter / min(self.width, self.height)
         return scale, scale
 
     def of(self, image: Image.Image, shrunk: float = 1.0) -> Image.Image:
         """Resized, then cropped."""
-        short = min(self.width, self.height)
-        width = self.shorter * self.width // short  # rounded down, as torchvision's `Resize` does
-        height = self.shorter * self.height // short
+        size = self.resizing.size
+        height, width = self.resizing.resized(self.height, self.width)
         if image.size != (width, height):
-            image = image.resize((width, height), self.resample)
-        if (width, height) == (self.size, self.size):
+            image = image.resize((width, height), Image.Resampling[self.resizing.filter.upper()])
+        if (width, height) == (size, size):
             return image
-        left = round((width - self.size) / 2)
-        top = round((height - self.size) / 2)
-        return image.crop((left, top, left + self.size, top + self.size))
+        top, left = self.resizing.corner(height, width)
+        return image.crop((left, top, left + size, top + size))
 
 
 def decode_all(images: Iterable[tuple[str, bytes | Path]], image_size: int | None) -> torch.Tensor:
@@ -155,13 +152,13 @@ def fit(image: Image.Image, image_size: int) -> Image.Image:
     return _fit_to(image_size)(*image.size).of(image)
 
 
-def fit_in_words(image_size: int) -> str:
+def resizing_to(image_size: int) -> Resizing:
     """Return what `fit` does."""
-    return f"the shorter side resized to {image_size} pixels (bicubic), the centre {image_size}x{image_size} cropped"
+    return Resizing(image_size, image_size, "bicubic")
 
 
 def _fit_to(image_size: int) -> Callable[[int, int], Middle]:
-    return lambda width, height: Middle(width, height, image_size, image_size, Image.Resampling.BICUBIC)
+    return lambda width, height: Middle(width, height, resizing_to(image_size))
 
 
 def bytes_of(image: Image.Image) -> torch.Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 from bcnet.data.augmentation import Augmentation, usual_augmentation
 from bcnet.data.big_images import ResizedCrop
 from bcnet.data.conversion import read_items
+from bcnet.data.decoding import resizing_to
 from bcnet.data.files import FilePixels
 from bcnet.data.transfer import move
 from bcnet.errors import DataError
@@ -304,7 +305,7 @@ class DataSet:
         """
         given = {"train": train, "test": test} | ({} if validation is None else {"validation": validation})
         parts = {which: read_items(part, f"{name}, {which}", image_size) for which, part in given.items()}
-        return cls.from_tensors(
+        found = cls.from_tensors(
             parts["train"],
             parts["test"],
             name=name,
@@ -312,6 +313,7 @@ class DataSet:
             augmentation=augmentation,
             validation=parts.get("validation"),
         )
+        return found if image_size is None else replace(found, preparation=str(resizing_to(image_size)))
 
 
 def as_labels(labels: torch.Tensor) -> torch.Tensor:

@@ -8,8 +8,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from bcnet.data.big_images import middle_in_words
-from bcnet.data.decoding import fit_in_words
+from bcnet.data.big_images import resizing_of_tests
+from bcnet.data.decoding import resizing_to
 from bcnet.data.digits import digits, scattered_digits
 from bcnet.data.files import FilePixels
 from bcnet.data.folders import load_image_folder, load_imagenet
@@ -62,8 +62,8 @@ def load(name: str, *, image_size: int | None = None) -> DataSet:
         raise DataError(f"image_size is a positive int; got {image_size!r}")
     found = _load(name, image_size)
     if isinstance(found.train.pixels, FilePixels):
-        return replace(found, preparation=f"{middle_in_words(found.train.pixels.size)}, RGB")
-    return found if image_size is None else replace(found, preparation=fit_in_words(image_size))
+        return replace(found, preparation=f"{resizing_of_tests(found.train.pixels.size)}, RGB")
+    return found if image_size is None else replace(found, preparation=str(resizing_to(image_size)))
 
 
 def _load(name: str, image_size: int | None) -> DataSet:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 from bcnet.data.conversion import split_dict
-from bcnet.data.decoding import decode_all, fit_in_words
+from bcnet.data.decoding import decode_all, resizing_to
 from bcnet.data.folders import files_of_images, is_much
 from bcnet.data.images import IMAGENET, Normaliser
 from bcnet.data.loaders import Loaders, loaders_of
@@ -69,7 +69,7 @@ def load_inputs(path: str, image_size: int | None, pixels: str) -> Loaders:
     channels = read.shape[1]
     mean, std = PIXELS[pixels]
     normaliser = Normaliser(mean[:channels], std[:channels])
-    preparation = "" if image_size is None else fit_in_words(image_size)
+    preparation = "" if image_size is None else str(resizing_to(image_size))
     scaled = "scaled by ImageNet's mean and standard deviation" if pixels == "imagenet" else f"scaled to {pixels}"
     colours = "grey" if channels == 1 else "RGB"
     how = f"{preparation or 'as they are'}, {colours}, {scaled} (imitation:pixels={pixels})"

@@ -17,6 +17,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from bcnet.data.loaders import seed_globally
+from bcnet.data.resizing import Resize, Resizing
 from bcnet.errors import ExportError
 from bcnet.export.card import model_card
 from bcnet.export.formats import FORMATS
@@ -53,8 +54,9 @@ class Export:
     `size` and `original_size` are bytes, the latter of the original network in the same format. `difference` is the
     largest one between a logit of the file's and PyTorch's, on random images in batches of `batches`, relative to the
     largest logit; `tolerance` is what is allowed. Images may have other heights and widths where `open_size` is set, as
-    was tried. `milliseconds` are for one image, or for a batch where its size is
-    fixed: of PyTorch, of the file in its runtime, and of the original's file there.
+    was tried; with `from_size`, height and width, the file resizes images of these inside. `milliseconds` are for one
+    image, or for a batch where its size is fixed: of PyTorch, of the file in its runtime, and of the original's file
+    there.
 
     An int8 file is compared on real inputs: `difference` is the root mean square of its outputs' differences over that
     of PyTorch's outputs. `tests` has the test metric of "PyTorch" and of the "file", `arena` the bytes that
@@ -76,6 +78,7 @@ class Export:
     arena: int | None = None
     exceeded: tuple[str, ...] = ()
     open_size: bool = False
+    from_size: tuple[int, int] | None = None
 
 
 def export_run(
@@ -87,6 +90,7 @@ def export_run(
     with_normalisation: bool = False,
     takes_bytes: bool = False,
     open_size: bool = False,
+    from_size: tuple[int, int] | None = None,
     opset: int | None = None,
     batch: int | None = None,
     threads: int = 1,
@@ -108,6 +112,8 @@ def export_run(
         with_normalisation: let the file take images in [0, 1] and normalise them itself.
         takes_bytes: let the file take bytes (uint8), as decoders of images give them, and normalise them itself.
         open_size: let the file take images of any height and width, where the network can.
+        from_size: let the file take bytes of this height and width, a camera's for instance, and resize them inside, as
+            the run's image files were.
         opset: the version of ONNX's operators, by default that of PyTorch's exporter.
         batch: the number of inputs that the file takes at once; open where it is left out, one for engines of phones.
         threads: CPU threads for the times.
@@ -121,15 +127,18 @@ def export_run(
 
     Example: `bcnet.export_run("runs/half", format="onnx", with_normalisation=True).path`
     """
-    taken: Taken = "bytes" if takes_bytes else "images in [0, 1]" if with_normalisation else "normalised images"
-    chosen = _format(format, taken, threads, batch, opset, open_size=open_size)
+    resizes = from_size is not None
+    taken: Taken = "images in [0, 1]" if with_normalisation else "normalised images"
+    if takes_bytes or resizes:
+        taken = "bytes"
+    chosen = _format(format, taken, threads, batch, opset, open_size=open_size, resizes=resizes)
     if batch is None and not chosen.opens_batch:
         batch = 1
     batches = _BATCHES if batch is None else (batch,)
     opened: Opened = "size" if open_size else "batch" if batch is None else "nothing"
     finished = FinishedRun.read(run, factory)
-    path = _place(finished, chosen, out, taken)
-    inputs = _Inputs(finished, taken)
+    inputs = _Inputs(finished, taken, from_size)
+    path = _place(finished, chosen, out, inputs.name)
     networks = {which: inputs.network(which) for which in _COMPARED}
     if open_size:
         inputs.check_sizes(networks["searched"])
@@ -168,19 +177,37 @@ def export_run(
         arena,
         () if real is None else exceeded_limits(finished, len(content["searched"]), arena),
         open_size,
+        from_size,
     )
     _record(finished, export)
     write_atomic(finished.path / "model_card.md", model_card(finished, _known_exports(finished)).encode())
     return export
 
 
-def _format(name: str, taken: Taken, threads: int, batch: int | None, opset: int | None, *, open_size: bool) -> Format:
+def _format(
+    name: str,
+    taken: Taken,
+    threads: int,
+    batch: int | None,
+    opset: int | None,
+    *,
+    open_size: bool,
+    resizes: bool,
+) -> Format:
     if name not in FORMATS:
         raise ExportError(f"a format is one of {', '.join(FORMATS)}; got {name!r}")
-    free = ", ".join(kind for kind, form in FORMATS.items() if form.opens_size)
-    for asked, option in ((open_size, "--open-size"), (taken == "bytes", "--bytes")):
-        if asked and not FORMATS[name].opens_size:
-            raise ExportError(f"{option} is for the formats {free}; got {name}: leave it out")
+    open_ones, of_bytes = (
+        [kind for kind, form in FORMATS.items() if getattr(form, able)] for able in ("opens_size", "takes_bytes")
+    )
+    for asked, option, able in (
+        (open_size, "--open-size", open_ones),
+        (resizes, "--from-size", open_ones),
+        (taken == "bytes", "--bytes", of_bytes),
+    ):
+        if asked and name not in able:
+            raise ExportError(f"{option} is for the formats {', '.join(able)}; got {name}: leave it out")
+    if open_size and resizes:
+        raise ExportError("a file resizes images of one size; got --open-size with --from-size: leave one of them out")
     if open_size and batch is not None:
         raise ExportError(f"a file for images of any size takes any batch too; got batch {batch}: leave --batch out")
     if opset is not None and (name != "onnx" or type(opset) is not int or not 7 <= opset <= 99):
@@ -201,9 +228,8 @@ def _format(name: str, taken: Taken, threads: int, batch: int | None, opset: int
     return FORMATS[name] if opset is None else Onnx(opset)
 
 
-def _place(finished: FinishedRun, chosen: Format, out: str | Path | None, taken: Taken) -> Path:
+def _place(finished: FinishedRun, chosen: Format, out: str | Path | None, name: str) -> Path:
     if out is None:
-        name = _NAMES[taken]
         name += "_int8" if chosen.is_int8 else ""
         return finished.path / "export" / f"{name}.{chosen.suffix}"
     path = Path(out)
@@ -225,13 +251,39 @@ class _Inputs:
 
     finished: FinishedRun
     taken: Taken
+    from_size: tuple[int, int] | None = None
+
+    @property
+    def name(self) -> str:
+        """What a file of such networks is called."""
+        return _NAMES[self.taken] + ("" if self.from_size is None else "_{}x{}".format(*self.from_size))
 
     def network(self, which: Which) -> nn.Module:
         """The network with what it does to its inputs."""
         network = self.finished.network(which)
         if self.taken == "normalised images":
             return network
-        return self.finished.input.normalise(network, of_bytes=self.taken == "bytes")
+        normalised = self.finished.input.normalise(network, of_bytes=self.taken == "bytes")
+        if self.from_size is None:
+            return normalised
+        return nn.Sequential(Resize(self._resizing(), self.from_size), normalised).eval()
+
+    def _resizing(self) -> Resizing:
+        """How the run's image files were resized.
+
+        Raises:
+            ExportError: they were not, or not by the library; or no image has the height and width asked for.
+        """
+        resizing = Resizing.read(self.finished.input.preparation)
+        if resizing is None:
+            raise ExportError(
+                "--from-size is for runs whose image files were resized (--image-size); this run does not say how its "
+                "images were: leave --from-size out, and resize images before the file"
+            )
+        sizes = self.from_size
+        if not isinstance(sizes, tuple) or len(sizes) != 2 or not all(type(n) is int and n > 0 for n in sizes):
+            raise ExportError(f"from_size is the height and the width of the images, (480, 640); got {sizes!r}")
+        return resizing
 
     def draw(self, count: int, factors: tuple[float, float] = (1.0, 1.0)) -> Nest:
         """Random inputs, images in the range of normalised ones and of those in [0, 1] alike.
@@ -243,7 +295,8 @@ class _Inputs:
         if factors == (1.0, 1.0) and self.taken != "bytes":
             return found
         assert isinstance(found, torch.Tensor), "others are refused before"
-        shape = (*found.shape[:2], *(round(n * f) for n, f in zip(found.shape[2:], factors, strict=True)))
+        size = self.from_size or found.shape[2:]
+        shape = (*found.shape[:2], *(round(n * f) for n, f in zip(size, factors, strict=True)))
         if self.taken == "bytes":
             return torch.randint(256, shape, generator=generator, dtype=torch.uint8)
         return torch.rand(shape, generator=generator)
@@ -354,13 +407,17 @@ def _times(
 
 def _record(finished: FinishedRun, export: Export) -> None:
     """Remember the export in the run, in place of the last one of its kind."""
-    kind = (export.format, export.takes)
-    others = [e for e in _known_exports(finished) if (e["format"], e["takes"]) != kind]
+    kind = (export.format, export.takes, export.from_size)
+    others = [e for e in _known_exports(finished) if (e["format"], e["takes"], _size_of(e)) != kind]
     inside = export.path.resolve().is_relative_to(finished.path.resolve())
     shown = export.path.resolve().relative_to(finished.path.resolve()) if inside else export.path.name
     entry = dataclasses.asdict(export) | {"path": str(shown), "batches": list(export.batches)}
-    entry["exceeded"] = list(export.exceeded)
+    entry |= {"exceeded": list(export.exceeded), "from_size": export.from_size and list(export.from_size)}
     write_document(finished.path / "exports.json", {"exports": [*others, entry]})
+
+
+def _size_of(entry: Mapping[str, Any]) -> tuple[int, int] | None:
+    return tuple(entry["from_size"]) if entry.get("from_size") else None
 
 
 def _known_exports(finished: FinishedRun) -> list[dict[str, Any]]:

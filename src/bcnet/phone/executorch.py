@@ -27,6 +27,7 @@ class ExecuTorch(Format):
     suffix = "pte"
     runtime = "ExecuTorch"
     opens_batch = False
+    takes_bytes = True
 
     def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, opened: Opened = "batch") -> bytes:
         """See `Format`."""

@@ -26,6 +26,7 @@ class LiteRt(Format):
     suffix = "tflite"
     runtime = "LiteRT"
     opens_batch = False
+    takes_bytes = True
 
     def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, opened: Opened = "batch") -> bytes:
         """See `Format`."""
