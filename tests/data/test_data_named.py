@@ -296,6 +296,11 @@ def test_csv_images_of_gigabytes_stay_in_their_files(tmp_path, monkeypatch):
         (CSV.replace("b/2.png,9", "b/2.png,"), r"a file and a class; got 'b/2.png', '', 'train' in list.csv, line 4"),
         (CSV.replace("train", "other"), r"has rows for training; got the splits other, val, test"),
         (CSV.replace(",10,train", ",9,train"), r"two classes or more; got only 9 for training"),
+        (CSV.replace("b/2.png", "b\0.png"), r"'b\\x00.png' in list.csv, line 4 is not: names count from"),
+        (
+            CSV.replace("split", '"of\ntwo lines"').replace("label", "kind"),
+            r"got file_name, kind, 'of\\ntwo lines': ren",
+        ),
         ("file,label\n", r"has rows; got none"),
         ("", r"a column called file_name or .*; got nothing: rename"),
     ],

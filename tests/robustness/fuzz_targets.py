@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.robustness.fuzz_base import Target
+from tests.robustness.fuzz_brought import BROUGHT
 from tests.robustness.fuzz_files import (
     Architecture,
     Evaluations,
@@ -49,5 +50,6 @@ TARGETS: Mapping[type[Target], int] = {
     Journal: 200,
     Picture: 200,
     Table: 150,
+    **BROUGHT,
 }
 """How many changed files of each kind make the whole study."""

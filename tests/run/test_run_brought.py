@@ -141,6 +141,10 @@ def test_a_module_is_a_source_of_weights_and_a_pickle_of_anything_is_none(tmp_pa
         load_pretrained(network, tmp_path / "whole.pt")
     with pytest.raises(ModelError, match="got int for 'epoch': give one of its entries 'optimizer'"):
         load_pretrained(network, {"epoch": 3, "optimizer": {"lr": 0.1}})
+    with pytest.raises(ModelError, match="pretrained weights have names; got 0 for one"):
+        load_pretrained(network, dict(enumerate(source.state_dict().values())))
+    with pytest.raises(ModelError, match=r"are plain tensors; got a sparse one for 'head\.weight': make it dense"):
+        load_pretrained(network, source.state_dict() | {"head.weight": source.head.weight.detach().to_sparse()})
     state = source.state_dict() | {"head.bias": torch.full((3,), torch.nan)}
     with pytest.raises(ModelError, match=r"finite numbers in every tensor; got NaN or infinity in head\.bias"):
         load_pretrained(network, state)

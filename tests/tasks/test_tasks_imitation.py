@@ -260,6 +260,12 @@ def test_inputs_of_any_form_are_the_same_inputs(tmp_path):
     assert all(torch.equal(part, held[0]) for part in held)
 
 
+def test_an_array_of_another_byte_order_has_the_same_values(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(200.0).reshape(50, 4).astype(">f4"))
+    found = input_loaders(read_inputs(str(tmp_path / "x.npy")))
+    assert sorted(torch.cat([x for x, _ in found.train])[:, 0].tolist())[0] % 4 == 0
+
+
 def test_files_that_hold_no_one_array_are_refused(tmp_path):
     np.savez(tmp_path / "two.npz", a=np.zeros(3), b=np.zeros(3))
     np.save(tmp_path / "object.npy", np.array([{}], dtype=object), allow_pickle=True)
@@ -267,6 +273,17 @@ def test_files_that_hold_no_one_array_are_refused(tmp_path):
     for name, message in (("two.npz", "one array; got 2"), ("object.npy", "is neither"), ("text.npy", "is neither")):
         with pytest.raises(DataError, match=message):
             read_inputs(str(tmp_path / name))
+    np.save(tmp_path / "dates.npy", np.zeros((50, 4), "M8[s]"))
+    np.save(tmp_path / "words.npy", np.zeros((50, 4), "U3"))
+    np.save(tmp_path / "one.npy", np.zeros(()))
+    for name in ("dates", "words", "one"):
+        with pytest.raises(DataError, match=rf"inputs are an array of numbers \(inputs, ...\); .*{name}.npy' has"):
+            read_inputs(str(tmp_path / f"{name}.npy"))
+    whole = (tmp_path / "two.npz").read_bytes()
+    for name, content in (("cut", whole[:-30]), ("changed", whole.replace(b"NUMPY", b"NUMPX"))):
+        (tmp_path / f"{name}.npz").write_bytes(content)
+        with pytest.raises(DataError, match=rf"{name}.npz"):
+            read_inputs(str(tmp_path / f"{name}.npz"))
     with pytest.raises(DataError, match=r"or a folder of images; .* is neither: .* No such file"):
         read_inputs(str(tmp_path / "missing.npy"))
 

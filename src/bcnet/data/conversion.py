@@ -18,6 +18,11 @@ LABEL_COLUMNS = ("label", "labels", "fine_label", "target", "targets")
 """What tables, items and batches call an image and its label; the first that is there is read."""
 
 
+def in_words(names: Iterable[Any]) -> str:
+    """Return names that a file gives, in one line."""
+    return ", ".join(str(name) if str(name).isprintable() else repr(name) for name in names)
+
+
 def column_of(name: str, columns: Iterable[Any], candidates: Sequence[str]) -> str:
     """Return the first of the `candidates` among the columns of what is called `name`.
 
@@ -27,7 +32,7 @@ def column_of(name: str, columns: Iterable[Any], candidates: Sequence[str]) -> s
     there = list(columns)
     found = next((column for column in candidates if column in there), None)
     if found is None:
-        got = ", ".join(map(str, there)) or "nothing"
+        got = in_words(there) or "nothing"
         raise DataError(f"{name} needs a column called {' or '.join(candidates)}; got {got}: rename yours")
     return found
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from bcnet.data.conversion import column_of
+from bcnet.data.conversion import column_of, in_words
 from bcnet.data.folders import is_much, read_images
 from bcnet.data.images import DataSet, SomeImages
 from bcnet.data.splits import TEST_NAMES, TRAINING_NAMES, data_set, usual_parts, what_was_read
@@ -46,7 +46,7 @@ def load_csv(path: Path, image_size: int | None) -> DataSet:
     splits = _read_splits(path)
     found = usual_parts(splits, str(path))
     if "training" not in found:
-        raise DataError(f"a table of images has rows for training; got the splits {', '.join(splits)} in {str(path)!r}")
+        raise DataError(f"a table of images has rows for training; got the splits {in_words(splits)} in {str(path)!r}")
     rows = {part: listed for part, (_, listed) in found.items()}
     counts = {split: len(listed) for split, listed in found.values()}
     names = _class_names(rows["training"])
@@ -110,7 +110,7 @@ def _inside(table: Path, name: str, line: str) -> Path:
         DataError: it is missing, or outside the folder of the table.
     """
     folder = table.parent.resolve()
-    file = (folder / name).resolve()
+    file = (folder / name.replace("\0", "\ufffd")).resolve()  # a name with a zero byte is none that a file can have
     if not file.is_relative_to(folder):
         raise DataError(
             f"the files of a table lie in its folder, since a table from elsewhere must not read others; got {name!r} "
@@ -124,7 +124,7 @@ def _inside(table: Path, name: str, line: str) -> Path:
 def _class_names(rows: list[_Row]) -> list[str]:
     names = {row.label for row in rows}
     if len(names) < 2:
-        raise DataError(f"a classifier needs two classes or more; got only {', '.join(names)} for training")
+        raise DataError(f"a classifier needs two classes or more; got only {in_words(names)} for training")
     numbers = all(name.isdecimal() for name in names)
     return sorted(names, key=int) if numbers else sorted(names)
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 
+from bcnet.data.conversion import in_words
 from bcnet.data.files import FilePixels
 from bcnet.data.images import DataSet, Images, SomeImages
 from bcnet.errors import DataError
@@ -58,7 +59,7 @@ def what_was_read(classes: int, read: Mapping[str, int], unread: Sequence[str]) 
     """Return a note on the numbers of images by where they are, and on what was not read."""
     counts = [f"{count} images in {place}" for place, count in read.items()]
     listed = " and ".join(counts) if len(counts) < 3 else f"{', '.join(counts[:-1])} and {counts[-1]}"
-    left = f"; left unread: {', '.join(unread)}" if unread else ""
+    left = f"; left unread: {in_words(unread)}" if unread else ""
     return f"{classes} classes, {listed}{left}."
 
 

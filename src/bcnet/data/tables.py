@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from bcnet.data.conversion import IMAGE_COLUMNS, LABEL_COLUMNS, column_of, read_items
+from bcnet.data.conversion import IMAGE_COLUMNS, LABEL_COLUMNS, column_of, in_words, read_items
 from bcnet.data.decoding import Labelled, decode_all
 from bcnet.data.images import DataSet
 from bcnet.data.splits import TEST_NAMES, TRAINING_NAMES, data_set, named_split, usual_parts, what_was_read
@@ -132,7 +132,7 @@ def _from_tables(name: str, tables: Mapping[str, Any], image_size: int | None, r
     """A data set of splits as `datasets` gives them; image files that they name lie under one of `roots`."""
     found = usual_parts(tables, name)
     if "training" not in found:
-        raise DataError(f"{name} needs a split called train; got {', '.join(tables)}")
+        raise DataError(f"{name} needs a split called train; got {in_words(tables)}")
     features = found["training"][1].features
     parts = {part: _read(f"{name}, {split}", table, image_size, roots) for part, (split, table) in found.items()}
     counts = {found[part][0]: len(labels) for part, (_, labels) in parts.items()}

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
-from bcnet.data.conversion import split_dict
+from bcnet.data.conversion import in_words, split_dict
 from bcnet.data.decoding import decode_all, resizing_to
 from bcnet.data.folders import files_of_images, is_much
 from bcnet.data.images import IMAGENET, Normaliser
@@ -22,6 +22,7 @@ from bcnet.nests import Nest, count, join_batches
 
 _BATCH = 64
 _HELD_OUT = 10  # one part in so many is for scoring candidates, another for the test
+_NUMBERS = "biufc"  # kinds of NumPy's types
 _FEWEST = 40  # inputs: four to score candidates by and four to test
 PIXELS = {
     "imagenet": IMAGENET,
@@ -111,7 +112,7 @@ def _plain(inputs: Tensor) -> TensorDataset:
 
 
 def _tensor_of(array: np.ndarray[Any, Any]) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(array))
+    return torch.from_numpy(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")))
 
 
 def _check_enough(total: int, of: str = "") -> None:
@@ -187,20 +188,28 @@ def read_inputs(path: str) -> np.ndarray[Any, Any]:
     """Return the array of a `.npy` file, or the only array of an `.npz` file; pickles are never loaded.
 
     Raises:
-        DataError: no such file, another format, or several arrays.
+        DataError: no such file, another format, several arrays, or one of other things than numbers.
     """
     try:
-        found = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        with open(path, "rb") as file:  # NumPy leaves a file open whose archive it refuses
+            found = np.load(file, allow_pickle=False)
+            array: np.ndarray[Any, Any] = found if isinstance(found, np.ndarray) else _only_member(path, found)
+    except DataError:
+        raise
+    except Exception as error:  # a damaged file makes NumPy and zipfile raise whatever they stumble over
         raise DataError(
             "inputs:PATH is a .npy or .npz file of one array (inputs, ...), or a folder of images; "
             f"{path!r} is neither: {error}"
         ) from None
-    if isinstance(found, np.ndarray):
-        return found
-    with found:
-        names = list(found.files)
+    if array.dtype.kind not in _NUMBERS or array.ndim == 0:
+        raise DataError(f"inputs are an array of numbers (inputs, ...); {path!r} has {array.dtype} of {array.shape}")
+    return array
+
+
+def _only_member(path: str, archive: Any) -> np.ndarray[Any, Any]:
+    with archive:
+        names = list(archive.files)
         if len(names) != 1:
-            raise DataError(f"{path} has one array; got {len(names)}, {', '.join(names)}: save the inputs alone")
-        array: np.ndarray[Any, Any] = found[names[0]]
+            raise DataError(f"{path} has one array; got {len(names)}, {in_words(names)}: save the inputs alone")
+        array: np.ndarray[Any, Any] = archive[names[0]]
     return array

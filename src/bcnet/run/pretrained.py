@@ -72,8 +72,13 @@ def _as_of(own: Mapping[str, torch.Tensor], found: Mapping[str, Any]) -> Mapping
     if not any(isinstance(value, torch.Tensor) for value in found.values()) and len(inner) == 1:
         return _as_of(own, inner[0])
     tensors = _strip_prefixes(own, found)
-    counters = {name for name in tensors if name not in own and name.rpartition(".")[2] in _COUNTERS}
+    counters = {name for name in tensors if name not in own and str(name).rpartition(".")[2] in _COUNTERS}
     for name, value in tensors.items():
+        if not isinstance(name, str):
+            raise ModelError(f"pretrained weights have names; got {name!r} for one: give model.state_dict()")
+        if isinstance(value, torch.Tensor) and (value.layout is not torch.strided or value.is_quantized):
+            kind = "quantised" if value.is_quantized else "sparse"
+            raise ModelError(f"pretrained weights are plain tensors; got a {kind} one for {name!r}: make it dense")
         if not isinstance(value, torch.Tensor):
             held = " and ".join(repr(key) for key, value in found.items() if isinstance(value, Mapping))
             raise ModelError(
