@@ -19,7 +19,7 @@ SHALLOW = (
     *("mobilenet_v3_small", "shufflenet_v2_x0_5", "mnasnet0_5", "efficientnet_b0", "convnext_tiny", "skresnet18"),
     *("resnest14d", "nf_resnet26", "mobileone_s0", "ghostnet_050", "repghostnet_050", "lcnet_035", "rexnet_100"),
     *("dpn48b", "ese_vovnet19b_dw", "convnextv2_atto", "hgnetv2_b0", "fasternet_t0", "starnet_s1", "rdnet_tiny"),
-    *("inception_next_atto", "repvit_m0_9", "dla34"),
+    *("inception_next_atto", "repvit_m0_9", "dla34", "mobilevit_xxs"),
 )
 FAST = [entry for entry in QUICK if entry.name == "torchvision:squeezenet1_1"]
 
@@ -54,8 +54,7 @@ def test_all_networks_of_other_libraries_keep_every_property(entry: Entry) -> No
     _check(entry)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("entry", TRANSFORMERS, ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", map(_marked, TRANSFORMERS))
 def test_transformers_trace_where_rules_reach_and_say_where_not(entry: Entry) -> None:
     pytest.importorskip(entry.name.partition(":")[0])
     space = WidthSpace.trace(entry.build(), entry.example())

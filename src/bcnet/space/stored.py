@@ -19,7 +19,8 @@ from bcnet.space.space import WidthSpace
 
 Kind = tuple[type, str]
 _MISSING = re.compile(r"has no attribute '(\w+)'")
-_MOST_TRIES = 8  # other choices of attributes, each of which runs the network many times
+_MOST_TRIES = 8  # other choices of attributes, for each of which the network is run
+_MOST_SEARCHES = 4  # choices, for each of which it is run many times
 _MOST_READS = 16
 _PART = -1  # the option of a length that is a part of a longer one, as sizes of a split are
 MOST_GROUPS = 16  # of a network of which parts are tried one by one
@@ -103,7 +104,7 @@ class StoredNumbers:
         if chosen is None:
             if len(space.groups) > MOST_GROUPS:
                 return {}
-            found = [(some, trials.find_broken(with_numbers(some))) for some in attempts]
+            found = [(some, trials.find_broken(with_numbers(some))) for some in attempts[:_MOST_SEARCHES]]
             chosen, best = min(found, key=lambda one: len(one[1]))
         if len(best) >= len(held) or not trials.runs(with_numbers(chosen), best):
             return {}
