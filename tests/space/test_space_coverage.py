@@ -54,7 +54,7 @@ def test_all_networks_of_other_libraries_keep_every_property(entry: Entry) -> No
     _check(entry)
 
 
-@pytest.mark.parametrize("entry", map(_marked, TRANSFORMERS))
+@pytest.mark.parametrize("entry", [_marked(entry) for entry in TRANSFORMERS])
 def test_transformers_trace_where_rules_reach_and_say_where_not(entry: Entry) -> None:
     pytest.importorskip(entry.name.partition(":")[0])
     space = WidthSpace.trace(entry.build(), entry.example())
