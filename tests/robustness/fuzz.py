@@ -43,11 +43,16 @@ _FORBIDDEN = ("os.system", "os.exec", "os.posix_spawn", "os.fork", "subprocess.P
 _WRITING = ("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.symlink", "os.link", "os.truncate", "shutil.rmtree")
 
 
-def verdict(target: Target, seed: int, number: int) -> str:
-    """What the reader makes of the changed file `number`: one of `GOOD`, or what went wrong."""
+def verdict(target: Target, seed: int, number: int, noticed: list[str] | None = None) -> str:
+    """What the reader makes of the changed file `number`: one of `GOOD`, or what went wrong.
+
+    What was `noticed` while the file was changed is forgotten.
+    """
     rng = random.Random(f"{seed}/{target.name}/{number}")
     while not target.change(rng):
         pass  # a change that changes nothing
+    if noticed is not None:
+        noticed.clear()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -74,7 +79,7 @@ def work(kind: str, seed: int, first: int, last: int, folder: Path) -> None:
     print("ready", flush=True)
     for number in range(first, last):
         signal.setitimer(signal.ITIMER_PROF, LONGEST)  # its signal ends the process
-        found = verdict(target, seed, number)
+        found = verdict(target, seed, number, noticed)
         signal.setitimer(signal.ITIMER_PROF, 0.0)
         if noticed:
             found = f"ran code: {noticed[0]}"
