@@ -1,6 +1,6 @@
 """Thousands of changed files: none may crash a reader, hold it up or run code, none with a checksum may be accepted.
 
-    python -m tests.robustness.fuzz            # 6,300 files into results/fuzz.csv, a row per kind
+    python -m tests.robustness.fuzz            # 7,500 files into results/fuzz.csv, a row per kind
     python -m tests.robustness.fuzz --quick    # ten of each kind, nothing written
 
 Every kind is read in a process of its own, which is killed when a file takes it more than ten seconds of processor time
