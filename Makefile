@@ -12,7 +12,7 @@ help:
 	@echo "make demo      install, then search a narrower network for scattered digits (about four minutes)"
 	@echo "make test      install with test extras, then run the tests (about a quarter of an hour on two cores)"
 	@echo "make test-all  the slow tests and the --quick form of every study as well"
-	@echo "make test-networks  every property on 94 more networks of torchvision and timm (about two hours)"
+	@echo "make test-networks  every property on 97 more networks of torchvision and timm (about two hours)"
 	@echo "make test-device DEVICE=cuda  what must hold on a GPU (about five minutes)"
 	@echo "make wheels    all packages but torch as files, for a GPU without a network"
 	@echo "make mutants   change the core's code in 200 places and see whether the tests notice (about two hours)"

@@ -128,12 +128,14 @@ REAL: dict[str, tuple[Callable[[], nn.Module], list[int], int, int]] = {
     "lraspp_mobilenet": (segmentation("lraspp_mobilenet_v3_large"), [5], 30, 31),
 }
 
-QUICK = ("IntermediateLayerGetter",)
+DEEP = ("timm densenet121", "fcn_resnet50", "deeplabv3_mobilenet")
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in REAL]
-)
+def _marks(name: str) -> list[pytest.MarkDecorator]:
+    return [] if name == "IntermediateLayerGetter" else [pytest.mark.networks if name in DEEP else pytest.mark.slow]
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=_marks(name)) for name in REAL])
 def test_pyramids_and_segmentation_networks(name: str) -> None:
     factory, channels, fixed_groups, all_groups = REAL[name]
     model, x = seeded(factory), images(64)
