@@ -1,11 +1,13 @@
 """Every study runs in its quick form."""
 
 import csv
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from benchmarks import multiples
 from studies.cifar import __main__ as cifar_table
@@ -14,6 +16,8 @@ from studies.digits import __main__ as demo_seeds
 from studies.imitation import __main__ as imitation
 from studies.keywords import __main__ as keywords
 from studies.latency import __main__ as latency
+from studies.pretrained import __main__ as pretrained
+from studies.pretrained import sounds
 from studies.prior import __main__ as prior
 from studies.prior import records
 from studies.ranking import channel_bench_macro, halves, lengths, score_model
@@ -160,6 +164,44 @@ def test_imitation_without_labels(tmp_path: Path) -> None:
     assert [row["method"] for row in rows] == [*imitation.RIVALS, "ours, small effort"]
     assert len({row["original_top1"] for row in rows}) == 1, "one original for all"
     assert all(0 <= float(row["agreement"]) <= 100 for row in rows)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torchcrepe") is None, reason="needs torchcrepe, without what it needs")
+@pytest.mark.skipif(not sounds.DATA.is_dir(), reason="needs the spoken digits in ../shared/data")
+def test_a_pitch_tracker_of_other_people(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "studies.pretrained", "--quick", "--out", str(tmp_path)]
+    subprocess.run(command, check=True, cwd=ROOT)
+    rows = list(csv.DictReader((tmp_path / "quick_pretrained.csv").read_text().splitlines()))
+    assert [row["method"] for row in rows] == list(pretrained.METHODS)
+    assert all(float(row["original_pitch_within_50_cents"]) > 90 for row in rows)
+    assert all(float(row["macs_ratio"]) <= 0.5 for row in rows)
+
+
+def test_tones_have_the_pitch_that_is_told_of_them() -> None:
+    frames, hertz = sounds.tones(50, seed=0)
+    assert frames.shape == (50, sounds.LENGTH)
+    assert frames.std(dim=1, correction=0).sub(1).abs().max() < 1e-3
+    bins = sounds.RATE / sounds.LENGTH
+    for frame, pitch in zip(frames, hertz.tolist(), strict=True):
+        spectrum = torch.fft.rfft(frame * torch.hann_window(sounds.LENGTH)).abs()
+        strongest = int(spectrum.argmax()) * bins
+        harmonic = max(1, round(strongest / pitch))
+        assert abs(strongest - harmonic * pitch) <= bins, "the strongest line is a harmonic"
+
+    class Told(torch.nn.Module):
+        """Tells a bin above the true one."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            true = 1200 * torch.log2(hertz / 10)
+            places = (true[:, None] + self.off - sounds.FIRST) / sounds.CENTS - torch.arange(sounds.BINS)
+            return torch.exp(-places.square()).float()
+
+        off = 0.0
+
+    told = Told()
+    assert sounds.pitch_accuracy(told, frames, hertz) == 100
+    told.off = 60.0
+    assert sounds.pitch_accuracy(told, frames, hertz) == 0
 
 
 def test_what_a_search_spends_on(tmp_path: Path) -> None:
