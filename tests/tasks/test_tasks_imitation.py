@@ -272,6 +272,15 @@ def test_outputs_of_small_variance_are_imitated_by_default(tmp_path):
     assert found.test.figures["agreement"] > 30  # R^2; at a rate that trains from scratch it is far below 0
 
 
+def test_a_network_that_a_training_has_ruined_is_named(tmp_path):
+    torch.manual_seed(0)
+    ruinous = {"epochs": 2, "precision": "fp32", "optimizer": "sgd-nesterov", "lr": 0.1}
+    found = search(Peaks().eval(), inputs(200), tmp_path, training=ruinous, method=bcnet.Uniform())
+    assert found.test.figures["agreement"] < 0
+    said = "No better than a constant output: uniform, searched; lower the learning rate, or train for longer."
+    assert said in (tmp_path / "report.html").read_text()
+
+
 def test_inputs_of_any_form_are_the_same_inputs(tmp_path):
     x = inputs(90)
     np.save(tmp_path / "x.npy", x.numpy())

@@ -55,7 +55,7 @@ def show_result(console: Console, document: Mapping[str, Any], folder: str) -> N
 
 def _summary(document: Mapping[str, Any], folder: str) -> str:
     from bcnet.run.score import fresh_score_text, heuristics_text, score_text, search_cost_text
-    from bcnet.stages.result import origin_note, skipped_note, stopped_note
+    from bcnet.stages.result import origin_note, training_notes
 
     files = (
         f"Weights: {folder}/final.safetensors   Report: {folder}/report.html\n"
@@ -63,14 +63,13 @@ def _summary(document: Mapping[str, Any], folder: str) -> str:
     )
     found = document["search"]
     if found is None:
-        return f"{origin_note(document)} {stopped_note(document)} {skipped_note(document)}\n{files}"
+        return f"{origin_note(document)} {training_notes(document)}\n{files}"
     cost = search_cost_text(document["seconds"])
     took = f"The search took {cost}. " if cost else ""
     fresh = f"on {found['fresh_images']:,} fresh images " if found["fresh_images"] else ""
     return (
         f"Score in the search {score_text(found['score'], found['metric'])}, {fresh}{fresh_score_text(found)}; "
-        f"{found['evaluations']:,} candidates. {heuristics_text(found)}{took}{stopped_note(document)} "
-        f"{skipped_note(document)}\n{files}"
+        f"{found['evaluations']:,} candidates. {heuristics_text(found)}{took}{training_notes(document)}\n{files}"
     )
 
 

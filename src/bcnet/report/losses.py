@@ -11,7 +11,7 @@ from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, Section, figure, not_yet, paragraph
 from bcnet.report.look import ORIGINAL, SEARCHED, UNIFORM, colours_of, spec, stack_layers, tip
 from bcnet.run.finished import NETWORKS
-from bcnet.stages.result import skipped_note, stopped_note
+from bcnet.stages.result import training_notes
 
 _TITLE = "Training loss"
 _COLOURS = {"supernet": "green", "original": ORIGINAL, "Uniform": UNIFORM, "searched": SEARCHED}
@@ -37,9 +37,8 @@ def section(evidence: Evidence) -> Section:
     going = [stage for stage, curve in curves.items() if not curve.complete]
     if going:
         body += paragraph(f"Up to the last checkpoint of: {', '.join(going)}.")
-    for note_of in (stopped_note, skipped_note):
-        if evidence.result and (note := note_of(evidence.result)):
-            body += paragraph(note)
+    if evidence.result and (notes := training_notes(evidence.result)):
+        body += paragraph(notes)
     return Section("losses", _TITLE, body or not_yet("No loss has been recorded yet."), charts, "Loss")
 
 

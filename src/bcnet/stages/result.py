@@ -143,19 +143,24 @@ def origin_note(document: Mapping[str, Any]) -> str:
     return str(document["origin"] or f"The widths were found by the method {document['method']}.")
 
 
-def stopped_note(document: Mapping[str, Any]) -> str:
-    """A sentence on trainings under early stopping; nothing where it was not asked for."""
+def training_notes(document: Mapping[str, Any]) -> str:
+    """Sentences on what was unusual about the trainings; nothing where all was as usual."""
+    networks = document["networks"]
+    # Agreement in R^2 is 0 where a constant output would do as well.
+    ruined = [name for name in ("uniform", "searched") if networks[name]["test"].get("agreement", 100.0) <= 0]
     ends = [
         f"{name} after epoch {found['epochs']} (best: {found['best']})"
         for name, found in document.get("stopped_early", {}).items()
     ]
-    return f"Early stopping ended the training of {', '.join(ends)}." if ends else ""
-
-
-def skipped_note(document: Mapping[str, Any]) -> str:
-    """A sentence on the steps that were left out as bad; nothing where there were none."""
     skipped = [f"{name} {count}" for name, count in document["skipped_steps"].items() if count]
-    return f"Bad training steps left out: {', '.join(skipped)}." if skipped else ""
+    notes = (
+        f"No better than a constant output: {', '.join(ruined)}; lower the learning rate, or train for longer."
+        if ruined
+        else "",
+        f"Early stopping ended the training of {', '.join(ends)}." if ends else "",
+        f"Bad training steps left out: {', '.join(skipped)}." if skipped else "",
+    )
+    return " ".join(filter(None, notes))
 
 
 def _if_any(others: Mapping[str, Any]) -> dict[str, Any]:
