@@ -79,7 +79,7 @@ class Middle:
     def of(self, image: Image.Image, shrunk: float = 1.0) -> Image.Image:
         """Resized, then cropped."""
         size = self.resizing.size
-        height, width = self.resizing.resized(self.height, self.width)
+        height, width = self.resizing.scaled_size(self.height, self.width)
         if image.size != (width, height):
             image = image.resize((width, height), Image.Resampling[self.resizing.filter.upper()])
         if (width, height) == (size, size):

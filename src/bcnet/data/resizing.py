@@ -32,7 +32,7 @@ class Resizing:
         found = _PATTERN.match(words)
         return None if found is None else cls(int(found[1]), int(found[3]), cast(Filter, found[2]))
 
-    def resized(self, height: int, width: int) -> tuple[int, int]:
+    def scaled_size(self, height: int, width: int) -> tuple[int, int]:
         """Return height and width before the crop, rounded down as torchvision's `Resize` does."""
         short = min(height, width)
         return self.shorter * height // short, self.shorter * width // short
@@ -52,7 +52,7 @@ class Resize(nn.Module):
         super().__init__()
         self.filter = resizing.filter
         self.size = resizing.size
-        self.resized = resizing.resized(*from_size)
+        self.resized = resizing.scaled_size(*from_size)
         self.corner = resizing.corner(*self.resized)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

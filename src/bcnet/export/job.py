@@ -255,7 +255,7 @@ class _Inputs:
 
     @property
     def name(self) -> str:
-        """What a file of such networks is called."""
+        """The file name of such networks, without its end."""
         return _NAMES[self.taken] + ("" if self.from_size is None else "_{}x{}".format(*self.from_size))
 
     def network(self, which: Which) -> nn.Module:
@@ -266,10 +266,10 @@ class _Inputs:
         normalised = self.finished.input.normalise(network, of_bytes=self.taken == "bytes")
         if self.from_size is None:
             return normalised
-        return nn.Sequential(Resize(self._resizing(), self.from_size), normalised).eval()
+        return nn.Sequential(Resize(self._read_resizing(), self.from_size), normalised).eval()
 
-    def _resizing(self) -> Resizing:
-        """How the run's image files were resized.
+    def _read_resizing(self) -> Resizing:
+        """Return how the run's image files were resized.
 
         Raises:
             ExportError: they were not, or not by the library; or no image has the height and width asked for.

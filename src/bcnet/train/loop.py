@@ -359,7 +359,7 @@ class _Run:
             self.learner.restore(parts["learner"])
             self.restore_position(state)
             if self.stopping is not None:
-                self.best = BestEpoch.restored(state["best"], _section(tensors, "best"))
+                self.best = BestEpoch.from_state(state["best"], _section(tensors, "best"))
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError, RuntimeError) as error:
             raise RunError(
                 f"{source} holds no state of this training ({type(error).__name__}: {error}): "

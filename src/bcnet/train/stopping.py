@@ -43,7 +43,7 @@ class BestEpoch:
         return {"epoch": self.epoch, "seen": self.seen, "loss": self.loss if self.epoch else None}
 
     @classmethod
-    def restored(cls, state: Mapping[str, Any], weights: Mapping[str, torch.Tensor]) -> BestEpoch:
+    def from_state(cls, state: Mapping[str, Any], weights: Mapping[str, torch.Tensor]) -> BestEpoch:
         """Return what `state` and `weights` were taken from."""
         loss = math.inf if state["loss"] is None else float(state["loss"])
         return cls(int(state["epoch"]), loss, int(state["seen"]), dict(weights))
