@@ -122,7 +122,7 @@ class ResizedCrop:
 
 
 def middle(width: int, height: int, size: int) -> Middle:
-    """What is kept of a test image."""
+    """Return the part that is kept of a test image."""
     return Middle(width, height, resizing_of_tests(size))
 
 

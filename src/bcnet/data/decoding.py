@@ -64,7 +64,7 @@ class Crop:
 
 @dataclass(frozen=True)
 class Middle:
-    """What `resizing` leaves of an image of `width` by `height`."""
+    """The part that `resizing` leaves of an image of `width` by `height`."""
 
     width: int
     height: int

@@ -1,4 +1,4 @@
-"""How image files are resized, in words that are kept with a run, and as a module that does the same to bytes."""
+"""The resizing of image files, in words that are kept with a run, and as a module that does the same to bytes."""
 
 from __future__ import annotations
 
