@@ -215,7 +215,7 @@ class _Run:
             stopping, averaged = self.stopping, module if self.average is None else self.average.module
             loss = self.world.on_rank_zero(lambda: float(stopping.loss(averaged.eval())))
             module.train()
-            self.best.take(averaged, loss, epochs)
+            self.best = self.best.after(averaged, loss, epochs)
         return epochs - self.best.epoch >= self.stopping.patience
 
     def train_on(self, x: Nest, y: Nest, epoch: int) -> Progress:
@@ -380,7 +380,7 @@ class _Run:
         if self.stopping is not None:
             self.records.ended = (self.best.seen, self.best.epoch or self.best.seen)
             if self.best.weights:
-                load_module(self.learner.module, self.best.weights, "the best epoch")
+                load_module(self.learner.module, dict(self.best.weights), "the best epoch")
 
     def restore_position(self, state: Mapping[str, Any]) -> None:
         self.step = int(state["step"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -22,21 +22,21 @@ class EarlyStopping:
     loss: Callable[[nn.Module], float]
 
 
-@dataclass
+@dataclass(frozen=True)
 class BestEpoch:
     """The epoch of the lowest loss among the first `seen`, and its weights; 0 where none had a finite loss."""
 
     epoch: int = 0
     loss: float = math.inf
     seen: int = 0
-    weights: dict[str, torch.Tensor] = field(default_factory=dict)
+    weights: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
-    def take(self, network: nn.Module, loss: float, epochs: int) -> None:
-        """Take the held-out loss of `network` after so many epochs."""
-        self.seen = epochs
-        if loss < self.loss:
-            self.epoch, self.loss = self.seen, loss
-            self.weights = {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
+    def after(self, network: nn.Module, loss: float, epochs: int) -> BestEpoch:
+        """Return the best epoch so far, `loss` being the held-out loss of `network` after so many epochs."""
+        if not loss < self.loss:
+            return replace(self, seen=epochs)
+        weights = {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
+        return BestEpoch(epochs, loss, epochs, weights)
 
     def state(self) -> dict[str, Any]:
         """All but the weights, as plain values."""
@@ -46,4 +46,4 @@ class BestEpoch:
     def from_state(cls, state: Mapping[str, Any], weights: Mapping[str, torch.Tensor]) -> BestEpoch:
         """Return what `state` and `weights` were taken from."""
         loss = math.inf if state["loss"] is None else float(state["loss"])
-        return cls(int(state["epoch"]), loss, int(state["seen"]), dict(weights))
+        return cls(int(state["epoch"]), loss, int(state["seen"]), weights)
