@@ -227,6 +227,15 @@ def test_trainings_are_shared_where_what_they_depend_on_is(changes, expected):
     assert set(expected.split()) - {"examples"} == set(found.split()) - {"examples"}
 
 
+@pytest.mark.parametrize(("patience", "expected"), [(None, "original Uniform"), (2, "")])
+def test_networks_that_held_out_images_end_are_shared_where_the_same_are_held_out(patience, expected):
+    training = RECIPE.with_changes({"early_stopping": patience})
+    theirs, ours = (
+        settings_of(bcnet.Uniform(), training=training, options={"validation_fraction": share}) for share in (0.1, 0.2)
+    )
+    assert set(shared(theirs, ours).split()) - {"searched", "examples"} == set(expected.split())
+
+
 def test_one_network_alone_is_trained_as_it_is_beside_others(tmp_path):
     seen = Recorder()
     options = {"budget": None, "method": bcnet.Given((3, 5)), "seed": 2}

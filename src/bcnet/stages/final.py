@@ -35,6 +35,8 @@ from bcnet.train import Begun, EarlyStopping, EpochBatches, LossRecords, Network
 
 TRAINING = ("training.", "teacher", "start", "options.training_seed")
 """Settings that every network trained by itself depends on."""
+HELD_OUT = ("options.validation_fraction", "options.fresh_fraction")
+"""Settings that say which images are held out."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,9 @@ class FinalStage(Stage):
         """Return what is trained."""
 
     def reads(self, settings: Settings) -> tuple[str, ...]:
-        """Return how final networks are trained, and the supernet where they start from it."""
-        return (*TRAINING, *(SUPERNET if settings.start == "supernet" else ()))
+        """Return how final networks are trained, the supernet where they start from it, and which images end them."""
+        ending = HELD_OUT if settings.training.early_stopping is not None else ()
+        return (*TRAINING, *ending, *(SUPERNET if settings.start == "supernet" else ()))
 
     def macs(self, settings: Settings, workload: Workload) -> float:
         """Return what the network costs, about."""
