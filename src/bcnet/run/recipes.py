@@ -14,7 +14,6 @@ from bcnet.train import Cosine, Recipe, load_recipe, recipe_names
 TrainingLike = Recipe | str | Mapping[str, Any]
 _FEWEST_STEPS = 4  # of an epoch, of a recipe that the user has not chosen
 _SMALLEST_BATCH = 8
-_OURS = ("digits", "scattered_digits")
 
 
 def check_training(training: TrainingLike | None, epochs: int | None) -> tuple[Recipe | None, dict[str, Any]]:
@@ -64,10 +63,12 @@ def recipe_for(source: Source, recipe: Recipe | None, changes: Mapping[str, Any]
     """
     fits = recipe is None and not isinstance(source.data, Loaders) and "batch_size" not in changes
     if recipe is None:
-        recipe = load_recipe(default_recipe(source.model_name, source.data_name, source.data.image_shape[-1]))
-        if isinstance(source.task, Imitation):
-            # Rates that train from scratch by gradients ruin a network whose outputs are of another scale.
-            recipe = recipe if source.data_name in _OURS else load_recipe("imitation")
+        name = default_recipe(source.model_name, source.data_name, source.data.image_shape[-1])
+        imitates = isinstance(source.task, Imitation)
+        if imitates and name != source.data_name:
+            name = "imitation"  # the rates of classifiers that are trained from scratch can ruin other networks
+        recipe = load_recipe(name)
+        if imitates:
             recipe = recipe.model_copy(update={"label_smoothing": 0.0, "distillation": None})
     if isinstance(source.data, Loaders) and source.data.batch_size is not None:
         recipe = recipe.with_changes({"batch_size": source.data.batch_size})
