@@ -25,6 +25,7 @@ __all__ = [
     "Format",
     "Int8",
     "Onnx",
+    "OpenBatchError",
     "Pt2",
     "Runner",
     "SafeTensors",
@@ -38,6 +39,19 @@ Opened = Literal["nothing", "batch", "size"]
 """What a graph takes of any size: nothing, the batch, or batch, height and width."""
 
 Runner = Callable[[Nest], Any]  # inputs (batch, ...) -> what the network gives, logits (batch, classes) usually
+
+
+
+
+class OpenBatchError(ExportError):
+    """A network whose code takes the batch size for a constant, so that no file of it can leave the size open."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"a network is exported with an open batch size; {reason}: write x.shape[0] for len(x) or a number, or fix "
+            "the batch size (--batch 1)"
+        )
+        self.reason = reason
 
 
 _OLDEST_EXPORTED = 18  # of the versions of ONNX's operators, by PyTorch's exporter
@@ -208,7 +222,8 @@ def export_graph(network: nn.Module, example: Nest, *, opened: Opened = "batch")
     """The network's graph with sizes left open, or those of the example.
 
     Raises:
-        ExportError: its code depends on a size that is to be open.
+        OpenBatchError: its code depends on the batch size, which is to be open.
+        ExportError: it has code that `torch.export` cannot follow.
     """
     dims: dict[int, Any] = {} if opened == "nothing" else {0: torch.export.Dim("batch", min=1)}
     if opened == "size":
@@ -292,11 +307,8 @@ def _refusal(what: str, network: nn.Module, error: Exception) -> ExportError:
         )
     if "Constraints violated" in text:
         line = next((found[1] for found in map(_LINE.search, causes) if found), "")
-        return ExportError(
-            f"a network is exported with an open batch size; {type(network).__name__} takes the batch size of its "
-            f"example for a constant{f' in {line}' if line else ''}: write x.shape[0] for len(x) or a number, or "
-            "fix the batch size (--batch 1)"
-        )
+        where = f" in {line}" if line else ""
+        return OpenBatchError(f"{type(network).__name__} takes the batch size of its example for a constant{where}")
     reason = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return ExportError(
         f"a network is exported with an open batch size; {what} refuses {type(network).__name__} with "

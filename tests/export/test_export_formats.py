@@ -318,6 +318,22 @@ def test_code_that_depends_on_the_batch_size_is_refused():
     assert export_graph(OneBatchSize().eval(), torch.zeros(1, 1, 8, 8), opened="nothing").module()
 
 
+class CountsItsBatch(TinyNetwork):
+    def forward(self, x):
+        return super().forward(x).view(len(x), -1)
+
+
+def test_a_network_that_counts_its_batch_gets_a_file_for_one_input(tmp_path, capsys):
+    run = tiny_search(tmp_path / "run", model=CountsItsBatch).run_dir
+    done = bcnet.export_run(run, CountsItsBatch, format="onnx")
+    assert done.batches == (1,)
+    assert "CountsItsBatch takes the batch size of its example for a constant" in done.fixed_batch
+    assert done.difference < 1e-5
+    assert bcnet.export_run(run, CountsItsBatch, format="safetensors").batches != (1,)
+    with pytest.raises(ExportError, match="with an open batch size"):
+        bcnet.export_run(run, CountsItsBatch, format="onnx", open_size=True)
+
+
 class Spectrum(TinyNetwork):
     """A product of complex numbers, which ONNX does not have."""
 

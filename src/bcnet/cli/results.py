@@ -165,6 +165,7 @@ def _show_export(console: Console, done: Any, run: Path) -> None:
     takes += ", of any height and width" if done.open_size else ""
     takes += ", of {}x{} (height x width), resized inside".format(*done.from_size) if done.from_size else ""
     takes_batches = "any batch size" if len(done.batches) > 1 else f"batches of {done.batches[0]}"
+    fixed = (f"One input at once: {done.fixed_batch}; x.shape[0] leaves it open",) if done.fixed_batch else ()
     checked = (
         f"Checked: {done.runtime} against PyTorch in batches of {batches}: largest difference {done.difference:.1e} of "
         f"the largest logit, {done.tolerance:.0e} allowed"
@@ -182,6 +183,7 @@ def _show_export(console: Console, done: Any, run: Path) -> None:
         f"Size: {done.size:,} bytes, {done.size / done.original_size:.2f}x of the original's {done.original_size:,}",
         f"One image, milliseconds, median (quartiles), CPU threads: {done.threads}: {times}",
         f"Takes: {takes}; {takes_batches}",
+        *fixed,
         f"Model card: {run / 'model_card.md'}",
     )
     for line in (*lines, *(f"Over the limit: {text}" for text in done.exceeded)):

@@ -25,7 +25,7 @@ from bcnet.export.quantized import MOST_OFF, RealInputs, arena_of, exceeded_limi
 from bcnet.export.timing import Timing, time_in_turns
 from bcnet.files.atomic import write_atomic
 from bcnet.files.documents import read_document, write_document
-from bcnet.formats import Format, Int8, Onnx, Opened, Runner
+from bcnet.formats import Format, Int8, Onnx, OpenBatchError, Opened, Runner
 from bcnet.machine.defaults import threads as torch_threads
 from bcnet.nests import Nest, call_network, tensors
 from bcnet.nests import count as nest_size
@@ -54,7 +54,9 @@ class Export:
     `size` and `original_size` are bytes, the latter of the original network in the same format. `difference` is the
     largest one between a logit of the file's and PyTorch's, on random images in batches of `batches`, relative to the
     largest logit; `tolerance` is what is allowed. Images may have other heights and widths where `open_size` is set, as
-    was tried; with `from_size`, height and width, the file resizes images of these inside. `milliseconds` are for one
+    was tried; with `from_size`, height and width, the file resizes images of these inside. Where the network's code
+    cannot have an open batch size and none was asked for, the file takes one input at once, and `fixed_batch` says why.
+    `milliseconds` are for one
     image, or for a batch where its size is fixed: of PyTorch, of the file in its runtime, and of the original's file
     there.
 
@@ -79,6 +81,7 @@ class Export:
     exceeded: tuple[str, ...] = ()
     open_size: bool = False
     from_size: tuple[int, int] | None = None
+    fixed_batch: str = ""
 
 
 def export_run(
@@ -115,7 +118,8 @@ def export_run(
         from_size: let the file take bytes of this height and width, a camera's for instance, and resize them inside, as
             the run's image files were.
         opset: the version of ONNX's operators, by default that of PyTorch's exporter.
-        batch: the number of inputs that the file takes at once; open where it is left out, one for engines of phones.
+        batch: the number of inputs that the file takes at once. Left out it is open; one for engines of phones, and for
+            networks whose code cannot have it open.
         threads: CPU threads for the times.
         data: the data, as for `bcnet.search`, for int8 files where the run was given data of your own.
 
@@ -134,8 +138,6 @@ def export_run(
     chosen = _format(format, taken, threads, batch, opset, open_size=open_size, resizes=resizes)
     if batch is None and not chosen.opens_batch:
         batch = 1
-    batches = _BATCHES if batch is None else (batch,)
-    opened: Opened = "size" if open_size else "batch" if batch is None else "nothing"
     finished = FinishedRun.read(run, factory)
     inputs = _Inputs(finished, taken, from_size)
     path = _place(finished, chosen, out, inputs.name)
@@ -145,10 +147,22 @@ def export_run(
     real = RealInputs.of(finished, data, with_normalisation) if chosen.is_int8 else None
     if isinstance(chosen, Int8) and real is not None:
         chosen = type(chosen)(real.samples)
-    content = {
-        which: chosen.write(networks[which], inputs.draw(batch or 2), _notes(finished, which, chosen), opened=opened)
-        for which in _COMPARED
-    }
+
+    def write(opened: Opened) -> dict[Which, bytes]:
+        return {
+            which: chosen.write(networks[which], inputs.draw(batch or 2), _notes(finished, which, chosen), opened=opened)
+            for which in _COMPARED
+        }
+
+    fixed_batch = ""
+    try:
+        content = write("size" if open_size else "batch" if batch is None else "nothing")
+    except OpenBatchError as error:
+        if open_size:
+            raise
+        batch, fixed_batch = 1, error.reason
+        content = write("nothing")
+    batches = _BATCHES if batch is None else (batch,)
     runners = {which: chosen.runner(content[which], inputs.network(which), threads) for which in _COMPARED}
     if real is None:
         tried = [inputs.draw(count) for count in batches]
@@ -178,6 +192,7 @@ def export_run(
         () if real is None else exceeded_limits(finished, len(content["searched"]), arena),
         open_size,
         from_size,
+        fixed_batch,
     )
     _record(finished, export)
     write_atomic(finished.path / "model_card.md", model_card(finished, _known_exports(finished)).encode())
