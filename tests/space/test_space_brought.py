@@ -1,6 +1,7 @@
 """Networks as people bring them: what their code does with channels is followed, or named."""
 
 import threading
+from itertools import pairwise
 
 import pytest
 import torch
@@ -416,6 +417,33 @@ def test_numbers_that_modules_store_follow_the_widths():
     document = bcnet.supernet.describe(model, space, (5, 7))
     again = bcnet.supernet.rebuild(document, lambda: Stored().double())
     assert (again.channels, again.norm.normalized_shape, again.size) == (5, (5,), 16)
+
+
+class Mapped(nn.Module):
+    """Counts pixels and channels, as many at this size, in attributes; ten others may count either of two layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.pixels, self.channels = 16, 16
+        vars(self).update({f"{name}_{number}": number for name in "abcde" for number in (24, 12)})
+        widths = (3, 16, 24, 12, 24, 12)
+        self.layers = nn.ModuleList(nn.Conv2d(a, b, 3, padding=1) for a, b in pairwise(widths))
+        self.head = nn.Linear(12, 3)
+
+    def forward(self, x):
+        assert x.shape[-1] == self.pixels
+        x = self.layers[0](x).reshape(-1, self.channels, self.pixels, self.pixels)
+        for layer in self.layers[1:]:
+            x = layer(x).relu()
+        return self.head(x.mean((2, 3)))
+
+
+def test_pixels_that_are_as_many_as_channels_stay():
+    network = Mapped()
+    space = check_paths(network, torch.randn(2, 3, 16, 16))
+    assert len(space.groups) == 5
+    narrow = bcnet.narrow(network, space, [group.least for group in space.groups])
+    assert (narrow.pixels, narrow.channels) == (16, space.groups[0].least)
 
 
 class Stages(nn.Module):

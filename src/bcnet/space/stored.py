@@ -19,7 +19,7 @@ from bcnet.space.space import WidthSpace
 
 Kind = tuple[type, str]
 _MISSING = re.compile(r"has no attribute '(\w+)'")
-_MOST_TRIES = 8  # other choices of attributes, for each of which the network is run
+_MOST_TRIES = 16  # other choices of attributes, for each of which the network is run
 _MOST_SEARCHES = 4  # choices, for each of which it is run many times
 _MOST_READS = 16
 _PART = -1  # the option of a length that is a part of a longer one, as sizes of a split are
@@ -144,9 +144,9 @@ class StoredNumbers:
         first = dict.fromkeys(kinds, 0)
         options = [option for option in (1, _PART) if any(self._has(kind, option) for kind in kinds)]
         others = [dict.fromkeys(kinds, option) for option in options]
-        others += [{**first, kind: option} for option in options for kind in kinds if self._has(kind, option)]
-        # One that counts something else may break what the others mend.
+        # One that counts something else, pixels for instance, may break what the others mend.
         others += [{one: option for one, option in first.items() if one != kind} for kind in kinds]
+        others += [{**first, kind: option} for option in options for kind in kinds if self._has(kind, option)]
         return [first, *others[:_MOST_TRIES]]
 
     def _has(self, kind: Kind, option: int) -> bool:
