@@ -41,8 +41,6 @@ Opened = Literal["nothing", "batch", "size"]
 Runner = Callable[[Nest], Any]  # inputs (batch, ...) -> what the network gives, logits (batch, classes) usually
 
 
-
-
 class OpenBatchError(ExportError):
     """A network whose code takes the batch size for a constant, so that no file of it can leave the size open."""
 

@@ -569,6 +569,62 @@ def test_attention_is_narrowed_within_its_heads():
     assert narrow(x).shape == (2, 3)
 
 
+class NonLocal(nn.Module):
+    """Queries, keys and values, two layers' lengths in one attribute."""
+
+    def __init__(self, channels=16, within=8):
+        super().__init__()
+        self.within = within
+        self.values, self.queries, self.keys = (nn.Conv2d(channels, within, 1) for _ in range(3))
+        self.out = nn.Conv2d(within, channels, 1)
+
+    def forward(self, x):
+        n = x.size(0)
+        values, queries, keys = (layer(x).view(n, self.within, -1) for layer in (self.values, self.queries, self.keys))
+        weights = (queries.transpose(1, 2) @ keys).softmax(-1)
+        y = (weights @ values.transpose(1, 2)).transpose(1, 2).contiguous()
+        return x + self.out(y.view(n, self.within, *x.shape[2:]))
+
+
+class NonLocalNetwork(nn.Sequential):
+    def __init__(self):
+        blocks = NonLocal(), NonLocal(within=12)
+        super().__init__(nn.Conv2d(3, 16, 3), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 3))
+
+
+@pytest.mark.parametrize("pixels", [10, 9])  # a square of 8 pixels a side is a multiple of the widths, one of 7 is not
+def test_layers_that_one_number_counts_are_tied(pixels):
+    space = check_paths(NonLocalNetwork().double(), torch.randn(2, 3, pixels, pixels, dtype=torch.float64))
+    assert [group.max_width for group in space.groups] == [16, 8, 12]
+    narrow = bcnet.narrow(NonLocalNetwork().double(), space, (9, 3, 5))
+    assert (narrow[1].within, narrow[2].within) == (3, 5)
+
+
+class OwnAttention(nn.Module):
+    """Attention over pixels whose projections are one layer, divided at once: `(n, 3, heads, channels, pixels)`."""
+
+    def __init__(self, channels=16, heads=4):
+        super().__init__()
+        self.heads = heads
+        self.stem = nn.Conv2d(3, channels, 3, padding=1)
+        self.projections = nn.Conv2d(channels, 3 * channels, 1)
+        self.places = nn.Parameter(torch.randn(1, heads, channels // heads, 64))
+        self.head = nn.Linear(channels, 3)
+
+    def forward(self, x):
+        x = self.stem(x)
+        n, c, h, w = x.shape
+        divided = self.projections(x).reshape(n, 3, self.heads, c // self.heads, h * w)
+        queries, keys, values = divided.unbind(1)
+        weights = (queries.transpose(-2, -1) @ (keys + self.places)).softmax(-1)
+        return self.head((x + (values @ weights.transpose(-2, -1)).reshape(n, c, h, w)).mean((2, 3)))
+
+
+def test_channels_are_divided_over_more_than_two_dimensions():
+    space = check_paths(OwnAttention().double(), torch.randn(2, 3, 8, 8, dtype=torch.float64))
+    assert [group.max_width for group in space.groups] == [4]
+
+
 class SpatialAttention(nn.Module):
     """Attention between positions, whose code reads the number of channels off one tensor for all of them."""
 

@@ -149,8 +149,9 @@ def export_run(
         chosen = type(chosen)(real.samples)
 
     def write(opened: Opened) -> dict[Which, bytes]:
+        example = inputs.draw(batch or 2)
         return {
-            which: chosen.write(networks[which], inputs.draw(batch or 2), _notes(finished, which, chosen), opened=opened)
+            which: chosen.write(networks[which], example, _notes(finished, which, chosen), opened=opened)
             for which in _COMPARED
         }
 

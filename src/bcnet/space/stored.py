@@ -114,6 +114,24 @@ class StoredNumbers:
                 chosen = fewer
         return chosen
 
+    def counted_alike(self, broken: Collection[int]) -> tuple[dict[str, Layout], list[list[int]]]:
+        """Return `WidthSpace.numbers` that count groups among `broken`, and the sets that one number counts.
+
+        One attribute for the lengths of two layers ties them: a block that reshapes queries and values by it, say.
+        """
+        numbers: dict[str, Layout] = {}
+        sets: list[list[int]] = []
+        for place in self._places:
+            single = [option[0].group for option in place.options if len(option) == 1]
+            counted = [group for group in dict.fromkeys(single) if group in broken]
+            if place.is_own and counted:
+                numbers[place.key] = next(option for option in place.options if option[0].group == counted[0])
+            taken = {group for groups in sets for group in groups}
+            counted = [group for group in counted if group is not None and group not in taken]
+            if place.is_own and len(counted) > 1:
+                sets.append(counted)
+        return numbers, sets
+
     def unread(self, runs: Callable[[], object]) -> frozenset[Kind]:
         """Return the kinds that `runs`, a call of the model in both modes, does not read."""
         candidates = {place.kind for place in self._places if place.is_certain}

@@ -143,6 +143,10 @@ def _try_widths(model: nn.Module, example: Example, propagation: Propagation, op
         broken = still
     if 1 < len(broken) <= MOST_GROUPS:
         alike = trials.find_alike(numbered, broken)
+        if not alike:
+            numbers, sets = stored.counted_alike(broken)
+            by_number = dataclasses.replace(space, numbers={**numbered.numbers, **numbers})
+            alike = trials.find_alike(by_number, broken, sets)
         for groups in alike:
             narrowest, *others = sorted(groups, key=lambda group: space.groups[group].max_width)
             for other in others:

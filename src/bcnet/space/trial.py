@@ -60,13 +60,17 @@ class GroupTrials:
         with self._trial(space) as trial:
             return trial.error_of(set(range(len(space.groups))) - set(held), _narrow_widths(space, _OFFSETS)) is None
 
-    def find_alike(self, space: WidthSpace, broken: Mapping[int, Reason]) -> list[list[int]]:
+    def find_alike(
+        self, space: WidthSpace, broken: Mapping[int, Reason], candidates: Iterable[list[int]] | None = None
+    ) -> list[list[int]]:
         """The groups among `broken` that can be narrowed in proportion to each other, in sets of these.
 
         Code that reads a number of channels off one tensor and applies it to another ties them, unseen by the graph.
-        Groups that break at one line of the code are tried: those of one width together, cut into the smallest sets
-        of neighbours that run; then what is left of them, in proportion.
+        Of each set of `candidates`, by default the groups that break at one line of the code, those of one width are
+        tried together, cut into the smallest sets of neighbours that run; then what is left of them, in proportion.
         """
+        if candidates is None:
+            candidates = _group_by(broken, lambda group: broken[group].where)
         narrow = set(range(len(space.groups))) - set(broken)
         found: list[list[int]] = []
         with self._trial(space) as trial:
@@ -82,7 +86,7 @@ class GroupTrials:
                         return [groups[:end], *cut(groups[end:])]
                 return [groups]
 
-            for groups in _group_by(broken, lambda group: broken[group].where):
+            for groups in candidates:
                 left: list[int] = []
                 for alike in _group_by(groups, lambda group: space.groups[group].max_width):
                     if len(alike) > 1 and run(alike):

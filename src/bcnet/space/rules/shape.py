@@ -87,7 +87,7 @@ def _merge(p: Propagation, x: Labels, old: list[int], labelled: list[int]) -> Di
 def divide(p: Propagation, dim: Dim, sizes: list[int]) -> list[Dim | None]:
     """One dimension made several.
 
-    The channels go to the first where atoms stay whole, else to the last of two, in equal parts; with `channels_first`
+    The channels go to the first where atoms stay whole, else to the last, in equal parts; with `channels_first`
     to the first, in runs of neighbours.
     """
     behind = math.prod(sizes[1:])
@@ -101,15 +101,11 @@ def divide(p: Propagation, dim: Dim, sizes: list[int]) -> list[Dim | None]:
         reason = p.reason("channels divided into runs that do not correspond")
         p.symbols.unify(dim, (shared._replace(repeat=behind),), reason)
         return [p.symbols.resolve((shared,))] + [None] * (len(sizes) - 1)
-    if len(sizes) > 2:
-        reason = p.reason("channels divided over more than two dimensions")
-        p.fix(dim, reason)
-        return [None] * len(sizes)
     reason = p.reason("channels divided into parts that do not correspond")
-    parts = p.symbols.split(dim, [sizes[1]] * sizes[0], reason)
+    parts = p.symbols.split(dim, [sizes[-1]] * math.prod(sizes[:-1]), reason)
     for part in parts[1:]:
         p.symbols.unify(parts[0], part, reason)
-    return [None, p.symbols.resolve(parts[0])]
+    return [None] * (len(sizes) - 1) + [p.symbols.resolve(parts[0])]
 
 
 @rule("permute")
