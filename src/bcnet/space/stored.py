@@ -121,15 +121,17 @@ class StoredNumbers:
         """
         numbers: dict[str, Layout] = {}
         sets: list[list[int]] = []
+        taken: set[int] = set()
         for place in self._places:
-            single = [option[0].group for option in place.options if len(option) == 1]
-            counted = [group for group in dict.fromkeys(single) if group in broken]
-            if place.is_own and counted:
-                numbers[place.key] = next(option for option in place.options if option[0].group == counted[0])
-            taken = {group for groups in sets for group in groups}
-            counted = [group for group in counted if group is not None and group not in taken]
-            if place.is_own and len(counted) > 1:
-                sets.append(counted)
+            counted = {option[0].group: option for option in place.options if len(option) == 1}
+            groups = [group for group in counted if group is not None and group in broken]
+            if not place.is_own or not groups:
+                continue
+            numbers[place.key] = counted[groups[0]]
+            groups = [group for group in groups if group not in taken]
+            if len(groups) > 1:
+                taken.update(groups)
+                sets.append(groups)
         return numbers, sets
 
     def unread(self, runs: Callable[[], object]) -> frozenset[Kind]:
