@@ -47,3 +47,18 @@ class ProcessError(BCNetError):
 
 class ExportError(BCNetError):
     """A network that cannot be written in another format, or differs there from what it was."""
+
+
+class OpenBatchError(ExportError):
+    """A network whose code takes the batch size for a constant, so that no file of it can leave the size open.
+
+    Args:
+        reason: which network, and at which line of its code.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"a network is exported with an open batch size; {reason}: write x.shape[0] for len(x) or a number, or fix "
+            "the batch size (--batch 1)"
+        )
+        self.reason = reason

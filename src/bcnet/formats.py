@@ -18,14 +18,13 @@ from safetensors.torch import load as parse_safetensors
 from safetensors.torch import save as format_safetensors
 from torch import nn
 
-from bcnet.errors import ExportError
+from bcnet.errors import ExportError, OpenBatchError
 from bcnet.nests import Nest, arguments, call_network, tensors
 
 __all__ = [
     "Format",
     "Int8",
     "Onnx",
-    "OpenBatchError",
     "Pt2",
     "Runner",
     "SafeTensors",
@@ -39,17 +38,6 @@ Opened = Literal["nothing", "batch", "size"]
 """What a graph takes of any size: nothing, the batch, or batch, height and width."""
 
 Runner = Callable[[Nest], Any]  # inputs (batch, ...) -> what the network gives, logits (batch, classes) usually
-
-
-class OpenBatchError(ExportError):
-    """A network whose code takes the batch size for a constant, so that no file of it can leave the size open."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"a network is exported with an open batch size; {reason}: write x.shape[0] for len(x) or a number, or fix "
-            "the batch size (--batch 1)"
-        )
-        self.reason = reason
 
 
 _OLDEST_EXPORTED = 18  # of the versions of ONNX's operators, by PyTorch's exporter

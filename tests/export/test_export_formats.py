@@ -10,8 +10,10 @@ from PIL import Image
 from tiny_job import TinyNetwork, tiny_data, tiny_search
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+from typer.testing import CliRunner
 
 import bcnet
+from bcnet.cli.app import app
 from bcnet.data.decoding import bytes_of, fit
 from bcnet.errors import ExportError, ModelError, RunError
 from bcnet.export import FORMATS, format_of
@@ -323,12 +325,15 @@ class CountsItsBatch(TinyNetwork):
         return super().forward(x).view(len(x), -1)
 
 
-def test_a_network_that_counts_its_batch_gets_a_file_for_one_input(tmp_path, capsys):
+def test_a_network_that_counts_its_batch_gets_a_file_for_one_input(tmp_path):
     run = tiny_search(tmp_path / "run", model=CountsItsBatch).run_dir
     done = bcnet.export_run(run, CountsItsBatch, format="onnx")
     assert done.batches == (1,)
     assert "CountsItsBatch takes the batch size of its example for a constant" in done.fixed_batch
     assert done.difference < 1e-5
+    assert ", 1 at once |" in (run / "model_card.md").read_text()
+    told = CliRunner().invoke(app, ["export", str(run), "--format", "onnx", "--model", f"{__name__}:CountsItsBatch"])
+    assert "one input at once (CountsItsBatch takes the batch size" in told.output
     assert bcnet.export_run(run, CountsItsBatch, format="safetensors").batches != (1,)
     with pytest.raises(ExportError, match="with an open batch size"):
         bcnet.export_run(run, CountsItsBatch, format="onnx", open_size=True)

@@ -15,9 +15,9 @@ from bcnet.cli.endings import guard
 EXPORT_HELP = """
 Write the network that RUN found in another format, checked there against PyTorch, with a model card.
 
-The file takes batches of any size, unless --batch fixes it. By default it takes what the network was trained on,
-normalised images; with --with-normalisation it takes images in [0, 1] and normalises them itself, with --bytes the
-bytes that a decoder of images gives. model_card.md in RUN says all of it, with the figures of the run.
+The file takes batches of any size, unless --batch or the network's code fixes it. By default it takes what the network
+was trained on, normalised images; with --with-normalisation it takes images in [0, 1] and normalises them itself, with
+--bytes the bytes that a decoder of images gives. model_card.md in RUN says all of it, with the figures of the run.
 
 --push gives the file, the card and the architecture to the Hugging Face hub, with your own token and never unasked. A
 repository made by it is private unless --public is given.
@@ -165,7 +165,8 @@ def _show_export(console: Console, done: Any, run: Path) -> None:
     takes += ", of any height and width" if done.open_size else ""
     takes += ", of {}x{} (height x width), resized inside".format(*done.from_size) if done.from_size else ""
     takes_batches = "any batch size" if len(done.batches) > 1 else f"batches of {done.batches[0]}"
-    fixed = (f"One input at once: {done.fixed_batch}; x.shape[0] leaves it open",) if done.fixed_batch else ()
+    if done.fixed_batch:
+        takes_batches = f"one input at once ({done.fixed_batch}; x.shape[0] leaves it open)"
     checked = (
         f"Checked: {done.runtime} against PyTorch in batches of {batches}: largest difference {done.difference:.1e} of "
         f"the largest logit, {done.tolerance:.0e} allowed"
@@ -183,7 +184,6 @@ def _show_export(console: Console, done: Any, run: Path) -> None:
         f"Size: {done.size:,} bytes, {done.size / done.original_size:.2f}x of the original's {done.original_size:,}",
         f"One image, milliseconds, median (quartiles), CPU threads: {done.threads}: {times}",
         f"Takes: {takes}; {takes_batches}",
-        *fixed,
         f"Model card: {run / 'model_card.md'}",
     )
     for line in (*lines, *(f"Over the limit: {text}" for text in done.exceeded)):

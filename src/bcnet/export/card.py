@@ -168,6 +168,8 @@ def _file_row(export: Mapping[str, Any]) -> str:
     takes = f"{export['takes']}{' of any height and width' if export['open_size'] else ''}"
     if export.get("from_size"):
         takes += " of {}x{} pixels (height x width), resized inside".format(*export["from_size"])
+    if len(export["batches"]) == 1:
+        takes += f", {export['batches'][0]} at once"
     time = export["milliseconds"][export["runtime"]]
     return (
         f"| `{export['path']}` | {takes} | {export['size']:,} | {export['original_size']:,} | {export['runtime']} | "

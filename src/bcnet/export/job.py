@@ -18,14 +18,14 @@ from torch.utils._pytree import tree_leaves
 
 from bcnet.data.loaders import seed_globally
 from bcnet.data.resizing import Resize, Resizing
-from bcnet.errors import ExportError
+from bcnet.errors import ExportError, OpenBatchError
 from bcnet.export.card import model_card
 from bcnet.export.formats import FORMATS
 from bcnet.export.quantized import MOST_OFF, RealInputs, arena_of, exceeded_limits
 from bcnet.export.timing import Timing, time_in_turns
 from bcnet.files.atomic import write_atomic
 from bcnet.files.documents import read_document, write_document
-from bcnet.formats import Format, Int8, Onnx, OpenBatchError, Opened, Runner
+from bcnet.formats import Format, Int8, Onnx, Opened, Runner
 from bcnet.machine.defaults import threads as torch_threads
 from bcnet.nests import Nest, call_network, tensors
 from bcnet.nests import count as nest_size
@@ -56,9 +56,8 @@ class Export:
     largest logit; `tolerance` is what is allowed. Images may have other heights and widths where `open_size` is set, as
     was tried; with `from_size`, height and width, the file resizes images of these inside. Where the network's code
     cannot have an open batch size and none was asked for, the file takes one input at once, and `fixed_batch` says why.
-    `milliseconds` are for one
-    image, or for a batch where its size is fixed: of PyTorch, of the file in its runtime, and of the original's file
-    there.
+    `milliseconds` are for one image, or for a batch where its size is fixed: of PyTorch, of the file in its runtime,
+    and of the original's file there.
 
     An int8 file is compared on real inputs: `difference` is the root mean square of its outputs' differences over that
     of PyTorch's outputs. `tests` has the test metric of "PyTorch" and of the "file", `arena` the bytes that

@@ -378,6 +378,10 @@ class WidthSpace:
         self.check_named(choices)
         return dataclasses.replace(self, groups=tuple(with_choices(g, choices.get(g.name)) for g in self.groups))
 
+    def with_numbers(self, numbers: Mapping[str, Layout]) -> WidthSpace:
+        """Return the same space with these entries of `numbers` added or replaced."""
+        return dataclasses.replace(self, numbers={**self.numbers, **numbers})
+
     def check_named(self, names: Iterable[str]) -> None:
         """Raise WidthError unless all are names of groups."""
         unknown = set(names) - {group.name for group in self.groups}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from torch import nn
@@ -93,46 +93,41 @@ class StoredNumbers:
         `held` are the groups that cannot be narrowed as things are.
         """
 
-        def with_numbers(chosen: Mapping[Kind, int]) -> WidthSpace:
-            return replace(space, numbers={**space.numbers, **self.layouts(chosen)})
+        def counted(chosen: Mapping[Kind, int]) -> WidthSpace:
+            return space.with_numbers(self.layouts(chosen))
 
         if not self.kinds or not held:
             return {}
         best: Collection[int] = ()
         attempts = self._attempts()
-        chosen = next((some for some in attempts if trials.runs(with_numbers(some), best)), None)
+        chosen = next((some for some in attempts if trials.runs(counted(some), best)), None)
         if chosen is None:
             if len(space.groups) > MOST_GROUPS:
                 return {}
-            found = [(some, trials.find_broken(with_numbers(some))) for some in attempts[:_MOST_SEARCHES]]
+            found = [(some, trials.find_broken(counted(some))) for some in attempts[:_MOST_SEARCHES]]
             chosen, best = min(found, key=lambda one: len(one[1]))
-        if len(best) >= len(held) or not trials.runs(with_numbers(chosen), best):
+        if len(best) >= len(held) or not trials.runs(counted(chosen), best):
             return {}
         for kind in list(chosen):
             fewer = {one: option for one, option in chosen.items() if one != kind}
-            if trials.runs(with_numbers(fewer), best):
+            if trials.runs(counted(fewer), best):
                 chosen = fewer
         return chosen
 
-    def counted_alike(self, broken: Collection[int]) -> tuple[dict[str, Layout], list[list[int]]]:
+    def counted_alike(self, broken: Collection[int]) -> tuple[dict[str, Layout], Collection[tuple[int, ...]]]:
         """Return `WidthSpace.numbers` that count groups among `broken`, and the sets that one number counts.
 
         One attribute for the lengths of two layers ties them: a block that reshapes queries and values by it, say.
         """
         numbers: dict[str, Layout] = {}
-        sets: list[list[int]] = []
-        taken: set[int] = set()
+        sets: dict[tuple[int, ...], None] = {}
         for place in self._places:
             counted = {option[0].group: option for option in place.options if len(option) == 1}
-            groups = [group for group in counted if group is not None and group in broken]
-            if not place.is_own or not groups:
-                continue
-            numbers[place.key] = counted[groups[0]]
-            groups = [group for group in groups if group not in taken]
-            if len(groups) > 1:
-                taken.update(groups)
-                sets.append(groups)
-        return numbers, sets
+            groups = tuple(group for group in counted if group is not None and group in broken)
+            if place.is_own and groups:
+                numbers[place.key] = counted[groups[0]]
+                sets[groups] = None
+        return numbers, sets.keys()
 
     def unread(self, runs: Callable[[], object]) -> frozenset[Kind]:
         """Return the kinds that `runs`, a call of the model in both modes, does not read."""

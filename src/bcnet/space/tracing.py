@@ -132,7 +132,7 @@ def _try_widths(model: nn.Module, example: Example, propagation: Propagation, op
     stored = StoredNumbers(model, space)
     broken = trials.find_broken(space)
     needed = stored.select_kinds(space, broken, trials)
-    numbered = dataclasses.replace(space, numbers={**space.numbers, **stored.layouts(needed)})
+    numbered = space.with_numbers(stored.layouts(needed))
     if needed:
         broken = trials.find_broken(numbered)
     bounded = _first_choices(space, broken)
@@ -145,8 +145,7 @@ def _try_widths(model: nn.Module, example: Example, propagation: Propagation, op
         alike = trials.find_alike(numbered, broken)
         if not alike:
             numbers, sets = stored.counted_alike(broken)
-            by_number = dataclasses.replace(space, numbers={**numbered.numbers, **numbers})
-            alike = trials.find_alike(by_number, broken, sets)
+            alike = trials.find_alike(numbered.with_numbers(numbers), broken, sets)
         for groups in alike:
             narrowest, *others = sorted(groups, key=lambda group: space.groups[group].max_width)
             for other in others:
@@ -162,7 +161,7 @@ def _try_widths(model: nn.Module, example: Example, propagation: Propagation, op
     if broken:
         stored = StoredNumbers(model, space)
     unread = stored.unread(trials.run_as_it_is) if stored.kinds else frozenset()
-    return dataclasses.replace(space, numbers={**space.numbers, **stored.layouts(needed, unread - set(needed))})
+    return space.with_numbers(stored.layouts(needed, unread - set(needed)))
 
 
 def _first_choices(space: WidthSpace, broken: Iterable[int]) -> dict[str, int]:

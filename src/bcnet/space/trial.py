@@ -61,7 +61,7 @@ class GroupTrials:
             return trial.error_of(set(range(len(space.groups))) - set(held), _narrow_widths(space, _OFFSETS)) is None
 
     def find_alike(
-        self, space: WidthSpace, broken: Mapping[int, Reason], candidates: Iterable[list[int]] | None = None
+        self, space: WidthSpace, broken: Mapping[int, Reason], candidates: Iterable[Sequence[int]] | None = None
     ) -> list[list[int]]:
         """The groups among `broken` that can be narrowed in proportion to each other, in sets of these.
 

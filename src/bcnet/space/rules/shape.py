@@ -87,8 +87,8 @@ def _merge(p: Propagation, x: Labels, old: list[int], labelled: list[int]) -> Di
 def divide(p: Propagation, dim: Dim, sizes: list[int]) -> list[Dim | None]:
     """One dimension made several.
 
-    The channels go to the first where atoms stay whole, else to the last, in equal parts; with `channels_first`
-    to the first, in runs of neighbours.
+    The channels go to the first where atoms stay whole, else to the last, in equal parts; with `channels_first` to the
+    first, in runs of neighbours.
     """
     behind = math.prod(sizes[1:])
     pieces = p.symbols.resolve(dim)
