@@ -93,24 +93,24 @@ class StoredNumbers:
         `held` are the groups that cannot be narrowed as things are.
         """
 
-        def counted(chosen: Mapping[Kind, int]) -> WidthSpace:
+        def count_by(chosen: Mapping[Kind, int]) -> WidthSpace:
             return space.with_numbers(self.layouts(chosen))
 
         if not self.kinds or not held:
             return {}
         best: Collection[int] = ()
         attempts = self._attempts()
-        chosen = next((some for some in attempts if trials.runs(counted(some), best)), None)
+        chosen = next((some for some in attempts if trials.runs(count_by(some), best)), None)
         if chosen is None:
             if len(space.groups) > MOST_GROUPS:
                 return {}
-            found = [(some, trials.find_broken(counted(some))) for some in attempts[:_MOST_SEARCHES]]
+            found = [(some, trials.find_broken(count_by(some))) for some in attempts[:_MOST_SEARCHES]]
             chosen, best = min(found, key=lambda one: len(one[1]))
-        if len(best) >= len(held) or not trials.runs(counted(chosen), best):
+        if len(best) >= len(held) or not trials.runs(count_by(chosen), best):
             return {}
         for kind in list(chosen):
             fewer = {one: option for one, option in chosen.items() if one != kind}
-            if trials.runs(counted(fewer), best):
+            if trials.runs(count_by(fewer), best):
                 chosen = fewer
         return chosen
 
