@@ -18,7 +18,7 @@ inception_v3 squeezenet1_0 squeezenet1_1 mobilenet_v2 mobilenet_v3_small mobilen
 shufflenet_v2_x1_0 shufflenet_v2_x1_5 shufflenet_v2_x2_0 mnasnet0_5 mnasnet0_75 mnasnet1_0 mnasnet1_3
 efficientnet_b0 efficientnet_b1 efficientnet_b2 efficientnet_b3 efficientnet_b4 efficientnet_b5 efficientnet_b6
 efficientnet_b7 efficientnet_v2_s efficientnet_v2_m efficientnet_v2_l convnext_tiny convnext_small convnext_base
-convnext_large vit_b_16
+convnext_large vit_b_16 swin_t
 """.split()  # fmt: skip  # noqa: SIM905
 _TIMM = """
 resnet10t resnet26d seresnet50 ecaresnet26t skresnet18 resnest14d res2net50_26w_4s resnext26ts regnetv_040
@@ -29,7 +29,7 @@ xception41 selecsls42b vovnet39a ese_vovnet19b_dw cspresnet50 cspdarknet53 darkn
 convmixer_768_32 repvgg_a0 hgnet_tiny hgnetv2_b0 gernet_s fasternet_t0 starnet_s1 rdnet_tiny inception_next_atto
 tresnet_m repvit_m0_9 poolformer_s12 nasnetalarge pnasnet5large
 """.split()  # fmt: skip  # noqa: SIM905
-_TRANSFORMERS = ("torchvision:swin_t", "timm:edgenext_xx_small", "timm:mobilevit_xxs")
+_TRANSFORMERS = ("timm:edgenext_xx_small", "timm:mobilevit_xxs")
 _OPTIONS = {
     "googlenet": {"init_weights": False},
     "inception_v3": {"init_weights": False},
