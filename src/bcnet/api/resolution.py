@@ -30,7 +30,7 @@ from bcnet.space import Budget, WidthSpace
 from bcnet.stages.base import Stage
 from bcnet.stages.calibration import check_model, latency_of
 from bcnet.stages.running import resolved_settings
-from bcnet.tasks import Classification, Imitation, Loss, Task
+from bcnet.tasks import Classification, Loss, Task
 from bcnet.train import Distillation, Recipe
 
 MethodLike = Method | str
@@ -96,7 +96,7 @@ def resolve(
         pretrained=pretrained,
         own=own,
         task=aim,
-        own_weights=start == "pretrained" or isinstance(aim, Imitation),
+        own_weights=start == "pretrained" or aim.imitates,
     )
     source = _by_its_first_place(source, path)
     if pretrained is None and spaced.widen > 1:
@@ -180,7 +180,7 @@ def _with_functions(method: Method, loss: Loss | None, tags: Mapping[str, str]) 
 
 def _start_of(method: Method, start: str | None, space: SpaceSettings, source: Source) -> Start:
     """Return what networks start from: as was asked, else trained weights unless networks may be wider than these."""
-    if isinstance(source.task, Imitation):
+    if source.task.imitates:
         if start not in (None, "pretrained") or space.widen > 1:
             raise RecipeError(
                 "an imitation starts from the weights of the network that it imitates; got "

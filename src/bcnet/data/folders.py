@@ -108,14 +108,14 @@ def _files_by_class(folder: Path) -> dict[str, list[Path]]:
 
 def files_of_images(folder: Path) -> list[Path]:
     """Return all image files under a folder, sorted, at any depth and through links."""
-    return [file for file in _walk(folder) if _is_image(file)]
+    return [file for file in files_under(folder) if _is_image(file)]
 
 
 def _subfolders(folder: Path) -> list[Path]:
     return sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
 
 
-def _walk(folder: Path) -> list[Path]:
+def files_under(folder: Path) -> list[Path]:
     """Return all files under a folder, sorted, through links; a folder that links lead to twice counts once."""
     return sorted(_entries(folder, {folder.resolve()}))
 
@@ -147,7 +147,7 @@ def _read_note(path: Path, read: dict[Path, dict[str, list[Path]]]) -> str:
     classes = len(next(iter(read.values())))
     folders = [] if path in read else [f"{entry}/" for entry in _subfolders(path) if entry not in read]
     others = sum(
-        len([file for file in _walk(folder / name) if not file.name.startswith(".")]) - len(members)
+        len([file for file in files_under(folder / name) if not file.name.startswith(".")]) - len(members)
         for folder, files in read.items()
         for name, members in files.items()
     )

@@ -1,4 +1,4 @@
-"""Inputs alone, without labels: tensors, arrays, loaders, files of an array, or a folder of images."""
+"""Inputs alone, without labels: tensors, arrays, loaders, files of an array, or a folder of images or sounds."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from bcnet.data.decoding import decode_all, resizing_to
 from bcnet.data.folders import files_of_images, is_much
 from bcnet.data.images import IMAGENET, Normaliser
 from bcnet.data.loaders import Loaders, loaders_of
+from bcnet.data.sounds import Framing, files_of_sounds, read_frames
 from bcnet.errors import DataError
 from bcnet.nests import Nest, count, join_batches
 
@@ -45,10 +46,11 @@ class Pictures(TensorDataset):
         return self._normaliser(pixels[None])[0], target
 
 
-def load_inputs(path: str, image_size: int | None, pixels: str) -> Loaders:
-    """Return loaders of the inputs in a `.npy` or `.npz` file, or of the images in a folder, at any depth.
+def load_inputs(path: str, image_size: int | None, pixels: str, framing: Framing | None = None) -> Loaders:
+    """Return loaders of the inputs in a `.npy` or `.npz` file, or of the images or sounds in a folder, at any depth.
 
-    Images are resized to `image_size`, where one is given, and prepared as `pixels` says (`PIXELS`).
+    Images are resized to `image_size`, where one is given, and prepared as `pixels` says (`PIXELS`). Where a `framing`
+    is given, the folder's WAV files are read, and cut into frames.
 
     Raises:
         DataError: no such file or folder, other contents, or too few of them.
@@ -56,7 +58,14 @@ def load_inputs(path: str, image_size: int | None, pixels: str) -> Loaders:
     place = Path(path).expanduser()
     if not place.is_dir():
         return _cut(_tensor_of(read_inputs(str(place))))
+    if framing is not None:
+        return _load_sounds(place, framing)
     files = files_of_images(place)
+    if not files and (sounds := files_of_sounds(place)):
+        raise DataError(
+            f"a folder of sounds is cut into frames as long as the network takes; got {len(sounds):,} WAV files in "
+            f"{path!r}: say how long, and at which rate (imitation:samples=1024,rate=16000)"
+        )
     if is_much(len(files), image_size):
         raise DataError(
             f"a folder of inputs takes at most two gigabytes as pixels; got {len(files):,} images in {path!r}: give a "
@@ -81,6 +90,21 @@ def load_inputs(path: str, image_size: int | None, pixels: str) -> Loaders:
         normaliser=normaliser,
         preparation=preparation,
     )
+
+
+def _load_sounds(folder: Path, framing: Framing) -> Loaders:
+    files = files_of_sounds(folder)
+    _check_enough(len(files), f" WAV files in {str(folder)!r}", least=1)
+    recordings = read_frames(files, framing)
+    count = sum(map(len, recordings))
+    _check_enough(count, f" frames of {framing.shape[-1]:,} samples in {len(files):,} WAV files of {str(folder)!r}")
+    short = sum(len(frames) == 0 for frames in recordings)
+    left_out = f"; {short:,} are shorter than a frame and left out" if short else ""
+    # Whole recordings follow each other, so that at most two of them are in two parts.
+    order = torch.randperm(len(files), generator=torch.Generator().manual_seed(0)).tolist()
+    inputs = torch.from_numpy(np.concatenate([recordings[number] for number in order]))
+    note = f"Inputs: {count:,} frames of {len(files):,} WAV files in {folder}, {framing}{left_out}."
+    return replace(_cut(inputs, shuffled=False), notes=(note,), preparation=str(framing))
 
 
 def input_loaders(data: Any) -> Loaders | None:
@@ -115,17 +139,17 @@ def _tensor_of(array: np.ndarray[Any, Any]) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")))
 
 
-def _check_enough(total: int, of: str = "") -> None:
-    if total < _FEWEST:
+def _check_enough(total: int, of: str = "", least: int = _FEWEST) -> None:
+    if total < least:
         raise DataError(
             f"an imitation needs at least {_FEWEST} inputs; got {total}{of}: give more, as those met in use"
         )
 
 
-def _cut(inputs: Nest, make: Callable[[Tensor], TensorDataset] = _plain) -> Loaders:
+def _cut(inputs: Nest, make: Callable[[Tensor], TensorDataset] = _plain, *, shuffled: bool = True) -> Loaders:
     total = count(inputs)
     _check_enough(total)
-    order = torch.randperm(total, generator=torch.Generator().manual_seed(0))
+    order = torch.randperm(total, generator=torch.Generator().manual_seed(0)) if shuffled else torch.arange(total)
     held = total // _HELD_OUT
     parts = (order[2 * held :], order[:held], order[held : 2 * held])
     size = min(_BATCH, len(parts[0]) // 4)

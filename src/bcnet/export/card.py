@@ -123,7 +123,12 @@ def _input(finished: FinishedRun) -> str:
     lines = [f"## Input and output\n\n{_inputs_said(finished.input)}, any batch size."]
     normaliser = finished.input.normaliser
     if normaliser is None:
-        lines.append("The images are prepared as the training loader prepared them.")
+        prepared = finished.input.preparation
+        lines.append(
+            f"Inputs were prepared so: {prepared}."
+            if prepared
+            else "The inputs are prepared as the training loader prepared them."
+        )
     else:
         if finished.input.preparation:
             lines.append(

@@ -8,7 +8,6 @@ from typing import Any
 from bcnet.data import Loaders
 from bcnet.errors import RecipeError
 from bcnet.run.workload import Source
-from bcnet.tasks import Imitation
 from bcnet.train import Cosine, Recipe, load_recipe, recipe_names
 
 TrainingLike = Recipe | str | Mapping[str, Any]
@@ -64,11 +63,10 @@ def recipe_for(source: Source, recipe: Recipe | None, changes: Mapping[str, Any]
     fits = recipe is None and not isinstance(source.data, Loaders) and "batch_size" not in changes
     if recipe is None:
         name = default_recipe(source.model_name, source.data_name, source.data.image_shape[-1])
-        imitates = isinstance(source.task, Imitation)
-        if imitates and name != source.data_name:
+        if source.task.imitates and name != source.data_name:
             name = "imitation"  # the rates of classifiers that are trained from scratch can ruin other networks
         recipe = load_recipe(name)
-        if imitates:
+        if source.task.imitates:
             recipe = recipe.model_copy(update={"label_smoothing": 0.0, "distillation": None})
     if isinstance(source.data, Loaders) and source.data.batch_size is not None:
         recipe = recipe.with_changes({"batch_size": source.data.batch_size})

@@ -20,7 +20,7 @@ from bcnet.data import Batch, DataSet, Loaders, load, loaders_of, made_by
 from bcnet.data import imports_code as data_imports_code
 from bcnet.data.loaders import tensors_behind
 from bcnet.data.tables import is_table, load_tables
-from bcnet.data.unlabelled import input_loaders, load_inputs
+from bcnet.data.unlabelled import input_loaders
 from bcnet.errors import BudgetError, DataError, ModelError, RecipeError
 from bcnet.machine.defaults import Layout, place, runs_channels_last
 from bcnet.machine.memory import largest_activation
@@ -254,11 +254,11 @@ def open_source(
     notes: list[str] = []
     if pretrained is not None:
         network = copy.deepcopy(network)
-        weights, note = load_pretrained(network, pretrained, whole=isinstance(aim, Imitation))
+        weights, note = load_pretrained(network, pretrained, whole=aim.imitates)
         notes += [note] if note is not None else []
     elif is_trained(network) or (own_weights and not isinstance(model, str)):
         weights = digest_of(network.state_dict())
-    elif isinstance(aim, Imitation):
+    elif aim.imitates:
         raise RecipeError(
             f"an imitation needs a trained network; {name} comes without weights: give pretrained= (--pretrained), or "
             "the network as a module"
@@ -278,11 +278,11 @@ def open_source(
 def _load_data(data: DataLike, task: Task, size: int | None, image_size: int | None) -> DataSet | Loaders:
     """Return the data by name, or in whatever form they come; for an imitation they may be inputs alone."""
     if isinstance(data, str) and isinstance(task, Imitation) and data.startswith("inputs:"):
-        return load_inputs(data.partition(":")[2], image_size, task.pixels)
+        return task.read(data.partition(":")[2], image_size)
     if isinstance(data, str) and not data_imports_code(data):
         return load(data, image_size=size)
     given = made_by(data) if isinstance(data, str) else data
-    found = input_loaders(given) if isinstance(task, Imitation) else None
+    found = input_loaders(given) if task.imitates else None
     return _own_data(given, image_size) if found is None else found
 
 
@@ -330,7 +330,7 @@ def prepare(
     if settings.space.widen > 1:
         model = place(widened_model(source.model, source.factory, space, settings), options.device, layout)
     parts = cut_data(source.data, settings)
-    if isinstance(source.task, Imitation):
+    if source.task.imitates:
         parts = imitated_parts(parts, original)
     return Workload(source, model, original, space, limits, parts)
 
@@ -447,7 +447,7 @@ def _check_outputs(source: Source, example: Nest) -> None:
     with torch.no_grad():
         outputs = call_network(network, example)
         source.task.check(outputs, source.data.num_classes)
-        if isinstance(source.data, Loaders) and not isinstance(source.task, Imitation):
+        if isinstance(source.data, Loaders) and not source.task.imitates:
             # Targets that do not fit the outputs, as masks of another shape, are told of before anything is written.
             source.task.score(outputs, take_images(source.data.held_out[1], slice(2)))
 

@@ -30,7 +30,7 @@ from bcnet.stages.room import training_bytes
 from bcnet.stages.scores import held_out_loss
 from bcnet.stages.starting import begun_trial, drop_trials, empty_network, from_scratch, starting_network
 from bcnet.stages.supernet import SUPERNET
-from bcnet.tasks import Imitation, Measurement
+from bcnet.tasks import Measurement
 from bcnet.train import Begun, EarlyStopping, EpochBatches, LossRecords, NetworkLearner, train
 
 TRAINING = ("training.", "teacher", "start", "options.training_seed")
@@ -93,7 +93,7 @@ class FinalStage(Stage):
     def plan(self, settings: Settings, workload: Workload) -> Planned:
         """All steps of the training."""
         recipe = settings.training
-        learns = recipe.distillation is not None or isinstance(workload.source.task, Imitation)
+        learns = recipe.distillation is not None or workload.source.task.imitates
         distilled = learns and self.name != OriginalStage.name
         taught = workload.space.reference.macs if distilled else 0
         work = recipe.batch_size * (TRAINING_PASS * self.macs(settings, workload) + taught)
@@ -191,21 +191,21 @@ class OriginalStage(FinalStage):
     def plan(self, settings: Settings, workload: Workload) -> Planned:
         """No work where it is imitated: it stays as it is."""
         planned = super().plan(settings, workload)
-        return dataclasses.replace(planned, work=0.0) if isinstance(workload.source.task, Imitation) else planned
+        return dataclasses.replace(planned, work=0.0) if workload.source.task.imitates else planned
 
     def teacher(self, context: Context) -> nn.Module | None:
         """It has none: it is the teacher."""
         return None
 
     def _start(self, context: Context, widths: Widths) -> nn.Module:
-        if isinstance(context.workload.source.task, Imitation):
+        if context.workload.source.task.imitates:
             return copy.deepcopy(context.workload.original)
         own = context.settings.start == "original"
         return from_scratch(context, widths) if own else super()._start(context, widths)
 
     def _train(self, context: Context, widths: Widths, network: nn.Module) -> LossRecords:
         """Train it, unless it is imitated."""
-        if isinstance(context.workload.source.task, Imitation):
+        if context.workload.source.task.imitates:
             return LossRecords(NetworkLearner(network).num_groups)
         return super()._train(context, widths, network)
 

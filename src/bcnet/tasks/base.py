@@ -108,7 +108,8 @@ class Task(ABC):
     """Loss, score and test metric of what a network is trained for. Settings are fields of a frozen dataclass.
 
     `name` is the word for it in files, `headline` the metric that people read first. `soft_labels` says whether label
-    smoothing and distillation mean something to it: `training_loss` is then its own.
+    smoothing and distillation mean something to it: `training_loss` is then its own. `imitates` says that targets are
+    the original's outputs: it has to be trained already, and stays as it is.
 
     Example: a number for each image,
 
@@ -130,6 +131,7 @@ class Task(ABC):
     name: ClassVar[str]
     headline: ClassVar[Metric]
     soft_labels: ClassVar[bool] = False
+    imitates: ClassVar[bool] = False
 
     @abstractmethod
     def loss(self, outputs: Any, targets: Any) -> Tensor:

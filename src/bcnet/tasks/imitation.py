@@ -11,6 +11,7 @@ loss of one input depends on the kind of the output:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -19,13 +20,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from bcnet.data.unlabelled import PIXELS
+from bcnet.data.loaders import Loaders
+from bcnet.data.sounds import Framing
+from bcnet.data.unlabelled import PIXELS, load_inputs
 from bcnet.errors import ModelError, RecipeError
 from bcnet.tasks.base import Metric, Task, pooled_ratio, shape_of
 
 KINDS = ("logits", "probabilities", "values", "embedding")
 LABELS = "labels"
 """The name of the labels among the targets of test inputs that have them."""
+_SHAPE = re.compile(r"(1x)*[1-9]\d{0,8}")
 _TINY = 1e-12
 _NEAR = 1e-3  # of 1: sums of probabilities and lengths of embeddings, in single precision
 
@@ -38,16 +42,22 @@ class Imitation(Task):
     read off the original's outputs for two inputs (`of`). `temperature` softens logits. `pixels` says how the images of
     a folder become inputs: "imagenet" (less its mean, over its standard deviation), "0..1", "-1..1" or "0..255".
 
+    A folder of WAV files is read where `samples` says what shape a frame has: "1024" for inputs `(batch, 1024)`,
+    "1x1024" for `(batch, 1, 1024)`. Sounds are resampled to `rate` samples a second (0: they are as they are), and with
+    `standardise` each frame is taken less its mean, over its standard deviation.
+
     Measured is agreement, in percent: of logits and probabilities the share of inputs whose largest entry is the
     original's, of values `R^2` (100 where all are equal, 0 where their mean does as well), of embeddings the cosine. Of
     several outputs it is the mean. Where test inputs come with class numbers and the first output has an entry for
     each class, their top-1 accuracy is measured too.
 
     Raises:
-        RecipeError: an unknown kind or range of pixels, or a temperature that is not positive.
+        RecipeError: an unknown kind or range of pixels, a temperature that is not positive, or a shape or rate that is
+            none.
     """
 
     name: ClassVar[str] = "imitation"
+    imitates: ClassVar[bool] = True
     headline: ClassVar[Metric] = Metric(
         "agreement", "agreement with the original", "%", meaning="100 where a network gives what the original gives"
     )
@@ -55,6 +65,9 @@ class Imitation(Task):
     outputs_are: str = ""
     temperature: float = 2.0
     pixels: str = "imagenet"
+    samples: str = ""
+    rate: int = 0
+    standardise: bool = False
 
     def __post_init__(self) -> None:
         unknown = [kind for kind in self.kinds if kind not in KINDS]
@@ -64,6 +77,25 @@ class Imitation(Task):
             raise RecipeError(f"pixels are one of {', '.join(PIXELS)}; got {self.pixels!r}")
         if not 0 < self.temperature < float("inf"):
             raise RecipeError(f"the temperature of an imitation is above 0; got {self.temperature}")
+        if self.samples and _SHAPE.fullmatch(self.samples) is None:
+            raise RecipeError(f'samples are the shape of a frame of sound, "1024" or "1x1024"; got {self.samples!r}')
+        if self.rate < 0:
+            raise RecipeError(f"the rate of sounds is in samples a second, 16000 for instance; got {self.rate}")
+        if (self.rate or self.standardise) and not self.samples:
+            raise RecipeError(
+                "rate and standardise are for folders of sounds; got no samples: say how long a frame is "
+                "(imitation:samples=1024)"
+            )
+
+    def read(self, path: str, image_size: int | None) -> Loaders:
+        """Return loaders of a file's inputs, or of a folder's images or sounds (`bcnet.data.unlabelled.load_inputs`).
+
+        Raises:
+            DataError: no such file or folder, other contents, or too few of them.
+        """
+        shape = tuple(map(int, self.samples.split("x"))) if self.samples else ()
+        framing = Framing(self.rate, shape, self.standardise) if shape else None
+        return load_inputs(path, image_size, self.pixels, framing)
 
     @property
     def kinds(self) -> tuple[str, ...]:
