@@ -17,7 +17,7 @@ from studies.imitation import __main__ as imitation
 from studies.keywords import __main__ as keywords
 from studies.latency import __main__ as latency
 from studies.pretrained import __main__ as pretrained
-from studies.pretrained import sounds
+from studies.pretrained import faces, sounds
 from studies.prior import __main__ as prior
 from studies.prior import records
 from studies.ranking import channel_bench_macro, halves, lengths, score_model
@@ -172,9 +172,31 @@ def test_a_pitch_tracker_of_other_people(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "studies.pretrained", "--quick", "--out", str(tmp_path)]
     subprocess.run(command, check=True, cwd=ROOT)
     rows = list(csv.DictReader((tmp_path / "quick_pretrained.csv").read_text().splitlines()))
-    assert [row["method"] for row in rows] == list(pretrained.METHODS)
+    assert [row["method"] for row in rows] == list(pretrained.OURS)
     assert all(float(row["original_pitch_within_50_cents"]) > 90 for row in rows)
     assert all(float(row["macs_ratio"]) <= 0.5 for row in rows)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("skimage") is None, reason="needs the photographs of scikit-image")
+@pytest.mark.parametrize("name", faces.TASKS)
+def test_patches_are_of_the_size_and_range_that_a_network_takes(name: str) -> None:
+    found = faces.patches(name, 30, seed=0)
+    size = {"pnet": 12, "rnet": 24, "onet": 48}[name]
+    assert found.shape == (30, 3, size, size)
+    assert found.abs().max() <= 1
+    assert torch.equal(found, faces.patches(name, 30, seed=0))
+    assert not torch.equal(found, faces.patches(name, 30, seed=1))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("facenet_pytorch") is None, reason="needs the networks of facenet-pytorch")
+@pytest.mark.skipif(importlib.util.find_spec("skimage") is None, reason="needs the photographs of scikit-image")
+@pytest.mark.parametrize("name", faces.TASKS)
+def test_the_networks_find_faces_among_the_patches(name: str) -> None:
+    network = faces.network(name)
+    found = faces.figures(name, network, network, seed=0)
+    assert found["same_decision"] == 100
+    assert found["faces_found"] > 90
+    assert found["others_taken"] < 5
 
 
 def test_tones_have_the_pitch_that_is_told_of_them() -> None:

@@ -1,6 +1,7 @@
 """Imitation: the original's outputs are the targets, and it stays as it is."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -403,6 +404,58 @@ def test_the_teacher_answers_the_very_inputs_that_are_trained_on(original):
 
     for x, y in ImitatedBatches(Augmented(), Teacher(original)).epoch(torch.Generator().manual_seed(3)):
         torch.testing.assert_close(y["output 0"], original(x))
+
+
+class Counted(nn.Module):
+    """Counts the inputs that a network has answered."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+        self.register_buffer("answered", torch.zeros(()))
+
+    def forward(self, x):
+        self.answered += len(x)
+        return self.network(x)
+
+
+@pytest.mark.parametrize("layout", [True, False])
+def test_inputs_that_stay_the_same_are_answered_once(original, layout):
+    loaders = input_loaders(inputs(200))
+    teacher = Teacher(Counted(original))
+    batches = ImitatedBatches(replace(loaders, channels_last=layout).training_batches(), teacher)
+    generator = torch.Generator().manual_seed(3)
+    assert batches.answers_once
+    counted = teacher._network.answered.item()
+    for _ in range(3):
+        answered = [(x, y["output 0"]) for x, y in batches.epoch(generator)]
+        assert sum(len(x) for x, _ in answered) == 160
+        for x, y in answered:
+            torch.testing.assert_close(y, original(x))
+    assert teacher._network.answered.item() - counted == 160
+
+
+def test_answers_that_take_too_much_memory_are_given_every_time(original, monkeypatch):
+    loaders = input_loaders(inputs(200))
+    batches = loaders.training_batches()
+    room = 160 * original(inputs(1)).nbytes
+    for most, once in ((room, True), (room - 1, False)):
+        monkeypatch.setattr(bcnet.run.imitation, "_MOST_BYTES", most)
+        imitated = ImitatedBatches(batches, Teacher(original))
+        assert imitated.answers_once is once
+        for x, y in imitated.epoch(torch.Generator()):
+            torch.testing.assert_close(y["output 0"], original(x))
+
+
+def test_images_that_a_folder_holds_are_answered_once(tmp_path):
+    draw_pictures(tmp_path / "pictures", 60)
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)).eval()
+    loaders = load_inputs(str(tmp_path / "pictures"), 8, "0..1")
+    batches = ImitatedBatches(loaders.training_batches(), Teacher(network))
+    assert batches.answers_once
+    for x, y in batches.epoch(torch.Generator()):
+        torch.testing.assert_close(y["output 0"], network(x))
 
 
 def test_inputs_by_name_are_for_this_task(tmp_path):

@@ -189,7 +189,11 @@ class LoaderBatches:
             if batch is None:
                 raise DataError(f"a training loader gives as many batches as its length says, {len(self)}; got fewer")
             x, y = _check_batch(batch, "training", self.accepted)
-            yield (channels_last(x) if self.channels_last else contiguous(x)), y
+            yield self.laid_out(x), y
+
+    def laid_out(self, x: Nest) -> Nest:
+        """Return inputs in the layout in memory that batches have."""
+        return channels_last(x) if self.channels_last else contiguous(x)
 
     def _start(self, seed: int) -> None:
         sampler = getattr(self.loader, "sampler", None)

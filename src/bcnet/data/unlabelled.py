@@ -34,11 +34,19 @@ PIXELS = {
 """Ways to make floats of an image's bytes: the mean and standard deviation of three channels in [0, 1]."""
 
 
-class Pictures(TensorDataset):
+class Inputs(TensorDataset):
+    """Inputs that are the same every time, each with its number as its target, which says what the original answers."""
+
+    def __init__(self, inputs: Tensor) -> None:
+        # In float64: integers would be taken for labels.
+        super().__init__(inputs, torch.arange(len(inputs), dtype=torch.float64))
+
+
+class Pictures(Inputs):
     """Images as inputs: bytes `(n, C, H, W)`, made to floats one by one."""
 
     def __init__(self, pixels: Tensor, normaliser: Normaliser) -> None:
-        super().__init__(pixels, torch.zeros(len(pixels)))
+        super().__init__(pixels)
         self._normaliser = normaliser
 
     def __getitem__(self, index: int) -> tuple[Tensor, ...]:
@@ -131,10 +139,6 @@ def input_loaders(data: Any) -> Loaders | None:
     return _cut(data) if isinstance(data, Tensor) else None
 
 
-def _plain(inputs: Tensor) -> TensorDataset:
-    return TensorDataset(inputs, torch.zeros(len(inputs)))
-
-
 def _tensor_of(array: np.ndarray[Any, Any]) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")))
 
@@ -146,7 +150,7 @@ def _check_enough(total: int, of: str = "", least: int = _FEWEST) -> None:
         )
 
 
-def _cut(inputs: Nest, make: Callable[[Tensor], TensorDataset] = _plain, *, shuffled: bool = True) -> Loaders:
+def _cut(inputs: Nest, make: Callable[[Tensor], Inputs] = Inputs, *, shuffled: bool = True) -> Loaders:
     total = count(inputs)
     _check_enough(total)
     order = torch.randperm(total, generator=torch.Generator().manual_seed(0)) if shuffled else torch.arange(total)

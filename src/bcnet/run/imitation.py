@@ -5,18 +5,25 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from bcnet.data import Batch
+from bcnet.data.loaders import LoaderBatches
 from bcnet.data.transfer import move
+from bcnet.data.unlabelled import Inputs
 from bcnet.errors import DataError
 from bcnet.nests import Nest, call_network
 from bcnet.run.parts import Parts
 from bcnet.tasks.imitation import LABELS, names_of, output_tensors
 from bcnet.train import EpochBatches
+
+_AT_ONCE = 64  # inputs
+_MOST_BYTES = 2**30  # a fixed number: what is computed must not depend on the memory that is free
 
 
 class Teacher:
@@ -45,9 +52,13 @@ class Teacher:
         return found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ImitatedBatches:
-    """Training batches with the original's outputs for these very inputs, augmented or not, as targets."""
+    """Training batches with the original's outputs for these very inputs, augmented or not, as targets.
+
+    Inputs that are the same in every epoch are answered once, in their order, where the answers take at most a
+    gigabyte. The answers are then the same numbers wherever a run was stopped.
+    """
 
     batches: EpochBatches
     teacher: Teacher
@@ -55,18 +66,53 @@ class ImitatedBatches:
     def __len__(self) -> int:
         return len(self.batches)
 
+    @cached_property
+    def answers_once(self) -> bool:
+        """Whether the original runs once for each input, and not in every epoch."""
+        inputs = self._inputs
+        if inputs is None:
+            return False
+        x = next(self._in_order(inputs, 1))
+        size = sum(answer.nbytes for answer in self.teacher(x).values())
+        return size * len(inputs) <= _MOST_BYTES
+
     def epoch(self, generator: torch.Generator) -> Iterator[Batch]:
         """One pass over the batches, in the order that the generator draws."""
-        return ((x, self.teacher(x)) for x, _ in self.batches.epoch(generator))
+        if not self.answers_once:
+            return ((x, self.teacher(x)) for x, _ in self.batches.epoch(generator))
+        return (
+            (x, {name: rows[numbers.long().to(rows.device)] for name, rows in self._answers.items()})
+            for x, numbers in self.batches.epoch(generator)
+        )
+
+    @cached_property
+    def _answers(self) -> dict[str, Tensor]:
+        """What the original answers to each input."""
+        assert self._inputs is not None
+        parts = [self.teacher(x) for x in self._in_order(self._inputs, _AT_ONCE)]
+        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+    @property
+    def _inputs(self) -> Inputs | None:
+        data = getattr(self.batches.loader, "dataset", None) if isinstance(self.batches, LoaderBatches) else None
+        return data if isinstance(data, Inputs) else None
+
+    def _in_order(self, inputs: Inputs, size: int) -> Iterator[Nest]:
+        """The inputs as training batches have them, a few at a time."""
+        assert isinstance(self.batches, LoaderBatches)
+        generator = torch.Generator()  # a loader draws a number for its workers, wanted or not
+        return map(self.batches.laid_out, (x for x, _ in DataLoader(inputs, size, generator=generator)))
 
 
 def imitated_parts(parts: Parts, original: nn.Module) -> Parts:
     """Return the parts of the data with the original's outputs as targets; labels stay beside those of the test."""
     teacher = Teacher(original)
+    training = ImitatedBatches(parts.training, teacher)
+    alike = parts.all_training is parts.training  # then the answers are, too
     validation, fresh = ([(x, teacher(x)) for x, _ in part] for part in (parts.validation, parts.fresh))
     return Parts(
-        ImitatedBatches(parts.training, teacher),
-        ImitatedBatches(parts.all_training, teacher),
+        training,
+        training if alike else ImitatedBatches(parts.all_training, teacher),
         validation,
         fresh,
         lambda: ((x, teacher(x, labels)) for x, labels in parts.test()),

@@ -28,7 +28,7 @@ from bcnet.models import ModelSpec, create, imports_code
 from bcnet.nests import Nest, arguments, by_name, call_network, take_images
 from bcnet.run.callables import UserCallables
 from bcnet.run.digests import digest_of
-from bcnet.run.imitation import imitated_parts
+from bcnet.run.imitation import ImitatedBatches, imitated_parts
 from bcnet.run.inputs import Input, InputFacts, describe_inputs
 from bcnet.run.parts import Parts, cut_data
 from bcnet.run.pretrained import Weights, load_pretrained
@@ -142,6 +142,13 @@ class Workload:
     def all_training(self) -> EpochBatches:
         """Return what final networks learn from."""
         return self.parts.all_training
+
+    @property
+    def macs_of_answers(self) -> float:
+        """Multiply-adds of the original for each training input of every epoch: none where it is not imitated."""
+        batches = self.parts.training
+        every_time = isinstance(batches, ImitatedBatches) and not batches.answers_once
+        return float(self.space.reference.macs) if every_time else 0.0
 
     @property
     def validation(self) -> list[Batch]:

@@ -93,10 +93,9 @@ class FinalStage(Stage):
     def plan(self, settings: Settings, workload: Workload) -> Planned:
         """All steps of the training."""
         recipe = settings.training
-        learns = recipe.distillation is not None or workload.source.task.imitates
-        distilled = learns and self.name != OriginalStage.name
-        taught = workload.space.reference.macs if distilled else 0
-        work = recipe.batch_size * (TRAINING_PASS * self.macs(settings, workload) + taught)
+        taught = workload.space.reference.macs if recipe.distillation is not None else workload.macs_of_answers
+        own = TRAINING_PASS * self.macs(settings, workload)
+        work = recipe.batch_size * (own + (0 if self.name == OriginalStage.name else taught))
         total = len(_batches(settings, workload)) * recipe.epochs
         return Planned(self.name, total, "steps", work, kind=self.kind, file=self.file)
 

@@ -53,7 +53,7 @@ class TrialsStage(EvolutionStage):
     def plan(self, settings: Settings, workload: Workload) -> Planned:
         """A short training for each."""
         images = len(workload.training_batches) * settings.training.batch_size * method_of(settings).length
-        work = images * TRAINING_PASS * usual_macs(workload)
+        work = images * (TRAINING_PASS * usual_macs(workload) + workload.macs_of_answers)
         total = candidates_of(workload.source.own.searcher, settings)
         return Planned(self.name, total, "networks", work, kind=self.kind, file=RESCORED)
 
