@@ -34,12 +34,12 @@ from studies.pretrained import faces, sounds
 from studies.shared.cells import Cell, run_cells
 from studies.shared.provenance import ROOT
 
-OURS: Mapping[str, bcnet.Method] = {
+METHODS: Mapping[str, bcnet.Method] = {
     "uniform": bcnet.Uniform(),
     "balanced": bcnet.Balanced(),
     "ours, small effort": bcnet.Trainings(effort="small"),
+    "taylor": bcnet.Pruned("taylor"),
 }
-WITH_TAYLOR: Mapping[str, bcnet.Method] = {**OURS, "taylor": bcnet.Pruned("taylor")}
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Job:
     budgets: tuple[float, ...]
     count: int
     epochs: int
-    methods: Mapping[str, bcnet.Method] = OURS
+    methods: tuple[str, ...] = ("uniform", "balanced", "ours, small effort")
     task: str = "imitation"
     file: str = "pretrained.csv"
 
@@ -76,7 +76,7 @@ JOBS = {
 for name, task in faces.TASKS.items():
     patches = partial(faces.patches, name)
     made = (partial(faces.network, name), patches, partial(faces.figures, name))
-    JOBS[name] = Job(f"MTCNN {name}", *made, (0.5, 0.25), 6000, 20, WITH_TAYLOR, task, "pretrained_faces.csv")
+    JOBS[name] = Job(f"MTCNN {name}", *made, (0.5, 0.25), 6000, 20, tuple(METHODS), task, "pretrained_faces.csv")
 
 
 def main(
@@ -116,7 +116,7 @@ def _row(job: Job, seed: int, budget: float, method: str, threads: int, runs: Pa
         job.inputs(job.count, seed),
         bcnet.Budget(macs=budget),
         place,
-        method=job.methods[method],
+        method=METHODS[method],
         task=job.task,
         training={"epochs": job.epochs, "batch_size": BATCH},
         reuse=others,

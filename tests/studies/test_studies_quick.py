@@ -172,7 +172,7 @@ def test_a_pitch_tracker_of_other_people(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "studies.pretrained", "--quick", "--out", str(tmp_path)]
     subprocess.run(command, check=True, cwd=ROOT)
     rows = list(csv.DictReader((tmp_path / "quick_pretrained.csv").read_text().splitlines()))
-    assert [row["method"] for row in rows] == list(pretrained.OURS)
+    assert [row["method"] for row in rows] == list(pretrained.JOBS["quick"].methods)
     assert all(float(row["original_pitch_within_50_cents"]) > 90 for row in rows)
     assert all(float(row["macs_ratio"]) <= 0.5 for row in rows)
 
