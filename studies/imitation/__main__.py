@@ -30,7 +30,7 @@ from studies.shared.provenance import ROOT
 RIVALS: Mapping[str, bcnet.Method] = {
     "uniform": bcnet.Uniform(),
     "balanced": bcnet.Balanced(),
-    "taylor": bcnet.Pruned("taylor"),
+    "magnitude": bcnet.Pruned("magnitude"),
 }
 
 

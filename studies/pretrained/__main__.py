@@ -38,7 +38,7 @@ METHODS: Mapping[str, bcnet.Method] = {
     "uniform": bcnet.Uniform(),
     "balanced": bcnet.Balanced(),
     "ours, small effort": bcnet.Trainings(effort="small"),
-    "taylor": bcnet.Pruned("taylor"),
+    "magnitude": bcnet.Pruned("magnitude"),
 }
 
 

@@ -241,6 +241,7 @@ class Broken(TinyNetwork):
         (TinyNetwork(), inputs(), {"task": "imitation:outputs_are=maps"}, RecipeError, "an output is one of"),
         (TinyNetwork(), inputs(), {"task": Imitation("values+values")}, ModelError, "1 output tensors; got 2"),
         ("resnet20", inputs(), {}, RecipeError, "comes without weights"),
+        (TinyNetwork(), inputs(), {"method": bcnet.Pruned("taylor")}, RecipeError, "gradient.*criterion=magnitude"),
         (TinyNetwork(), DataLoader(TensorDataset(inputs()), 8, shuffle=True), {}, DataError, "shuffle=False"),
     ],
 )

@@ -16,7 +16,7 @@ from bcnet.distributed import ProcessGroup
 from bcnet.errors import BudgetError, RecipeError
 from bcnet.files.documents import read_document
 from bcnet.latency import multiples
-from bcnet.methods import Given, Method, SupernetMethod, Trainings, parse_method
+from bcnet.methods import Given, Method, Pruned, SupernetMethod, Trainings, parse_method
 from bcnet.methods.base import CustomMethod, Request, Start
 from bcnet.nests import call_network
 from bcnet.run.callables import UserCallables, user_callables, user_searcher, with_teacher
@@ -239,6 +239,12 @@ def _check(source: Source, settings: Settings) -> None:
         raise RecipeError(
             "networks that may be wider than the original start from fresh weights; got widen "
             f"{settings.space.widen:g} with trained ones: leave one of them out"
+        )
+    method = settings.method
+    if source.task.imitates and isinstance(method, Pruned) and method.criterion == "taylor":
+        raise RecipeError(
+            "Taylor terms rank channels by the gradient of the loss, which is zero where a network imitates itself; "
+            "got criterion 'taylor': take pruned:criterion=magnitude"
         )
     if settings.start == "supernet" and not settings.method.trains_supernet:
         raise RecipeError(

@@ -15,8 +15,8 @@ class Pruned(Method):
     """The trained original, pruned until it satisfies the budget: its widths, and the channels that were kept.
 
     "magnitude" and "taylor" are global pruning by Torch-Pruning (extra `magnitude`), by the size of weights and by the
-    first-order Taylor terms of the loss. "fastnas" is FastNAS of NVIDIA's Model Optimizer (extra `fastnas`), which says
-    nothing of single channels.
+    first-order Taylor terms of the loss, which an imitation has none of. "fastnas" is FastNAS of NVIDIA's Model
+    Optimizer (extra `fastnas`), which says nothing of single channels.
     """
 
     name: ClassVar[str] = "pruned"
