@@ -3,26 +3,29 @@
 Two jobs: the demo's (`vgg_digits` on scattered digits at 0.25x, by its own recipe and the usual effort), and ResNet-20
 on CIFAR-10 reduced to 16 x 16 for ten epochs, at both budgets by the small effort. The original is trained with labels.
 Then it is all that is known: widths are found, and networks trained, by imitation of it on the training images without
-labels, for as many epochs. Labels are read for the accuracy on the test images alone.
+labels, for as many epochs. Labels are read for the accuracy on the test images alone. `--share 0.1` imitates on a tenth
+of the images for as many steps (their pixels are scaled by their own mean and deviation, as of all data).
 
 Each row is one `bcnet.search` in a run directory of its own below `--runs`: a study that was stopped goes on where it
 was. Labelled rows to compare with are in `results/demo_digits.csv` and `results/cifar_table_resnet20.csv` ("start"
 original).
 
-    python -m studies.imitation [--quick] [--network vgg_digits] [--seeds 5] [--first-seed 0] [--threads 1]
+    python -m studies.imitation [--quick] [--network vgg_digits] [--seeds 5] [--first-seed 0] [--threads 1] [--share 1]
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import bcnet
+from bcnet.data import load, split_validation
+from bcnet.train import load_recipe
 from studies.cifar.__main__ import DATA, EPOCHS, MIN_RATIO
 from studies.shared.cells import Cell, run_cells
 from studies.shared.provenance import ROOT
@@ -80,20 +83,22 @@ def main(
     seeds: Annotated[int, typer.Option(help="How many seeds.")] = 5,
     first_seed: Annotated[int, typer.Option(help="The first of them.")] = 0,
     threads: Annotated[int, typer.Option(help="CPU threads.")] = 1,
+    share: Annotated[float, typer.Option(help="Share of the training images that are imitated on.")] = 1.0,
     runs: Annotated[Path | None, typer.Option(help="Where the run directories are.")] = None,
     out: Annotated[Path, typer.Option(help="Folder of the CSV file.")] = ROOT / "results",
 ) -> None:
     """Compute the rows that are missing."""
     name = "resnet_digits" if quick else network
     job = JOBS[name]
+    configuration = job.configuration if share == 1 else f"{job.configuration}, {share:.0%} of the images"
     if name == "resnet20" and not DATA.exists():
         raise SystemExit(f"skipped: CIFAR-10 is read from {DATA}, which is not there")
     with tempfile.TemporaryDirectory() as folder:
         place = runs or (Path(folder) if quick else Path("runs") / f"imitation-{name}")
         cells = [
             Cell(
-                {"configuration": job.configuration, "seed": seed, "budget": budget, "method": method},
-                lambda a=(name, seed, budget, method): _row(*a, threads, place),
+                {"configuration": configuration, "seed": seed, "budget": budget, "method": method},
+                lambda a=(name, seed, budget, method): _row(*a, threads, place, share),
             )
             for seed in range(first_seed, first_seed + (1 if quick else seeds))
             for budget in job.budgets
@@ -103,7 +108,9 @@ def main(
     raise typer.Exit(bool(failed))
 
 
-def _row(network: str, seed: int, budget: float, method: str, threads: int, runs: Path) -> dict[str, object]:
+def _row(
+    network: str, seed: int, budget: float, method: str, threads: int, runs: Path, part: float
+) -> dict[str, object]:
     job = JOBS[network]
     shared: dict[str, Any] = {
         "training": job.training,
@@ -116,11 +123,21 @@ def _row(network: str, seed: int, budget: float, method: str, threads: int, runs
     limit = bcnet.Budget(macs=budget)
     if not (labelled / "original.safetensors").exists():
         bcnet.search(network, job.data, limit, labelled, method=bcnet.Uniform(), start="original", **shared)
-    place = runs / f"{seed}-{budget}-{method.replace(' ', '-').replace(',', '')}"
-    others = [p for p in runs.glob(f"{seed}-{budget}-*") if (p / "original.safetensors").exists() and p != place]
+    data: str | bcnet.DataSet = job.data
+    if part < 1:
+        whole = load(job.data, image_size=job.image_size)
+        data = replace(whole, train=split_validation(whole.train, part, seed=seed)[1])
+        recipe = load_recipe(job.data)
+        batch = min(recipe.batch_size, round(part * len(whole.train)) // 4)
+        epochs = round(recipe.epochs / part * batch / recipe.batch_size)  # as many steps
+        changes = {"epochs": epochs, "batch_size": batch, "label_smoothing": 0.0}
+        shared["training"] = {"recipe": job.data, **changes}
+    kept = f"{seed}-{budget}-" if part == 1 else f"{seed}-{budget}-{part}-"
+    place = runs / f"{kept}{method.replace(' ', '-').replace(',', '')}"
+    others = [p for p in runs.glob(f"{kept}*") if (p / "original.safetensors").exists() and p != place]
     outcome = bcnet.search(
         network,
-        job.data,
+        data,
         limit,
         place,
         method=job.methods[method],
