@@ -1,4 +1,5 @@
 import io
+import sys
 from pathlib import Path
 
 import datasets
@@ -520,3 +521,11 @@ def test_cifar10_as_parquet():
     assert data.augmentation == Augmentation(padding=4, flip=True)
     assert data.normaliser.mean == pytest.approx((0.4914, 0.4822, 0.4465), abs=0.002)  # of the original pixels
     assert data.normaliser.std == pytest.approx((0.247, 0.243, 0.261), abs=0.004)
+
+
+@pytest.mark.parametrize("name", ["cifar10", "parquet:{place}", "hf:somebody/something"])
+def test_a_package_of_an_extra_is_named_where_it_is_missing(name, tmp_path, monkeypatch):
+    (tmp_path / "train.parquet").write_bytes(b"never read")
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(DataError, match=r"datasets is not installed: run `pip install 'bcnet\[hub\]'`"):
+        load(name.format(place=tmp_path))

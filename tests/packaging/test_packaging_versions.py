@@ -41,8 +41,9 @@ for part in ("train", "test"):
 
 
 def oldest() -> list[str]:
-    """The requirements of the package at their lowest, but for torch."""
-    requirements = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    """The requirements of the package at their lowest, with what reads parquet files, but for torch."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    requirements = project["dependencies"] + project["optional-dependencies"]["hub"]
     assert all(">=" in requirement for requirement in requirements)
     return [requirement.replace(">=", "==") for requirement in requirements if not requirement.startswith("torch>")]
 

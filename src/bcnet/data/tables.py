@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -31,9 +33,8 @@ def load_parquet(path: Path, image_size: int | None) -> DataSet:
         DataError: no such files, files of several configurations, a file that cannot be read, a missing column, or
             images or labels that do not do.
     """
-    import datasets
-
     files = _parquet_files(path)
+    datasets = _import_datasets("parquet:PATH")
     try:
         filled = {split: _with_rows(members) for split, members in files.items()}
         tables = datasets.load_dataset("parquet", data_files=filled, streaming=True)
@@ -51,8 +52,7 @@ def load_hub(name: str, repository: str, image_size: int | None) -> DataSet:
     Raises:
         DataError: it cannot be fetched, or has no columns or splits that do.
     """
-    import datasets
-
+    datasets = _import_datasets(name)
     try:
         tables = datasets.load_dataset(repository)
     except Exception as error:
@@ -63,6 +63,21 @@ def load_hub(name: str, repository: str, image_size: int | None) -> DataSet:
         ) from error
     cache = datasets.config
     return _from_tables(name, tables, image_size, (Path(cache.HF_CACHE_HOME), Path(cache.HF_DATASETS_CACHE)))
+
+
+def _import_datasets(what: str) -> ModuleType:
+    """The package `datasets`, of the extra `hub`.
+
+    Raises:
+        DataError: it is not installed.
+    """
+    try:
+        return importlib.import_module("datasets")
+    except ModuleNotFoundError as error:
+        raise DataError(
+            f"{what} is read with the package datasets, of about 250 MB; {error.name} is not installed: run "
+            "`pip install 'bcnet[hub]'`"
+        ) from error
 
 
 def is_table(value: Any) -> bool:
