@@ -463,3 +463,20 @@ def test_inputs_by_name_are_for_this_task(tmp_path):
     np.save(tmp_path / "x.npy", inputs().numpy())
     with pytest.raises(DataError, match="task='imitation'"):
         tiny_search(tmp_path / "run", data=f"inputs:{tmp_path / 'x.npy'}")
+
+
+def test_a_function_that_loads_weights_gives_a_trained_network(original, tmp_path):
+    def loaded():
+        network = TinyNetwork()
+        for norm in network.modules():
+            if isinstance(norm, nn.BatchNorm2d):
+                norm.num_batches_tracked.zero_()  # as converters leave them: they look untrained
+        network.load_state_dict({k: v for k, v in original.state_dict().items() if "batches" not in k}, strict=False)
+        return network
+
+    outcome = search(loaded, inputs(80), tmp_path / "loaded", method=bcnet.Uniform())
+    kept = load_file(tmp_path / "loaded" / "original.safetensors")
+    assert torch.equal(kept["head.weight"], original.head.weight)
+    assert outcome.network is not None
+    with pytest.raises(RecipeError, match="comes without weights: give pretrained="):
+        search(TinyNetwork, inputs(80), tmp_path / "drawn", method=bcnet.Uniform())

@@ -96,7 +96,7 @@ def resolve(
         pretrained=pretrained,
         own=own,
         task=aim,
-        own_weights=start == "pretrained" or aim.imitates,
+        own_weights=start == "pretrained",
     )
     source = _by_its_first_place(source, path)
     if pretrained is None and spaced.widen > 1:

@@ -263,12 +263,16 @@ def open_source(
         network = copy.deepcopy(network)
         weights, note = load_pretrained(network, pretrained, whole=aim.imitates)
         notes += [note] if note is not None else []
-    elif is_trained(network) or (own_weights and not isinstance(model, str)):
+    elif (
+        is_trained(network)
+        or (own_weights and not isinstance(model, str))
+        or (aim.imitates and (isinstance(model, nn.Module) or _loads_weights(factory, network)))
+    ):
         weights = digest_of(network.state_dict())
     elif aim.imitates:
         raise RecipeError(
-            f"an imitation needs a trained network; {name} comes without weights: give pretrained= (--pretrained), or "
-            "the network as a module"
+            f"an imitation needs a trained network; {name} comes without weights: give pretrained= (--pretrained), the "
+            "network as a module, or a function that loads its weights"
         )
     if isinstance(loaded, Loaders):
         unknown = [part for part in _OTHERS if tensors_behind(getattr(loaded, part)) is None]
@@ -280,6 +284,16 @@ def open_source(
         return source
     contiguous_data = dataclasses.replace(loaded, channels_last=False)
     return dataclasses.replace(source, data=contiguous_data, notes=(*notes, _CONTIGUOUS))
+
+
+def _loads_weights(factory: Factory | None, network: nn.Module) -> bool:
+    """Return whether a factory gives the weights of `network` again under another seed: then they are not drawn."""
+    if factory is None:
+        return False
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(torch.initial_seed() ^ 1)
+        again = factory().state_dict()
+    return all(torch.equal(again[key], tensor) for key, tensor in network.state_dict().items() if key in again)
 
 
 def _load_data(data: DataLike, task: Task, size: int | None, image_size: int | None) -> DataSet | Loaders:
