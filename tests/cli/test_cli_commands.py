@@ -33,7 +33,14 @@ def finished(tmp_path_factory):
 
 def test_a_search_ends_with_the_table(finished):
     folder, output = finished
-    for name in ("original", "Uniform", "searched", "test top-1", "final.safetensors", "95 % interval"):
+    for name in (
+        "original",
+        "Uniform",
+        "searched",
+        "test top-1",
+        "Trust in the search: ",
+        f"Next: bcnet export {folder}",
+    ):
         assert name in output
     assert "Milliseconds per batch" in (folder / "report.html").read_text()
     assert "supernet: 8 steps" in output  # plain lines, since this is no terminal

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 import re
 
 import altair as alt
@@ -23,8 +24,9 @@ from bcnet.report.profile import profile_rows
 from bcnet.report.provenance import machine_facts
 from bcnet.report.ratios import layer_rows
 from bcnet.report.worth import worth_rows
-from bcnet.run.score import classes_text
+from bcnet.run.score import chance, gain_text, trust_text
 from bcnet.stages.scores import Scorer
+from bcnet.tasks.base import share_interval
 
 
 @pytest.fixture(scope="module")
@@ -67,23 +69,47 @@ def test_classes_are_shown_by_what_is_lost(finished, evidence):
     assert classes.section(dataclasses.replace(evidence, networks={})) is None
 
 
-def test_the_terminal_says_which_class_loses_most(finished):
-    document = {**finished.result, "class_names": ["cat", "dog", "cow"]}
+@pytest.mark.parametrize(
+    ("searched", "uniform", "higher", "words"),
+    [
+        (
+            80.0,
+            70.0,
+            True,
+            "Searched 80.00 %, Uniform 70.00 % test top-1: 10.00 points better, a clear difference on 1,000",
+        ),
+        (70.0, 80.0, True, "10.00 points worse, a clear difference"),
+        (70.0, 80.0, False, "10.00 points better, a clear difference"),
+        (80.0, 79.0, True, "1.00 points better, no clear difference"),
+        (80.0, 80.0, True, "0.00 points worse, no clear difference"),
+    ],
+)
+def test_the_closing_line_says_what_was_gained(finished, searched, uniform, higher, words):
+    top1 = {"top1": 1.0}
+    networks = {
+        name: {"test": {"top1": value}, "test_errors": top1, "test_images": 1000}
+        for name, value in (("searched", searched), ("uniform", uniform))
+    }
+    headline = {**finished.result["task"]["headline"], "higher": higher}
+    assert headline["share"], "Wilson's interval"
+    assert words in gain_text({**finished.result, "task": {"headline": headline}, "networks": networks})
 
-    def told(original, searched):
-        rows = {"original": original, "uniform": original, "searched": searched}
-        networks = {name: {**document["networks"][name], "by_class": row} for name, row in rows.items()}
-        return classes_text({**document, "networks": networks})
 
-    even = {"0": [10, 90.0], "1": [10, 80.0]}
-    assert told(even, {"0": [10, 60.0], "1": [10, 79.0]}) == (
-        "By class, the searched network loses most on cat: 60.00 % for 90.00 % of the original, on 10 test images. "
-    )
-    assert told(even, even) == ""
-    uneven = {"0": [10, 90.0], "2": [90, 80.0]}
-    assert told(uneven, uneven).startswith("The largest class, cow, has 90 % of the test images: as many would")
-    assert told({}, {}) == ""
-    assert sum(count for count, _ in finished.result["networks"]["searched"]["by_class"].values()) == 30
+def test_a_difference_is_clear_beyond_newcombes_interval():
+    # Newcombe (1998), table II, method 10: 56/70 - 48/80 = 0.2 has 0.0524 to 0.3339.
+    one, two = ((100 * k / n, *share_interval(100 * k / n, n)) for k, n in ((56, 70), (48, 80)))
+    low = 20 - math.hypot(one[0] - one[1], two[2] - two[0])
+    assert low == pytest.approx(5.24, abs=0.01)
+    assert chance(one, two) == chance(two, one) == pytest.approx(20 - low)
+
+
+@pytest.mark.parametrize("verdict", ["much", "little", "nothing"])
+@pytest.mark.parametrize("of_networks", [True, False])
+def test_trust_is_a_word_and_what_to_do(verdict, of_networks):
+    text = trust_text(verdict, of_networks=of_networks)
+    word = {"much": "good", "little": "low", "nothing": "none"}[verdict]
+    assert text.startswith(f"Trust in the search: {word}. ")
+    assert "--" in text
 
 
 def test_layers_add_up_to_the_networks(finished, evidence):

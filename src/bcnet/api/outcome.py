@@ -13,7 +13,7 @@ from bcnet.display import table
 from bcnet.errors import RecipeError
 from bcnet.files.documents import write_plain
 from bcnet.prior import Prior
-from bcnet.run.score import headline_of, headline_value
+from bcnet.run.score import gain_text, headline_of, headline_value
 from bcnet.run.settings import Settings
 from bcnet.searchers import SearchResult
 from bcnet.space import Widths, WidthSpace
@@ -65,7 +65,8 @@ class SearchOutcome:
         return "\n".join(lines)
 
     def __str__(self) -> str:
-        return f"{self.compare()}\nReport: {self.run_dir / 'report.html'}"
+        gain = "" if self.result is None else f"{gain_text(self.result)}\n"
+        return f"{self.compare()}\n{gain}Report: {self.run_dir / 'report.html'}"
 
     __repr__ = __str__  # at a prompt the table, as in a notebook
 

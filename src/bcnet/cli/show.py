@@ -21,10 +21,10 @@ _BAR = 20
 
 
 def show_result(console: Console, document: Mapping[str, Any], folder: str) -> None:
-    """The comparison of the three networks, the kept widths, and where everything is."""
+    """The comparison of the three networks, the kept widths, what was gained, and what to do next."""
     from bcnet.costs import measure_called
-    from bcnet.run.score import classes_text, headline_of, headline_value, measured_text
-    from bcnet.stages.result import table_rows
+    from bcnet.run.score import headline_of, headline_value, measured_text
+    from bcnet.stages.result import table_rows, training_notes
 
     metric = headline_of(document)
     title = f"{document['model']} on {document['data']}, budget {document['budget']['given']}"
@@ -45,32 +45,25 @@ def show_result(console: Console, document: Mapping[str, Any], folder: str) -> N
         )
     console.print(table)
     console.print(_widths_table(document))
-    believed = document.get("reliability")
-    told = f"{believed['text']}\n" if believed else ""
-    by_class = printable(classes_text(document))
-    told += f"{by_class}\n" if by_class else ""
-    told += measured_text(document) + _summary(document, folder)
-    console.print(told, highlight=False, markup=False, soft_wrap=True)
+    for text in (*_closing(document), measured_text(document), training_notes(document)):
+        if text:
+            console.print(printable(text), highlight=False, markup=False)
+    # What is copied is not wrapped.
+    way_on = f"Report: {folder}/report.html   Next: bcnet export {folder}{model_option(document['model'])}"
+    console.print(way_on, highlight=False, markup=False, soft_wrap=True)
 
 
-def _summary(document: Mapping[str, Any], folder: str) -> str:
-    from bcnet.run.score import fresh_score_text, heuristics_text, score_text, search_cost_text
-    from bcnet.stages.result import origin_note, training_notes
+def _closing(document: Mapping[str, Any]) -> tuple[str, str]:
+    """Return what was gained, and how far the search can be trusted or where else the widths come from."""
+    from bcnet.run.score import gain_text, search_cost_text, trust_text
+    from bcnet.stages.result import origin_note
 
-    files = (
-        f"Weights: {folder}/final.safetensors   Report: {folder}/report.html\n"
-        f"To use it elsewhere: bcnet export {folder}{model_option(document['model'])}"
-    )
-    found = document["search"]
-    if found is None:
-        return f"{origin_note(document)} {training_notes(document)}\n{files}"
     cost = search_cost_text(document["seconds"])
-    took = f"The search took {cost}. " if cost else ""
-    fresh = f"on {found['fresh_images']:,} fresh images " if found["fresh_images"] else ""
-    return (
-        f"Score in the search {score_text(found['score'], found['metric'])}, {fresh}{fresh_score_text(found)}; "
-        f"{found['evaluations']:,} candidates. {heuristics_text(found)}{took}{training_notes(document)}\n{files}"
-    )
+    took = f" The search took {cost}." if cost else ""
+    believed = document.get("reliability")
+    if believed:
+        return gain_text(document) + took, trust_text(believed["verdict"], of_networks=believed["of_networks"])
+    return gain_text(document) + took, "" if document["search"] else origin_note(document)
 
 
 def show_outcome(console: Console, outcome: SearchOutcome, folder: str) -> None:

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.io import wavfile
-from scipy.signal import resample_poly
 
 from bcnet.data.folders import files_under
 from bcnet.errors import DataError
@@ -42,6 +40,8 @@ class Framing:
     def cut(self, sound: Samples, rate: int) -> Samples:
         """Return the frames `(n, *shape)` of a recording `(samples,)`."""
         if self.rate and rate != self.rate:
+            from scipy.signal import resample_poly  # scipy takes a tenth of a second to import
+
             shared = math.gcd(rate, self.rate)
             sound = resample_poly(sound, self.rate // shared, rate // shared).astype(np.float32)
         length = self.shape[-1]
@@ -92,6 +92,8 @@ def read_wav(file: Path) -> tuple[int, Samples]:
     Raises:
         DataError: it is no WAV file of whole or floating-point samples, or has a sample that is not finite.
     """
+    from scipy.io import wavfile
+
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", wavfile.WavFileWarning)  # chunks with tags

@@ -11,10 +11,9 @@ from bcnet.costs import Budget
 from bcnet.display import duration, size
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import MINUS, Section, capitalise, count, definition_list, paragraph, piece, points, table
-from bcnet.report.trained import chance
 from bcnet.run.finished import NETWORKS
 from bcnet.run.run import Network
-from bcnet.run.score import fresh_score_text, heuristics_text, measured_text, score_text, search_cost_text
+from bcnet.run.score import chance, fresh_score_text, heuristics_text, measured_text, score_text, search_cost_text
 from bcnet.run.status import StageStatus, read_status
 from bcnet.space import WidthSpace
 
@@ -149,7 +148,7 @@ def _explain_metric(networks: Mapping[str, Network], images: int) -> Markup:
     if {"searched", "uniform"} <= set(networks):
         searched = networks["searched"]
         uniform = networks["uniform"]
-        left = chance(searched, uniform)
+        left = chance(*((n.value, n.low, n.high) for n in (searched, uniform)))
         verdict = "more" if abs(searched.value - uniform.value) > left else "no more"
         unit = "points" if metric.unit == "%" else metric.unit
         text += (

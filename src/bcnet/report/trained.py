@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import altair as alt
 
 from bcnet.report.evidence import Evidence
@@ -23,20 +21,9 @@ from bcnet.report.look import (
     tip,
 )
 from bcnet.run.finished import NETWORKS
-from bcnet.run.run import Network
 
 _COLOURS = (ORIGINAL, UNIFORM, SEARCHED)
 _SHAPES = ("square", "triangle-up", "circle")
-
-
-def chance(one: Network, two: Network) -> float:
-    """Points of difference that the test images leave to chance in 95 % of cases.
-
-    Newcombe's interval from those of both networks ("Interval estimation for the difference", 1998, method 10). Both
-    see the same images, so that it is rather too wide.
-    """
-    better, worse = sorted((one, two), key=lambda network: -network.value)
-    return math.hypot(better.value - better.low, worse.high - worse.value)
 
 
 def networks_chart(evidence: Evidence) -> Chart:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,6 @@ from bcnet.tasks import Measurement, Metric
 from bcnet.tasks.shown import name_of
 
 _FORMATS = {"accuracy": (".2f", " %"), "loss": (".4f", " nats"), "own": (".4g", "")}
-_UNEVEN = 1.5  # times an equal share: what a largest class has that is worth saying
 _TITLES = {"accuracy": "score (%)", "loss": "score (negative loss, nats)", "own": "score"}
 
 
@@ -120,27 +120,56 @@ def largest_class_text(counts: Mapping[int, int], names: Sequence[str]) -> str:
     )
 
 
-def classes_text(document: Mapping[str, Any]) -> str:
-    """Return the class that the searched network loses most on, and the largest one where classes are uneven."""
-    original, searched = (document["networks"][name]["by_class"] for name in ("original", "searched"))
-    both = [number for number in original if number in searched]
-    if len(both) < 2:
-        return ""
-    names = document["class_names"]
+def gain_text(document: Mapping[str, Any]) -> str:
+    """Return what the searched network does on the test images, and whether it clearly differs from Uniform.
+
+    Clear is what exceeds the difference that the images leave to chance in 95 % of cases (`chance`).
+
+    Example: "Searched 87.85 %, Uniform 83.20 % test top-1: 4.65 points better, a clear difference on 2,872 inputs."
+    """
     metric = headline_of(document)
-    worst = min(both, key=lambda number: searched[number][1] - original[number][1])
-    count, before = original[worst]
-    after = searched[worst][1]
-    text = ""
-    if after < before:
-        text = (
-            f"By class, the searched network loses most on {name_of(int(worst), names)}: {metric.text(after)} for "
-            f"{metric.text(before)} of the original, on {count:,} test images. "
-        )
-    counts = {int(number): row[0] for number, row in original.items()}
-    if max(counts.values()) > _UNEVEN * sum(counts.values()) / len(counts):
-        text += f"{largest_class_text(counts, names)} "
-    return text
+    searched, uniform = (
+        Measurement(network["test"], network["test_errors"], network["test_images"])
+        for network in (document["networks"][name] for name in ("searched", "uniform"))
+    )
+    (one, *_), (other, *_) = ends = [(m.figures[metric.key], *m.interval(metric)) for m in (searched, uniform)]
+    unit = "points" if metric.unit == "%" else metric.unit
+    by = f"{abs(one - other):.{metric.digits}f} {unit}".rstrip()
+    better = "better" if (one > other) == metric.higher else "worse"
+    clear = "a clear difference" if abs(one - other) > chance(*ends) else "no clear difference"
+    return (
+        f"Searched {metric.text(one)}, Uniform {metric.text(other)} {metric.name}: {by} {better}, {clear} on "
+        f"{searched.count:,} inputs."
+    )
+
+
+def chance(one: tuple[float, float, float], two: tuple[float, float, float]) -> float:
+    """Return the difference of two figures, each with the ends of its interval, that is left to chance.
+
+    Newcombe's interval from those of both ("Interval estimation for the difference", 1998, method 10). Two networks
+    see the same images, so that it is rather too wide.
+    """
+    (low_value, _, high), (high_value, low, _) = sorted((one, two))
+    return math.hypot(high_value - low, high - low_value)
+
+
+_TRUST = {"much": "good", "little": "low", "nothing": "none"}
+
+
+def trust_text(verdict: str, *, of_networks: bool) -> str:
+    """Return how far the scores that chose the widths can be believed, in a word, and what to do.
+
+    Example: "Trust in the search: low. Train candidates for longer: a larger --effort, or more --epochs."
+    """
+    longer = "candidates for longer: a larger --effort, or more --epochs"
+    if not of_networks:
+        longer = "the supernet for longer: --method bcnet:epochs=N"
+    todo = {
+        "much": "Widths that need no search are its check: --method balanced, with --reuse of this run.",
+        "little": f"Train {longer}.",
+        "nothing": f"Take widths that need no search (--method balanced), or train {longer}.",
+    }[verdict]
+    return f"Trust in the search: {_TRUST[verdict]}. {todo}"
 
 
 def measurement_of(state: Mapping[str, Any]) -> Measurement:

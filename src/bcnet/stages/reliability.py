@@ -30,6 +30,7 @@ import numpy.typing as npt
 from bcnet.data import Batch
 from bcnet.nests import join_batches, tensors
 from bcnet.progress.forecast import Planned
+from bcnet.run.score import trust_text
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.searchers import Candidate, SupernetEvaluator, accuracy_interval
@@ -236,7 +237,7 @@ class ReliabilityStage(Stage):
             found = None
         context.directory.write(self.file, {"reliability": None if found is None else asdict(found)})
         if found is not None:
-            context.reporter.note(str(found))
+            context.reporter.note(trust_text(found.verdict, of_networks=found.of_networks))
 
     def _of_paths(
         self, context: Context, some: Sequence[Candidate], evaluator: SupernetEvaluator
