@@ -159,15 +159,15 @@ _TRUST = {"much": "good", "little": "low", "nothing": "none"}
 def trust_text(verdict: str, *, of_networks: bool) -> str:
     """Return how far the scores that chose the widths can be believed, in a word, and what to do.
 
-    Example: "Trust in the search: low. Train candidates for longer: a larger --effort, or more --epochs."
+    Example: "Trust in the search: low. Train candidates for longer: --effort large."
     """
-    longer = "candidates for longer: a larger --effort, or more --epochs"
-    if not of_networks:
-        longer = "the supernet for longer: --method bcnet:epochs=N"
+    longer = (
+        "candidates for longer: --effort large" if of_networks else "the supernet for longer: --method bcnet:epochs=N"
+    )
     todo = {
-        "much": "Widths that need no search are its check: --method balanced, with --reuse of this run.",
+        "much": "To check it: --method balanced --reuse RUN.",
         "little": f"Train {longer}.",
-        "nothing": f"Take widths that need no search (--method balanced), or train {longer}.",
+        "nothing": f"Take --method balanced, or train {longer}.",
     }[verdict]
     return f"Trust in the search: {_TRUST[verdict]}. {todo}"
 
