@@ -128,7 +128,13 @@ def command(finished, *options):
 def test_the_command_writes_checks_and_says_so(finished, tmp_path):
     outcome = command(finished, "--out", str(tmp_path / "net.safetensors"))
     assert outcome.exit_code == 0, outcome.output
-    for text in ("Wrote", "largest difference 0.0e+00", "of the original's", "Takes: normalised images", "Model card"):
+    for text in (
+        "Wrote",
+        "largest difference 0.0e+00",
+        "of the original's",
+        "Takes: inputs as in training",
+        "Model card",
+    ):
         assert text in outcome.stdout
     assert "Uploaded" not in outcome.stdout
 

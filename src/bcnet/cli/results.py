@@ -161,7 +161,7 @@ def _show_latency(console: Console, measured: Any) -> None:
 def _show_export(console: Console, done: Any, run: Path) -> None:
     batches = ", ".join(map(str, done.batches))
     times = "; ".join(f"{name} {t.median:.3g} ({t.low:.3g} to {t.high:.3g})" for name, t in done.milliseconds.items())
-    takes = f"{done.takes}{', see the model card' if done.takes == 'normalised images' else ''}"
+    takes = "inputs as in training, see the model card" if done.takes == "normalised images" else done.takes
     takes += ", of any height and width" if done.open_size else ""
     takes += ", of {}x{} (height x width), resized inside".format(*done.from_size) if done.from_size else ""
     takes_batches = "any batch size" if len(done.batches) > 1 else f"batches of {done.batches[0]}"
@@ -169,7 +169,7 @@ def _show_export(console: Console, done: Any, run: Path) -> None:
         takes_batches = f"one input at once ({done.fixed_batch}; x.shape[0] leaves it open)"
     checked = (
         f"Checked: {done.runtime} against PyTorch in batches of {batches}: largest difference {done.difference:.1e} of "
-        f"the largest logit, {done.tolerance:.0e} allowed"
+        f"the largest output, {done.tolerance:.0e} allowed"
     )
     if done.tests is not None:
         checked = (
@@ -182,7 +182,7 @@ def _show_export(console: Console, done: Any, run: Path) -> None:
         checked,
         *arena,
         f"Size: {done.size:,} bytes, {done.size / done.original_size:.2f}x of the original's {done.original_size:,}",
-        f"One image, milliseconds, median (quartiles), CPU threads: {done.threads}: {times}",
+        f"One input, milliseconds, median (quartiles), CPU threads: {done.threads}: {times}",
         f"Takes: {takes}; {takes_batches}",
         f"Model card: {run / 'model_card.md'}",
     )

@@ -33,7 +33,7 @@ from bcnet.run.finished import FinishedRun, Which
 from bcnet.run.workload import ModelLike
 from bcnet.train import derived_generator
 
-TOLERANCE = 1e-4  # of the largest logit
+TOLERANCE = 1e-4  # of the largest output
 Taken = Literal["normalised images", "images in [0, 1]", "bytes"]
 _NAMES: Mapping[Taken, str] = MappingProxyType(
     {"normalised images": "network", "images in [0, 1]": "network_with_normalisation", "bytes": "network_of_bytes"}
@@ -53,7 +53,7 @@ class Export:
 
     `size` and `original_size` are bytes, the latter of the original network in the same format. `difference` is the
     largest one between a logit of the file's and PyTorch's, on random images in batches of `batches`, relative to the
-    largest logit; `tolerance` is what is allowed. Images may have other heights and widths where `open_size` is set, as
+    largest output; `tolerance` is what is allowed. Images may have other heights and widths where `open_size` is set, as
     was tried; with `from_size`, height and width, the file resizes images of these inside. Where the network's code
     cannot have an open batch size and none was asked for, the file takes one input at once, and `fixed_batch` says why.
     `milliseconds` are for one image, or for a batch where its size is fixed: of PyTorch, of the file in its runtime,
@@ -352,7 +352,7 @@ def _difference(
     chosen: Format,
     tried: Sequence[Nest],
 ) -> float:
-    """Largest difference of the file's outputs from PyTorch's, relative to the largest logit (at least 1).
+    """Largest difference of the file's outputs from PyTorch's, relative to the largest output (at least 1).
 
     Where the network draws random numbers in eval mode, the mean of many draws of the file is compared with the mean of
     as many of PyTorch, beyond what their number leaves to chance.

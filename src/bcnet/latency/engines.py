@@ -33,7 +33,7 @@ from bcnet.phone import ExecuTorch, Ncnn
 from bcnet.tflite.converter import Converter, is_installed
 from bcnet.tflite.litert import check_installed
 
-_CLOSE = 1e-3  # of the largest logit, what a rewritten file may differ by
+_CLOSE = 1e-3  # of the largest output, what a rewritten file may differ by
 
 
 class Engine(ABC):
