@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
+_STAGES = {"trials": "short trainings"}
 _MOST = 60  # rows
 
 
@@ -54,3 +55,8 @@ def _cell(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return f'<td style="text-align: left">{escape(str(value))}</td>'
     return f"<td>{value:,}</td>" if isinstance(value, int) else f"<td>{value:.4g}</td>"
+
+
+def stage_title(name: str) -> str:
+    """Return what people read for a stage of this name."""
+    return _STAGES.get(name, name)

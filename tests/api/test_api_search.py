@@ -368,7 +368,7 @@ def test_candidates_can_be_ranked_by_loss(tmp_path):
     assert low < found["fresh_score"] < high <= 0
     assert all(candidate.score < 0 for candidate in outcome.found.evaluations)
     page = (tmp_path / "report.html").read_text()
-    assert "score (negative loss, nats)" in page
-    assert f"{found['fresh_score']:.4f} nats (95 % interval {low:.4f} to {high:.4f})" in page
+    assert "score (negative loss)" in page
+    assert f"{found['fresh_score']:.4f} (95 % interval {low:.4f} to {high:.4f})" in page
     with pytest.raises(RunError, match="score is 'loss' there and 'accuracy' here"):
         tiny_search(tmp_path)

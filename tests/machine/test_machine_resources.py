@@ -186,7 +186,7 @@ def test_a_preview_writes_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("how", "stage"), [([], "trials"), (["--method", "bcnet"], "supernet")], ids=["trainings", "supernet"]
+    ("how", "stage"), [([], "short trainings"), (["--method", "bcnet"], "supernet")], ids=["trainings", "supernet"]
 )
 def test_a_dry_run_shows_everything_and_writes_nothing(how, stage, tmp_path):
     search = ["search", "--model", "resnet_digits", "--data", "digits", "--budget", "0.5", "--threads", "1", *how]

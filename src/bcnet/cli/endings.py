@@ -18,6 +18,7 @@ from typing import Any, NoReturn, ParamSpec
 import typer
 from rich.console import Console
 
+from bcnet.display import stage_title
 from bcnet.errors import BCNetError
 from bcnet.progress.record import read_record
 
@@ -132,8 +133,9 @@ def kept_in_run(run: Path) -> str:
         return "Stopped before anything was written."
     record = read_record(run)
     kept = [s.name for s in (record.stages if record is not None else ()) if s.file and (run / s.file).exists()]
+    parts = ", ".join((*map(stage_title, kept), "every scored candidate"))
     return (
-        f"Stopped. Finished and kept in {run}: {', '.join((*kept, 'every scored candidate'))}. Of the training at hand "
+        f"Stopped. Finished and kept in {run}: {parts}. Of the training at hand "
         "at most the part since its last checkpoint is done again. Run the same command to go on."
     )
 

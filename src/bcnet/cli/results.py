@@ -47,7 +47,7 @@ Examples:
   bcnet latency runs/demo --backend all
 """
 
-_NAMES = {"uniform": "Uniform", "rounded": "searched, in eights"}
+_NAMES = {"uniform": "Uniform", "rounded": "searched, multiples of 8"}
 Run = Annotated[Path, typer.Argument(help="Run directory.")]
 Model = Annotated[
     str | None,

@@ -52,9 +52,9 @@ class Export:
     """A file that was written, and how it was checked.
 
     `size` and `original_size` are bytes, the latter of the original network in the same format. `difference` is the
-    largest one between a logit of the file's and PyTorch's, on random images in batches of `batches`, relative to the
-    largest output; `tolerance` is what is allowed. Images may have other heights and widths where `open_size` is set, as
-    was tried; with `from_size`, height and width, the file resizes images of these inside. Where the network's code
+    largest one between an output of the file's and PyTorch's, on random inputs in batches of `batches`, relative to the
+    largest output; `tolerance` is what is allowed. Images may have other heights and widths where `open_size` is set,
+    as was tried; with `from_size`, height and width, the file resizes images of these inside. Where the network's code
     cannot have an open batch size and none was asked for, the file takes one input at once, and `fixed_batch` says why.
     `milliseconds` are for one image, or for a batch where its size is fixed: of PyTorch, of the file in its runtime,
     and of the original's file there.

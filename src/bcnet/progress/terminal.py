@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
 from rich.text import Text
 
+from bcnet.display import stage_title
 from bcnet.progress.base import Advance, Reporter
 from bcnet.progress.forecast import Forecast, Planned
 
@@ -45,7 +46,7 @@ class BarReporter(Reporter):
         """Show the bars while the stage lasts; its own stays."""
         self._forecast.begin(name, total, unit)
         with self._progress() as progress:
-            task = self._add(progress, name, total, f"0/{total:,} {unit}", time.monotonic())
+            task = self._add(progress, stage_title(name), total, f"0/{total:,} {unit}", time.monotonic())
             run = self._add(progress, "whole run", None, "", self._start)
 
             def advance(done: int, detail: str) -> None:
@@ -114,7 +115,8 @@ class LineReporter(Reporter):
         """Print lines while the stage lasts."""
         start = last = time.monotonic()
         self._forecast.begin(name, total, unit)
-        self.note(f"{name}: {total:,} {unit}")
+        shown = stage_title(name)
+        self.note(f"{shown}: {total:,} {unit}")
 
         def advance(done: int, detail: str) -> None:
             nonlocal last
@@ -122,12 +124,12 @@ class LineReporter(Reporter):
             now = time.monotonic()
             pause = min(max(_PLAIN_SECONDS, _PLAIN_SHARE * (last - start)), _PLAIN_LONGEST)
             if now - last >= pause and done < total:
-                self.note(f"{name}: {done:,} of {total:,} {unit}, {self._time_left()}, {detail}")
+                self.note(f"{shown}: {done:,} of {total:,} {unit}, {self._time_left()}, {detail}")
                 last = now
 
         yield advance
         self._forecast.end()
-        self.note(f"{name}: done in {time.monotonic() - start:.1f} s")
+        self.note(f"{shown}: done in {time.monotonic() - start:.1f} s")
 
     def _time_left(self) -> str:
         stage = f"{clock(self._forecast.stage_left)} left"

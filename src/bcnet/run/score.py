@@ -1,4 +1,4 @@
-"""Scores for people: an accuracy in percent, a negative loss in nats, or the user's own; higher is better."""
+"""Scores for people: an accuracy in percent, a negative loss, or the user's own; higher is better."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from bcnet.errors import RunError
 from bcnet.tasks import Measurement, Metric
 from bcnet.tasks.shown import name_of
 
-_FORMATS = {"accuracy": (".2f", " %"), "loss": (".4f", " nats"), "own": (".4g", "")}
-_TITLES = {"accuracy": "score (%)", "loss": "score (negative loss, nats)", "own": "score"}
+_FORMATS = {"accuracy": (".2f", " %"), "loss": (".4f", ""), "own": (".4g", "")}
+_TITLES = {"accuracy": "score (%)", "loss": "score (negative loss)", "own": "score"}
 
 
 def score_text(score: float, metric: str, *, unit: bool = True) -> str:
     """A score with the digits that mean something, and its unit.
 
-    Example: `score_text(91.5, "accuracy")` is "91.50 %", `score_text(-0.25, "loss")` is "-0.2500 nats".
+    Example: `score_text(91.5, "accuracy")` is "91.50 %", `score_text(-0.25, "loss")` is "-0.2500".
     """
     digits, name = _FORMATS[metric]
     return f"{score:{digits}}{name}" if unit else f"{score:{digits}}"

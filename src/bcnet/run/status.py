@@ -291,7 +291,7 @@ def _longest(found: Status) -> int:
 def _describe_best(found: Status) -> str:
     if found.best is None:
         return f"Found so far: {found.evaluations:,} candidates, none within the budget yet"
-    score = f"{found.best.score:.4f} nats" if found.settings.get("score") == "loss" else f"{found.best.score:.2f} %"
+    score = f"{found.best.score:.4f}" if found.settings.get("score") == "loss" else f"{found.best.score:.2f} %"
     ratio = "" if found.best_ratio is None else f" ({found.best_ratio:.3f} of the original)"
     widths = ",".join(map(str, found.best.widths))
     return (

@@ -148,7 +148,7 @@ def heuristic_widths(problem: Problem) -> dict[str, Widths]:
     """
     return {
         "balanced": best_widths(problem, closed_slopes(problem.space, BALANCE_EXPONENT)),
-        "Uniform, in choices": _uniform(problem),
+        "Uniform": _uniform(problem),
     }
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import torch
 
-from bcnet.display import duration, size
+from bcnet.display import duration, size, stage_title
 from bcnet.machine.memory import Activations, activations, free_bytes, used_bytes
 from bcnet.machine.precision import autocast
 from bcnet.nests import count, take_images, tensors
@@ -55,7 +55,7 @@ class Estimate:
 
     def lines(self) -> list[str]:
         """One line for people, and a second where memory will be short."""
-        first = {"supernet": "supernet", "evolution": "search", "finalists": "search", "trials": "trials"}
+        first = {"supernet": "supernet", "evolution": "search", "finalists": "search", "trials": stage_title("trials")}
         parts: dict[str, float] = {}
         for name, seconds in self.seconds.items():
             label = first.get(name, "final")

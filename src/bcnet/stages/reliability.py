@@ -129,7 +129,7 @@ class Reliability:
     @property
     def _chance_text(self) -> str:
         if self.metric == "loss":
-            return f"knowing how frequent each class is, {self.chance:.3f} nats"
+            return f"knowing how frequent each class is, {self.chance:.3f}"
         return f"the most frequent class, {self.chance:.2f} %"
 
 
