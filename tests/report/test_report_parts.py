@@ -107,7 +107,7 @@ def test_a_difference_is_clear_beyond_newcombes_interval():
 @pytest.mark.parametrize("of_networks", [True, False])
 def test_trust_is_a_word_and_what_to_do(verdict, of_networks):
     text = trust_text(verdict, of_networks=of_networks)
-    word = {"much": "good", "little": "low", "nothing": "none"}[verdict]
+    word = {"much": "fair", "little": "low", "nothing": "none"}[verdict]
     assert text.startswith(f"Trust in the search: {word}. ")
     assert "--" in text
 

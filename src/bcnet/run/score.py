@@ -153,7 +153,7 @@ def chance(one: tuple[float, float, float], two: tuple[float, float, float]) -> 
     return math.hypot(high_value - low, high - low_value)
 
 
-_TRUST = {"much": "good", "little": "low", "nothing": "none"}
+_TRUST = {"much": "fair", "little": "low", "nothing": "none"}
 
 
 def trust_text(verdict: str, *, of_networks: bool) -> str:
