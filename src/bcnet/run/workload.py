@@ -293,7 +293,8 @@ def _loads_weights(factory: Factory | None, network: nn.Module) -> bool:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch.initial_seed() ^ 1)
         again = factory().state_dict()
-    return all(torch.equal(again[key], tensor) for key, tensor in network.state_dict().items() if key in again)
+    state = network.state_dict()
+    return again.keys() == state.keys() and all(torch.equal(again[key], tensor) for key, tensor in state.items())
 
 
 def _load_data(data: DataLike, task: Task, size: int | None, image_size: int | None) -> DataSet | Loaders:
