@@ -219,7 +219,7 @@ def test_until_goes_on_step_by_step(tmp_path):
     assert 0 <= network.test.figures["top1"] <= 100
     whole = tiny_search(tmp_path, method=method)
     assert whole.widths == found.widths
-    assert str(whole).count("\n") == 4
+    assert str(whole).count("\n") == 5
     assert whole.reliability["verdict"]
     with pytest.raises(RecipeError, match=r"until='prior' needs a method with a supernet"):
         tiny_search(tmp_path / "other", until="prior")
