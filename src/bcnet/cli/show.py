@@ -45,7 +45,7 @@ def show_result(console: Console, document: Mapping[str, Any], folder: str) -> N
         )
     console.print(table)
     console.print(_widths_table(document))
-    for text in (*_closing(document), measured_text(document), training_notes(document)):
+    for text in (*_conclude(document), measured_text(document), training_notes(document)):
         if text:
             console.print(printable(text), highlight=False, markup=False)
     # What is copied is not wrapped.
@@ -53,7 +53,7 @@ def show_result(console: Console, document: Mapping[str, Any], folder: str) -> N
     console.print(way_on, highlight=False, markup=False, soft_wrap=True)
 
 
-def _closing(document: Mapping[str, Any]) -> tuple[str, str]:
+def _conclude(document: Mapping[str, Any]) -> tuple[str, str]:
     """Return what was gained, and how far the search can be trusted or where else the widths come from."""
     from bcnet.run.score import gain_text, search_cost_text, trust_text
     from bcnet.stages.result import origin_note

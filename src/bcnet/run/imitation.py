@@ -68,7 +68,7 @@ class ImitatedBatches:
 
     @cached_property
     def answers_once(self) -> bool:
-        """Whether the original runs once for each input, and not in every epoch."""
+        """Return whether the original runs once for each input, and not in every epoch."""
         inputs = self._inputs
         if inputs is None:
             return False
@@ -87,7 +87,7 @@ class ImitatedBatches:
 
     @cached_property
     def _answers(self) -> dict[str, Tensor]:
-        """What the original answers to each input."""
+        """The original's outputs for each input, in order."""
         assert self._inputs is not None
         parts = [self.teacher(x) for x in self._in_order(self._inputs, _AT_ONCE)]
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
