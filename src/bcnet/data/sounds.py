@@ -21,7 +21,7 @@ _MOST_BYTES = 2 * 2**30
 
 @dataclass(frozen=True)
 class Framing:
-    """The way in which a recording becomes inputs of the shape `shape`, whose last dimension is the number of samples in a frame.
+    """The way in which a recording becomes inputs of the shape `shape`, the last of which counts samples of a frame.
 
     Channels are averaged, and the sound is resampled to `rate` samples a second (0: left as it is). Frames follow each
     other without overlap; what is shorter than a frame at the end is left out. Samples are in [-1, 1]; `standardised`
