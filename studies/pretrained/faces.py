@@ -7,7 +7,7 @@ networks look at patches of 12, 24 and 48 pixels, and each passes on what it tak
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -76,12 +76,10 @@ def _draw(size: int, count: int, seed: int) -> tuple[Tensor, Tensor]:
     pictures = [np.asarray(Image.open(folder / name).convert("RGB")) for name in _PHOTOGRAPHS]
     kept = np.load(folder / "lfw_subset.npy")[:_FACES]
     known = kept[-_TESTED:] if seed >= _UNSEEN else kept[:-_TESTED]
-    faces = [
-        _varied(_square(np.repeat(_one_of(known, random)[..., None], 3, 2), 20, random), random)
-        for _ in range(count // 3)
-    ]
-    drawn = [_varied(_square(_one_of(pictures, random) / 255, size, random), random) for _ in range(count - count // 3)]
-    return _resized(drawn, size), _resized(faces, size)
+    faces = (_one_of(known, random)[..., None].repeat(3, 2) for _ in range(count // 3))
+    found = _resized((_varied(_square(face, 20, random), random) for face in faces), size)
+    others = (_one_of(pictures, random) / 255 for _ in range(count - count // 3))
+    return _resized((_varied(_square(picture, size, random), random) for picture in others), size), found
 
 
 def _photographs() -> Path:
@@ -111,7 +109,7 @@ def _varied(patch: np.ndarray, random: np.random.Generator) -> np.ndarray:
     return np.clip((patch - 0.5) * random.uniform(0.6, 1.4) * tint + 0.5 + random.uniform(-0.15, 0.15), 0, 1)
 
 
-def _resized(found: list[np.ndarray], size: int) -> Tensor:
+def _resized(found: Iterable[np.ndarray], size: int) -> Tensor:
     """`(n, 3, size, size)`, bytes less 127.5 over 128 as MTCNN has them."""
     rows = [
         interpolate(torch.tensor(patch.copy()).permute(2, 0, 1)[None], (size, size), mode="bilinear", antialias=True)
