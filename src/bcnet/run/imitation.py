@@ -72,9 +72,10 @@ class ImitatedBatches:
         inputs = self._inputs
         if inputs is None:
             return False
-        x = next(self._in_order(inputs, 1))
-        size = sum(answer.nbytes for answer in self.teacher(x).values())
-        return size * len(inputs) <= _MOST_BYTES
+        answers = {count: self.teacher(next(self._in_order(inputs, count))).values() for count in (1, 2)}
+        if any(answer.ndim == 0 or len(answer) != count for count, found in answers.items() for answer in found):
+            return False  # not a row for each input, which training says in words
+        return sum(answer.nbytes for answer in answers[1]) * len(inputs) <= _MOST_BYTES
 
     def epoch(self, generator: torch.Generator) -> Iterator[Batch]:
         """One pass over the batches, in the order that the generator draws."""
