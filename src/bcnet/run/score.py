@@ -137,10 +137,8 @@ def gain_text(document: Mapping[str, Any]) -> str:
     by = f"{abs(one - other):.{metric.digits}f} {unit}".rstrip()
     better = "better" if (one > other) == metric.higher else "worse"
     clear = "a clear difference" if abs(one - other) > chance(*ends) else "no clear difference"
-    return (
-        f"Searched {metric.text(one)}, Uniform {metric.text(other)} {metric.name}: {by} {better}, {clear} on "
-        f"{searched.count:,} inputs."
-    )
+    found = "the same" if one == other else f"{by} {better}, {clear}"
+    return f"Searched {metric.text(one)}, Uniform {metric.text(other)} {metric.name}: {found} on {searched.count:,} inputs."
 
 
 def chance(one: tuple[float, float, float], two: tuple[float, float, float]) -> float:
