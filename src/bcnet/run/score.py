@@ -138,7 +138,8 @@ def gain_text(document: Mapping[str, Any]) -> str:
     better = "better" if (one > other) == metric.higher else "worse"
     clear = "a clear difference" if abs(one - other) > chance(*ends) else "no clear difference"
     found = "the same" if one == other else f"{by} {better}, {clear}"
-    return f"Searched {metric.text(one)}, Uniform {metric.text(other)} {metric.name}: {found} on {searched.count:,} inputs."
+    figures = f"Searched {metric.text(one)}, Uniform {metric.text(other)} {metric.name}"
+    return f"{figures}: {found} on {searched.count:,} inputs."
 
 
 def chance(one: tuple[float, float, float], two: tuple[float, float, float]) -> float:
