@@ -20,7 +20,7 @@ from bcnet.data.splits import data_set, usual_parts, what_was_read
 from bcnet.errors import DataError
 
 _USUAL_SIZE = 224
-_MOST_BYTES = 2 * 2**30
+MOST_BYTES = 2 * 2**30
 
 
 def load_imagenet(path: Path, image_size: int | None) -> DataSet:
@@ -157,7 +157,7 @@ def _read_note(path: Path, read: dict[Path, dict[str, list[Path]]]) -> str:
 
 def is_much(images: int, image_size: int | None) -> bool:
     """Return whether so many images are better left in their files; of unknown size they are small."""
-    return image_size is not None and 3 * image_size**2 * images > _MOST_BYTES
+    return image_size is not None and 3 * image_size**2 * images > MOST_BYTES
 
 
 def read_images(

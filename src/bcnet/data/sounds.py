@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bcnet.data.folders import files_under
+from bcnet.data.folders import MOST_BYTES, files_under
 from bcnet.errors import DataError
 
 Samples = npt.NDArray[np.float32]
-_MOST_BYTES = 2 * 2**30
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def read_frames(files: Sequence[Path], framing: Framing) -> list[Samples]:
     """
     found: list[Samples] = []
     first: tuple[int, Path] | None = None
-    room = _MOST_BYTES
+    room = MOST_BYTES
     for file in files:
         rate, sound = read_wav(file)
         first = first or (rate, file)
@@ -102,7 +101,7 @@ def read_wav(file: Path) -> tuple[int, Samples]:
         raise DataError(f"{file} cannot be read as a WAV file: {error}; convert it, or leave it out") from None
     if rate <= 0:
         raise DataError(f"a recording has a positive rate; {file} has {rate}: convert it, or leave it out")
-    sound = _scaled(read)
+    sound = _scale(read)
     if sound.ndim == 2:
         sound = np.asarray(sound.mean(axis=1), np.float32)
     if not np.isfinite(sound).all():
@@ -110,7 +109,7 @@ def read_wav(file: Path) -> tuple[int, Samples]:
     return int(rate), sound
 
 
-def _scaled(read: npt.NDArray[Any]) -> Samples:
+def _scale(read: npt.NDArray[Any]) -> Samples:
     """Samples of any type in [-1, 1]: bytes lie about 128, and 24 bits fill the upper ones of 32."""
     if read.dtype == np.uint8:
         return (read.astype(np.float32) - np.float32(128)) / np.float32(128)

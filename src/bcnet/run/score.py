@@ -132,11 +132,12 @@ def gain_text(document: Mapping[str, Any]) -> str:
         Measurement(network["test"], network["test_errors"], network["test_images"])
         for network in (document["networks"][name] for name in ("searched", "uniform"))
     )
-    (one, *_), (other, *_) = ends = [(m.figures[metric.key], *m.interval(metric)) for m in (searched, uniform)]
+    one, other = (found.figures[metric.key] for found in (searched, uniform))
+    left_to_chance = chance((one, *searched.interval(metric)), (other, *uniform.interval(metric)))
     unit = "points" if metric.unit == "%" else metric.unit
     by = f"{abs(one - other):.{metric.digits}f} {unit}".rstrip()
     better = "better" if (one > other) == metric.higher else "worse"
-    clear = "a clear difference" if abs(one - other) > chance(*ends) else "no clear difference"
+    clear = "a clear difference" if abs(one - other) > left_to_chance else "no clear difference"
     found = "the same" if one == other else f"{by} {better}, {clear}"
     figures = f"Searched {metric.text(one)}, Uniform {metric.text(other)} {metric.name}"
     return f"{figures}: {found} on {searched.count:,} inputs."

@@ -21,6 +21,7 @@ from bcnet.files.documents import read_document
 from bcnet.files.untrusted import check_contained
 from bcnet.progress.record import Record, StageRecord, read_record
 from bcnet.run.evaluations import Best, look
+from bcnet.run.score import score_text
 
 State = Literal["running", "finished", "in part", "stopped", "failed", "damaged", "empty"]
 _SETTINGS = ("model", "data", "limits", "seed")
@@ -291,7 +292,8 @@ def _longest(found: Status) -> int:
 def _describe_best(found: Status) -> str:
     if found.best is None:
         return f"Found so far: {found.evaluations:,} candidates, none within the budget yet"
-    score = f"{found.best.score:.4f}" if found.settings.get("score") == "loss" else f"{found.best.score:.2f} %"
+    metric = {"loss": "loss", "custom": "own"}.get(str(found.settings.get("score")), "accuracy")
+    score = score_text(found.best.score, metric)
     ratio = "" if found.best_ratio is None else f" ({found.best_ratio:.3f} of the original)"
     widths = ",".join(map(str, found.best.widths))
     return (

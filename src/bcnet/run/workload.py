@@ -145,7 +145,7 @@ class Workload:
 
     @property
     def macs_of_answers(self) -> float:
-        """Multiply-adds of the original for each training input of every epoch: none where it is not imitated."""
+        """Multiply-adds of the original for each training input of every epoch; 0 unless it answers anew in each."""
         batches = self.parts.training
         every_time = isinstance(batches, ImitatedBatches) and not batches.answers_once
         return float(self.space.reference.macs) if every_time else 0.0
