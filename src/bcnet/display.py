@@ -1,4 +1,4 @@
-"""Durations and sizes for people, and small HTML tables for notebooks."""
+"""Durations, sizes and scores for people, and small HTML tables for notebooks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from html import escape
 
 _STAGES = {"trials": "short trainings"}
 _MOST = 60  # rows
+_FORMATS = {"accuracy": (".2f", " %"), "loss": (".4f", ""), "own": (".4g", "")}
+_TITLES = {"accuracy": "score (%)", "loss": "score (negative loss)", "own": "score"}
 
 
 def duration(seconds: float) -> str:
@@ -60,3 +62,17 @@ def _cell(value: object) -> str:
 def stage_title(name: str) -> str:
     """Return what people read for a stage of this name."""
     return _STAGES.get(name, name)
+
+
+def score_text(score: float, metric: str, *, unit: bool = True) -> str:
+    """A score with the digits that mean something, and its unit.
+
+    Example: `score_text(91.5, "accuracy")` is "91.50 %", `score_text(-0.25, "loss")` is "-0.2500".
+    """
+    digits, name = _FORMATS[metric]
+    return f"{score:{digits}}{name}" if unit else f"{score:{digits}}"
+
+
+def axis_title(metric: str) -> str:
+    """Return what an axis of scores is called."""
+    return _TITLES[metric]

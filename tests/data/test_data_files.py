@@ -169,7 +169,7 @@ def test_missing_images_say_how_to_get_them(tmp_path):
 def test_a_large_folder_stays_in_its_files_too(tmp_path, monkeypatch):
     folder = photographs(tmp_path)
     assert not isinstance(load(f"imagefolder:{folder}", image_size=16).train.pixels, FilePixels)
-    monkeypatch.setattr(folders, "_MOST_BYTES", 1000)
+    monkeypatch.setattr(folders, "MOST_BYTES", 1000)
     assert isinstance(load(f"imagefolder:{folder}", image_size=16).train.pixels, FilePixels)
 
 

@@ -277,7 +277,7 @@ def test_csv_files_of_splits_and_files_without(tmp_path):
 def test_csv_images_of_gigabytes_stay_in_their_files(tmp_path, monkeypatch):
     name = write_csv(tmp_path)
     usual = load(name, image_size=4)
-    monkeypatch.setattr("bcnet.data.folders._MOST_BYTES", 100)
+    monkeypatch.setattr("bcnet.data.folders.MOST_BYTES", 100)
     data = load(name, image_size=4)
     assert [str(file.relative_to(tmp_path)) for file in data.train.pixels.files] == ["b/0.png", "b/1.png", "b/2.png"]
     assert data.train.labels.tolist() == usual.train.labels.tolist()

@@ -7,13 +7,13 @@ from typing import Any
 import altair as alt
 from markupsafe import Markup
 
+from bcnet.display import score_text
 from bcnet.methods import TrainingsMethod
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, Section, capitalise, figure, not_yet, paragraph
 from bcnet.report.look import PICKED, SEARCHED, colour, inline, macs_axis, score_axis, spec, stack_layers, tip
 from bcnet.report.profile import profile_chart, profile_figure
 from bcnet.report.trained import budget_layers, networks_chart
-from bcnet.run.score import score_text
 from bcnet.searchers import ModelBased
 
 

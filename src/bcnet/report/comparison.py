@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 from markupsafe import Markup
 
-from bcnet.display import duration
+from bcnet.display import duration, score_text
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import (
     NONE,
@@ -41,7 +41,7 @@ from bcnet.report.look import (
 from bcnet.report.page import page
 from bcnet.run.finished import NETWORKS
 from bcnet.run.run import Network
-from bcnet.run.score import score_text, search_seconds
+from bcnet.run.score import search_seconds
 
 Runs = Sequence[tuple[str, Evidence]]  # under names that tell them apart
 

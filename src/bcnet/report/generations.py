@@ -8,11 +8,11 @@ from typing import Any
 import altair as alt
 import numpy as np
 
+from bcnet.display import score_text
 from bcnet.methods import BCNet, SupernetMethod
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, Section, figure, not_yet, paragraph
 from bcnet.report.look import SEARCHED, colour, inline, score_axis, spec, stack_layers, tip
-from bcnet.run.score import score_text
 from bcnet.run.settings import Settings
 from bcnet.searchers import Candidate, ModelBased
 from bcnet.searchers.result import hypervolume, pareto_front

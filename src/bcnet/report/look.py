@@ -14,8 +14,8 @@ from typing import Any
 
 import altair as alt
 
+from bcnet.display import axis_title
 from bcnet.report.html import Chart
-from bcnet.run.score import axis_title
 from bcnet.space import WidthSpace
 from bcnet.tasks import Metric
 

@@ -8,10 +8,10 @@ from typing import Any
 import altair as alt
 from markupsafe import Markup
 
+from bcnet.display import score_text
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, figure, piece
 from bcnet.report.look import PICKED, UNIFORM, colour, names_axis, ratio_axis, spec, stack_layers, tip
-from bcnet.run.score import score_text
 from bcnet.space import Widths, WidthSpace
 
 _LISTED = 12  # of the front, in the menu

@@ -8,12 +8,12 @@ from typing import Any
 from markupsafe import Markup
 
 from bcnet.costs import Budget
-from bcnet.display import duration, size
+from bcnet.display import duration, score_text, size
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import MINUS, Section, capitalise, count, definition_list, paragraph, piece, points, table
 from bcnet.run.finished import NETWORKS
 from bcnet.run.run import Network
-from bcnet.run.score import chance, fresh_score_text, heuristics_text, measured_text, score_text, search_cost_text
+from bcnet.run.score import chance, fresh_score_text, heuristics_text, measured_text, search_cost_text
 from bcnet.run.status import StageStatus, read_status
 from bcnet.space import WidthSpace
 

@@ -8,10 +8,10 @@ from typing import Any
 import altair as alt
 import numpy as np
 
+from bcnet.display import axis_title
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, Section, figure, not_yet, paragraph
 from bcnet.report.look import SEARCHED, colour, names_axis, spec, stack_layers, tip
-from bcnet.run.score import axis_title
 from bcnet.searchers.score_model import FEWEST, ScoreModel
 
 _TITLE = "What width is worth"

@@ -7,27 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bcnet.costs import LATENCY
-from bcnet.display import duration
+from bcnet.display import duration, score_text
 from bcnet.errors import RunError
 from bcnet.tasks import Measurement, Metric
 from bcnet.tasks.shown import name_of
-
-_FORMATS = {"accuracy": (".2f", " %"), "loss": (".4f", ""), "own": (".4g", "")}
-_TITLES = {"accuracy": "score (%)", "loss": "score (negative loss)", "own": "score"}
-
-
-def score_text(score: float, metric: str, *, unit: bool = True) -> str:
-    """A score with the digits that mean something, and its unit.
-
-    Example: `score_text(91.5, "accuracy")` is "91.50 %", `score_text(-0.25, "loss")` is "-0.2500".
-    """
-    digits, name = _FORMATS[metric]
-    return f"{score:{digits}}{name}" if unit else f"{score:{digits}}"
-
-
-def axis_title(metric: str) -> str:
-    """Return what an axis of scores is called."""
-    return _TITLES[metric]
 
 
 def fresh_score_text(found: Mapping[str, Any]) -> str:

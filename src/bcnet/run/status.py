@@ -16,12 +16,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
+from bcnet.display import score_text
 from bcnet.errors import RunError
 from bcnet.files.documents import read_document
 from bcnet.files.untrusted import check_contained
 from bcnet.progress.record import Record, StageRecord, read_record
 from bcnet.run.evaluations import Best, look
-from bcnet.run.score import score_text
 
 State = Literal["running", "finished", "in part", "stopped", "failed", "damaged", "empty"]
 _SETTINGS = ("model", "data", "limits", "seed")

@@ -25,11 +25,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from bcnet.display import score_text
 from bcnet.errors import RunError
 from bcnet.methods import SupernetMethod, Trainings
 from bcnet.methods.trainings import for_epochs
 from bcnet.progress.forecast import Planned
-from bcnet.run.score import score_text
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.searchers import Candidate, Rescored, rescore

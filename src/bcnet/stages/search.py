@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from bcnet.costs import Cost
+from bcnet.display import score_text
 from bcnet.methods import BCNet, Trainings, TrainingsMethod
 from bcnet.prior import Prior
 from bcnet.progress.base import Advance
 from bcnet.progress.forecast import Planned
 from bcnet.run.callables import takes_prior
 from bcnet.run.directory import RunDirectory
-from bcnet.run.score import score_text
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.searchers import (
