@@ -97,6 +97,14 @@ def test_a_killed_run_is_stopped_since_it_was_last_heard_of(run):
     assert states(status) | {"supernet": "finished", "prior": "ahead"} == states(status)
 
 
+def test_stages_are_told_by_the_words_of_the_terminal_and_stored_by_name(held):
+    trials = StageRecord("trials", 20, "trainings", 3)
+    write_record(held, replace(RECORD, stages=(trials,), stage="trials", updated=time.time()))
+    told = CliRunner().invoke(app, ["status", str(held)]).output
+    assert "short trainings 3 of 20 trainings" in told.replace("\n", " ")
+    assert states(read_status(held)) == {"trials": "at hand"}
+
+
 def test_a_failed_run_says_why(run):
     write_record(run, replace(RECORD, state="failed", message="the loss is no number"))
     status = read_status(run)

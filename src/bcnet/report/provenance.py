@@ -6,22 +6,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from bcnet.display import duration
+from bcnet.display import duration, stage_title
 from bcnet.methods import SupernetMethod, TrainingsMethod
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import NONE, Section, definition_list, fold, not_yet, piece, table
-
-_STAGES = {
-    "supernet": "train the supernet",
-    "prior": "learn the prior",
-    "evolution": "search",
-    "rescore": "score the best again",
-    "trials": "train candidates for a short time",
-    "pruning": "prune the original",
-    "original": "train the original",
-    "Uniform": "train Uniform",
-    "searched": "train the searched network",
-}
 
 
 def time_section(evidence: Evidence) -> Section:
@@ -32,7 +20,7 @@ def time_section(evidence: Evidence) -> Section:
     longest = max(seconds.values())
     whole = sum(seconds.values())
     rows = [
-        (_STAGES.get(stage, stage), duration(taken), 100 * taken / whole, 100 * taken / longest)
+        (stage_title(stage), duration(taken), 100 * taken / whole, 100 * taken / longest)
         for stage, taken in seconds.items()
     ]
     body = piece("times", rows, duration(whole))

@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from bcnet.costs import Budget
-from bcnet.display import duration, score_text, size
+from bcnet.display import duration, score_text, size, stage_title
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import MINUS, Section, capitalise, count, definition_list, paragraph, piece, points, table
 from bcnet.run.finished import NETWORKS
@@ -223,7 +223,7 @@ def stage_states(evidence: Evidence) -> Markup:
     return piece(
         "stages",
         f"This run is not finished; the report shows what there is so far. {going} {status.message}",
-        [(_state_of(stage), stage.record.name, _progress_of(stage)) for stage in status.stages],
+        [(_state_of(stage), stage_title(stage.record.name), _progress_of(stage)) for stage in status.stages],
     )
 
 

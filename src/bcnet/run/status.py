@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-from bcnet.display import score_text
+from bcnet.display import score_text, stage_title
 from bcnet.errors import RunError
 from bcnet.files.documents import read_document
 from bcnet.files.untrusted import check_contained
@@ -274,7 +274,7 @@ def _budget(found: Status) -> str:
 
 
 def _stage(stage: StageStatus, found: Status) -> str:
-    name = f"{stage.record.name:<{_longest(found)}}"
+    name = f"{stage_title(stage.record.name):<{_longest(found)}}"
     record = stage.record
     if stage.state != "at hand":
         begun = f"{record.done:,} of {record.total:,} {record.unit}" if record.done else "to come"
@@ -286,7 +286,7 @@ def _stage(stage: StageStatus, found: Status) -> str:
 
 
 def _longest(found: Status) -> int:
-    return max(len(stage.record.name) for stage in found.stages)
+    return max(len(stage_title(stage.record.name)) for stage in found.stages)
 
 
 def _describe_best(found: Status) -> str:
