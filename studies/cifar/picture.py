@@ -1,4 +1,4 @@
-"""The README's picture: accuracy against multiply-adds, from the summaries of the table on small CIFAR-10.
+"""The README's picture: accuracy against multiply-adds and milliseconds, from the table on small CIFAR-10.
 
 python -m studies.cifar.picture    # writes docs/accuracy.svg
 """
@@ -6,35 +6,48 @@ python -m studies.cifar.picture    # writes docs/accuracy.svg
 from __future__ import annotations
 
 import csv
+from statistics import fmean
+from typing import Any
 
 import altair as alt
 
-from studies.shared.provenance import ROOT
+from studies.shared.provenance import ROOT, rows_of
 
-NETWORKS = {"cifar_table_summary.csv": "VGG19/4", "cifar_table_resnet20_summary.csv": "ResNet-20"}
+TIMES = ROOT / "results" / "cifar_times.csv"
+ENGINE = "litert"
+NETWORKS = {"cifar_table_summary.csv": "vgg19_quarter", "cifar_table_resnet20_summary.csv": "resnet20"}
+TITLES = {"vgg19_quarter": "VGG19/4", "resnet20": "ResNet-20"}
 METHODS = {
+    "original": "original",
     "uniform": "Uniform",
     "taylor": "Torch-Pruning (Taylor)",
     "autoslim": "AutoSlim",
     "ours, medium effort": "bcnet's search",
 }
-COLOURS = ["#888888", "#d9822b", "#7e57c2", "#1f6feb"]
+COLOURS = ["#000000", "#888888", "#d9822b", "#7e57c2", "#1f6feb"]
 
 
-def rows() -> list[dict[str, object]]:
-    """Mean test top-1 (%) and its standard error over three seeds, for each network, method and budget."""
-    found: list[dict[str, object]] = []
+def rows() -> list[dict[str, Any]]:
+    """Mean test top-1 (%), its standard error and mean milliseconds, for each network, method and budget.
+
+    The original is the one that was trained on for as long as the narrow ones.
+    """
+    found: list[dict[str, Any]] = []
     for file, network in NETWORKS.items():
         with (ROOT / "results" / file).open(newline="") as lines:
             for row in csv.DictReader(lines):
-                if row["start"] != "original" or row["method"] not in METHODS:
+                start = "again" if row["method"] == "original" else "original"
+                if row["start"] != start or row["method"] not in METHODS:
                     continue
                 mean, error = float(row["top1_mean"]), float(row["top1_standard_error"])
+                key = {"network": network, "engine": ENGINE, "method": row["method"]}
+                timed = [t for t in rows_of(TIMES, key) if float(t["budget"]) == float(row["budget"])]
                 found.append(
                     {
                         "network": network,
                         "widths": METHODS[row["method"]],
-                        "budget": float(row["budget"]),
+                        "macs": fmean(float(t["macs_ratio"]) for t in timed),
+                        "milliseconds": fmean(float(t["milliseconds"]) for t in timed),
                         "top1": mean,
                         "low": mean - error,
                         "high": mean + error,
@@ -44,25 +57,28 @@ def rows() -> list[dict[str, object]]:
 
 
 def chart() -> alt.TopLevelMixin:
-    """A panel for each network."""
+    """A row of two panels for each network."""
+    found = rows()
+    axes = {"macs": "multiply-adds of the original", "milliseconds": "milliseconds (LiteRT, one thread)"}
+    panels = [
+        alt.hconcat(*(_panel([r for r in found if r["network"] == network], key, axes[key], title) for key in axes))
+        for network, title in TITLES.items()
+    ]
+    return alt.vconcat(*panels).configure_view(strokeWidth=0).configure(background="white")
+
+
+def _panel(values: list[dict[str, Any]], key: str, axis: str, title: str) -> alt.LayerChart:
     colour = alt.Color(
         "widths:N", scale=alt.Scale(domain=list(METHODS.values()), range=COLOURS), legend=alt.Legend(title=None)
     )
-    x = alt.X("budget:Q", title="multiply-adds of the original", scale=alt.Scale(domain=[0.2, 0.55]))
-    x = x.axis(values=[0.25, 0.5], format=".2f")
+    x = alt.X(f"{key}:Q", title=axis, scale=alt.Scale(zero=False, padding=12))
     y = alt.Y("top1:Q", title="test top-1 (%)", scale=alt.Scale(zero=False))
     base = alt.Chart().encode(x=x, color=colour)
     layers = alt.layer(
         base.mark_line().encode(y=y), base.mark_point(filled=True, size=50).encode(y=y),
         base.mark_rule(strokeWidth=2).encode(y=alt.Y("low:Q", title="test top-1 (%)"), y2="high:Q"),
     )  # fmt: skip
-    panels = [
-        layers.properties(
-            data=alt.Data(values=[r for r in rows() if r["network"] == network]), title=network, width=230
-        )
-        for network in NETWORKS.values()
-    ]
-    return alt.hconcat(*panels).configure_view(strokeWidth=0).configure(background="white")
+    return layers.properties(data=alt.Data(values=values), title=title, width=230, height=190)
 
 
 if __name__ == "__main__":

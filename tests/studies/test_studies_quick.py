@@ -11,6 +11,8 @@ import torch
 
 from benchmarks import multiples
 from studies.cifar import __main__ as cifar_table
+from studies.cifar import picture
+from studies.cifar import times as cifar_times
 from studies.coverage import __main__ as coverage
 from studies.digits import __main__ as demo_seeds
 from studies.imitation import __main__ as imitation
@@ -155,6 +157,24 @@ def test_the_comparison_on_cifar(tmp_path: Path) -> None:
     assert all(float(row["macs_ratio"]) <= 0.5 for row in rows)
     subprocess.run(command, check=True, cwd=ROOT)
     assert (tmp_path / "quick_cifar.csv").read_text() == written, "nothing is computed twice"
+
+
+def test_the_times_of_the_picture(tmp_path: Path) -> None:
+    out = tmp_path / "cifar_times.csv"
+    cifar_times.main(quick=True, rounds=4, out=out)
+    written = out.read_text()
+    rows = list(csv.DictReader(written.splitlines()))
+    assert len(rows) == 1 + 4 * 2 * 3, "the original, and four methods at two budgets on three seeds"
+    assert all(float(row["milliseconds"]) > 0 for row in rows)
+    assert all(float(row["macs_ratio"]) <= float(row["budget"]) + 5e-5 for row in rows)
+    cifar_times.main(quick=True, rounds=4, out=out)
+    assert out.read_text() == written, "nothing is measured twice"
+
+
+def test_the_picture_has_accuracy_and_time_of_every_network() -> None:
+    shown = {(row["network"], row["widths"]): row for row in picture.rows()}
+    assert set(shown) == {(network, name) for network in picture.TITLES for name in picture.METHODS.values()}
+    assert all(row["milliseconds"] > 0 and row["low"] < row["high"] for row in shown.values())
 
 
 def test_imitation_without_labels(tmp_path: Path) -> None:

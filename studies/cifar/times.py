@@ -1,0 +1,90 @@
+"""Milliseconds of the networks of the table on small CIFAR-10, for the README's picture: rows of `cifar_times.csv`.
+
+The original and what Uniform, Torch-Pruning, AutoSlim and the search found, each written as `bcnet export` writes it,
+on one thread; the networks of an engine take turns. Weights are not trained: times do not depend on them.
+
+    python -m studies.cifar.times [--quick] [--rounds 200]
+"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from bcnet.errors import ExportError
+from bcnet.latency.engines import engine_of
+from bcnet.machine.defaults import threads
+from bcnet.machine.measure import median_and_noise, times
+from bcnet.models import create
+from bcnet.space import Widths, WidthSpace
+from bcnet.supernet import build
+from studies.cifar.picture import METHODS, TIMES
+from studies.shared.provenance import ROOT, append_row, finished, provenance
+
+TABLES = {"vgg19_quarter": "cifar_table.csv", "resnet20": "cifar_table_resnet20.csv"}
+ENGINES = ("litert", "onnxruntime", "ncnn")
+SIZE = 16
+
+
+def main(
+    quick: Annotated[bool, typer.Option("--quick", help="ResNet-20 on ONNX Runtime, few rounds.")] = False,
+    rounds: Annotated[int, typer.Option(help="Times each network is timed.")] = 200,
+    out: Annotated[Path, typer.Option(help="The CSV file.")] = TIMES,
+) -> None:
+    """Measure the engines that have no rows yet."""
+    torch.set_num_threads(1)
+    for name in ("resnet20",) if quick else TABLES:
+        for engine in ("onnxruntime",) if quick else ENGINES:
+            if finished(out, {"network": name, "engine": engine}):
+                continue
+            try:
+                measure(name, engine, 4 if quick else rounds, out)
+            except ExportError as error:
+                print(f"left out: {name} on {engine}: {error}")
+
+
+def networks(name: str) -> dict[tuple[str, float, int], Widths]:
+    """Widths of a network's table by method, budget and seed."""
+    with (ROOT / "results" / TABLES[name]).open(newline="") as lines:
+        rows = [row for row in csv.DictReader(lines) if row["start"] == "original" and row["method"] in METHODS]
+    return {
+        (row["method"], float(row["budget"]), int(row["seed"])): tuple(map(int, row["widths"].split())) for row in rows
+    }
+
+
+def measure(name: str, engine: str, rounds: int, out: Path) -> None:
+    """Time the networks of one table on one engine."""
+    model = create(name, num_classes=10, image_size=SIZE).build().eval()
+    image = torch.rand(1, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(0))
+    space = WidthSpace.trace(model, image, multiple_of=1)
+    runs = engine_of(engine)
+    chosen = {("original", 1.0, 0): space.full, **networks(name)}
+    with threads(1):
+        calls = {w: runs.prepare(build(model, space, w).eval(), image, 1) for w in dict.fromkeys(chosen.values())}
+        seconds, noise = median_and_noise(times([*calls.values()], rounds))
+    taken = dict(zip(calls, zip(seconds.tolist(), noise.tolist(), strict=True), strict=True))
+    for (method, budget, seed), widths in chosen.items():
+        row = {
+            "network": name,
+            "pixels": SIZE,
+            "engine": engine,
+            "version": runs.version,
+            "method": method,
+            "budget": budget,
+            "seed": seed,
+            "widths": " ".join(map(str, widths)),
+            "macs_ratio": round(space.cost(widths).macs / space.reference.macs, 4),
+            "milliseconds": round(1e3 * taken[widths][0], 5),
+            "share_of_original": round(taken[widths][0] / taken[space.full][0], 4),
+            "noise": round(taken[widths][1], 4),
+            "rounds": rounds,
+        }
+        append_row(out, {**row, **provenance()})
+
+
+if __name__ == "__main__":
+    typer.run(main)
