@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from torch.distributed import HashStore
 
-from bcnet.distributed.rendezvous import own_rendezvous
+from bcnet.distributed.launch import own_rendezvous
 from bcnet.errors import ProcessError
 
 

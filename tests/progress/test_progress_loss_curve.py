@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bcnet.progress.base import Reporter
-from bcnet.progress.loss_curve import LossCurve
 from bcnet.progress.record import read_record
-from bcnet.progress.run_record import RunRecord
+from bcnet.progress.run_record import LossCurve, RunRecord
 
 
 def heard(losses, first=1, curve=None):

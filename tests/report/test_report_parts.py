@@ -13,8 +13,7 @@ from tiny_job import tiny_search
 
 import bcnet
 from bcnet.report import classes, layers, look
-from bcnet.report.curves import Curve
-from bcnet.report.evidence import expected_macs, read_evidence
+from bcnet.report.evidence import Curve, expected_macs, read_evidence
 from bcnet.report.fairness import runs_of
 from bcnet.report.generations import generation_rows
 from bcnet.report.heat import cells

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bcnet.cli import calibrate, help, profile, recipes, report, results, search, status, watch
+from bcnet.cli import calibrate, help, profile, recipes, results, search, status
 from bcnet.cli.common import page
 from bcnet.cli.endings import (
     complain,
@@ -50,12 +50,12 @@ _COMMANDS = {  # module and help of each
     "search": (search, search.HELP),
     "profile": (profile, profile.HELP),
     "calibrate": (calibrate, calibrate.HELP),
-    "report": (report, report.HELP),
+    "report": (results, results.REPORT_HELP),
     "export": (results, results.EXPORT_HELP),
     "latency": (results, results.LATENCY_HELP),
     "recipes": (recipes, recipes.HELP),
-    "status": (status, status.HELP),
-    "watch": (watch, watch.HELP),
+    "status": (status, status.STATUS_HELP),
+    "watch": (status, status.WATCH_HELP),
     "help": (help, help.HELP),
 }
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bcnet.cli import parse
-from bcnet.cli.endings import guard
+from bcnet.cli.endings import guard, refuse
 
 EXPORT_HELP = """
 Write the network that RUN found in another format, checked there against PyTorch, with a model card.
@@ -47,12 +47,54 @@ Examples:
   bcnet latency runs/demo --backend all
 """
 
+REPORT_HELP = """
+Write report.html of a run and show its result; of several runs, write one page that compares them.
+
+The page needs nothing but a browser: no network, no other file. A run that is not finished gives a page about what
+there is so far, and says what is missing.
+
+Examples:
+
+  bcnet report runs/demo
+
+  bcnet report runs/half runs/third --out comparison.html
+"""
+_COMPARISON = "comparison.html"
 _NAMES = {"uniform": "Uniform", "rounded": "searched, multiples of 8"}
 Run = Annotated[Path, typer.Argument(help="Run directory.")]
 Model = Annotated[
     str | None,
     typer.Option(help="package.module:factory of the full network, where the run was given an object, not a name."),
 ]
+
+
+@guard
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run directories.")],
+    out: Annotated[
+        Path | None, typer.Option(help=f"The page that compares several runs (default: {_COMPARISON} in this folder).")
+    ] = None,
+) -> None:
+    """Write a report; the help is `REPORT_HELP`."""
+    from bcnet.report import write_comparison, write_report
+
+    if len(runs) > 1:
+        typer.echo(f"Report: {write_comparison(runs, out or Path(_COMPARISON))}")
+        return
+    if out is not None:
+        refuse("--out is for comparing several runs; the report of one is written into its run directory")
+    written = write_report(runs[0])
+    if (runs[0] / "result.json").exists():
+        _show_run(runs[0])
+    else:
+        typer.echo(f"The run is not finished; what there is so far is in the report: {written}")
+
+
+def _show_run(run: Path) -> None:
+    from bcnet.cli.show import show_result
+    from bcnet.run.result_file import read_result
+
+    show_result(Console(), read_result(run), str(run))
 
 
 @guard

@@ -5,8 +5,6 @@ from __future__ import annotations
 from bcnet.methods import SupernetMethod, Trainings
 from bcnet.report import (
     candidates,
-    classes,
-    examples,
     fairness,
     generations,
     heat,
@@ -22,17 +20,18 @@ from bcnet.report.html import page_heading, paragraph
 from bcnet.report.page import page
 from bcnet.report.profile import profile_data
 from bcnet.report.summary import facts, headline, results, stage_states, tiles
+from bcnet.report.test_images import classes_section, examples_section
 
 
 def report_page(evidence: Evidence) -> str:
     """The page about a run as HTML."""
     sections = [results(evidence), candidates.section(evidence), ratios.section(evidence), layers.section(evidence)]
     sections.append(latency.section(evidence))
-    by_class = classes.section(evidence)
+    by_class = classes_section(evidence)
     if by_class is not None:
         sections.append(by_class)
     if evidence.settings.options.examples:
-        sections.append(examples.section(evidence))
+        sections.append(examples_section(evidence))
     settings = evidence.settings
     if generations.word_for(settings) is not None:
         sections.append(generations.section(evidence))

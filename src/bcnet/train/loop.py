@@ -26,7 +26,6 @@ from bcnet.errors import RunError, TrainingError
 from bcnet.files.tensors import Tensors, load_module
 from bcnet.machine.precision import autocast, resolve_precision
 from bcnet.nests import Nest, call_network, count, nth_part, take_images
-from bcnet.train.averaging import moving_average
 from bcnet.train.batches import EpochBatches, share_of
 from bcnet.train.learner import Learner
 from bcnet.train.objective import Objective
@@ -39,7 +38,7 @@ from bcnet.train.saving import Checkpoints, Saver
 from bcnet.train.schedule import learning_rate
 from bcnet.train.step import Term, accumulate_gradients
 from bcnet.train.stopping import BestEpoch, EarlyStopping
-from bcnet.train.update import Seen, Updates
+from bcnet.train.update import Seen, Updates, moving_average
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,14 @@
-"""From gradients to weights: good steps update them, bad ones leave no trace."""
+"""From gradients to weights: good steps update them, bad ones leave no trace; and moving averages of the weights."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 
 from bcnet.machine.precision import Precision
 from bcnet.train.guard import Guard, look_every
@@ -118,3 +120,26 @@ class Updates:
             nn.utils.clip_grads_with_norm_(self._module.parameters(), self._recipe.clip_norm, norm)
         self.scaler.step(self.optimizer)
         self.scaler.update()
+
+
+def moving_average(module: nn.Module, decay: float) -> AveragedModel:
+    """An average of the weights of a module, and of its buffers, that keeps `decay` of itself at each update.
+
+    After the first ones it keeps less, `(1 + n) / (10 + n)` after `n` of them, so that a training of a few hundred
+    steps does not end near its start.
+    """
+    return AveragedModel(module, multi_avg_fn=_towards(decay), use_buffers=True)
+
+
+def _towards(decay: float) -> Callable[[Sequence[Tensor], Sequence[Tensor], Any], None]:
+    @torch.no_grad()
+    def update(averages: Sequence[Tensor], weights: Sequence[Tensor], updates: Any) -> None:
+        if not averages[0].is_floating_point():  # counts of batches
+            for average, now in zip(averages, weights, strict=True):
+                average.copy_(now)
+            return
+        kept = torch.clamp((1 + updates) / (10 + updates), max=decay)
+        for average, now in zip(averages, weights, strict=True):
+            average.lerp_(now, (1 - kept).to(average.dtype))
+
+    return update

@@ -1,9 +1,9 @@
-"""Test figures of the networks, class by class."""
+"""The networks on test images: figures class by class, and some images with what each network gives."""
 
 from __future__ import annotations
 
 from bcnet.report.evidence import Evidence
-from bcnet.report.html import Section, fold, paragraph, points, table
+from bcnet.report.html import Section, fold, not_yet, paragraph, piece, points, table
 from bcnet.run.finished import NETWORKS
 from bcnet.run.score import largest_class_text
 from bcnet.tasks.shown import name_of
@@ -11,7 +11,7 @@ from bcnet.tasks.shown import name_of
 _SHOWN = 20  # rows that are not folded
 
 
-def section(evidence: Evidence) -> Section | None:
+def classes_section(evidence: Evidence) -> Section | None:
     """A row for each class, those first that the searched network loses most on; None where images have no class."""
     networks = [evidence.networks[key] for key in NETWORKS if key in evidence.networks]
     if not networks or not networks[0].by_class:
@@ -35,3 +35,24 @@ def section(evidence: Evidence) -> Section | None:
     if rows[_SHOWN:]:
         shown += fold(f"The other {len(rows) - _SHOWN} classes", table(head, rows[_SHOWN:], caption))
     return Section("classes", "Classes", paragraph(largest_class_text(counts, evidence.class_names)) + shown)
+
+
+def examples_section(evidence: Evidence) -> Section:
+    """A table with a row for each image."""
+    rows = evidence.examples.get("rows", ())
+    if not rows:
+        return Section("examples", "Examples", not_yet(_explain_missing(evidence)))
+    numbers = ", ".join(map(str, evidence.examples["numbers"]))
+    text = (
+        f"Test images at equal distances, chosen before anything was trained: number {numbers} of the test set. "
+        "They are for looking at; the figures above are of all test images."
+    )
+    table = piece("examples", evidence.examples["columns"], rows, "What each network gives for some test images")
+    return Section("examples", "Examples", paragraph(text) + table)
+
+
+def _explain_missing(evidence: Evidence) -> str:
+    if evidence.examples:
+        name = evidence.settings.task.partition(" {")[0]
+        return f"The task {name} shows no examples: a task of your own does by its method `show`."
+    return "Not there yet: they are shown to the final networks once these are trained."
