@@ -80,18 +80,61 @@ def test_nine_of_ten_unseen_networks_keep_to_the_bound(space):
     assert 0.84 <= np.mean(held) <= 0.97
 
 
-def test_a_wider_network_never_takes_less(space):
+def slower_where_misaligned(space, widths):
+    """Nanoseconds of a machine that takes twice as long for a layer whose input is no multiple of 4."""
+    array = np.array(widths)
+    found = 20_000 + 0.05 * space.macs_terms(array)
+    for layer in space.layers:
+        made = {segment.group for segment in layer.out or ()}
+        for scope, count in layer.macs.terms.items():
+            if scope:
+                read = next((group for group in scope if group not in made), scope[0])
+                found = found + 0.05 * (array[:, read] % 4 > 0) * Polynomial({scope: count})(array)
+    return found
+
+
+def test_a_machine_that_is_slower_for_misaligned_inputs_is_predicted(space):
+    def timed(seed, count):
+        widths = [w for _, w in zip(range(count), draws(space, seed), strict=False)]
+        taken = slower_where_misaligned(space, widths)
+        return [TimedNetwork(w, float(t), 0.0) for w, t in zip(widths, taken, strict=True)]
+
+    model = fit(space, timed(0, 36), "here")
+    unseen = timed(1, 40)
+    widths = np.array([m.widths for m in unseen])
+    assert (widths % 4 == 0).all(axis=1).sum() > 10, "half of what is measured is aligned"
+    errors = np.abs(model.predict(widths) / [m.nanoseconds for m in unseen] - 1)
+    assert "misaligned" in model.form
+    assert np.median(errors) < 0.03
+    assert LatencyModel.from_dict(json.loads(json.dumps(model.to_dict()))) == model
+    assert set(multiples(space, model).values()) == {4}
+
+
+def test_where_all_widths_are_multiples_of_four_no_input_is_misaligned():
+    aligned = WidthSpace.trace(create("resnet20", 10).build(), torch.zeros(2, 3, 32, 32), multiple_of=4)
+    model = fit(aligned, times_of(aligned, 36), "here")
+    assert "misaligned" not in model.form
+    assert all(term.misaligned is None for term in model.terms)
+
+
+def test_a_wider_network_never_takes_less_among_multiples(space):
     model = fit(space, times_of(space, 30, noise=0.2), "here")
     latency, rng = Latency(model=model), np.random.default_rng(0)
-    widths = np.array([[rng.integers(1, g.max_width) for g in space.groups] for _ in range(50)])
+    widths = np.array([[4 * rng.integers(1, g.max_width // 4) for g in space.groups] for _ in range(50)])
     for group in range(len(space.groups)):
         wider = widths.copy()
-        wider[:, group] += 1
+        wider[:, group] += 4
         assert (latency.values(space, wider) >= latency.values(space, widths)).all()
 
 
-def test_the_prior_sees_what_the_budget_is_held_against(space):
-    latency = Latency(model=fit(space, times_of(space, 30, block=8), "here"))
+@pytest.mark.parametrize("misaligned", [False, True])
+def test_the_prior_sees_what_the_budget_is_held_against(space, misaligned):
+    times = times_of(space, 30, block=8)
+    if misaligned:
+        taken = slower_where_misaligned(space, [m.widths for m in times])
+        times = [dataclasses.replace(m, nanoseconds=float(t)) for m, t in zip(times, taken, strict=True)]
+    latency = Latency(model=fit(space, times, "here"))
+    assert any(term.misaligned is not None for term in latency.model.terms) >= misaligned
     (tables,) = latency.constraints(space)
     cost = ExpectedCost.of(tables, space, 1.0)
     rng, sizes = np.random.default_rng(0), [len(g.choices) for g in space.groups]

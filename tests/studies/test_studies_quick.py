@@ -58,8 +58,10 @@ def test_the_latency_of_unseen_networks(tmp_path: Path, monkeypatch: pytest.Monk
     latency.model(quick=True, out=tmp_path)
     written = (tmp_path / "latency_model.csv").read_text()
     (row,) = csv.DictReader(written.splitlines())
-    assert (row["network"], row["unseen"]) == ("resnet20", "6")
-    assert 0 <= float(row["model_median_error"]) <= float(row["model_90_error"])
+    assert (row["network"], row["engine"], row["unseen"]) == ("resnet20", "torch", "12")
+    for kind in ("draws", "half"):
+        assert 0 <= float(row[f"{kind}_model_median_error"]) <= float(row[f"{kind}_model_90_error"])
+        assert -1 <= float(row[f"{kind}_model_rank_correlation"]) <= 1
     latency.model(quick=True, out=tmp_path)
     assert (tmp_path / "latency_model.csv").read_text() == written
 

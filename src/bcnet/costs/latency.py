@@ -5,6 +5,8 @@ hardware counts them (`B = 1`: as they are), `a_k >= 0` their coefficients, `m` 
 
     latency(c) = (1 + m) * (a_0 + sum_k a_k phi_k(ceil_B(c)))
 
+A feature may count only where the input of its layers is no multiple of 4, which some engines compute more slowly.
+
 The margin makes it an upper bound: in cross-validation nine of ten networks took no longer. A network that a budget
 admits may still take longer on the machine, so that a search accepts its widths only after it has measured them.
 """
@@ -26,6 +28,7 @@ from bcnet.costs.polynomial import FloatArray, IntArray, Polynomial
 from bcnet.errors import BudgetError, RunError
 
 Engine = Literal["torch", "cuda", "onnxruntime", "openvino", "litert", "ncnn", "executorch", "other"]
+ALIGNED = 4  # channels: an input of their multiples takes the fast kernels
 _SPREAD = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85)  # of the networks in the order of their times
 
 
@@ -53,15 +56,30 @@ class TimedNetwork:
 
 @dataclass(frozen=True)
 class Term:
-    """`coefficient` nanoseconds times a polynomial of the widths, each rounded up to a multiple of `block`."""
+    """`coefficient` nanoseconds times a polynomial of the widths, each rounded up to a multiple of `block`.
+
+    With `misaligned`, the number of the group that is a layer's input, it counts only where that group's width is no
+    multiple of 4; each term of the polynomial has that group.
+    """
 
     coefficient: float
     block: int
     polynomial: Polynomial
+    misaligned: int | None = None
 
     def __call__(self, widths: IntArray) -> FloatArray:
         """Values at `widths`, `(candidates, groups)` -> `(candidates,)`."""
-        return self.coefficient * self.polynomial(in_blocks(widths, self.block)).astype(np.float64)
+        counted = in_blocks(widths, self.block)
+        if self.misaligned is not None:
+            counted[:, self.misaligned] *= widths[:, self.misaligned] % ALIGNED != 0
+        return self.coefficient * self.polynomial(counted).astype(np.float64)
+
+    def tables(self, choices: Sequence[IntArray]) -> dict[tuple[int, ...], FloatArray]:
+        """Values as a sum of tables: distinct ascending groups -> an axis over the `choices` of each."""
+        counted = [in_blocks(widths, self.block).astype(np.float64) for widths in choices]
+        if self.misaligned is not None:
+            counted[self.misaligned] *= choices[self.misaligned] % ALIGNED != 0
+        return {scope: self.coefficient * table for scope, table in self.polynomial.tables(counted).items()}
 
 
 def in_blocks(widths: IntArray, block: int) -> IntArray:
@@ -108,7 +126,7 @@ class LatencyModel:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists and numbers, for JSON; `from_dict` is the inverse."""
-        terms = [[term.coefficient, term.block, term.polynomial.to_list()] for term in self.terms]
+        terms = [[t.coefficient, t.block, t.polynomial.to_list(), t.misaligned] for t in self.terms]
         measured = [network.to_list() for network in self.measured]
         return {**{name: getattr(self, name) for name in _PLAIN}, "terms": terms, "measured": measured}
 
@@ -119,7 +137,10 @@ class LatencyModel:
         Raises:
             KeyError, TypeError, ValueError: it wrote something else.
         """
-        terms = tuple(Term(float(c), int(block), Polynomial.from_list(p)) for c, block, p in data["terms"])
+        terms = tuple(
+            Term(float(c), int(block), Polynomial.from_list(p), None if group is None else int(group))
+            for c, block, p, group in data["terms"]
+        )
         measured = tuple(TimedNetwork.from_list(values) for values in data["measured"])
         model = cls(**{name: data[name] for name in _PLAIN}, terms=terms, measured=measured)
         numbers = (model.constant, model.margin, model.original, *(term.coefficient for term in terms))
@@ -182,10 +203,10 @@ class Latency(Measure):
         model = self._model()
         tables: dict[tuple[int, ...], FloatArray] = defaultdict(lambda: np.zeros(()))
         tables[()] = np.asarray((1 + model.margin) * model.constant)
+        choices = [np.array(g.choices) for g in space.groups]
         for term in model.terms:
-            choices = [in_blocks(np.array(g.choices), term.block).astype(np.float64) for g in space.groups]
-            for scope, table in term.polynomial.tables(choices).items():
-                tables[scope] = tables[scope] + (1 + model.margin) * term.coefficient * table
+            for scope, table in term.tables(choices).items():
+                tables[scope] = tables[scope] + (1 + model.margin) * table
         return (dict(tables),)
 
     def of_original(self, value: float) -> float:

@@ -12,7 +12,7 @@ import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from torch import nn
 
 from bcnet.costs import Latency, LatencyModel, TimedNetwork
 from bcnet.costs.base import fingerprint
+from bcnet.costs.latency import ALIGNED
 from bcnet.errors import RunError
 from bcnet.files.documents import read_document, write_document, write_plain
 from bcnet.latency.engines import engine_of
@@ -190,21 +191,36 @@ class _TimesFile:
 def draws(space: WidthSpace, seed: int) -> Iterator[Widths]:
     """Widths to measure, each once: the original and the narrowest, then networks of one ratio with noise around it.
 
-    They end where a small space has hardly any others.
+    Where the space has widths that are no multiples of 4, every other network is of those that are, as engines may run
+    them by other kernels. The draws end where a small space has hardly any others.
     """
     rng = np.random.default_rng(seed)
     met = dict.fromkeys((space.original_widths, space.narrowest))
     yield from met
+    aligned = _aligned_choices(space)
     in_vain = 0
-    while in_vain < _IN_VAIN:
+    for turn in count():
+        if in_vain == _IN_VAIN:
+            return
         ratio = rng.uniform(0.15, 1.0)
         noisy = np.clip(ratio * np.exp(rng.normal(0, 0.35, len(space.groups))), 0.02, 1.0)
         widths = space.floor(noisy * np.array(space.full))
+        if aligned and turn % 2:
+            widths = tuple(
+                max((c for c in choices if c <= width), default=choices[0])
+                for choices, width in zip(aligned, widths, strict=True)
+            )
         in_vain += 1
         if widths not in met:
             met[widths] = None
             in_vain = 0
             yield widths
+
+
+def _aligned_choices(space: WidthSpace) -> list[tuple[int, ...]]:
+    """For each group the widths that are multiples of 4, or all where there is none; empty where nothing differs."""
+    aligned = [tuple(c for c in group.choices if c % ALIGNED == 0) or tuple(group.choices) for group in space.groups]
+    return [] if all(len(a) == len(g.choices) for a, g in zip(aligned, space.groups, strict=True)) else aligned
 
 
 def machine(latency: Latency) -> str:

@@ -2,7 +2,8 @@
 
 Single layers timed by themselves add up to something else than a network takes, so whole networks are fitted, by
 non-negative least squares on relative errors. A feature is a sum over layers that share a coefficient, of polynomials
-of widths in blocks of channels, as hardware counts them.
+of widths in blocks of channels, as hardware counts them. Each form comes with two more features where widths may be no
+multiples of 4: the work of the layers whose input is none, depthwise convolutions apart.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ import numpy.typing as npt
 
 from bcnet.costs import LatencyModel, Polynomial, Term, TimedNetwork
 from bcnet.costs.base import fingerprint
+from bcnet.costs.latency import ALIGNED
 from bcnet.space import LayerTerms, WidthSpace
 
 if TYPE_CHECKING:
     from bcnet.costs import IntArray
 
 FloatArray = npt.NDArray[np.float64]
-Feature = tuple[tuple[int, Polynomial], ...]  # blocks and polynomials that share a coefficient
+Part = tuple[int, Polynomial, int | None]  # block, polynomial, and the input where it must be misaligned to count
+Feature = tuple[Part, ...]  # what shares a coefficient
 
-BLOCKS = (1, 8, 16)  # channels that engines compute at once
+BLOCKS = (1, 4, 8, 16, 32)  # channels that engines compute at once
 FOLDS = 6
 CERTAIN = 0.9  # share of unseen networks that the margin covers
 
@@ -61,10 +64,10 @@ def fit(space: WidthSpace, found: Sequence[TimedNetwork], machine: str) -> Laten
 def _terms(features: Sequence[Feature], coefficients: FloatArray) -> tuple[Term, ...]:
     """Return what of the features counts; the first coefficient is the constant's."""
     return tuple(
-        Term(float(coefficient), block, polynomial)
+        Term(float(coefficient), *part)
         for coefficient, feature in zip(coefficients[1:], features, strict=True)
         if coefficient > 0
-        for block, polynomial in feature
+        for part in feature
     )
 
 
@@ -74,22 +77,46 @@ def forms(space: WidthSpace) -> Mapping[str, list[Feature]]:
     full = np.array([space.original_widths])
     positions = {layer.name: max(1, round(layer.positions(full))) for layer in layers}
     areas = [(positions[layer.name], _dense(layer)) for layer in layers]
-    found: dict[str, list[Feature]] = {"macs": [tuple((1, layer.macs) for layer in layers)]}
+    found: dict[str, list[Feature]] = {"macs": [tuple((1, layer.macs, None) for layer in layers)]}
     every: list[Feature] = []
     for block in BLOCKS:
-        work = [(block, layer.macs) for layer in layers]
-        made = tuple((block, outputs(layer, positions[layer.name])) for layer in layers)
-        weights = tuple((block, layer.params) for layer in layers)
+        work = [(block, layer.macs, None) for layer in layers]
+        made = tuple((block, outputs(layer, positions[layer.name]), None) for layer in layers)
+        weights = tuple((block, layer.params, None) for layer in layers)
         by_area = [*_shared_features(work, areas), made]
         found[f"macs and outputs in {block}"] = [tuple(work), made]
         found[f"kinds in {block}"] = [*_shared_features(work, [dense for _, dense in areas]), made, weights]
         found[f"areas in {block}"] = by_area
         found[f"areas and both in {block}"] = [*by_area, *found["macs"]]
         every += by_area
-    return {**found, f"areas in {', '.join(map(str, BLOCKS))}": every}
+    found[f"areas in {', '.join(map(str, BLOCKS))}"] = every
+    return found | _with_misaligned(space, layers, found)
 
 
-def _shared_features(work: Sequence[tuple[int, Polynomial]], keys: Sequence[object]) -> list[Feature]:
+def _with_misaligned(
+    space: WidthSpace, layers: Sequence[LayerTerms], found: Mapping[str, list[Feature]]
+) -> dict[str, list[Feature]]:
+    """The forms with what misaligned inputs cost more; none where all widths are aligned."""
+    misaligned = [number for number, group in enumerate(space.groups) if any(c % ALIGNED for c in group.choices)]
+    parts = [(part, _dense(layer)) for layer in layers for part in _by_input(layer) if part[2] in misaligned]
+    if not parts:
+        return {}
+    more = _shared_features([part for part, _ in parts], [dense for _, dense in parts])
+    return {f"{form}, and misaligned inputs": [*features, *more] for form, features in found.items()}
+
+
+def _by_input(layer: LayerTerms) -> list[Part]:
+    """The work of a layer for each group that it reads."""
+    made = {segment.group for segment in layer.out or ()}
+    terms: dict[int, dict[tuple[int, ...], int]] = {}
+    for scope, count in layer.macs.terms.items():
+        read = [group for group in scope if group not in made] or list(scope[:1])
+        if read:
+            terms.setdefault(read[0], {})[scope] = count
+    return [(1, Polynomial(polynomial), group) for group, polynomial in terms.items()]
+
+
+def _shared_features(work: Sequence[Part], keys: Sequence[object]) -> list[Feature]:
     """One feature for each key, of the layers that have it."""
     return [tuple(one for one, other in zip(work, keys, strict=True) if other == key) for key in dict.fromkeys(keys)]
 
@@ -111,7 +138,7 @@ def outputs(layer: LayerTerms, positions: int) -> Polynomial:
 
 def _columns(features: Sequence[Feature], widths: IntArray) -> FloatArray:
     """The design matrix, `(networks, 1 + features)`."""
-    sums = [sum(Term(1.0, block, polynomial)(widths) for block, polynomial in feature) for feature in features]
+    sums = [sum(Term(1.0, *part)(widths) for part in feature) for feature in features]
     return np.column_stack([np.ones(len(widths)), *sums])
 
 
@@ -150,10 +177,14 @@ def multiples(space: WidthSpace, model: LatencyModel) -> dict[str, int]:
     found = {}
     for number, group in enumerate(space.groups):
         spent = dict.fromkeys(BLOCKS, 0.0)
+        least = 1
         for term in model.terms:
+            if term.misaligned is not None:
+                least = ALIGNED if term.misaligned == number else least
+                continue
             touching = {scope: c for scope, c in term.polynomial.terms.items() if number in scope}
             if touching:
                 spent[term.block] += float(Term(term.coefficient, term.block, Polynomial(touching))(full)[0])
-        most = max(BLOCKS, key=lambda block: (spent[block], -block))
+        most = max(least, max(BLOCKS, key=lambda block: (spent[block], -block)))
         found[group.name] = max(block for block in BLOCKS if block == 1 or block <= min(most, group.max_width // 2))
     return found
