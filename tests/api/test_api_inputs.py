@@ -154,7 +154,7 @@ def test_two_processes_share_the_batches(processes, tmp_path):
     "engine",
     [
         pytest.param(e, marks=[pytest.mark.slow] if e in ("litert", "executorch") else [])
-        for e in sorted(set(ENGINES) - {"cuda", "ncnn"})
+        for e in sorted(set(ENGINES) - {"cuda", "ncnn", "litert:int8", "executorch:int8"})
     ],
 )
 def test_engines_run_several_inputs(engine, by_name, request):

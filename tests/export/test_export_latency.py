@@ -104,7 +104,7 @@ def test_widths_are_rounded_within_the_budget(widths, budget, expected):
         (
             {"backend": "tensorrt"},
             ExportError,
-            "a backend is one of torch, onnxruntime, openvino, litert, ncnn, executorch; got 'tensorrt'",
+            "a backend is one of torch, onnxruntime, openvino, litert, .*, executorch:int8; got 'tensorrt'",
         ),
         ({"backend": "onnxruntime", "device": "cuda"}, ExportError, "is timed on the cpu"),
         ({"batch": 0}, ExportError, "batch is an int of at least 1; got 0"),
@@ -115,6 +115,20 @@ def test_widths_are_rounded_within_the_budget(widths, budget, expected):
 def test_wishes_out_of_range_are_refused(finished, options, kind, message):
     with pytest.raises(kind, match=message):
         bcnet.measure_latency(finished.run_dir, TinyNetwork, **options)
+
+
+def test_of_all_engines_one_that_refuses_the_network_is_left_out(finished, monkeypatch):
+    def refuse(engine, network, inputs, threads):
+        raise ExportError("no such operator")
+
+    monkeypatch.setattr("bcnet.latency.engines.OnnxRuntime.prepare", refuse)
+    monkeypatch.setattr("bcnet.export.installed_backends", lambda: ["onnxruntime", "torch"])
+    arguments = ["latency", str(finished.run_dir), "--model", "tiny_job:TinyNetwork", "--rounds", "3", "--backend"]
+    outcome = CliRunner().invoke(app, [*arguments, "all"])
+    assert outcome.exit_code == 0, outcome.output
+    assert "onnxruntime is left out: no such operator" in outcome.stdout
+    assert "torch, batch 1" in outcome.stdout
+    assert CliRunner().invoke(app, [*arguments, "onnxruntime"]).exit_code == 2
 
 
 def test_the_command_shows_a_table_and_the_sentence(finished):

@@ -1,5 +1,6 @@
 """Engines: what is timed is what is exported."""
 
+import numpy as np
 import onnx
 import pytest
 import torch
@@ -7,10 +8,11 @@ from networks import tricky_network
 from torch import nn
 
 from bcnet.formats import Onnx
-from bcnet.latency.engines import OnnxGraph, engine_of
+from bcnet.latency.engines import ENGINES, OnnxGraph, engine_of
 from bcnet.models import create
 from bcnet.space import WidthSpace
 from bcnet.supernet import build
+from bcnet.tflite.litert import LiteRtFile
 
 WITH_BATCH_NORM = {"resnet_digits": 8, "resnet20": 32, "vgg19_quarter": 32}
 
@@ -40,6 +42,33 @@ def test_networks_whose_graph_holds_widths_are_exported_one_by_one():
     graph.write(model, x)
     network = build(model, space, space.narrowest).eval()
     assert graph.write(network, x) == Onnx().write(network, x, {})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["litert:int8", "executorch:int8"])
+def test_quantised_engines_run_what_the_network_computes(name, request):
+    if name == "litert:int8":
+        request.getfixturevalue("litert")
+    pytest.importorskip(ENGINES[name].package)
+    torch.manual_seed(0)
+    model = create("resnet_digits").build().eval()
+    with torch.no_grad():
+        for tensor in list(model.parameters())[-2:]:  # untrained outputs are too small to quantise
+            tensor.normal_()
+    image = torch.rand(1, 1, 8, 8)
+    space = WidthSpace.trace(model, image)
+    engine = engine_of(name)
+    for widths in (space.full, space.narrowest):
+        network = build(model, space, widths).eval()
+        call = engine.prepare(network, image, 1)
+        (found,) = call()
+        with torch.no_grad():
+            expected = network(image).numpy()
+        if found.dtype == np.int8:  # as the file holds it
+            found = LiteRtFile(engine.write(network, image)).to_real(found)
+        assert 0 < np.abs(found - expected).max() < 0.2 * np.abs(expected).max()
+        float_file = engine_of(name.partition(":")[0]).write(network, image)
+        assert len(engine.write(network, image)) < len(float_file)
 
 
 def test_torch_times_networks_that_need_contiguous_images():

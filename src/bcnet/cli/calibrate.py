@@ -50,7 +50,10 @@ def calibrate(
     named: Annotated[str | None, typer.Option("--model", help="The same, as other commands take it.")] = None,
     out: Annotated[Path | None, typer.Option(help="The file to write.")] = None,
     engine: Annotated[
-        str | None, typer.Option(help="torch, cuda, onnxruntime, openvino, litert, ncnn or executorch.")
+        str | None,
+        typer.Option(
+            help="torch, cuda, onnxruntime, openvino, litert, litert:int8, ncnn, executorch or executorch:int8."
+        ),
     ] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads.")] = None,
     batch: Annotated[int | None, typer.Option(help="Inputs at once.")] = None,

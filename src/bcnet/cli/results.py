@@ -166,7 +166,10 @@ def latency(
     run: Run,
     backend: Annotated[
         str,
-        typer.Option(help="torch, onnxruntime, openvino, litert, ncnn, executorch, or all that are installed: all."),
+        typer.Option(
+            help="torch, onnxruntime, openvino, litert, litert:int8, ncnn, executorch, executorch:int8, or all: those "
+            "that are installed."
+        ),
     ] = "torch",
     threads: Annotated[int, typer.Option(help="CPU threads.")] = 1,
     batch: Annotated[int, typer.Option(help="Images at once.")] = 1,
@@ -175,10 +178,19 @@ def latency(
     model: Model = None,
 ) -> None:
     """Time networks; the help is `LATENCY_HELP`."""
+    from bcnet.errors import ExportError
     from bcnet.export import installed_backends, measure_latency
 
     for name in installed_backends() if backend == "all" else [backend]:
-        measured = measure_latency(run, model, backend=name, threads=threads, batch=batch, rounds=rounds, device=device)
+        try:
+            measured = measure_latency(
+                run, model, backend=name, threads=threads, batch=batch, rounds=rounds, device=device
+            )
+        except ExportError as error:
+            if backend != "all":
+                raise
+            typer.echo(f"{name} is left out: {error}")
+            continue
         _show_latency(Console(), measured)
 
 

@@ -189,6 +189,8 @@ def measure_named(text: str) -> Measure | None:
         BudgetError: settings that it does not take.
     """
     name, *settings = text.split(":")
+    if settings[1:2] == ["int8"]:  # of an engine, "latency:litert:int8"
+        settings[:2] = [":".join(settings[:2])]
     if name not in MEASURES or not settings:
         return MEASURES.get(text)
     kind = type(MEASURES[name])

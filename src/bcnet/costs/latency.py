@@ -27,7 +27,18 @@ from bcnet.costs.base import Measure, Measured, Tables, measure_name
 from bcnet.costs.polynomial import FloatArray, IntArray, Polynomial
 from bcnet.errors import BudgetError, RunError
 
-Engine = Literal["torch", "cuda", "onnxruntime", "openvino", "litert", "ncnn", "executorch", "other"]
+Engine = Literal[
+    "torch",
+    "cuda",
+    "onnxruntime",
+    "openvino",
+    "litert",
+    "litert:int8",
+    "ncnn",
+    "executorch",
+    "executorch:int8",
+    "other",
+]
 ALIGNED = 4  # channels: an input of their multiples takes the fast kernels
 _SPREAD = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85)  # of the networks in the order of their times
 
@@ -158,11 +169,12 @@ _PLAIN = ("space", "machine", "form", "constant", "error", "worst", "margin", "o
 class Latency(Measure):
     """Nanoseconds that an engine takes for one batch, at most; `model` is fitted before the first stage of a run.
 
-    `engine` runs the network on `threads` threads with `batch` inputs at once; "other" is a device whose times come as
-    a file. Two of other models are the same limit: what is asked for is the engine's time, however it is predicted.
+    `engine` runs the network on `threads` threads with `batch` inputs at once, quantised where it ends in ":int8";
+    "other" is a device whose times come as a file. Two of other models are the same limit: what is asked for is the
+    engine's time, however it is predicted.
 
     Example: `Budget(latency="2 ms")`, or `Budget({Latency("onnxruntime", threads=2): "2 ms"})`, on the command line
-    `--budget latency:onnxruntime:2=2ms`.
+    `--budget latency:onnxruntime:2=2ms`, or `--budget latency:litert:int8=2ms`.
     """
 
     name: ClassVar[str] = "latency"

@@ -95,7 +95,8 @@ def measure_latency(
         run: the run directory.
         factory: makes the full network, where the run was given a module or a function.
         backend: `torch` runs the plain networks as PyTorch does, `onnxruntime`, `openvino`, `litert`, `ncnn` and
-            `executorch` the files that are exported for them, on the CPU (an extra each).
+            `executorch` the files that are exported for them, on the CPU (an extra each), `litert:int8` and
+            `executorch:int8` quantised ones.
         threads: CPU threads.
         batch: images at once.
         rounds, warmup: how often.

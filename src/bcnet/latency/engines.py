@@ -28,8 +28,8 @@ from bcnet.machine.measure import (
     openvino_call,
 )
 from bcnet.machine.timing import Call
-from bcnet.nests import Nest, arguments, channels_last, contiguous, count, join_batches
-from bcnet.phone import ExecuTorch, Ncnn
+from bcnet.nests import Nest, arguments, channels_last, contiguous, count, join_batches, map_tensors
+from bcnet.phone import ExecuTorch, ExecuTorchInt8, Ncnn
 from bcnet.tflite.converter import Converter, is_installed
 from bcnet.tflite.litert import check_installed
 
@@ -274,6 +274,16 @@ class LiteRt(FileEngine):
         return self._converter.convert(network, inputs)
 
 
+class LiteRtInt8(LiteRt):
+    """LiteRT in int8; the ranges that it is quantised by, those of the one batch here, do not move its time."""
+
+    name = "litert:int8"
+
+    def write(self, network: nn.Module, inputs: Nest) -> bytes:
+        """See `FileEngine`."""
+        return self._converter.convert(network, inputs, _as_sample(inputs))
+
+
 class NcnnEngine(FileEngine):
     """ncnn on the CPU, in float32, one input at once."""
 
@@ -321,7 +331,25 @@ class ExecuTorchEngine(FileEngine):
         return ExecuTorch().write(network, inputs, {})
 
 
-_KINDS: tuple[type[Engine], ...] = (Torch, Cuda, OnnxRuntime, OpenVino, LiteRt, NcnnEngine, ExecuTorchEngine)
+class ExecuTorchInt8Engine(ExecuTorchEngine):
+    """ExecuTorch in int8, quantised as for LiteRT."""
+
+    name = "executorch:int8"
+
+    def write(self, network: nn.Module, inputs: Nest) -> bytes:
+        """See `FileEngine`."""
+        return ExecuTorchInt8(_as_sample(inputs)).write(network, inputs, {})
+
+
+def _as_sample(inputs: Nest) -> Nest:
+    """A batch as the only sample, `(1, batch, ...)`."""
+    return map_tensors(lambda tensor: tensor.unsqueeze(0), inputs)
+
+
+_KINDS: tuple[type[Engine], ...] = (
+    *(Torch, Cuda, OnnxRuntime, OpenVino, LiteRt, LiteRtInt8),
+    *(NcnnEngine, ExecuTorchEngine, ExecuTorchInt8Engine),
+)
 ENGINES: Mapping[str, type[Engine]] = MappingProxyType({kind.name: kind for kind in _KINDS})
 
 

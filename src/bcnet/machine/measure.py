@@ -95,7 +95,7 @@ def litert_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
     # The file has inputs in an order of its own, and integers of 32 bits, whatever the network has.
     details = interpreter.get_signature_runner().get_input_details()
     named = inputs if isinstance(inputs, dict) else {f"args_{n}": value for n, value in enumerate(inputs)}
-    feed = [(details[name]["index"], value.astype(details[name]["dtype"])) for name, value in named.items()]
+    feed = [(details[name]["index"], to_stored(value, details[name])) for name, value in named.items()]
     places = [detail["index"] for detail in interpreter.get_output_details()]
 
     def call() -> list[npt.NDArray[Any]]:
@@ -105,6 +105,14 @@ def litert_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
         return [interpreter.get_tensor(place) for place in places]
 
     return call
+
+
+def to_stored(array: npt.NDArray[Any], detail: dict[str, Any]) -> npt.NDArray[Any]:
+    """Return an input as a .tflite file holds it, int8 by its scale; `detail` is what LiteRT says of it."""
+    scale, zero = detail["quantization"]
+    if not scale:
+        return np.ascontiguousarray(array, dtype=detail["dtype"])
+    return np.asarray(np.clip(np.rint(array / scale) + zero, -128, 127).astype(detail["dtype"]))
 
 
 class NcnnFile:
@@ -178,8 +186,10 @@ CALLS = {
     "onnxruntime": onnxruntime_call,
     "openvino": openvino_call,
     "litert": litert_call,
+    "litert:int8": litert_call,
     "ncnn": ncnn_call,
     "executorch": executorch_call,
+    "executorch:int8": executorch_call,
 }
 
 
@@ -217,8 +227,9 @@ def device(engine: str) -> str:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
             named = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Hardware"))]
         processor = named[0] if named else processor
-    package = importlib.import_module({"litert": "ai_edge_litert"}.get(engine, engine))
-    version = getattr(package, "__version__", None) or metadata.version(engine)
+    name = engine.partition(":")[0]
+    package = importlib.import_module({"litert": "ai_edge_litert"}.get(name, name))
+    version = getattr(package, "__version__", None) or metadata.version(package.__name__)
     return f"{processor}, {os.cpu_count()} cores, {platform.machine()}, {platform.system()}, {engine} {version}"
 
 

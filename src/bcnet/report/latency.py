@@ -20,7 +20,9 @@ _BACKENDS = {
     "onnxruntime": "ONNX Runtime",
     "openvino": "OpenVINO",
     "litert": "LiteRT",
+    "litert:int8": "LiteRT int8",
     "executorch": "ExecuTorch",
+    "executorch:int8": "ExecuTorch int8",
 }
 
 

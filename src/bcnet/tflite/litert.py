@@ -13,11 +13,11 @@ from torch import nn
 
 from bcnet.errors import ExportError
 from bcnet.formats import Format, Int8, Opened, Runner
+from bcnet.machine.measure import to_stored
 from bcnet.nests import Nest, arguments
 from bcnet.tflite.converter import convert
 
 Array = npt.NDArray[Any]
-_LEAST, _MOST = -128, 127
 
 
 class LiteRt(Format):
@@ -68,7 +68,7 @@ class LiteRtFile:
         """Return inputs as the file holds them and in its order: int8 ones by their scale."""
         args, kwargs = arguments(inputs)
         tensors = kwargs or {f"args_{number}": tensor for number, tensor in enumerate(args)}
-        return [_to_stored(tensors[self._names[d["index"]]].numpy(), d) for d in self._into]
+        return [to_stored(tensors[self._names[d["index"]]].numpy(), d) for d in self._into]
 
     def to_real(self, outputs: Array) -> Array:
         """Return what values of the first output stand for."""
@@ -122,14 +122,6 @@ def _row(args: Sequence[torch.Tensor], kwargs: Mapping[str, torch.Tensor], numbe
     if kwargs:
         return {name: tensor[number : number + 1].cpu() for name, tensor in kwargs.items()}
     return tuple(tensor[number : number + 1].cpu() for tensor in args)
-
-
-def _to_stored(array: Array, detail: Mapping[str, Any]) -> Array:
-    scale, zero = detail["quantization"]
-    if not scale:
-        return np.ascontiguousarray(array, dtype=detail["dtype"])
-    stored: Array = np.clip(np.rint(array / scale) + zero, _LEAST, _MOST).astype(detail["dtype"])
-    return stored
 
 
 def _to_real(array: Array, detail: Mapping[str, Any]) -> Array:
