@@ -1,10 +1,10 @@
 """How well is the latency of a network predicted that was never measured, and what is a search by it worth?
 
-`model`: calibrate each network on an engine, on one thread, then time forty networks that took no part: twenty of one
-ratio with noise around it, as calibration draws them, and twenty random ones at half the multiply-adds, which is what a
-search chooses among. All have the default multiples. Median and 90 % quantile of the relative error and Spearman's rank
-correlation of both, each beside those of an affine function of the multiply-adds that is fitted to those forty networks
-themselves; and what the calibration took.
+`model`: calibrate each network on an engine, on one thread, then time forty networks that took no part: twenty drawn
+as calibration draws them, and twenty random ones at half the multiply-adds, as what a search chooses among is. All
+have the default multiples. Median and 90 % quantile of the relative error and Spearman's rank correlation of both,
+each beside those of an affine function of the multiply-adds that is fitted to those forty networks themselves; and
+what the calibration took.
 
 `accuracy`: CIFAR-10 halved to 16 x 16 pixels, on ONNX Runtime, one thread. Widths searched by multiply-adds, under a
 share of the original's; widths searched by latency, under what the first ones take as measured; and the widest Uniform

@@ -189,23 +189,29 @@ class _TimesFile:
 
 
 def draws(space: WidthSpace, seed: int) -> Iterator[Widths]:
-    """Widths to measure, each once: the original and the narrowest, then networks of one ratio with noise around it.
+    """Widths to measure, each once: the original and the narrowest, then networks of two kinds in turns.
 
-    Where the space has widths that are no multiples of 4, every other network is of those that are, as engines may run
-    them by other kernels. The draws end where a small space has hardly any others.
+    One kind has one ratio with noise around it, the other is random under a random number of multiply-adds, as what a
+    search chooses among is. Where the space has widths that are no multiples of 4, two of four networks are of those
+    that are, as engines may run them by other kernels. The draws end where a small space has hardly any others.
     """
     rng = np.random.default_rng(seed)
     met = dict.fromkeys((space.original_widths, space.narrowest))
     yield from met
     aligned = _aligned_choices(space)
+    least, most = (space.cost(widths).macs for widths in (space.narrowest, space.full))
     in_vain = 0
     for turn in count():
         if in_vain == _IN_VAIN:
             return
         ratio = rng.uniform(0.15, 1.0)
-        noisy = np.clip(ratio * np.exp(rng.normal(0, 0.35, len(space.groups))), 0.02, 1.0)
-        widths = space.floor(noisy * np.array(space.full))
-        if aligned and turn % 2:
+        if turn % 2:
+            limit = least + round(ratio * (most - least))
+            widths = space.random(macs=limit, seed=int(rng.integers(2**31)))
+        else:
+            noisy = np.clip(ratio * np.exp(rng.normal(0, 0.35, len(space.groups))), 0.02, 1.0)
+            widths = space.floor(noisy * np.array(space.full))
+        if aligned and turn // 2 % 2:
             widths = tuple(
                 max((c for c in choices if c <= width), default=choices[0])
                 for choices, width in zip(aligned, widths, strict=True)
