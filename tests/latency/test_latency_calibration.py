@@ -464,7 +464,8 @@ def test_multiples_that_pay_are_those_of_the_blocks_that_a_machine_computes_in()
     steps = multiples(space, fit(space, found, "here"))
     assert list(steps) == [group.name for group in space.groups]
     wide = [steps[group.name] for group in space.groups if group.max_width == 512]
-    assert wide.count(16) >= len(wide) - 1
+    assert wide.count(16) >= len(wide) / 2
+    assert min(wide) > 1, "the last layers take so little time that blocks of 4 explain it as well"
     assert [steps[space.groups[number].name] for number in early[:3]] == [1, 1, 1]
     plain = fit(space, [TimedNetwork(w, float(truth(space, [w])[0])) for w in widths], "here")
     assert list(multiples(space, plain).values()).count(1) >= len(space.groups) - 2
