@@ -132,6 +132,6 @@ def _bytes(image: torch.Tensor, place: str) -> torch.Tensor:
     if not 0 <= low <= high <= 1:
         raise DataError(
             f"floats of images are in [0, 1]; got {low:.3g} to {high:.3g} for {place}: leave the normalisation out, "
-            "it is done later from the data's own statistics"
+            "it is done later from the data's own statistics, or give DataLoaders, whose batches are taken as they are"
         )
     return (image * 255).round().to(torch.uint8)
