@@ -1,6 +1,7 @@
 """Searches under a latency: calibrated first, kept to by measurement, stopped and gone on with, refused where wrong."""
 
 import dataclasses
+import io
 import itertools
 import json
 from types import SimpleNamespace
@@ -8,11 +9,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from tiny_job import Recorder, StoppedError, TinyNetwork, supernet_method, tiny_search
 from typer.testing import CliRunner
 
 import bcnet
 from bcnet.cli.app import app
+from bcnet.cli.show import show_result
 from bcnet.costs import Latency, LatencyModel, Term, TimedNetwork
 from bcnet.costs.base import fingerprint
 from bcnet.errors import BudgetError, RunError
@@ -66,6 +69,10 @@ def machine(monkeypatch):
 def test_a_search_calibrates_first_and_keeps_to_the_latency(tmp_path, machine):
     outcome = tiny_search(tmp_path / "run", budget=Budget(latency=0.6, params=0.9), report=True)
     measured = outcome.result["measured_latency"]
+    shown = io.StringIO()
+    show_result(Console(file=shown, width=200), outcome.result, "run")
+    assert "Latency as measured: original" in shown.getvalue()
+    assert "\\n" not in shown.getvalue(), "a line break is no text"
     limit = outcome.found.budget.limits[Latency()]
     assert limit == int(0.6 * measured["original"])
     assert measured["searched"] <= limit

@@ -9,9 +9,12 @@ from tiny_job import tiny_supernet_search as tiny_search
 from torch import nn
 from typer.testing import CliRunner
 
+import bcnet
 from bcnet import Budget
 from bcnet.api import preview, resolve
 from bcnet.cli.app import app
+from bcnet.costs import Latency, LatencyModel, Term
+from bcnet.costs.base import fingerprint
 from bcnet.errors import RunError
 from bcnet.machine import memory
 from bcnet.machine.defaults import threads
@@ -151,6 +154,17 @@ def test_a_machine_too_small_is_warned_of():
     assert "Insufficient memory: lower batch_size" in lines[1]
     assert len(Estimate({"supernet": 60.0}, 2**30, 2 * 2**30).lines()) == 1
     assert len(Estimate({"supernet": 60.0}, 2**30, None).lines()) == 1
+
+
+def test_a_calibration_ahead_is_told_as_not_counted(tmp_path):
+    budget = Budget(latency=0.5)
+    lines = preview(TinyNetwork, tiny_data(), budget, tmp_path / "run").estimate.lines()
+    assert lines[1].startswith("Not counted: timing 24 to 60 networks first for the latency model")
+    space = bcnet.trace(TinyNetwork(), torch.zeros(2, 1, 8, 8))
+    model = LatencyModel(fingerprint(space), "m", "f", 1.0, (Term(1.0, 1, space.macs_terms),), 0.1, 0.1, 0.1, 1e6)
+    given = Budget({Latency(model=model): 0.5})
+    assert len(preview(TinyNetwork, tiny_data(), given, tmp_path / "run").estimate.lines()) == 1
+    assert len(preview(TinyNetwork, tiny_data(), Budget(macs=0.5), tmp_path / "run").estimate.lines()) == 1
 
 
 @pytest.mark.parametrize(("alone", "text"), [(20.0, "One thread is 3.0 times as fast here as the 2 that"), (58.0, "")])

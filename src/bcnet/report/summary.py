@@ -121,7 +121,7 @@ def results(evidence: Evidence) -> Section:
     note = evidence.settings.space.note
     text += paragraph(note) if note else Markup("")
     if evidence.result is not None and "measured_latency" in evidence.result:
-        text += paragraph(measured_text(evidence.result).strip())
+        text += paragraph(measured_text(evidence.result))
     return Section("results", "Result", body + text)
 
 

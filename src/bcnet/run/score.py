@@ -70,9 +70,9 @@ def measured_text(document: Mapping[str, Any]) -> str:
         return ""
     times = document["measured_latency"]
     if times is None:
-        return "Latencies are those of a model of another machine: time the networks there before you rely on them.\n"
+        return "Latencies are those of a model of another machine: time the networks there before you rely on them."
     told = ", ".join(f"{name} {LATENCY.text(value)}" for name, value in times.items())
-    return f"Latency as measured: {told}; the table has upper bounds, as predicted.\n"
+    return f"Latency as measured: {told}; the table has upper bounds, as predicted."
 
 
 def headline_of(document: Mapping[str, Any]) -> Metric:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import torch
 
 from bcnet.display import duration, size, stage_title
+from bcnet.latency.calibration import FIRST, MOST
 from bcnet.machine.memory import Activations, activations, free_bytes, used_bytes
 from bcnet.machine.precision import autocast
 from bcnet.nests import count, take_images, tensors
@@ -24,6 +25,7 @@ from bcnet.progress.forecast import Planned
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.space import Side, Widths
+from bcnet.stages.calibration import CalibrationStage, latency_of
 from bcnet.stages.supernet import supernet_learner
 from bcnet.supernet import Supernet, build
 from bcnet.train import Learner, NetworkLearner, Path, Recipe, accumulate_gradients, derived_generator
@@ -41,12 +43,14 @@ _RANGE = (0.6, 1.8)  # times what was told, that runs took beside other work
 class Estimate:
     """Seconds of every stage ahead, by its name, and bytes: the most the process will hold, and what there is for it.
 
-    `available` is None where the system does not say.
+    `available` is None where the system does not say. Where the run `calibrates` a latency model first, that is not
+    among the seconds: converting and timing networks takes an engine from seconds to half a minute for each.
     """
 
     seconds: dict[str, float]
     peak: float
     available: float | None
+    calibrates: bool = False
 
     @property
     def total(self) -> float:
@@ -54,7 +58,7 @@ class Estimate:
         return sum(self.seconds.values())
 
     def lines(self) -> list[str]:
-        """One line for people, and a second where memory will be short."""
+        """One line for people, and others where a calibration comes first and where memory will be short."""
         first = {"supernet": "supernet", "evolution": "search", "finalists": "search", "trials": stage_title("trials")}
         parts: dict[str, float] = {}
         for name, seconds in self.seconds.items():
@@ -64,6 +68,11 @@ class Estimate:
         low, high = (duration(max(factor * self.total, 1)) for factor in _RANGE)
         of = "" if self.available is None else f" of {size(self.available)}"
         lines = [f"Estimate: {low} to {high} ({times}); peak memory about {size(self.peak)}{of}."]
+        if self.calibrates:
+            lines.append(
+                f"Not counted: timing {FIRST} to {MOST} networks first for the latency model; `bcnet calibrate` "
+                "does it once for several searches (--latency-model)."
+            )
         if self.available is not None and self.peak > self.available:
             lines.append(
                 "Insufficient memory: lower batch_size or score_batch_size, close other programs, or take a machine "
@@ -86,7 +95,10 @@ def estimate(settings: Settings, workload: Workload, stages: Sequence[Planned]) 
     seconds = {s.name: s.total * s.work / speeds[s.name] / settings.options.processes for s in ahead}
     free = free_bytes(device)
     peak = used + max(_training_bytes(settings, workload, kept), kept.scoring_bytes(measure.score_batch))
-    return Estimate(seconds, peak, None if free is None else used + free)
+    latency = latency_of(workload.budget)  # None in a preview, which does not know the widths that a latency admits
+    unmodelled = latency is None or latency.model is None
+    calibrates = unmodelled and any(stage.name == CalibrationStage.name and not stage.finished for stage in stages)
+    return Estimate(seconds, peak, None if free is None else used + free, calibrates)
 
 
 class _Measure:
