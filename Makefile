@@ -6,12 +6,13 @@ BIN := $(VENV)/bin
 # torch is held back by constraints.txt: the newest release drags in several GB of CUDA libraries.
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: help demo test test-all test-networks test-device wheels mutants bench lint docs clean
+.PHONY: help demo test test-all test-studies test-networks test-device wheels mutants bench lint docs clean
 
 help:
 	@echo "make demo      install, then search a narrower network for scattered digits (about four minutes)"
 	@echo "make test      install with test extras, then run the tests (about a quarter of an hour on two cores)"
-	@echo "make test-all  the slow tests and the --quick form of every study as well"
+	@echo "make test-all  the slow tests"
+	@echo "make test-studies  the quick form of every study"
 	@echo "make test-networks  every property on 97 more networks of torchvision and timm (about two hours)"
 	@echo "make test-device DEVICE=cuda  what must hold on a GPU (about five minutes)"
 	@echo "make wheels    all packages but torch as files, for a GPU without a network"
@@ -43,23 +44,26 @@ demo: $(VENV)/.installed
 	$(BIN)/bcnet search --model vgg_digits --data scattered_digits --budget 0.25 --threads 1 --out runs/demo
 
 # glibc gives large tensors back to the kernel at every free, which takes half the time of the tests; let it keep them.
-test test-all test-networks: export MALLOC_MMAP_THRESHOLD_ := 1073741824
-test test-all test-networks: export MALLOC_TRIM_THRESHOLD_ := 1073741824
+test test-all test-networks test-studies: export MALLOC_MMAP_THRESHOLD_ := 1073741824
+test test-all test-networks test-studies: export MALLOC_TRIM_THRESHOLD_ := 1073741824
 # A short search is mostly waiting for the disk: where memory has room for 4 GB of files, they go there.
-test test-all test-networks: export TMPDIR := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR > 1 && $$4 > 4000000 { print "/dev/shm" }')
+test test-all test-networks test-studies: export TMPDIR := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR > 1 && $$4 > 4000000 { print "/dev/shm" }')
 # A process for each core, of one thread each: tensors this small gain nothing from a second.
-test test-all test-networks: export OMP_NUM_THREADS := 1
+test test-all test-networks test-studies: export OMP_NUM_THREADS := 1
 # Who is done takes half of what another has left: most files stay on one process, and both end together.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 test: $(VENV)/.installed-test
-	$(PYTEST) -m "not slow and not networks"
+	$(PYTEST) -m "not slow and not networks and not studies"
 
 test-all: $(VENV)/.installed-test $(LITERT)/.installed
 	BCNET_LITERT_PYTHON=$(CURDIR)/$(LITERT)/bin/python $(PYTEST) -m slow
 
 test-networks: $(VENV)/.installed-test
 	$(PYTEST) -m networks
+
+test-studies: $(VENV)/.installed-test $(LITERT)/.installed
+	BCNET_LITERT_PYTHON=$(CURDIR)/$(LITERT)/bin/python $(PYTEST) -m studies
 
 DEVICE ?= cpu
 test-device: $(VENV)/.installed-test

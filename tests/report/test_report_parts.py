@@ -12,7 +12,7 @@ from charts import data_of
 from tiny_job import tiny_search
 
 import bcnet
-from bcnet.report import classes, layers, look
+from bcnet.report import layers, look
 from bcnet.report.evidence import Curve, expected_macs, read_evidence
 from bcnet.report.fairness import runs_of
 from bcnet.report.generations import generation_rows
@@ -22,6 +22,7 @@ from bcnet.report.losses import section as losses_section
 from bcnet.report.profile import profile_rows
 from bcnet.report.provenance import machine_facts
 from bcnet.report.ratios import layer_rows
+from bcnet.report.test_images import classes_section
 from bcnet.report.worth import worth_rows
 from bcnet.run.score import chance, gain_text, trust_text
 from bcnet.stages.scores import Scorer
@@ -53,7 +54,7 @@ def test_classes_are_shown_by_what_is_lost(finished, evidence):
         for place, (key, network) in enumerate(evidence.networks.items())
     }
     named = dataclasses.replace(evidence, networks=networks, class_names=("cat", "<b>", "cow"))
-    text = re.sub(r"\s*<[^>]+>\s*", "|", classes.section(named).body)
+    text = re.sub(r"\s*<[^>]+>\s*", "|", classes_section(named).body)
     assert "The largest class, cat, has 60 % of the test images" in text
     rows = re.findall(r"\|+(&lt;b&gt;|cat|cow)\|+(\d+)\|+([\d.]+)\|+([\d.]+)\|+([\d.]+)\|+(\S+?)\|", text)
     assert rows == [
@@ -62,10 +63,10 @@ def test_classes_are_shown_by_what_is_lost(finished, evidence):
         ("cow", "10", "50.00", "51.00", "52.00", "+2.00"),
     ]
     many = {key: dataclasses.replace(n, by_class=dict.fromkeys(range(23), (1, 9.0))) for key, n in networks.items()}
-    assert "The other 3 classes" in classes.section(dataclasses.replace(evidence, networks=many)).body
+    assert "The other 3 classes" in classes_section(dataclasses.replace(evidence, networks=many)).body
     none = {key: dataclasses.replace(network, by_class={}) for key, network in networks.items()}
-    assert classes.section(dataclasses.replace(evidence, networks=none)) is None
-    assert classes.section(dataclasses.replace(evidence, networks={})) is None
+    assert classes_section(dataclasses.replace(evidence, networks=none)) is None
+    assert classes_section(dataclasses.replace(evidence, networks={})) is None
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def test_the_rate_warms_up_and_drops_twice() -> None:
     assert rates == pytest.approx([0.00001, 0.005005, 0.01, 0.001, 0.0001])
 
 
-@pytest.mark.slow
+@pytest.mark.studies
 def test_both_detectors_train_evaluate_and_resume(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torchvision")
     detection.quick()

@@ -117,7 +117,7 @@ def test_the_best_of_the_first_candidates_is_taken(tmp_path, monkeypatch):
     assert chosen.widths == found.evaluations[7].widths
 
 
-@pytest.mark.slow
+@pytest.mark.studies
 def test_a_distilled_network_learns_from_a_teacher(tmp_path):
     workshop = Workshop(SCALES["quick"], tmp_path, {"digits": "digits"}, threads=1)
     network = SCALES["quick"].network(RESNET50)
@@ -141,7 +141,7 @@ def test_a_distilled_network_learns_from_a_teacher(tmp_path):
     assert (folder / "seconds.json").stat().st_mtime == began
 
 
-@pytest.mark.slow
+@pytest.mark.studies
 def test_the_training_of_the_best_random_network_goes_on(tmp_path):
     workshop = Workshop(SCALES["quick"], tmp_path, {"digits": "digits"}, threads=1)
     job = Job(RESNET50, "random", 2 * 10**9)
@@ -253,7 +253,7 @@ def test_a_deadline_ends_work_between_two_units(monkeypatch):
         raise AssertionError("no stage begins")
 
 
-@pytest.mark.slow
+@pytest.mark.studies
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_study_runs_in_its_quick_form(name, tmp_path_factory, tmp_path):
     runs = tmp_path_factory.getbasetemp() / "paper"  # as for a person, all studies share their supernets and networks
@@ -268,7 +268,7 @@ def test_every_study_runs_in_its_quick_form(name, tmp_path_factory, tmp_path):
     assert (file.read_bytes(), picture.read_bytes()) == before
 
 
-@pytest.mark.slow
+@pytest.mark.studies
 @pytest.mark.parametrize("network", [WIDE_MOBILENETV2, WIDE_DIGITS], ids=lambda network: network.name)
 def test_a_widened_supernet_has_half_as_many_macs_again(network, tmp_path):
     pytest.importorskip("torchvision")
@@ -279,7 +279,7 @@ def test_a_widened_supernet_has_half_as_many_macs_again(network, tmp_path):
     assert len(space.groups) == len(original.groups)
 
 
-@pytest.mark.slow
+@pytest.mark.studies
 @pytest.mark.parametrize("name", ["figure5", "figure7", "figure10"])
 def test_published_widths_are_shown_without_any_images(name, tmp_path):
     pytest.importorskip("torchvision")

@@ -16,7 +16,6 @@ from studies.cifar import times as cifar_times
 from studies.coverage import __main__ as coverage
 from studies.digits import __main__ as demo_seeds
 from studies.imitation import __main__ as imitation
-from studies.keywords import __main__ as keywords
 from studies.latency import __main__ as latency
 from studies.pretrained import __main__ as pretrained
 from studies.pretrained import faces, sounds
@@ -26,7 +25,7 @@ from studies.ranking import channel_bench_macro, halves, lengths, score_model
 from studies.shared import short_training
 from studies.shared.provenance import ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.studies
 needs_table = pytest.mark.skipif(
     not channel_bench_macro.DATA.is_file(), reason="needs Channel-Bench-Macro's table in ../shared/data"
 )
@@ -279,20 +278,6 @@ def test_predicted_arenas(tmp_path: Path) -> None:
     (row,) = csv.DictReader((tmp_path / "quick_arena.csv").read_text().splitlines())
     assert row["arena"] == row["arena_told"]
     assert int(row["memory_int8"]) < int(row["arena"])
-
-
-@pytest.mark.usefixtures("litert")
-@pytest.mark.skipif(not keywords.DATA.is_dir(), reason="needs the spoken digits in ../shared/data")
-def test_keywords_on_a_microcontroller(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "studies.keywords", "--quick", "--out", str(tmp_path)]
-    subprocess.run(command, check=True, cwd=ROOT)
-    rows = list(csv.DictReader((tmp_path / "quick_keywords.csv").read_text().splitlines()))
-    for row in rows:
-        assert row["arena"] == row["arena_told"]
-        assert int(row["file_bytes"]) <= int(row["flash"])
-        assert abs(float(row["top1_tflite_micro"]) - float(row["top1_pytorch"])) < 10
-    original, narrow = rows
-    assert int(narrow["arena"]) <= 6 * 1024 < int(original["arena"])
 
 
 def test_multiples_on_engines(tmp_path: Path) -> None:

@@ -230,7 +230,7 @@ class Killed(Exception):  # noqa: N818 - no error
     pass
 
 
-@pytest.mark.slow
+@pytest.mark.studies
 def test_a_cell_goes_on_where_it_was_and_is_never_scored_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     training, scoring = (
         Training(image_size=8, epochs=1, batch_size=360),
@@ -266,7 +266,7 @@ def test_a_cell_goes_on_where_it_was_and_is_never_scored_twice(tmp_path: Path, m
         cell.scores(other, sample)
 
 
-@pytest.mark.slow
+@pytest.mark.studies
 @pytest.mark.skipif(
     not channel_bench_macro.DATA.is_file(), reason="needs Channel-Bench-Macro's table in ../shared/data"
 )
@@ -282,7 +282,7 @@ def test_the_study_in_its_quick_form(tmp_path: Path) -> None:
     assert not (tmp_path / "quick_no runs").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.studies
 @pytest.mark.skipif(
     not channel_bench_macro.DATA.is_file(), reason="needs Channel-Bench-Macro's table in ../shared/data"
 )
@@ -332,7 +332,7 @@ def made_up_table(path: Path) -> WidthSpace:
     return space
 
 
-@pytest.mark.slow
+@pytest.mark.studies
 def test_another_table_and_network_go_through_every_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(score_model, "DRAWS", 2)
     monkeypatch.setattr(score_model, "TRAINED", (32,))
@@ -366,7 +366,7 @@ def test_a_supernet_is_fair_with_a_smallest_width_but_by_the_complement_that_kee
     assert set(found.values()) == {1.0}
 
 
-@pytest.mark.slow
+@pytest.mark.studies
 @pytest.mark.skipif(
     not channel_bench_macro.DATA.is_file(), reason="needs Channel-Bench-Macro's table in ../shared/data"
 )

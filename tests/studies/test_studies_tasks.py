@@ -20,7 +20,7 @@ def app():
     return made
 
 
-@pytest.mark.slow
+@pytest.mark.studies
 @pytest.mark.parametrize("name", JOBS)
 def test_every_task_ends_with_rows_that_are_not_computed_twice(name, app, tmp_path):
     if name == "listen":

@@ -26,7 +26,7 @@ def left_in(folder):
     return result["networks"], result["search"], networks
 
 
-@pytest.mark.slow
+@pytest.mark.studies
 @pytest.mark.parametrize("name", JOBS)
 def test_on_one_process(name, tmp_path):
     searched(None, name, tmp_path / "whole")
@@ -37,7 +37,7 @@ def test_on_one_process(name, tmp_path):
     assert left_in(tmp_path / "stopped") == left_in(tmp_path / "whole")
 
 
-@pytest.mark.slow
+@pytest.mark.studies
 @pytest.mark.parametrize("name", JOBS)
 def test_on_two_processes(name, tmp_path, processes):
     first, second = processes.run(2, searched, name, tmp_path / "whole")
