@@ -357,7 +357,7 @@ def test_the_commands_calibrate_search_and_tell(tmp_path, monkeypatch):
     device = tmp_path / "device.json"
     assert "median error" in run("calibrate", "resnet_digits", "--engine", "onnxruntime", "--out", device)
     job = ["--model", "resnet_digits", "--data", "digits", "--epochs", 1, "--threads", 1, "--log", "lines"]
-    small = ["--set", "batch_size=256", "--method", "bcnet:population=8,generations=2,parents=2"]
+    small = ["--set", "batch_size=256", "--method", "bcnet:epochs=1,population=8,generations=2,parents=2"]
     # Of channels that are no multiple of 4 it is slow: the narrowest network here takes half of the original's time.
     limit = ["--budget", "latency:onnxruntime=0.9", "--latency-model", device]
     assert "Latency as measured" in run("search", *job, *small, *limit, "--out", tmp_path / "run")

@@ -214,7 +214,7 @@ def test_random_networks_keep_every_property(network: nn.Module, seed: int) -> N
 
 
 @pytest.mark.slow
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(networks, st.integers(0, 2**31))
 def test_many_random_networks_keep_every_property(network: nn.Module, seed: int) -> None:
     _check(network, seed)
