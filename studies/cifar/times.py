@@ -16,9 +16,7 @@ import torch
 import typer
 
 from bcnet.errors import ExportError
-from bcnet.latency.engines import engine_of
-from bcnet.machine.defaults import threads
-from bcnet.machine.measure import median_and_noise, times
+from bcnet.latency import engine_of, engine_times, measure_networks
 from bcnet.models import create
 from bcnet.space import Widths, WidthSpace
 from bcnet.supernet import build
@@ -63,10 +61,9 @@ def measure(name: str, engine: str, rounds: int, out: Path) -> None:
     space = WidthSpace.trace(model, image, multiple_of=1)
     runs = engine_of(engine)
     chosen = {("original", 1.0, 0): space.full, **networks(name)}
-    with threads(1):
-        calls = {w: runs.prepare(build(model, space, w).eval(), image, 1) for w in dict.fromkeys(chosen.values())}
-        seconds, noise = median_and_noise(times([*calls.values()], rounds))
-    taken = dict(zip(calls, zip(seconds.tolist(), noise.tolist(), strict=True), strict=True))
+    prepared = engine_times(runs, lambda widths: build(model, space, widths), image, 1)
+    found = measure_networks(prepared, list(dict.fromkeys(chosen.values())), 1, rounds)
+    taken = {network.widths: (network.nanoseconds, network.noise) for network in found}
     for (method, budget, seed), widths in chosen.items():
         row = {
             "network": name,
@@ -78,7 +75,7 @@ def measure(name: str, engine: str, rounds: int, out: Path) -> None:
             "seed": seed,
             "widths": " ".join(map(str, widths)),
             "macs_ratio": round(space.cost(widths).macs / space.reference.macs, 4),
-            "milliseconds": round(1e3 * taken[widths][0], 5),
+            "milliseconds": round(taken[widths][0] / 1e6, 5),
             "share_of_original": round(taken[widths][0] / taken[space.full][0], 4),
             "noise": round(taken[widths][1], 4),
             "rounds": rounds,

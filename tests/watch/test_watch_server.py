@@ -80,7 +80,7 @@ def test_a_run_on_its_way_is_loaded_again(tmp_path):
     assert links.count('href="/runs/') == 2
     for page in (begun, later):
         assert 'http-equiv="refresh" content="5"' in page
-    assert "trials" in begun[begun.index('<pre class="status">') :]
+    assert "short trainings" in begun[begun.index('<pre class="status">') :]
     assert "waiting for the run to start" in later
 
 

@@ -32,11 +32,13 @@ def engine_times(
     return lambda widths: engine.prepare(network(widths).eval(), images, threads)
 
 
-def measure_networks(prepared: Callable[[Widths], Call], batch: Sequence[Widths], threads: int) -> list[TimedNetwork]:
-    """The latency of some networks, timed in turns."""
+def measure_networks(
+    prepared: Callable[[Widths], Call], batch: Sequence[Widths], threads: int, rounds: int | None = None
+) -> list[TimedNetwork]:
+    """The latency of some networks, timed in turns, in as many rounds as a calibration takes unless told otherwise."""
     with torch_threads(threads):
         calls = {widths: prepared(widths) for widths in batch}
-        nanoseconds, noise = median_and_noise(1e9 * times(list(calls.values()), ROUNDS))
+        nanoseconds, noise = median_and_noise(1e9 * times(list(calls.values()), rounds or ROUNDS))
     return [TimedNetwork(*one) for one in zip(calls, nanoseconds.tolist(), noise.tolist(), strict=True)]
 
 
