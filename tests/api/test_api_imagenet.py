@@ -41,6 +41,7 @@ def data(tmp_path_factory):
     return photographs(tmp_path_factory.mktemp("imagenet"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "recipe",
     [

@@ -167,6 +167,7 @@ def test_engines_run_several_inputs(engine, by_name, request):
     torch.testing.assert_close(found, network(**inputs) if by_name else network(*inputs), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_name", [False, True])
 def test_a_bundle_says_what_to_draw(tmp_path, by_name):
     pytest.importorskip("onnxruntime")

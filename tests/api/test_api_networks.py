@@ -83,6 +83,7 @@ def loaders(make, classes: int):
     return tuple(DataLoader([(make(), i % classes) for i in range(n)], 8) for n in (48, 24, 16))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("network", [View, ViewByNumber, ViewInTraining])
 def test_the_usual_flatten_is_searched_with_contiguous_images(tmp_path, network, way):
@@ -100,6 +101,7 @@ def test_the_usual_flatten_is_searched_with_contiguous_images(tmp_path, network,
     assert bcnet.load(tmp_path, network)(images).shape == (2, 3)
 
 
+@pytest.mark.slow
 def test_the_usual_flatten_from_loaders_and_as_a_baseline(tmp_path):
     data = loaders(lambda: torch.randn(8, 8, 1).permute(2, 0, 1), 3)
     for method in (bcnet.Uniform(), bcnet.Balanced()):
@@ -118,6 +120,7 @@ def test_the_memory_format_is_chosen_by_a_trial(network, expected):
         assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("network", "shape"), [(Volume, (1, 4, 6, 6)), (Bank, (1, 6, 6))])
 def test_tensors_of_five_dimensions_are_searched(tmp_path, network, shape, way):
@@ -126,6 +129,7 @@ def test_tensors_of_five_dimensions_are_searched(tmp_path, network, shape, way):
     assert outcome.network(torch.randn(2, *shape)).shape == (2, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("form", [tuple, dict])
 def test_several_inputs_are_searched(tmp_path, form, way):

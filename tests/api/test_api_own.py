@@ -62,6 +62,7 @@ def weights(folder):
     return {name: (folder / f"{name}.safetensors").read_bytes() for name in WEIGHTS}
 
 
+@pytest.mark.slow
 def test_loaders_give_their_own_batches_and_a_stopped_run_ends_like_a_whole_one(tmp_path):
     before = random.getstate(), torch.get_rng_state()
     whole = tiny_search(tmp_path / "whole", data=tiny_loaders())
@@ -94,6 +95,7 @@ class Broken(Noisy):
         return super().__getitem__(index)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_item_that_cannot_be_read_is_told_and_nothing_is_lost(tmp_path, workers):
     items = Broken(tiny_data().train.subset(range(60)), noise=False)
@@ -134,6 +136,7 @@ def test_validation_images_score_candidates_and_all_training_images_train(tmp_pa
     assert other.data_digest != source.data_digest
 
 
+@pytest.mark.slow
 def test_a_search_with_validation_images_and_batches_in_dicts(tmp_path):
     data = tiny_data()
     train, test = (TensorDataset(part.pixels, part.labels) for part in (data.train, data.test))
@@ -189,6 +192,7 @@ def confidence(outputs, targets):
     return outputs.softmax(dim=1).gather(1, targets[:, None])[:, 0]
 
 
+@pytest.mark.slow
 def test_a_teacher_of_ones_own_teaches_all_but_the_original(tmp_path):
     torch.manual_seed(0)
     teacher = nn.Sequential(nn.Conv2d(1, 16, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(64, 3))
@@ -239,6 +243,7 @@ def width_sum(widths):
     return float(sum(widths))
 
 
+@pytest.mark.slow
 def test_a_loss_of_ones_own_trains_and_is_part_of_the_run(tmp_path):
     plain = tiny_search(tmp_path / "plain")
     own = tiny_search(tmp_path / "own", loss=half_loss)
@@ -331,6 +336,7 @@ def test_fine_tuning_from_trained_weights_starts_from_the_most_important_channel
         assert network.first[1].num_batches_tracked > 0, "with statistics"
 
 
+@pytest.mark.slow
 def test_candidates_and_networks_from_the_original_share_its_one_training(tmp_path):
     first = tiny_search(tmp_path / "scratch", method=bcnet.Trainings(searcher="random", networks=2), start="scratch")
     recorder = Recorder()
@@ -352,6 +358,7 @@ def test_candidates_and_networks_from_the_original_share_its_one_training(tmp_pa
         assert mine == theirs, name
 
 
+@pytest.mark.slow
 def test_parts_of_a_run_train_the_original_that_they_start_from(tmp_path):
     options = {"method": bcnet.Trainings(effort="small")}
     found = tiny_search(tmp_path / "run", until="widths", **options)
@@ -367,6 +374,7 @@ def test_parts_of_a_run_train_the_original_that_they_start_from(tmp_path):
         torch.testing.assert_close(tensor, outcome.network.state_dict()[name])
 
 
+@pytest.mark.slow
 def test_what_final_networks_start_from_is_reported(tmp_path):
     scratch = tiny_search(tmp_path / "scratch")
     tuned = tiny_search(tmp_path / "tuned", start="supernet")
@@ -384,6 +392,7 @@ def _supernets(folder):
         yield name, {"run": read_settings(folder / name).fingerprint(), "stage": "supernet"}
 
 
+@pytest.mark.slow
 def test_pretrained_weights_are_where_the_supernet_starts(tmp_path):
     torch.manual_seed(5)
     given = TinyNetwork()
@@ -420,6 +429,7 @@ def test_weights_of_another_network_are_refused(change, message):
         open_source(TinyNetwork, tiny_data(), image_size=None, seed=0, pretrained=change(TinyNetwork().state_dict()))
 
 
+@pytest.mark.slow
 def test_a_pruned_network_starts_from_the_channels_that_the_pruner_kept(tmp_path, monkeypatch):
     pytest.importorskip("torch_pruning", reason="the extra 'magnitude' is not installed")
     here = context_of(tmp_path, TinyNetwork, method=bcnet.Pruned(), start="original")

@@ -52,6 +52,7 @@ def test_a_run_gives_a_plain_narrow_trained_network(finished):
     assert low <= document["search"]["fresh_score"] <= high
 
 
+@pytest.mark.slow
 def test_the_network_is_traced_once(tmp_path, monkeypatch):
     traced = []
     monkeypatch.setattr(
@@ -133,6 +134,7 @@ def test_a_finished_run_is_not_run_again(finished):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "stop", [("supernet", 1), ("supernet", 8), ("prior", 1), ("evolution", 3), ("original", 2), ("searched", 10)]
 )
@@ -167,6 +169,7 @@ def test_a_run_of_another_configuration_is_refused(finished, changes, message):
 NAMED = {"model": "changing:make", "data": "parquet:changing"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["model", "data"])
 def test_what_changed_behind_its_name_is_refused(tmp_path, monkeypatch, what):
     def offer(channels, data):
@@ -213,6 +216,7 @@ def test_a_damaged_file_is_never_taken_for_a_result(finished, tmp_path, name):
 MIXED = ("supernet.safetensors", "records.safetensors", "prior.json", "space.json", "seconds.json")
 
 
+@pytest.mark.slow
 def test_files_of_two_runs_do_not_mix(finished, tmp_path):
     with pytest.raises(StoppedError):
         tiny_search(tmp_path, seed=1, reporter=Recorder(("prior", 1)))
@@ -299,6 +303,7 @@ def test_a_module_is_searched_as_it_is_and_stays_as_it_was(tmp_path):
         tiny_search(tmp_path, model=TinyNetwork())
 
 
+@pytest.mark.slow
 def test_distillation_has_the_original_as_teacher(tmp_path):
     plain = tiny_search(tmp_path / "plain")
     taught = tiny_search(tmp_path / "taught", training={"distillation.weight": 0.9})
@@ -321,6 +326,7 @@ class WithoutDropout(TinyNetwork):  # one draw for two paths is not two draws
         self.second[3] = torch.nn.Identity()
 
 
+@pytest.mark.slow
 def test_pairs_train_the_supernet_that_single_paths_train(tmp_path, monkeypatch):
     forward, together = Pairs.forward, []
 

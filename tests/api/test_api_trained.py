@@ -71,6 +71,7 @@ def test_scratch_draws_new_weights_and_says_so(tmp_path, trained):
     assert any("Final networks do not start from them (start='scratch')" in note for note in reporter.notes)
 
 
+@pytest.mark.slow
 def test_a_factory_can_be_said_to_be_pretrained(tmp_path):
     outcome = tiny_search(tmp_path / "factory", start="pretrained", method=bcnet.Trainings(effort="small"))
     assert outcome.network is not None

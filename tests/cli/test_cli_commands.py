@@ -187,6 +187,7 @@ def test_changes_have_yaml_types():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sent", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
 )
@@ -234,6 +235,7 @@ class Reader(nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_a_profile_is_of_what_the_network_takes(tmp_path):
     (tmp_path / "reader.py").write_text(READER)
     start = [sys.executable, "-P", "-c", "from bcnet.cli import main; main()"]
@@ -244,6 +246,7 @@ def test_a_profile_is_of_what_the_network_takes(tmp_path):
     assert f"{8 * 80 * 996 + 14 * 3:,}" in shown.stdout
 
 
+@pytest.mark.slow
 def test_a_search_of_code_that_the_user_named_ends_with_the_report(tmp_path):
     outcome = run(*QUICK, "--model", "bcnet.models.resnet:resnet_digits", "--out", tmp_path)
     assert outcome.exit_code == 0, outcome.output

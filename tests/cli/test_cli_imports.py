@@ -77,6 +77,7 @@ def test_importing_bcnet_imports_nothing_heavy():
     assert shown.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_all_public_names_together_pull_in_little_beyond_torch():
     script = """
 import sys, torch

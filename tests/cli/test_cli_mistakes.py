@@ -280,6 +280,7 @@ def test_a_slip_of_the_pen_shows_the_usage(name, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["unknown model", "report of a damaged run"])
 def test_a_process_ends_in_the_same_way(name, tmp_path):
     arguments, message = MISTAKES[name]

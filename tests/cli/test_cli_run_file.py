@@ -29,6 +29,7 @@ def test_every_setting_says_what_it_is(part):
         assert field.description.endswith("."), name
 
 
+@pytest.mark.slow
 def test_a_printed_file_makes_the_same_run_and_options_come_first(tmp_path):
     changes = ["--epochs", "2", "--set", "lr=0.2", "--method", "bcnet:population=3,generations=2", "--num-choices", "4"]
     printed = run(*SEARCH, *changes, "--ignore", "features.8", "--out", tmp_path / "run", "--print-settings")
@@ -56,6 +57,7 @@ def test_a_printed_file_makes_the_same_run_and_options_come_first(tmp_path):
     assert (stored["method"]["population"], stored["training"]["lr"]) == (3, 0.2)
 
 
+@pytest.mark.slow
 def test_a_method_may_be_a_text_in_a_file(tmp_path):
     file = tmp_path / "run.yaml"
     head = "model: resnet_digits\ndata: digits\nbudget: 0.5\nout: somewhere\n"

@@ -62,6 +62,7 @@ def test_the_same_command_without_until_goes_to_the_end(trained):
     assert (trained / "result.json").exists()
 
 
+@pytest.mark.slow
 def test_widths_are_trained_by_one_command(tmp_path):
     outcome = run("search", *SUBJECT, "--method", "given:values=8,12,12,16,16,24", "--out", tmp_path / "given")
     assert outcome.exit_code == 0, outcome.output
@@ -115,6 +116,7 @@ def test_help_reads_like_a_manual_page():
     assert "bcnet recipes" in outcome.output
 
 
+@pytest.mark.slow
 def test_methods_by_one_command_and_from_another_run(tmp_path):
     options = [*SUBJECT, "--num-choices", "4", "--budget", "0.5", "--log", "lines"]
     first = run("search", *options, "--method", "uniform", "--out", tmp_path / "uniform")

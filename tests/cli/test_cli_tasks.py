@@ -122,6 +122,7 @@ def test_what_was_searched_is_not_taken_for_another_task(searched, tmp_path):
     assert "Nothing is reused from" in other.output
 
 
+@pytest.mark.slow
 def test_a_network_by_name_gets_as_many_outputs_as_the_task_says(folder, tmp_path):
     job = ("--model", "own_job:scores", "--data", "own_job:amounts", "--task", "regression:values=1")
     made = run("search", *job, "--method", "uniform", "--budget", "0.5", "--epochs", "1", "--out", tmp_path / "run")

@@ -45,6 +45,7 @@ def test_all_processes_get_the_result_and_one_tells_of_it(together):
     assert lead["result"]["device"]["processes"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "stop",
     [
@@ -62,6 +63,7 @@ def test_a_run_of_two_stopped_anywhere_ends_like_one_that_never_stopped(together
     assert [found["result"]["widths"] for found in again] == [together[1][0]["result"]["widths"]] * 2
 
 
+@pytest.mark.slow
 def test_a_run_of_two_does_not_go_on_with_another_number(together, processes):
     folder, _ = together
     message = r"options.processes is 2 there and 1 here; .* go on with 2 processes \(torchrun\)"

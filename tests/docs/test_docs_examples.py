@@ -71,6 +71,7 @@ def test_timm_network_in_eights(images, tmp_path, monkeypatch, capsys):
     assert "x MACs" in printed
 
 
+@pytest.mark.slow
 def test_training_of_ones_own(tmp_path, monkeypatch, capsys):
     names, printed = run(OWN, monkeypatch, capsys, tmp_path / "run")
     assert check(tmp_path / "run", printed, names["Listener"]) <= 0.5

@@ -48,6 +48,7 @@ def test_onnx_gives_the_logits_of_the_network_for_images_in_0_to_1(finished, as_
         np.testing.assert_allclose(logits, expected.numpy(), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["onnx", "pt2"])
 def test_a_file_takes_bytes_of_any_height_and_width(finished, tmp_path, format):
     done = bcnet.export_run(
@@ -98,6 +99,7 @@ def of_files(tmp_path_factory):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("height", "width"), [(17, 20), (31, 12), (8, 8)])
 @pytest.mark.parametrize("format", ["onnx", "pt2"])
 def test_a_file_resizes_bytes_as_the_runs_images_were(of_files, tmp_path, format, height, width):
@@ -122,6 +124,7 @@ def test_a_file_resizes_bytes_as_the_runs_images_were(of_files, tmp_path, format
     assert f"| `n.{format}` | bytes of {height}x{width} pixels (height x width), resized inside |" in card
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opset", [14, 17, 20])
 def test_onnx_of_another_version_gives_the_same(finished, tmp_path, opset):
     done = bcnet.export_run(finished.run_dir, TinyNetwork, opset=opset, out=tmp_path / "network.onnx")
@@ -130,6 +133,7 @@ def test_onnx_of_another_version_gives_the_same(finished, tmp_path, opset):
     onnx.checker.check_model(model)
 
 
+@pytest.mark.slow
 def test_versions_of_onnx_that_cannot_be_had_are_refused(finished, tmp_path):
     file = tmp_path / "network.onnx"
     newest = onnx.defs.onnx_opset_version()
@@ -325,6 +329,7 @@ class CountsItsBatch(TinyNetwork):
         return super().forward(x).view(len(x), -1)
 
 
+@pytest.mark.slow
 def test_a_network_that_counts_its_batch_gets_a_file_for_one_input(tmp_path):
     run = tiny_search(tmp_path / "run", model=CountsItsBatch).run_dir
     done = bcnet.export_run(run, CountsItsBatch, format="onnx")
@@ -354,6 +359,7 @@ def test_what_onnx_does_not_have_is_named_in_plain_letters():
     assert "Next steps" not in str(refusal.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["onnx", "pt2"])
 def test_a_fixed_batch_is_all_that_a_file_takes(finished, tmp_path, format):
     done = bcnet.export_run(finished.run_dir, TinyNetwork, format=format, batch=3, out=tmp_path / "net")
@@ -371,6 +377,7 @@ class Drawn(TinyNetwork):
         return super().forward(x + 0.1 * torch.randn_like(x))
 
 
+@pytest.mark.slow
 def test_a_network_that_draws_random_numbers_is_compared_by_its_means(tmp_path):
     tiny_search(tmp_path / "run", model=Drawn, method=bcnet.Uniform())
     done = bcnet.export_run(tmp_path / "run", Drawn, format="onnx")
@@ -408,6 +415,7 @@ class Logarithm(nn.Module):
         return self.head(torch.relu(self.first(torch.log(x - 0.5))).mean((2, 3)))
 
 
+@pytest.mark.slow
 def test_outputs_that_are_not_finite_are_refused(finished, tmp_path):
     def bright(count):
         return DataLoader(TensorDataset(0.6 + 0.4 * torch.rand(count, 1, 8, 8), torch.arange(count) % 3), 8)

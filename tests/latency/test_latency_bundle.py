@@ -57,6 +57,7 @@ def device(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_the_script_runs_without_torch_and_its_times_are_read(subject, tmp_path, device, monkeypatch):
     model, images, space = subject
     folder = tmp_path / "new" / "bundle"
@@ -81,6 +82,7 @@ def test_the_script_runs_without_torch_and_its_times_are_read(subject, tmp_path,
     assert read_latency(tmp_path / "phone.json").model == latency.model
 
 
+@pytest.mark.slow
 def test_the_files_of_a_bundle_are_the_networks(subject, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     model, images, space = subject

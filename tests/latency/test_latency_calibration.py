@@ -303,6 +303,7 @@ def test_a_busy_machine_is_told_of_instead_of_a_number(monkeypatch, space):
     assert measure_and_fit(space, lambda widths: nn.Identity(), torch.zeros(1), Latency()).count > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet_digits", *LARGE])
 def test_a_rewritten_onnx_file_is_that_of_the_network(name):
     spec = create(name, 10)
@@ -331,6 +332,7 @@ class Stubborn(nn.Module):
         return self.second(x.reshape(x.shape[0], count // 1, 1, -1).reshape(x.shape)).mean((2, 3))
 
 
+@pytest.mark.slow
 def test_a_graph_with_widths_in_its_shapes_is_exported_for_each_network():
     model, image = Stubborn(), torch.rand(1, 1, 8, 8)
     space, engine = WidthSpace.trace(model, image), ENGINES["onnxruntime"]()
@@ -341,6 +343,7 @@ def test_a_graph_with_widths_in_its_shapes_is_exported_for_each_network():
             assert np.allclose(logits, network(image).numpy(), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["torch", pytest.param("onnxruntime", marks=pytest.mark.slow)])
 def test_a_calibration_of_a_real_engine_is_kept_and_read_again(tmp_path, monkeypatch, engine):
     monkeypatch.setattr(measurement, "BUSY", np.inf)  # of a test's machine nothing is known
@@ -448,6 +451,7 @@ def test_a_device_that_is_none_here_is_timed_elsewhere():
             engine_of("cuda").prepare(TinyNetwork(), torch.zeros(1, 1, 8, 8), 1)
 
 
+@pytest.mark.slow
 def test_multiples_that_pay_are_those_of_the_blocks_that_a_machine_computes_in():
     space = WidthSpace.trace(create("vgg19", 10).build(), torch.zeros(2, 3, 32, 32), multiple_of=1)
     early = [number for number, group in enumerate(space.groups) if group.max_width <= 128]
@@ -471,6 +475,7 @@ def test_multiples_that_pay_are_those_of_the_blocks_that_a_machine_computes_in()
     assert list(multiples(space, plain).values()).count(1) >= len(space.groups) - 2
 
 
+@pytest.mark.slow
 def test_a_group_keeps_two_multiples_at_least():
     space = WidthSpace.trace(create("resnet20", 10).build(), torch.zeros(2, 3, 32, 32), multiple_of=1)
     only = LatencyModel("s", "m", "f", 1.0, (Term(1.0, 16, space.macs_terms),), 0.1, 0.1, 0.1, 1.0)

@@ -36,6 +36,7 @@ def test_the_timed_file_is_the_exported_one(name):
     assert "BatchNormalization" not in operators  # folded, as in the file that is deployed
 
 
+@pytest.mark.slow
 def test_networks_whose_graph_holds_widths_are_exported_one_by_one():
     model, space, x = tricky_network("Halves")
     model, x = model.float().eval(), x.float()

@@ -277,6 +277,7 @@ def test_a_search_stopped_while_it_calibrates_goes_on_with_what_was_timed(tmp_pa
     assert resumed.result["networks"] == whole.result["networks"]
 
 
+@pytest.mark.slow
 def test_a_model_that_was_given_is_used_and_kept(tmp_path, machine):
     space = machine["space"]
     theirs = dataclasses.replace(model_of(space), machine="a phone", original=0.0)
@@ -389,6 +390,7 @@ def limited(world, folder):
     return outcome.widths, outcome.result["measured_latency"]
 
 
+@pytest.mark.slow
 def test_one_of_several_processes_measures_for_all(processes, tmp_path):
     first, second = processes.run(2, limited, tmp_path)
     assert first == second

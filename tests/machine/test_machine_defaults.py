@@ -129,6 +129,7 @@ def test_what_the_environment_chose_is_left_alone(monkeypatch, no_choice, name):
     assert not keep_memory()
 
 
+@pytest.mark.slow
 def test_importing_the_package_leaves_the_allocator_alone():
     script = """
 import ctypes

@@ -34,6 +34,7 @@ def check_same(format, network, inputs):
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("format", "name"),
     [
@@ -56,6 +57,7 @@ def test_ncnn_holds_what_code_does_with_channels(name):
     check_same(Ncnn(), build(model.float(), space, space.narrowest).eval(), x.float()[:1])
 
 
+@pytest.mark.slow
 def test_a_zip_of_ncnn_is_the_same_each_time_and_takes_one_input():
     network = TinyNetwork().eval()
     image = torch.randn(1, 1, 8, 8)
@@ -107,6 +109,7 @@ class Largest(nn.Module):
         return self.conv(x).amax((2, 3))
 
 
+@pytest.mark.slow
 def test_a_layer_that_ncnn_lacks_is_named():
     with pytest.raises(ExportError, match=r"ncnn has no form for ReduceMax as Largest uses it: take another --format"):
         Ncnn().write(Largest().eval(), torch.randn(1, 1, 8, 8), {})
@@ -142,6 +145,7 @@ def test_an_engine_that_is_not_installed_names_its_extra(engine, module, extra, 
         FORMATS[engine].write(TinyNetwork().eval(), torch.randn(1, 1, 8, 8), {})
 
 
+@pytest.mark.slow
 def test_int8_files_of_executorch_need_samples():
     with pytest.raises(ExportError, match=r"an int8 file is quantised by samples; got none"):
         ExecuTorchInt8().write(TinyNetwork().eval(), torch.randn(1, 1, 8, 8), {})
@@ -152,6 +156,7 @@ def run(tmp_path_factory):
     return tiny_search(tmp_path_factory.mktemp("runs") / "whole", method=bcnet.Uniform()).run_dir
 
 
+@pytest.mark.slow
 def test_a_run_is_exported_for_ncnn_with_its_normalisation(run):
     done = bcnet.export_run(run, TinyNetwork, format="ncnn", with_normalisation=True)
     assert (done.path.name, done.batches) == ("network_with_normalisation.ncnn.zip", (1,))

@@ -218,6 +218,7 @@ def test_softened_rows_use_the_budget_up_where_it_binds(seed, temperature):
         assert load >= 1 - 1e-2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("temperature", "most"),
     [(0.03, 0.08), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((0.1, 0.02), (0.2, 0.01)))],

@@ -39,6 +39,7 @@ def test_rows_are_distributions_within_budget_and_as_spread_as_asked(seed, sprea
     assert prior.effective_widths == pytest.approx(spread, rel=0.25)
 
 
+@pytest.mark.slow
 @given(seeds, st.sampled_from([Budget(macs=0.3), Budget(params=0.3), Budget(macs=0.5, params=0.2)]))
 @settings(max_examples=4, deadline=None)
 def test_a_population_is_always_filled_with_distinct_feasible_widths(seed, budget):

@@ -54,6 +54,7 @@ def test_a_longer_sample_begins_with_the_shorter_one(tree):
     assert len({(m.line, m.operator, m.occurrence) for m in sample(found, len(found), 1)}) == len(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "operator", "outcome"),
     [(5, "core/ReplaceBinaryOperator_Add_Sub", "failed"), (9, "core/NumberReplacer", "survived")],

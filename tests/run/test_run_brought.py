@@ -181,6 +181,7 @@ class StartsAnother(Recorder):
             self.began = self.folder.exists()
 
 
+@pytest.mark.slow
 def test_searches_in_threads_wait_for_each_other(tmp_path):
     reporter = StartsAnother(tmp_path / "beside")
     tiny_search(tmp_path / "first", reporter=reporter)
@@ -268,6 +269,7 @@ def test_statistics_are_those_of_all_pixels_whatever_the_chunks(monkeypatch):
         assert found.std == pytest.approx((float(values.std(unbiased=False)),))
 
 
+@pytest.mark.slow
 def test_scattered_digits_are_the_digits_drawn_apart():
     plain, scattered = digits(), scattered_digits()
     assert tuple(scattered.image_shape) == (1, 20, 20)
@@ -308,6 +310,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux alone")
 @pytest.mark.parametrize("script", [DECODES, POOL], ids=["forkserver, and SIGTERM to the workers", "in a pool"])
 def test_images_are_decoded_however_processes_are_started(tmp_path, script):

@@ -37,6 +37,7 @@ def searched(world, name, path=None):
     return result, calls
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SEARCHERS)
 def test_the_result_does_not_depend_on_the_number_of_processes(processes, name):
     alone = search_widths(toy_space(5), smooth_score, HALF, searcher=SEARCHERS[name], seed=2)

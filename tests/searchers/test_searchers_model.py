@@ -57,6 +57,7 @@ def test_r2_is_the_share_of_the_variance_that_the_truth_has(space, noise):
     assert np.mean(found) == pytest.approx(1 / (1 + noise**2), abs=0.08)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ratio", [0.2, 0.5, 0.9])
 @pytest.mark.parametrize("choices", [3, 20])
 def test_no_group_of_an_optimum_could_be_wider(choices, ratio):
@@ -229,6 +230,7 @@ def test_the_closed_form_and_uniform_are_scored_first(space):
     assert len(met) == len(set(met)) == 16
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.5, 1.5])
 def test_the_search_is_better_than_its_luckiest_score(space, noise):
     budget, gains, near = Budget(macs=0.5), [], []

@@ -71,6 +71,7 @@ def objective(space, widths, exponent):
     return sum(weight * log_macs(np.log(widths))[0] for weight, log_macs in weighted_layers(space, exponent))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 @given(st.floats(0.05, 0.95), st.floats(0, 2), st.integers(0, 10_000))
 @settings(max_examples=10, deadline=None)
@@ -124,6 +125,7 @@ class Widest(Measure):
         raise NotImplementedError
 
 
+@pytest.mark.slow
 def test_any_measure_can_be_the_limit():
     space = traced("vgg19_quarter")
     widths = space.balanced(Budget({Widest(): 60}, macs=0.9), exponent=1.0)

@@ -438,6 +438,7 @@ class Mapped(nn.Module):
         return self.head(x.mean((2, 3)))
 
 
+@pytest.mark.slow
 def test_pixels_that_are_as_many_as_channels_stay():
     network = Mapped()
     space = check_paths(network, torch.randn(2, 3, 16, 16))
@@ -494,6 +495,7 @@ SHARES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("blocks", SHARES.values(), ids=SHARES)
 def test_stored_numbers_that_are_parts_of_a_length_follow_the_widths(blocks):
     model = nn.Sequential(nn.Conv2d(3, 8, 3, 2), *blocks(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
@@ -592,6 +594,7 @@ class NonLocalNetwork(nn.Sequential):
         super().__init__(nn.Conv2d(3, 16, 3), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pixels", [10, 9])  # a square of 8 pixels a side is a multiple of the widths, one of 7 is not
 def test_layers_that_one_number_counts_are_tied(pixels):
     space = check_paths(NonLocalNetwork().double(), torch.randn(2, 3, pixels, pixels, dtype=torch.float64))

@@ -135,6 +135,7 @@ def _marks(name: str) -> list[pytest.MarkDecorator]:
     return [] if name == "IntermediateLayerGetter" else [pytest.mark.networks if name in DEEP else pytest.mark.slow]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, marks=_marks(name)) for name in REAL])
 def test_pyramids_and_segmentation_networks(name: str) -> None:
     factory, channels, fixed_groups, all_groups = REAL[name]

@@ -222,6 +222,7 @@ def test_positions_that_a_layer_makes_are_counted_as_they_are_after_pooling() ->
     assert reason == "channels along which is pooled or resized"
 
 
+@pytest.mark.slow
 def test_a_run_tells_what_its_costs_leave_out(tmp_path) -> None:
     from tiny_job import Recorder, TinyNetwork, tiny_search
 

@@ -79,6 +79,7 @@ def test_many_costs_at_once_equal_one_at_a_time(name: str) -> None:
     assert [Cost(int(m), int(p)) for m, p in zip(macs, params, strict=True)] == [space.cost(c) for c in candidates]
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=6), st.floats(0.01, 1.0))
 def test_uniform_is_the_largest_ratio_within_the_budget(channels: list[int], ratio: float) -> None:
     space = chain(*channels)

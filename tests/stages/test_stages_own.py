@@ -202,6 +202,7 @@ def test_what_is_no_searcher_is_refused(tmp_path, wrong):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_what_the_stages_of_a_run_are_given_can_be_had_again(tmp_path):
     asked = {"method": Given([4] * 6), "space": {"num_choices": 4}, "seed": 3, "training": {"epochs": 1}}
     bcnet.search("resnet_digits", "digits", run_dir=tmp_path / "run", options={"threads": 1}, progress=False, **asked)

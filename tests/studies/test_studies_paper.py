@@ -187,6 +187,7 @@ def speed_table(path, network, device):
     return path
 
 
+@pytest.mark.slow
 def test_pieces_are_estimated_by_multiply_adds_and_throughput(tmp_path):
     table = speed_table(tmp_path / "speed.csv", "vgg19", provenance()["cpu"])
     workshop = Workshop(SCALES["paper"], tmp_path, {"cifar10": "none"})

@@ -52,6 +52,7 @@ for value in range(100):
 """
 
 
+@pytest.mark.slow
 def test_processes_that_share_a_file_lose_no_row(tmp_path):
     path = tmp_path / "x.csv"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": provenance.ROOT}

@@ -41,6 +41,7 @@ def test_layers_carry_the_numbers_of_their_weights() -> None:
     assert "Conv2d(6, 3" in repr(network)
 
 
+@pytest.mark.slow
 def test_fresh_weights_follow_the_originals_law_at_the_narrower_fan() -> None:
     model = bcnet.models.vgg19()
     space = WidthSpace.trace(model, torch.zeros(2, 3, 32, 32))

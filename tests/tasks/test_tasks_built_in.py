@@ -284,6 +284,7 @@ TASKS = {
 LONG = ("segmentation", "dense regression", "regression")  # a killed segmentation goes on in a quick test of its own
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in LONG else []) for n in TASKS])
 def test_a_run_of_each_task_ends_with_what_it_measures(name, tmp_path):
     task, model, of_masks, words = TASKS[name]
@@ -304,6 +305,7 @@ def test_a_run_of_each_task_ends_with_what_it_measures(name, tmp_path):
     assert "logit" not in card
 
 
+@pytest.mark.slow
 def test_a_killed_segmentation_goes_on_as_if_it_had_not_been(tmp_path):
     task, model, of_masks, _ = TASKS["segmentation"]
     with pytest.raises(StoppedError):

@@ -64,6 +64,7 @@ def search(model, data, folder, **changes):
     )
 
 
+@pytest.mark.slow
 def test_inputs_alone_narrow_a_trained_network(original, tmp_path):
     before = {name: tensor.clone() for name, tensor in original.state_dict().items()}
     notes = Notes()
@@ -79,6 +80,7 @@ def test_inputs_alone_narrow_a_trained_network(original, tmp_path):
     assert "imitated as logits" in " ".join(notes.notes)
 
 
+@pytest.mark.slow
 def test_labels_are_for_the_test_alone(original, tmp_path):
     """Other labels change what is measured, and nothing that is trained."""
     data = tiny_data()

@@ -90,6 +90,7 @@ def test_what_people_read_says_what_was_measured(counted):
     assert status.result["searched"]["test"]["mae"] == value
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_its_task_and_is_refused_with_another(tmp_path):
     with pytest.raises(StoppedError):
         tiny_search(tmp_path / "killed", model=Counter, task=Counting(), reporter=Recorder(("original", 2)))

@@ -138,6 +138,7 @@ def test_a_budget_names_it(space):
         space.feasible(bcnet.Budget({Arena(read(space)): 100}))
 
 
+@pytest.mark.slow
 def test_a_search_keeps_to_it_and_remembers_the_model(tmp_path, monkeypatch):
     asked = []
 

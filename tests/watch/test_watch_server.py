@@ -160,6 +160,7 @@ def test_an_address_of_another_machine_is_refused(run):
         serve([run], "192.0.2.1", 0, print)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("host", "has_token"),
     [("127.0.0.1", False), pytest.param("localhost", False, marks=pytest.mark.slow), ("0.0.0.0", True)],
@@ -176,6 +177,7 @@ def test_the_command_says_its_link_and_ends_with_ctrl_c(run, host, has_token):
     assert ("token" in line) == has_token
 
 
+@pytest.mark.slow
 def test_the_command_refuses_what_is_no_folder(tmp_path):
     (tmp_path / "file").write_text("mine")
     words = [sys.executable, "-m", "bcnet", "watch", tmp_path / "file"]
