@@ -10,7 +10,7 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --co
 
 help:
 	@echo "make demo      install, then search a narrower network for scattered digits (about four minutes)"
-	@echo "make test      install with test extras, then run the tests (about a quarter of an hour on two cores)"
+	@echo "make test      install with test extras, then run the tests (about ten minutes on two cores)"
 	@echo "make test-all  the slow tests"
 	@echo "make test-studies  the quick form of every study"
 	@echo "make test-networks  every property on 97 more networks of torchvision and timm (about two hours)"
