@@ -36,7 +36,9 @@ from bcnet.latency.engines import OnnxGraph
 from bcnet.machine import measure
 from bcnet.models import create
 from bcnet.prior.expected_cost import ExpectedCost, one_hot
+from bcnet.searchers.score_model import best_widths
 from bcnet.space import Budget, WidthSpace
+from bcnet.space.problem import Problem
 from bcnet.supernet import build
 
 LARGE = [pytest.param(name, marks=pytest.mark.slow) for name in ("resnet20", "mobilenetv2")]
@@ -110,6 +112,27 @@ def test_a_machine_that_is_slower_for_misaligned_inputs_is_predicted(space):
     assert set(multiples(space, model).values()) == {4}
 
 
+def test_widths_keep_to_a_limit_that_does_not_grow_with_every_width(space):
+    work = [*space.macs_terms.terms.items()]
+    terms = [Term(0.05, 1, space.macs_terms)]
+    for group in range(len(space.groups)):
+        of_group = {scope: count for scope, count in work if group in scope}
+        terms.append(Term(0.2, 1, Polynomial(of_group), misaligned=group))
+    model = LatencyModel(fingerprint(space), "m", "f", 1.0, tuple(terms), 0.1, 0.1, 0.0, 1.0)
+    latency = Latency(model=model)
+    assert not latency.monotone
+    assert Latency().monotone
+    for share in (0.1, 0.3, 0.6):
+        limit = round(share * float(latency.values(space, np.array([space.full]))[0]))
+        budget = Budget({latency: limit})
+        problem = Problem.of(space, budget)
+        found = [space.uniform(budget), space.balanced(budget), space.random(budget), best_widths(problem, np.ones(12))]
+        assert (latency.values(space, np.array(found)) <= limit).all()
+        ratios = [r / 1000 for r in range(1, 1001)]
+        largest = max(r for r in ratios if latency.values(space, np.array([space.scaled(r)]))[0] <= limit)
+        assert sum(found[0]) >= sum(space.scaled(largest)), "no larger ratio holds the limit"
+
+
 def test_where_all_widths_are_multiples_of_four_no_input_is_misaligned():
     aligned = WidthSpace.trace(create("resnet20", 10).build(), torch.zeros(2, 3, 32, 32), multiple_of=4)
     model = fit(aligned, times_of(aligned, 36), "here")
@@ -117,13 +140,15 @@ def test_where_all_widths_are_multiples_of_four_no_input_is_misaligned():
     assert all(term.misaligned is None for term in model.terms)
 
 
-def test_a_wider_network_never_takes_less_among_multiples(space):
+def test_a_wider_network_never_takes_less_where_no_input_is_misaligned():
+    space = WidthSpace.trace(create("resnet20", 10).build(), torch.zeros(2, 3, 32, 32), multiple_of=4)
     model = fit(space, times_of(space, 30, noise=0.2), "here")
     latency, rng = Latency(model=model), np.random.default_rng(0)
-    widths = np.array([[4 * rng.integers(1, g.max_width // 4) for g in space.groups] for _ in range(50)])
+    assert latency.monotone
+    widths = np.array([[rng.integers(1, g.max_width) for g in space.groups] for _ in range(50)])
     for group in range(len(space.groups)):
         wider = widths.copy()
-        wider[:, group] += 4
+        wider[:, group] += 1
         assert (latency.values(space, wider) >= latency.values(space, widths)).all()
 
 

@@ -75,7 +75,8 @@ class Measure(ABC):
     behind a value. Limits are whole numbers of it: microseconds, say, where milliseconds would be too coarse. A person
     writes a limit with one of `scales` (in small letters) behind the number, as in the `example`.
 
-    A measure never falls as a width grows: searchers narrow a candidate to bring it under a limit.
+    A measure never falls as a width grows, so that narrowing brings a candidate under a limit; one that may fall says
+    so by `monotone`.
 
     Example: multiply-adds of which those of the first layer count double,
 
@@ -94,6 +95,11 @@ class Measure(ABC):
     unit: ClassVar[str]
     scales: ClassVar[Mapping[str, float]] = MappingProxyType({"k": 1e3, "m": 1e6, "g": 1e9})
     example: ClassVar[str] = "150M"
+
+    @property
+    def monotone(self) -> bool:
+        """Return whether it never falls as a width grows."""
+        return True
 
     @abstractmethod
     def values(self, space: Measured, widths: IntArray) -> Any:

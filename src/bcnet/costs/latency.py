@@ -205,6 +205,11 @@ class Latency(Measure):
         """Return whether there is a model."""
         return self.model is not None
 
+    @property
+    def monotone(self) -> bool:
+        """See `Measure`: not where misaligned inputs take longer."""
+        return self.model is None or all(term.misaligned is None for term in self.model.terms)
+
     def values(self, space: Measured, widths: IntArray) -> FloatArray:
         """See `Measure`: an upper bound."""
         model = self._model()

@@ -273,6 +273,9 @@ class WidthSpace:
                 for width in (*range(g.floor(0), g.max_width, g.step or g.unit), g.max_width)
             }
         )
+        if not all(measure.monotone for measure in limits.limits):
+            admitted = (r for r in reversed(ratios) if limits.admits(self.cost(self.scaled(r))))
+            return next(admitted, None)
         low = 0  # ratios[:low] are affordable: cost grows with the ratio
         high = len(ratios)
         while low < high:
