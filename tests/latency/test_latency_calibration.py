@@ -429,6 +429,11 @@ def test_a_limit_on_latency_has_a_name_for_files_and_commands(text, measure):
     assert measure.description == text
 
 
+def test_an_engine_that_has_no_int8_is_refused_by_its_name():
+    with pytest.raises(BudgetError, match=r"an engine is one of .*; got 'ncnn:int8'"):
+        measure_named("latency:ncnn:int8:2")
+
+
 @pytest.mark.parametrize(
     ("limit", "message"),
     [

@@ -18,11 +18,11 @@ from bcnet.report.fairness import runs_of
 from bcnet.report.generations import generation_rows
 from bcnet.report.heat import cells
 from bcnet.report.html import MINUS, count, table
+from bcnet.report.images import classes_section
 from bcnet.report.losses import section as losses_section
 from bcnet.report.profile import profile_rows
 from bcnet.report.provenance import machine_facts
 from bcnet.report.ratios import layer_rows
-from bcnet.report.test_images import classes_section
 from bcnet.report.worth import worth_rows
 from bcnet.run.score import chance, gain_text, trust_text
 from bcnet.stages.scores import Scorer

@@ -96,6 +96,11 @@ class Measure(ABC):
     scales: ClassVar[Mapping[str, float]] = MappingProxyType({"k": 1e3, "m": 1e6, "g": 1e9})
     example: ClassVar[str] = "150M"
 
+    @classmethod
+    def read_settings(cls, words: Sequence[str]) -> list[int | str]:
+        """Return what the words behind the colons of its name set, in the order of its fields."""
+        return [int(word) if word.isdecimal() else word for word in words]
+
     @property
     def monotone(self) -> bool:
         """Return whether it never falls as a width grows."""

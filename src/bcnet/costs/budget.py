@@ -188,16 +188,15 @@ def measure_named(text: str) -> Measure | None:
     Raises:
         BudgetError: settings that it does not take.
     """
-    name, *settings = text.split(":")
-    if settings[1:2] == ["int8"]:  # of an engine, "latency:litert:int8"
-        settings[:2] = [":".join(settings[:2])]
-    if name not in MEASURES or not settings:
+    name, *words = text.split(":")
+    if name not in MEASURES or not words:
         return MEASURES.get(text)
     kind = type(MEASURES[name])
+    settings = kind.read_settings(words)
     fields = [field for field in dataclasses.fields(MEASURES[name]) if field.compare]  # type: ignore[arg-type]
     if len(settings) > len(fields):
         raise BudgetError(f"{name} takes {len(fields)} settings behind colons; got {text!r}: write {name}, say")
-    return kind(*(int(value) if value.isdecimal() else value for value in settings))
+    return kind(*settings)
 
 
 def _checked_measures(others: Mapping[Measure, Given]) -> Mapping[Measure, Given]:

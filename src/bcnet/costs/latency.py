@@ -205,6 +205,13 @@ class Latency(Measure):
         """Return whether there is a model."""
         return self.model is not None
 
+    @classmethod
+    def read_settings(cls, words: Sequence[str]) -> list[int | str]:
+        """See `Measure`; "int8" belongs to the engine before it, "litert:int8"."""
+        if words[1:2] == ["int8"]:
+            words = [":".join(words[:2]), *words[2:]]
+        return super().read_settings(words)
+
     @property
     def monotone(self) -> bool:
         """See `Measure`: not where misaligned inputs take longer."""

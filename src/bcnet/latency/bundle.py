@@ -58,7 +58,7 @@ def write_bundle(
         model: the network.
         example_input: what its `forward` takes, `(batch, ...)`; of several inputs a tuple, or a dict by name.
         folder: a new or empty one.
-        latency: engine (one that runs files: onnxruntime, openvino, litert, ncnn, executorch), threads and batch.
+        latency: engine (one that runs files, of `bcnet.machine.measure.CALLS`), threads and batch.
         space: the model's width space, where it is not that of `WidthSpace.trace(model, example_input)`.
         networks: how many.
         seed: of the widths.

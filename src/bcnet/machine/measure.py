@@ -1,7 +1,7 @@
 """Time the networks of this folder on this device: the script of `bcnet calibrate --bundle`.
 
 It needs numpy and the engine that bundle.json names, a package of the same name (litert is `ai-edge-litert`;
-executorch needs torch too):
+executorch needs torch too; ":int8" behind a name says how its files are):
 
     python measure.py
 

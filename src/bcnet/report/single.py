@@ -17,10 +17,10 @@ from bcnet.report import (
 )
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import page_heading, paragraph
+from bcnet.report.images import classes_section, examples_section
 from bcnet.report.page import page
 from bcnet.report.profile import profile_data
 from bcnet.report.summary import facts, headline, results, stage_states, tiles
-from bcnet.report.test_images import classes_section, examples_section
 
 
 def report_page(evidence: Evidence) -> str:

@@ -147,12 +147,12 @@ def trust_text(verdict: str, *, of_networks: bool) -> str:
     longer = (
         "candidates for longer: --effort large" if of_networks else "the supernet for longer: --method bcnet:epochs=N"
     )
-    todo = {
+    advice = {
         "much": "To check it: --method balanced --reuse RUN.",
         "little": f"Train {longer}.",
         "nothing": f"Take --method balanced, or train {longer}.",
     }[verdict]
-    return f"Trust in the search: {_TRUST[verdict]}. {todo}"
+    return f"Trust in the search: {_TRUST[verdict]}. {advice}"
 
 
 def measurement_of(state: Mapping[str, Any]) -> Measurement:

@@ -44,7 +44,7 @@ class Estimate:
     """Seconds of every stage ahead, by its name, and bytes: the most the process will hold, and what there is for it.
 
     `available` is None where the system does not say. Where the run `calibrates` a latency model first, that is not
-    among the seconds: converting and timing networks takes an engine from seconds to half a minute for each.
+    among the seconds: by its engine a network takes from a second to half a minute to be written and timed.
     """
 
     seconds: dict[str, float]
