@@ -133,6 +133,17 @@ def test_widths_keep_to_a_limit_that_does_not_grow_with_every_width(space):
         assert sum(found[0]) >= sum(space.scaled(largest)), "no larger ratio holds the limit"
 
 
+def test_half_of_what_is_measured_is_random_under_evenly_spread_multiply_adds():
+    space = WidthSpace.trace(create("resnet20", 10).build(), torch.zeros(2, 3, 32, 32))
+    drawn = [w for _, w in zip(range(62), draws(space, 0), strict=False)][2:]
+    assert drawn == [w for _, w in zip(range(62), draws(space, 0), strict=False)][2:]
+    assert len(set(drawn)) == len(drawn)
+    ratios = space.cost(np.array(drawn)).macs / space.reference.macs
+    even = np.linspace(0.15, 1, 30)
+    assert np.abs(np.sort(ratios[1::2]) - even).max() < 0.2
+    assert np.abs(np.sort(ratios[::2]) - even).max() > 0.2, "of one ratio most are cheap"
+
+
 def test_where_all_widths_are_multiples_of_four_no_input_is_misaligned():
     aligned = WidthSpace.trace(create("resnet20", 10).build(), torch.zeros(2, 3, 32, 32), multiple_of=4)
     model = fit(aligned, times_of(aligned, 36), "here")
