@@ -105,6 +105,12 @@ def test_stages_are_told_by_the_words_of_the_terminal_and_stored_by_name(held):
     assert states(read_status(held)) == {"trials": "at hand"}
 
 
+def test_what_is_finished_comes_first_as_it_ran(held):
+    planned = (StageRecord("trials", 20, "trainings", 3), StageRecord("original", 5, "steps", 5))
+    write_record(held, replace(RECORD, stages=planned, stage="trials"))
+    assert list(states(read_status(held)).items()) == [("original", "finished"), ("trials", "at hand")]
+
+
 def test_a_failed_run_says_why(run):
     write_record(run, replace(RECORD, state="failed", message="the loss is no number"))
     status = read_status(run)

@@ -24,6 +24,7 @@ from bcnet.progress.record import Record, StageRecord, read_record
 from bcnet.run.evaluations import Best, look
 
 State = Literal["running", "finished", "in part", "stopped", "failed", "damaged", "empty"]
+_IN_TURN = ("finished", "at hand", "ahead")
 _SETTINGS = ("model", "data", "limits", "seed")
 _GOING_ON = {
     "stopped": ": the same command goes on with it",
@@ -144,6 +145,7 @@ class _Reader:
         return "in part" if self.record.state == "finished" else self.record.state
 
     def _stages(self, record: Record, running: bool) -> tuple[StageStatus, ...]:
+        """The finished ones first: what a stage needs, as candidates need the original, is run before it."""
         stages = []
         for stage in record.stages:
             done = (self.path / stage.file).exists() if stage.file else stage.done >= stage.total
@@ -152,7 +154,7 @@ class _Reader:
                 stages.append(StageStatus(stage, "at hand"))
             else:
                 stages.append(StageStatus(stage, "finished" if done else "ahead"))
-        return tuple(stages)
+        return tuple(sorted(stages, key=lambda stage: _IN_TURN.index(stage.state)))
 
     def _limits(self) -> dict[str, float]:
         """The limits of the budget as counts, as far as they are known."""
