@@ -92,7 +92,9 @@ def test_the_closing_line_says_what_was_gained(finished, searched, uniform, high
     }
     headline = {**finished.result["task"]["headline"], "higher": higher}
     assert headline["share"], "Wilson's interval"
-    assert words in gain_text({**finished.result, "task": {"headline": headline}, "networks": networks})
+    told = gain_text({**finished.result, "task": {"headline": headline}, "networks": networks})
+    assert words in told
+    assert told.endswith(" Take --method uniform --reuse RUN.") == ("worse, a clear" in words)
 
 
 def test_a_difference_is_clear_beyond_newcombes_interval():

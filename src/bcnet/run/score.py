@@ -104,7 +104,7 @@ def largest_class_text(counts: Mapping[int, int], names: Sequence[str]) -> str:
 
 
 def gain_text(document: Mapping[str, Any]) -> str:
-    """Return what the searched network does on the test images, and whether it clearly differs from Uniform.
+    """Return what the searched network does on the test images, whether it clearly differs from Uniform, what to do.
 
     Clear is what exceeds the difference that the images leave to chance in 95 % of cases (`chance`).
 
@@ -119,11 +119,13 @@ def gain_text(document: Mapping[str, Any]) -> str:
     left_to_chance = chance((one, *searched.interval(metric)), (other, *uniform.interval(metric)))
     unit = "points" if metric.unit == "%" else metric.unit
     by = f"{abs(one - other):.{metric.digits}f} {unit}".rstrip()
-    better = "better" if (one > other) == metric.higher else "worse"
-    clear = "a clear difference" if abs(one - other) > left_to_chance else "no clear difference"
-    found = "the same" if one == other else f"{by} {better}, {clear}"
+    is_better = (one > other) == metric.higher
+    is_clear = abs(one - other) > left_to_chance
+    words = f"{by} {'better' if is_better else 'worse'}, {'a clear' if is_clear else 'no clear'} difference"
+    found = "the same" if one == other else words
+    advice = " Take --method uniform --reuse RUN." if is_clear and not is_better else ""
     figures = f"Searched {metric.text(one)}, Uniform {metric.text(other)} {metric.name}"
-    return f"{figures}: {found} on {searched.count:,} inputs."
+    return f"{figures}: {found} on {searched.count:,} inputs.{advice}"
 
 
 def chance(one: tuple[float, float, float], two: tuple[float, float, float]) -> float:
