@@ -98,21 +98,40 @@ def test_ncnn_reads_no_other_zip():
         ncnn_call(archive.getvalue(), [np.zeros((1, 1, 8, 8))], 1)
 
 
-class Largest(nn.Module):
-    """The largest value of each channel, for which pnnx writes a name that ncnn does not know."""
+class SpatialAttention(nn.Module):
+    """Mean and largest value over channels, which pnnx takes wrongly from ONNX and rightly from TorchScript."""
 
     def __init__(self):
         super().__init__()
-        self.conv = nn.Conv2d(1, 8, 3)
+        self.conv, self.gate = nn.Conv2d(1, 8, 3), nn.Conv2d(2, 1, 3, padding=1)
 
     def forward(self, x):
-        return self.conv(x).amax((2, 3))
+        x = self.conv(x)
+        return x * self.gate(torch.cat([x.mean(1, keepdim=True), x.amax(1, keepdim=True)], 1)).sigmoid()
+
+
+def test_ncnn_takes_the_graph_that_gives_the_networks_outputs():
+    check_same(Ncnn(), SpatialAttention().eval(), torch.randn(1, 1, 8, 8))
+
+
+@pytest.mark.slow
+def test_ncnn_takes_networks_of_one_dimension():
+    network = nn.Sequential(nn.Conv1d(1, 8, 5), nn.ReLU(), nn.MaxPool1d(2), nn.Conv1d(8, 4, 3)).eval()
+    check_same(Ncnn(), network, torch.randn(1, 1, 40))
 
 
 @pytest.mark.slow
 def test_a_layer_that_ncnn_lacks_is_named():
-    with pytest.raises(ExportError, match=r"ncnn has no form for ReduceMax as Largest uses it: take another --format"):
-        Ncnn().write(Largest().eval(), torch.randn(1, 1, 8, 8), {})
+    with pytest.raises(ExportError, match=r"ncnn has no form for F.softsign as Sequential uses it: take another"):
+        Ncnn().write(nn.Sequential(nn.Conv2d(1, 8, 3), nn.Softsign()).eval(), torch.randn(1, 1, 8, 8), {})
+
+
+def test_a_file_that_computes_something_else_is_refused():
+    around = nn.Conv2d(1, 8, 3, padding=1, padding_mode="circular").eval()  # pnnx pads with zeros
+    with pytest.raises(
+        ExportError, match=r"those of Conv2d are off by .*take another --format"
+    ):
+        Ncnn().write(around, torch.randn(1, 1, 8, 8) + 1, {})
 
 
 @pytest.mark.parametrize(

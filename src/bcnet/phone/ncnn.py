@@ -1,18 +1,21 @@
-"""ncnn: networks as a zip of its two files, written by pnnx from the ONNX file and run on the CPU in float32."""
+"""ncnn: networks as a zip of its two files, written by pnnx and run on the CPU in float32."""
 
 from __future__ import annotations
 
 import io
 import subprocess
 import tempfile
+import warnings
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from bcnet.errors import ExportError
 from bcnet.formats import Format, Onnx, Opened, Runner, import_package, in_order
@@ -20,6 +23,7 @@ from bcnet.machine.measure import NcnnFile
 from bcnet.nests import Nest, tensors
 
 _import = partial(import_package, need="ncnn needs packages of its own", extra="ncnn")
+_CLOSE = 1e-2  # of the largest output; what is exported is compared more closely
 _DATE = (1980, 1, 1, 0, 0, 0)  # the same network gives the same bytes
 
 
@@ -31,29 +35,43 @@ class Ncnn(Format):
     opens_batch = False
 
     def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, opened: Opened = "batch") -> bytes:
-        """See `Format`."""
-        pnnx = _import("pnnx")
+        """See `Format`.
+
+        pnnx reads ONNX and TorchScript, and takes some layers of each wrongly that it takes rightly from the other: the
+        first file is taken that gives the network's outputs for `example`.
+        """
         ordered, inputs = in_order(network, example)
         _check_inputs(inputs)
-        content = Onnx().write(ordered.eval(), inputs, {}, opened="nothing")
-        with tempfile.TemporaryDirectory(prefix="bcnet-") as folder:
-            place = Path(folder)
-            (place / "network.onnx").write_bytes(content)
-            shapes = ",".join(str(list(one.shape)).replace(" ", "") for one in inputs)
-            command = [pnnx.EXEC_PATH, "network.onnx", f"inputshape={shapes}", "fp16=0"]
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-            files = [place / f"network.ncnn.{suffix}" for suffix in ("param", "bin")]
-            if done.returncode or not all(file.exists() for file in files):
-                said = (done.stderr.strip().splitlines() or ["nothing said"])[-1]
+        first: ExportError | None = None
+        for name, graph in _SOURCES.items():
+            try:
+                content = _converted(name, graph(ordered.eval(), inputs), network, inputs)
+                self._check_outputs(content, ordered, inputs)
+                return content
+            except ExportError as error:
+                first = first or error
+        assert first is not None, "there are sources"
+        raise first
+
+    def _check_outputs(self, content: bytes, network: nn.Module, inputs: Sequence[torch.Tensor]) -> None:
+        """Refuse a file whose outputs for `inputs` are not the network's, as far as these are finite."""
+        with torch.no_grad():
+            expected = [output.float() for output in tree_leaves(network(*inputs))]
+        found = tree_leaves(self.runner(content, network, 1)(tuple(inputs)))
+        shapes = [[tuple(output.shape) for output in outputs] for outputs in (expected, found)]
+        if shapes[0] != shapes[1]:
+            raise ExportError(
+                f"ncnn must give outputs of PyTorch's shapes, {shapes[0]}; got {shapes[1]} for "
+                f"{type(network).__name__}: take another --format, or compute them by other operators in forward()"
+            )
+        for one, other in zip(expected, found, strict=True):
+            finite = one.isfinite()
+            difference = float((other - one)[finite].abs().max()) if finite.any() else 0.0
+            if not difference <= _CLOSE * max(1.0, float(one[finite].abs().max()) if finite.any() else 0.0):
                 raise ExportError(
-                    f"pnnx ends with code {done.returncode} on {type(network).__name__} ({said}): take another --format"
+                    f"ncnn must give PyTorch's outputs; those of {type(network).__name__} are off by {difference:.3g}: "
+                    "take another --format, or compute them by other operators in forward()"
                 )
-            _check_layers(files[0].read_text(encoding="utf-8"), network)
-            archive = io.BytesIO()
-            with zipfile.ZipFile(archive, "w") as parts:
-                for file in files:
-                    parts.writestr(zipfile.ZipInfo(file.name, _DATE), file.read_bytes())
-        return archive.getvalue()
 
     def runner(self, content: bytes, network: nn.Module, threads: int) -> Runner:
         """See `Format`."""
@@ -68,6 +86,52 @@ class Ncnn(Format):
             return found[0] if len(found) == 1 else found
 
         return run
+
+
+def _onnx(network: nn.Module, inputs: tuple[torch.Tensor, ...]) -> bytes:
+    return Onnx().write(network, inputs, {}, opened="nothing")
+
+
+def _torchscript(network: nn.Module, inputs: tuple[torch.Tensor, ...]) -> bytes:
+    content = io.BytesIO()
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")  # that it is deprecated, and what it takes for a constant
+            traced = torch.jit.trace(network, inputs, check_trace=False, strict=False)  # type: ignore[no-untyped-call]
+            torch.jit.save(traced, content)
+    except Exception as error:  # of many kinds
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        raise ExportError(f"TorchScript refuses {type(network).__name__}: {reason}: take another --format") from error
+    return content.getvalue()
+
+
+_SOURCES: Mapping[str, Callable[[nn.Module, tuple[torch.Tensor, ...]], bytes]] = MappingProxyType(
+    {"network.onnx": _onnx, "network.pt": _torchscript}
+)
+"""File name -> what writes a graph that pnnx reads under it."""
+
+
+def _converted(name: str, graph: bytes, network: nn.Module, inputs: Sequence[torch.Tensor]) -> bytes:
+    """Return the zip of ncnn's files that pnnx makes of a graph."""
+    pnnx = _import("pnnx")
+    with tempfile.TemporaryDirectory(prefix="bcnet-") as folder:
+        place = Path(folder)
+        (place / name).write_bytes(graph)
+        shapes = ",".join(str(list(one.shape)).replace(" ", "") for one in inputs)
+        command = [pnnx.EXEC_PATH, name, f"inputshape={shapes}", "fp16=0"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        files = [place / f"network.ncnn.{suffix}" for suffix in ("param", "bin")]
+        if done.returncode or not all(file.exists() for file in files):
+            said = (done.stderr.strip().splitlines() or ["nothing said"])[-1]
+            raise ExportError(
+                f"pnnx ends with code {done.returncode} on {type(network).__name__} ({said}): take another --format"
+            )
+        _check_layers(files[0].read_text(encoding="utf-8"), network)
+        archive = io.BytesIO()
+        with zipfile.ZipFile(archive, "w") as parts:
+            for file in files:
+                parts.writestr(zipfile.ZipInfo(file.name, _DATE), file.read_bytes())
+    return archive.getvalue()
 
 
 def _check_inputs(inputs: Sequence[torch.Tensor]) -> None:
