@@ -188,7 +188,7 @@ MISTAKES = {
     "export of nothing": (["export", "{tmp}/none"], "is no run directory"),
     "export of an unknown format": (
         ["export", "{tmp}/none", "--format", "tflite"],
-        "a format is one of onnx, pt2, safetensors, litert, litert:int8, ncnn, executorch, executorch:int8; "
+        "a format is one of onnx, pt2, safetensors, litert, litert:int8, ncnn, mnn, executorch, executorch:int8; "
         "got 'tflite'",
     ),
     "size to resize from": (["export", "{tmp}/none", "--from-size", "480"], "640; got '480'"),

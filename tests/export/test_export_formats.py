@@ -271,7 +271,7 @@ def test_a_file_that_differs_is_not_kept(finished, tmp_path, monkeypatch):
     [
         (
             {"format": "tflite"},
-            "a format is one of onnx, pt2, safetensors, litert, litert:int8, ncnn, executorch, executorch:int8; "
+            "a format is one of onnx, pt2, safetensors, litert, litert:int8, ncnn, mnn, executorch, executorch:int8; "
             "got 'tflite'",
         ),
         ({"format": "safetensors", "with_normalisation": True}, "holds weights alone"),
@@ -396,6 +396,7 @@ def test_a_file_is_of_the_format_that_its_suffix_names():
         "litert": "tflite",
         "litert:int8": "tflite",
         "ncnn": "ncnn.zip",
+        "mnn": "mnn",
         "executorch": "pte",
         "executorch:int8": "pte",
     }

@@ -1,4 +1,4 @@
-"""ncnn and ExecuTorch: their files give what PyTorch gives, for any widths, and what they cannot hold is named."""
+"""ncnn, MNN and ExecuTorch: files give what PyTorch gives, for any widths, and what they cannot hold is named."""
 
 import io
 import sys
@@ -15,9 +15,9 @@ import bcnet
 from bcnet.errors import ExportError
 from bcnet.export import FORMATS, installed_backends
 from bcnet.latency.engines import engine_of
-from bcnet.machine.measure import ncnn_call
+from bcnet.machine.measure import mnn_call, ncnn_call
 from bcnet.models import create
-from bcnet.phone import ExecuTorch, ExecuTorchInt8, Ncnn
+from bcnet.phone import ExecuTorch, ExecuTorchInt8, Mnn, Ncnn
 from bcnet.space import WidthSpace
 from bcnet.supernet import build
 
@@ -27,7 +27,7 @@ NETWORKS = {"resnet_digits": (1, 8), "mobilenetv2": (3, 32)}
 
 
 def check_same(format, network, inputs):
-    content = format.write(network, inputs, {})
+    content = format.write(network, inputs, {}, opened="nothing")
     with torch.no_grad():
         expected = network(**inputs) if isinstance(inputs, dict) else network(inputs)
     found = format.runner(content, network, 1)(inputs)
@@ -40,6 +40,7 @@ def check_same(format, network, inputs):
     [
         (Ncnn, "resnet_digits"),
         pytest.param(Ncnn, "mobilenetv2", marks=pytest.mark.slow),
+        pytest.param(Mnn, "mobilenetv2", marks=pytest.mark.slow),
         pytest.param(ExecuTorch, "resnet_digits", marks=pytest.mark.slow),
     ],
 )
@@ -98,6 +99,69 @@ def test_ncnn_reads_no_other_zip():
         ncnn_call(archive.getvalue(), [np.zeros((1, 1, 8, 8))], 1)
 
 
+@pytest.mark.parametrize("name", ["Gate", "Halves"])
+def test_mnn_holds_what_code_does_with_channels_for_any_batch(name):
+    pytest.importorskip("MNN")
+    model, space, x = tricky_network(name)
+    network = build(model.float(), space, space.narrowest).eval()
+    content = Mnn().write(network, x.float()[:2], {})
+    run = Mnn().runner(content, network, 1)
+    for images in (x.float()[:1], torch.cat([x.float()] * 3)):
+        with torch.no_grad():
+            torch.testing.assert_close(run(images), network(images), rtol=1e-4, atol=1e-5)
+
+
+def test_a_file_of_mnn_is_the_same_each_time_and_takes_inputs_by_name():
+    pytest.importorskip("MNN")
+    network = Pair().eval()
+    inputs = {"right": torch.randn(1, 2, 6, 6), "left": torch.randn(1, 1, 8, 8)}
+    content = Mnn().write(network, inputs, {}, opened="nothing")
+    assert Mnn().write(network, inputs, {}, opened="nothing") == content
+    with torch.no_grad():
+        expected = network(**inputs)
+        torch.testing.assert_close(Mnn().runner(content, network, 1)(inputs), expected, rtol=1e-4, atol=1e-5)
+    arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
+    for given in (arrays, list(arrays.values())):  # in the order of the file
+        (found,) = mnn_call(content, given, 1)()
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+class Reductions(nn.Module):
+    """Along one dimension, of the operators that MNN's converter takes for reductions of all."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 8, 3)
+
+    def forward(self, x):
+        x = self.conv(x)
+        return nn.functional.normalize(x, dim=1) * x.logsumexp(2, keepdim=True) + x.norm(p=1, dim=3, keepdim=True)
+
+
+def test_mnn_reduces_along_the_dimensions_that_are_given():
+    pytest.importorskip("MNN")
+    check_same(Mnn(), Reductions().eval(), torch.randn(1, 1, 8, 8))
+
+
+def test_mnn_names_what_it_lacks_and_refuses_other_inputs():
+    pytest.importorskip("MNN")
+    image = torch.randn(2, 1, 8, 8)
+    with pytest.raises(ExportError, match=r"MNN has no form for Mish as Sequential uses it: take another --format"):
+        Mnn().write(nn.Sequential(nn.Conv2d(1, 8, 3), nn.Mish()).eval(), image, {})
+    network = nn.Conv2d(1, 8, 3).eval()
+    run = Mnn().runner(Mnn().write(network, image, {}), network, 1)
+    with pytest.raises(ValueError, match="MNN refuses the inputs"):
+        run(torch.randn(1, 2, 8, 8))
+
+
+@pytest.mark.parametrize(("does", "said"), [("raise SystemExit(3)", "3 .*nothing said"), ("print('odd')", "0 .*odd")])
+def test_a_converter_of_mnn_that_fails_says_so(does, said, monkeypatch):
+    pytest.importorskip("MNN")
+    monkeypatch.setattr("bcnet.phone.mnn._CONVERT", does)
+    with pytest.raises(ExportError, match=rf"MNN's converter ends with code {said}.*take another --format"):
+        Mnn().write(nn.Conv2d(1, 8, 3).eval(), torch.randn(2, 1, 8, 8), {})
+
+
 class SpatialAttention(nn.Module):
     """Mean and largest value over channels, which pnnx takes wrongly from ONNX and rightly from TorchScript."""
 
@@ -128,9 +192,7 @@ def test_a_layer_that_ncnn_lacks_is_named():
 
 def test_a_file_that_computes_something_else_is_refused():
     around = nn.Conv2d(1, 8, 3, padding=1, padding_mode="circular").eval()  # pnnx pads with zeros
-    with pytest.raises(
-        ExportError, match=r"those of Conv2d are off by .*take another --format"
-    ):
+    with pytest.raises(ExportError, match=r"those of Conv2d are off by .*take another --format"):
         Ncnn().write(around, torch.randn(1, 1, 8, 8) + 1, {})
 
 

@@ -52,7 +52,7 @@ def calibrate(
     engine: Annotated[
         str | None,
         typer.Option(
-            help="torch, cuda, onnxruntime, openvino, litert, litert:int8, ncnn, executorch or executorch:int8."
+            help="torch, cuda, onnxruntime, openvino, litert, litert:int8, ncnn, mnn, executorch or executorch:int8."
         ),
     ] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads.")] = None,

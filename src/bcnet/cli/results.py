@@ -104,8 +104,8 @@ def export(
         str | None,
         typer.Option(
             "--format",
-            help="onnx, pt2, safetensors, litert, litert:int8, ncnn, executorch or executorch:int8 (default: by --out, "
-            "else onnx).",
+            help="onnx, pt2, safetensors, litert, litert:int8, ncnn, mnn, executorch or executorch:int8 (default: "
+            "by --out, else onnx).",
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The file (default: RUN/export/network.FORMAT).")] = None,
@@ -113,7 +113,7 @@ def export(
         bool, typer.Option("--with-normalisation", help="Take images in [0, 1], and normalise them inside.")
     ] = False,
     takes_bytes: Annotated[
-        bool, typer.Option("--bytes", help="Take bytes (uint8), and normalise them inside; not for ncnn and int8.")
+        bool, typer.Option("--bytes", help="Take bytes (uint8), and normalise them inside; not for ncnn, MNN and int8.")
     ] = False,
     open_size: Annotated[
         bool, typer.Option("--open-size", help="Take images of any height and width; for onnx and pt2.")
@@ -167,8 +167,8 @@ def latency(
     backend: Annotated[
         str,
         typer.Option(
-            help="torch, onnxruntime, openvino, litert, litert:int8, ncnn, executorch, executorch:int8, or all: those "
-            "that are installed."
+            help="torch, onnxruntime, openvino, litert, litert:int8, ncnn, mnn, executorch, executorch:int8, or all: "
+            "those that are installed."
         ),
     ] = "torch",
     threads: Annotated[int, typer.Option(help="CPU threads.")] = 1,

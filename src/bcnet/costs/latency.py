@@ -35,6 +35,7 @@ Engine = Literal[
     "litert",
     "litert:int8",
     "ncnn",
+    "mnn",
     "executorch",
     "executorch:int8",
     "other",

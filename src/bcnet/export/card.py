@@ -36,6 +36,10 @@ _USE = {
     "extractor = network.create_extractor()\n"
     'extractor.input("in0", ncnn.Mat(image))  # a float32 array, one image without its batch dimension\n'
     'outputs = np.array(extractor.extract("out0")[1])',
+    "mnn": "import MNN.expr as expr\nimport MNN.nn as nn\nimport numpy as np\n\n"
+    "network = nn.load_module_from_file({file!r}, [], [])\n"
+    "(outputs,) = network.forward([expr.const(images, images.shape, expr.NCHW)])  # a float32 array, any batch\n"
+    "outputs = np.array(expr.convert(outputs, expr.NCHW).read())",
     **dict.fromkeys(
         ("executorch", "executorch:int8"),
         "from executorch.runtime import Runtime\n\n"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bcnet.formats import Format, Onnx, Pt2, SafeTensors
-from bcnet.phone import ExecuTorch, ExecuTorchInt8, Ncnn
+from bcnet.phone import ExecuTorch, ExecuTorchInt8, Mnn, Ncnn
 from bcnet.tflite import LiteRt, LiteRtInt8
 
 FORMATS: Mapping[str, Format] = {
@@ -16,6 +16,7 @@ FORMATS: Mapping[str, Format] = {
     "litert": LiteRt(),
     "litert:int8": LiteRtInt8(),
     "ncnn": Ncnn(),
+    "mnn": Mnn(),
     "executorch": ExecuTorch(),
     "executorch:int8": ExecuTorchInt8(),
 }

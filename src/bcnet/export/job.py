@@ -106,9 +106,9 @@ def export_run(
     Args:
         run: the run directory.
         factory: makes the full network, where the run was given a module or a function.
-        format: `onnx`, `pt2`, `safetensors`, `litert`, `litert:int8`, `ncnn`, `executorch` or `executorch:int8`; most
-            need the extra of that name (`pip install 'bcnet[executorch]'`). int8 files are quantised by the ranges of
-            held-out training inputs and tested on the test data.
+        format: `onnx`, `pt2`, `safetensors`, `litert`, `litert:int8`, `ncnn`, `mnn`, `executorch` or `executorch:int8`;
+            most need the extra of that name (`pip install 'bcnet[executorch]'`). int8 files are quantised by the
+            ranges of held-out training inputs and tested on the test data.
         out: the file; by default `export/network.SUFFIX` in the run directory, or `network_with_normalisation.SUFFIX`
             or `network_of_bytes.SUFFIX`, of an int8 file `network_int8.SUFFIX`.
         with_normalisation: let the file take images in [0, 1] and normalise them itself.

@@ -94,7 +94,7 @@ def measure_latency(
     Args:
         run: the run directory.
         factory: makes the full network, where the run was given a module or a function.
-        backend: `torch` runs the plain networks as PyTorch does, `onnxruntime`, `openvino`, `litert`, `ncnn` and
+        backend: `torch` runs the plain networks as PyTorch does, `onnxruntime`, `openvino`, `litert`, `ncnn`, `mnn` and
             `executorch` the files that are exported for them, on the CPU (an extra each), `litert:int8` and
             `executorch:int8` quantised ones.
         threads: CPU threads.

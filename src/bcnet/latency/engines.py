@@ -23,13 +23,14 @@ from bcnet.machine.measure import (
     Inputs,
     executorch_call,
     litert_call,
+    mnn_call,
     ncnn_call,
     onnxruntime_call,
     openvino_call,
 )
 from bcnet.machine.timing import Call
 from bcnet.nests import Nest, arguments, channels_last, contiguous, count, join_batches, map_tensors
-from bcnet.phone import ExecuTorch, ExecuTorchInt8, Ncnn
+from bcnet.phone import ExecuTorch, ExecuTorchInt8, Mnn, Ncnn, mnn_of
 from bcnet.tflite.converter import Converter, is_installed
 from bcnet.tflite.litert import check_installed
 
@@ -308,6 +309,30 @@ class NcnnEngine(FileEngine):
         return Ncnn().write(network, inputs, {})
 
 
+class MnnEngine(OnnxEngine):
+    """MNN on the CPU, in float32."""
+
+    name = "mnn"
+    package = "MNN"
+    extra = "mnn"
+    suffix = Mnn.suffix
+
+    @property
+    def version(self) -> str:
+        """See `Engine`."""
+        self.import_package(self.package)
+        return metadata.version("MNN")
+
+    def prepare(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
+        """See `Engine`."""
+        self.import_package(self.package)
+        return mnn_call(self.write(network, inputs), arrays(inputs), threads)
+
+    def write(self, network: nn.Module, inputs: Nest) -> bytes:
+        """See `FileEngine`."""
+        return mnn_of(super().write(network, inputs), type(network).__name__)
+
+
 class ExecuTorchEngine(FileEngine):
     """ExecuTorch on the CPU, by XNNPACK."""
 
@@ -348,7 +373,7 @@ def _as_sample(inputs: Nest) -> Nest:
 
 _KINDS: tuple[type[Engine], ...] = (
     *(Torch, Cuda, OnnxRuntime, OpenVino, LiteRt, LiteRtInt8),
-    *(NcnnEngine, ExecuTorchEngine, ExecuTorchInt8Engine),
+    *(NcnnEngine, MnnEngine, ExecuTorchEngine, ExecuTorchInt8Engine),
 )
 ENGINES: Mapping[str, type[Engine]] = MappingProxyType({kind.name: kind for kind in _KINDS})
 

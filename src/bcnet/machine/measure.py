@@ -1,6 +1,6 @@
 """Time the networks of this folder on this device: the script of `bcnet calibrate --bundle`.
 
-It needs numpy and the engine that bundle.json names, a package of the same name (litert is `ai-edge-litert`;
+It needs numpy and the engine that bundle.json names, a package of the same name (litert is `ai-edge-litert`, mnn `MNN`;
 executorch needs torch too; ":int8" behind a name says how its files are):
 
     python measure.py
@@ -12,6 +12,7 @@ turns, round by round; each round is divided by how slow the machine was in it.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import importlib
 import io
@@ -23,7 +24,7 @@ import tempfile
 import time
 import warnings
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Union
@@ -149,6 +150,62 @@ def ncnn_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
     return lambda: file(matrices)
 
 
+class MnnFile:
+    """A file of MNN, to compute in float32 on arrays by name or in order."""
+
+    def __init__(self, model: Path | bytes, threads: int) -> None:
+        with _silent():
+            engine: Any = importlib.import_module("MNN.nn")
+            self._expr: Any = importlib.import_module("MNN.expr")
+            settings = {"backend": "CPU", "numThread": threads, "precision": "high"}
+            self._manager = engine.create_runtime_manager((settings,))
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "network.mnn" if isinstance(model, bytes) else model
+                if isinstance(model, bytes):
+                    path.write_bytes(model)
+                self._network = engine.load_module_from_file(str(path), [], [], runtime_manager=self._manager)
+        self._names = self._network.get_info()["inputNames"]
+
+    def convert(self, inputs: Inputs) -> list[Any]:
+        """Arrays -> MNN's variables, in the file's order."""
+        ordered = [inputs[name] for name in self._names] if isinstance(inputs, dict) else inputs
+        kinds = {"f": (np.float32, self._expr.float), "u": (np.uint8, self._expr.uint8)}
+        made = []
+        for array in ordered:
+            dtype, kind = kinds.get(array.dtype.kind, (np.int32, self._expr.int))
+            made.append(self._expr.const(np.ascontiguousarray(array, dtype), array.shape, self._expr.NCHW, kind))
+        return made
+
+    def __call__(self, variables: Sequence[Any]) -> list[npt.NDArray[Any]]:
+        """Run it once."""
+        found = self._network.forward(variables)
+        outputs = found if isinstance(found, (list, tuple)) else [found]
+        if not outputs:  # it prints why
+            raise ValueError("MNN refuses the inputs: give those of the shapes that the file was made for")
+        return [np.array(self._expr.convert(output, self._expr.NCHW).read()) for output in outputs]
+
+
+def mnn_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
+    """Return what runs a file of MNN once; `inputs` are in the file's order, or by name."""
+    file = MnnFile(model, threads)
+    variables = file.convert(inputs)
+    return lambda: file(variables)
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Leave out what C++ prints about the processor."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        with open(os.devnull, "wb") as nothing:
+            os.dup2(nothing.fileno(), 1)
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
 class ExecuTorchFile:
     """A .pte file, to run on tensors in order; the number of threads holds for all that are loaded."""
 
@@ -188,6 +245,7 @@ CALLS = {
     "litert": litert_call,
     "litert:int8": litert_call,
     "ncnn": ncnn_call,
+    "mnn": mnn_call,
     "executorch": executorch_call,
     "executorch:int8": executorch_call,
 }
@@ -228,7 +286,7 @@ def device(engine: str) -> str:
             named = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Hardware"))]
         processor = named[0] if named else processor
     name = engine.partition(":")[0]
-    package = importlib.import_module({"litert": "ai_edge_litert"}.get(name, name))
+    package = importlib.import_module({"litert": "ai_edge_litert", "mnn": "MNN"}.get(name, name))
     version = getattr(package, "__version__", None) or metadata.version(package.__name__)
     return f"{processor}, {os.cpu_count()} cores, {platform.machine()}, {platform.system()}, {engine} {version}"
 

@@ -1,0 +1,103 @@
+"""MNN: networks converted from their ONNX file by MNN's own converter, and run on the CPU in float32."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from bcnet.errors import ExportError
+from bcnet.formats import Format, Onnx, Opened, Runner, import_package
+from bcnet.machine.measure import MnnFile
+from bcnet.nests import Nest, arguments
+
+_import = partial(import_package, need="MNN is a package of its own", extra="mnn")
+# The module `MNN.tools.mnnconvert` installs a package when it is imported; the compiled one does not.
+_CONVERT = """
+import sys
+import MNN
+import _tools
+source, target = sys.argv[1:]
+_tools.mnnconvert(["mnnconvert", "-f", "ONNX", "--modelFile", source, "--MNNModel", target, "--bizCode", "bcnet"])
+print("made as", MNN.get_model_uuid(target))
+"""
+
+_REDUCING = ("ReduceL1", "ReduceL2", "ReduceLogSumExp", "ReduceSumSquare")
+_FOREIGN = re.compile(r"These Op Not Support: *(?:ONNX::)?([\w.:]+)")
+
+
+class Mnn(Format):
+    """MNN's file, for batches of any size; inputs and outputs are named as in ONNX."""
+
+    suffix = "mnn"
+    runtime = "MNN"
+
+    def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, opened: Opened = "batch") -> bytes:
+        """See `Format`."""
+        return mnn_of(Onnx().write(network.eval(), example, {}, opened=opened), type(network).__name__)
+
+    def runner(self, content: bytes, network: nn.Module, threads: int) -> Runner:
+        """See `Format`."""
+        _import("MNN")
+        file = MnnFile(content, threads)
+
+        def run(inputs: Nest) -> Any:
+            args, kwargs = arguments(inputs)
+            named = {name: tensor.numpy() for name, tensor in kwargs.items()} or [tensor.numpy() for tensor in args]
+            found = [torch.from_numpy(array) for array in file(file.convert(named))]
+            return found[0] if len(found) == 1 else found
+
+        return run
+
+
+def _with_axes(content: bytes) -> bytes:
+    """Return an ONNX file for MNN's converter, which knows axes of these operators by attributes alone."""
+    onnx = _import("onnx")
+    model = onnx.load_model_from_string(content)
+    constants = {constant.name: constant for constant in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type in _REDUCING and len(node.input) == 2 and node.input[1] in constants:
+            axes = onnx.numpy_helper.to_array(constants[node.input.pop()])
+            node.attribute.append(onnx.helper.make_attribute("axes", axes.tolist()))
+    made: bytes = model.SerializeToString(deterministic=True)
+    return made
+
+
+def mnn_of(onnx: bytes, name: str) -> bytes:
+    """Return MNN's file of an ONNX file; `name` says in errors whose. The same file gives the same bytes.
+
+    Raises:
+        ExportError: MNN is not installed, or its converter fails.
+    """
+    _import("MNN")
+    with tempfile.TemporaryDirectory(prefix="bcnet-") as folder:
+        source, target = (Path(folder) / f"network.{suffix}" for suffix in ("onnx", "mnn"))
+        source.write_bytes(_with_axes(onnx))
+        command = [sys.executable, "-c", _CONVERT, str(source), str(target)]  # a process, which it may end
+        done = subprocess.run(command, capture_output=True, text=True)
+        said = (done.stdout + done.stderr).strip().splitlines() or ["nothing said"]
+        if foreign := _FOREIGN.search(done.stdout + done.stderr):
+            raise ExportError(
+                f"MNN has no form for {foreign[1]} as {name} uses it: take another --format, or compute it by other "
+                "operators in forward()"
+            )
+        if done.returncode or not said[-1].startswith("made as ") or not target.exists():
+            why = next((line for line in said if "rror" in line), said[-1])
+            raise ExportError(
+                f"MNN's converter ends with code {done.returncode} on {name} ({why}): take another --format, or "
+                "compute it by other operators in forward()"
+            )
+        drawn = said[-1].rpartition(" ")[2].encode()
+        content = target.read_bytes()
+    same = str(uuid.UUID(bytes=hashlib.sha256(onnx).digest()[:16])).upper().encode()
+    return content.replace(drawn, same) if len(drawn) == len(same) else content
