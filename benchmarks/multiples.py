@@ -28,7 +28,7 @@ from studies.shared.provenance import ROOT, append_row, finished, provenance
 from studies.shared.torchvision_here import let_torchvision_import
 
 OUTPUT = ROOT / "benchmarks" / "results" / "multiples.csv"
-ENGINES = ("torch", "onnxruntime", "openvino", "litert", "ncnn", "executorch")
+ENGINES = ("torch", "onnxruntime", "openvino", "litert", "ncnn", "mnn", "executorch")
 NETWORKS = {"timm:mobilenetv2_100": 224, "resnet20": 32, "vgg19_quarter": 32}
 MULTIPLES = (1, "fast", 8, 16)
 BUDGET = 0.5
