@@ -2,7 +2,7 @@
 
 import pytest
 
-from bcnet.display import duration, size
+from bcnet.display import duration, size, trainings_text
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,8 @@ def test_sizes_for_people(count, text):
 )
 def test_durations_for_people(seconds, text):
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(("count", "text"), [(0.614, "0.61"), (2.413, "2.4"), (150.2, "150"), (2513.0, "2,513")])
+def test_numbers_of_trainings_for_people(count, text):
+    assert trainings_text(count) == text

@@ -41,6 +41,14 @@ def size(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
+def trainings_text(count: float) -> str:
+    """A number of trainings for people, of two digits or whole.
+
+    Example: `trainings_text(2.413) == "2.4"`, `trainings_text(150.2) == "150"`.
+    """
+    return f"{count:.2g}" if count < 10 else f"{count:,.0f}"
+
+
 def table(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]], notes: Iterable[str] = ()) -> str:
     """A table of plain values as HTML, everything in it escaped; ints get thousands separators, long tables are cut."""
     listed = list(rows)

@@ -329,6 +329,15 @@ def test_a_round_in_which_all_are_slow_is_no_slowness_of_theirs():
     assert np.allclose(steady, true[:, None])
 
 
+def test_networks_are_prepared_once_however_often_they_are_timed(monkeypatch):
+    prepared = []
+    apart = np.array([[1.0, 1.5] * 15, [1.5, 1.0] * 15])  # rounds that disagree on which is the slower one
+    monkeypatch.setattr(measurement, "times", lambda calls, rounds: apart)
+    with pytest.raises(BudgetError, match="after 3 tries: the machine is too busy"):
+        measurement.measure_steadily(lambda widths: prepared.append(widths) or print, [(1,), (2,)], 1, ())
+    assert prepared == [(1,), (2,)]
+
+
 def test_a_busy_machine_is_told_of_instead_of_a_number(monkeypatch, space):
     clock = Clock(monkeypatch, space, noise=lambda: 1.3)
     with pytest.raises(BudgetError, match=r"they lie 30% apart, after 3 tries: the machine is too busy"):

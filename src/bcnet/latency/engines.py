@@ -30,7 +30,7 @@ from bcnet.machine.measure import (
 )
 from bcnet.machine.timing import Call
 from bcnet.nests import Nest, arguments, channels_last, contiguous, count, join_batches, map_tensors
-from bcnet.phone import ExecuTorch, ExecuTorchInt8, Mnn, Ncnn, mnn_of
+from bcnet.phone import ExecuTorch, ExecuTorchInt8, Ncnn, mnn
 from bcnet.tflite.converter import Converter, is_installed
 from bcnet.tflite.litert import check_installed
 
@@ -315,22 +315,22 @@ class MnnEngine(OnnxEngine):
     name = "mnn"
     package = "MNN"
     extra = "mnn"
-    suffix = Mnn.suffix
+    suffix = mnn.Mnn.suffix
 
     @property
     def version(self) -> str:
         """See `Engine`."""
-        self.import_package(self.package)
+        mnn.check_installed()
         return metadata.version("MNN")
 
     def prepare(self, network: nn.Module, inputs: Nest, threads: int) -> Call:
         """See `Engine`."""
-        self.import_package(self.package)
+        mnn.check_installed()
         return mnn_call(self.write(network, inputs), arrays(inputs), threads)
 
     def write(self, network: nn.Module, inputs: Nest) -> bytes:
         """See `FileEngine`."""
-        return mnn_of(super().write(network, inputs), type(network).__name__)
+        return mnn.mnn_of(super().write(network, inputs), type(network).__name__)
 
 
 class ExecuTorchEngine(FileEngine):

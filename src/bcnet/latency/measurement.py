@@ -8,6 +8,7 @@ next day the machine as a whole may be faster or slower; networks whose times ar
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -54,8 +55,9 @@ def measure_steadily(
         BudgetError: the machine stays too busy.
     """
     before = {network.widths: network.nanoseconds for network in known}
+    once = functools.cache(prepared)  # writing a file takes seconds
     for _ in range(TRIES):
-        found = {m.widths: m for m in measure_networks(prepared, list(dict.fromkeys((*before, *batch))), threads)}
+        found = {m.widths: m for m in measure_networks(once, list(dict.fromkeys((*before, *batch))), threads)}
         paces = np.array([before[w] / found[w].nanoseconds for w in before] or [1.0])
         low, pace, high = np.percentile(paces, (25, 50, 75)).tolist()
         noise = max(float(np.median([m.noise for m in found.values()])), (high - low) / pace)

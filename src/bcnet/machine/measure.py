@@ -154,7 +154,7 @@ class MnnFile:
     """A file of MNN, to compute in float32 on arrays by name or in order."""
 
     def __init__(self, model: Path | bytes, threads: int) -> None:
-        with _silent():
+        with silent():
             engine: Any = importlib.import_module("MNN.nn")
             self._expr: Any = importlib.import_module("MNN.expr")
             settings = {"backend": "CPU", "numThread": threads, "precision": "high"}
@@ -193,7 +193,7 @@ def mnn_call(model: Path | bytes, inputs: Inputs, threads: int) -> Call:
 
 
 @contextlib.contextmanager
-def _silent() -> Iterator[None]:
+def silent() -> Iterator[None]:
     """Leave out what C++ prints about the processor."""
     sys.stdout.flush()
     kept = os.dup(1)

@@ -1,7 +1,7 @@
 """Formats of engines for phones, beside LiteRT's: ncnn, MNN and ExecuTorch."""
 
 from bcnet.phone.executorch import ExecuTorch, ExecuTorchInt8
-from bcnet.phone.mnn import Mnn, mnn_of
+from bcnet.phone.mnn import Mnn
 from bcnet.phone.ncnn import Ncnn
 
-__all__ = ["ExecuTorch", "ExecuTorchInt8", "Mnn", "Ncnn", "mnn_of"]
+__all__ = ["ExecuTorch", "ExecuTorchInt8", "Mnn", "Ncnn"]

@@ -18,7 +18,7 @@ from torch import nn
 
 from bcnet.errors import ExportError
 from bcnet.formats import Format, Onnx, Opened, Runner, import_package
-from bcnet.machine.measure import MnnFile
+from bcnet.machine.measure import MnnFile, silent
 from bcnet.nests import Nest, arguments
 
 _import = partial(import_package, need="MNN is a package of its own", extra="mnn")
@@ -36,6 +36,12 @@ _REDUCING = ("ReduceL1", "ReduceL2", "ReduceLogSumExp", "ReduceSumSquare")
 _FOREIGN = re.compile(r"These Op Not Support: *(?:ONNX::)?([\w.:]+)")
 
 
+def check_installed() -> None:
+    """Raise ExportError unless MNN is installed; its first import prints what the processor can do."""
+    with silent():
+        _import("MNN")
+
+
 class Mnn(Format):
     """MNN's file, for batches of any size; inputs and outputs are named as in ONNX."""
 
@@ -48,7 +54,7 @@ class Mnn(Format):
 
     def runner(self, content: bytes, network: nn.Module, threads: int) -> Runner:
         """See `Format`."""
-        _import("MNN")
+        check_installed()
         file = MnnFile(content, threads)
 
         def run(inputs: Nest) -> Any:
@@ -79,7 +85,7 @@ def mnn_of(onnx: bytes, name: str) -> bytes:
     Raises:
         ExportError: MNN is not installed, or its converter fails.
     """
-    _import("MNN")
+    check_installed()
     with tempfile.TemporaryDirectory(prefix="bcnet-") as folder:
         source, target = (Path(folder) / f"network.{suffix}" for suffix in ("onnx", "mnn"))
         source.write_bytes(_with_axes(onnx))

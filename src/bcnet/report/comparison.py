@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 from markupsafe import Markup
 
-from bcnet.display import duration, score_text
+from bcnet.display import duration, score_text, trainings_text
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import (
     NONE,
@@ -241,7 +241,7 @@ def _time(runs: Runs) -> Section:
         return Section("time", "Time", not_yet("No stage has ended yet."))
     total = ("all stages", *(duration(sum(e.seconds.values())) for _, e in runs))
     searched = [search_seconds(e.seconds)[1] for _, e in runs]
-    trainings = ("search, in trainings of the original", *(NONE if s is None else f"{s:.2g}" for s in searched))
+    trainings = ("search, in trainings of the original", *(NONE if s is None else trainings_text(s) for s in searched))
     evaluated = ("candidates", *(count(len(e.evaluations)) for _, e in runs))
     head = ("stage", *(name for name, _ in runs))
     return Section("time", "Time", table(head, [*rows, trainings, evaluated], "Time spent per stage", total=total))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bcnet.costs import LATENCY
-from bcnet.display import duration, score_text
+from bcnet.display import duration, score_text, trainings_text
 from bcnet.errors import RunError
 from bcnet.tasks import Measurement, Metric
 from bcnet.tasks.shown import name_of
@@ -47,7 +47,9 @@ def search_cost_text(seconds: Mapping[str, float]) -> str:
     taken, trainings = search_seconds(seconds)
     if not taken:
         return ""
-    return duration(taken) if trainings is None else f"{duration(taken)}, {trainings:.2g} trainings of the original"
+    if trainings is None:
+        return duration(taken)
+    return f"{duration(taken)}, {trainings_text(trainings)} trainings of the original"
 
 
 def heuristics_text(found: Mapping[str, Any]) -> str:
