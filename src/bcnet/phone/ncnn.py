@@ -45,7 +45,7 @@ class Ncnn(Format):
         first: ExportError | None = None
         for name, graph in _SOURCES.items():
             try:
-                content = _converted(name, graph(ordered.eval(), inputs), network, inputs)
+                content = _convert(name, graph(ordered.eval(), inputs), network, inputs)
                 self._check_outputs(content, ordered, inputs)
                 return content
             except ExportError as error:
@@ -111,7 +111,7 @@ _SOURCES: Mapping[str, Callable[[nn.Module, tuple[torch.Tensor, ...]], bytes]] =
 """File name -> what writes a graph that pnnx reads under it."""
 
 
-def _converted(name: str, graph: bytes, network: nn.Module, inputs: Sequence[torch.Tensor]) -> bytes:
+def _convert(name: str, graph: bytes, network: nn.Module, inputs: Sequence[torch.Tensor]) -> bytes:
     """Return the zip of ncnn's files that pnnx makes of a graph."""
     pnnx = _import("pnnx")
     with tempfile.TemporaryDirectory(prefix="bcnet-") as folder:
