@@ -99,7 +99,7 @@ def test_ncnn_reads_no_other_zip():
         ncnn_call(archive.getvalue(), [np.zeros((1, 1, 8, 8))], 1)
 
 
-@pytest.mark.parametrize("name", ["Gate", "Halves"])
+@pytest.mark.parametrize("name", [pytest.param("Gate", marks=pytest.mark.slow), "Halves"])
 def test_mnn_holds_what_code_does_with_channels_for_any_batch(name):
     pytest.importorskip("MNN")
     model, space, x = tricky_network(name)
@@ -111,6 +111,7 @@ def test_mnn_holds_what_code_does_with_channels_for_any_batch(name):
             torch.testing.assert_close(run(images), network(images), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_file_of_mnn_is_the_same_each_time_and_takes_inputs_by_name():
     pytest.importorskip("MNN")
     network = Pair().eval()
@@ -154,6 +155,7 @@ def test_mnn_names_what_it_lacks_and_refuses_other_inputs():
         run(torch.randn(1, 2, 8, 8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("does", "said"), [("raise SystemExit(3)", "3 .*nothing said"), ("print('odd')", "0 .*odd")])
 def test_a_converter_of_mnn_that_fails_says_so(does, said, monkeypatch):
     pytest.importorskip("MNN")
