@@ -16,12 +16,11 @@ import torch
 import typer
 
 from bcnet.errors import ExportError
-from bcnet.latency import engine_of, engine_times, measure_networks
 from bcnet.models import create
 from bcnet.space import Widths, WidthSpace
-from bcnet.supernet import build
 from studies.cifar.picture import METHODS, TIMES
 from studies.shared.provenance import ROOT, append_row, finished, provenance
+from studies.shared.timing import timed_columns
 
 TABLES = {"vgg19_quarter": "cifar_table.csv", "resnet20": "cifar_table_resnet20.csv"}
 ENGINES = ("litert", "onnxruntime", "ncnn")
@@ -59,28 +58,18 @@ def measure(name: str, engine: str, rounds: int, out: Path) -> None:
     model = create(name, num_classes=10, image_size=SIZE).build().eval()
     image = torch.rand(1, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(0))
     space = WidthSpace.trace(model, image, multiple_of=1)
-    runs = engine_of(engine)
     chosen = {("original", 1.0, 0): space.full, **networks(name)}
-    prepared = engine_times(runs, lambda widths: build(model, space, widths), image, 1)
-    found = measure_networks(prepared, list(dict.fromkeys(chosen.values())), 1, rounds)
-    taken = {network.widths: (network.nanoseconds, network.noise) for network in found}
-    for (method, budget, seed), widths in chosen.items():
+    for (method, budget, seed), columns in timed_columns(model, space, chosen, image, engine, rounds):
         row = {
             "network": name,
             "pixels": SIZE,
             "engine": engine,
-            "version": runs.version,
+            "version": columns.pop("version"),
             "method": method,
             "budget": budget,
             "seed": seed,
-            "widths": " ".join(map(str, widths)),
-            "macs_ratio": round(space.cost(widths).macs / space.reference.macs, 4),
-            "milliseconds": round(taken[widths][0] / 1e6, 5),
-            "share_of_original": round(taken[widths][0] / taken[space.full][0], 4),
-            "noise": round(taken[widths][1], 4),
-            "rounds": rounds,
         }
-        append_row(out, {**row, **provenance()})
+        append_row(out, {**row, **columns, **provenance()})
 
 
 if __name__ == "__main__":

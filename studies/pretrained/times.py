@@ -15,11 +15,10 @@ import torch
 import typer
 
 from bcnet.errors import ExportError
-from bcnet.latency import engine_of, engine_times, measure_networks
 from bcnet.space import WidthSpace
-from bcnet.supernet import build
 from studies.pretrained.__main__ import JOBS
 from studies.shared.provenance import ROOT, append_row, finished, provenance, rows_of
+from studies.shared.timing import timed_columns
 
 ENGINES = ("torch", "onnxruntime", "mnn", "ncnn")
 
@@ -43,30 +42,18 @@ def main(
         if finished(out, {"network": job.network, "engine": engine}):
             continue
         try:
-            runs = engine_of(engine)
-            prepared = engine_times(runs, lambda widths: build(model, space, widths), inputs, 1)
-            found = measure_networks(prepared, list(dict.fromkeys(chosen.values())), 1, rounds)
+            for (method, seed, budget), columns in timed_columns(model, space, chosen, inputs, engine, rounds):
+                row = {
+                    "network": job.network,
+                    "engine": engine,
+                    "version": columns.pop("version"),
+                    "method": method,
+                    "budget": budget,
+                    "seed": seed,
+                }
+                append_row(out, {**row, **columns, **provenance()})
         except ExportError as error:
             print(f"left out: {engine}: {error}")
-            continue
-        taken = {timed.widths: (timed.nanoseconds, timed.noise) for timed in found}
-        for (method, seed, budget), widths in chosen.items():
-            row = {
-                "network": job.network,
-                "engine": engine,
-                "version": runs.version,
-                "method": method,
-                "budget": budget,
-                "seed": seed,
-                "widths": " ".join(map(str, widths)),
-                "macs_ratio": round(space.cost(widths).macs / space.reference.macs, 4),
-                "milliseconds": round(taken[widths][0] / 1e6, 4),
-                "share_of_original": round(taken[widths][0] / taken[space.full][0], 4),
-                "noise": round(taken[widths][1], 4),
-                "rounds": rounds,
-            }
-            append_row(out, {**row, **provenance()})
-            print(row)
 
 
 if __name__ == "__main__":
