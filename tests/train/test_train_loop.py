@@ -184,7 +184,7 @@ def test_a_batch_in_parts_gives_the_gradient_of_the_whole(tiny_batches):
         torch.manual_seed(0)
         network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(3))  # no batch norm
         network(next(iter(tiny_batches.epoch(torch.Generator().manual_seed(0))))[0])
-        recipe = RECIPE.with_changes({"accumulate": parts})
+        recipe = RECIPE.with_changes({"accumulate": parts, "precision": "fp32"})
         seen = []
         network.register_forward_pre_hook(lambda _, args, seen=seen: seen.append(len(args[0])))
         task = Classification(class_weights=(1.0, 2.0, 0.5))
