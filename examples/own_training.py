@@ -90,8 +90,8 @@ def main() -> None:
         method=bcnet.Trainings(score=sureness),
         progress=True,
     )
-    for group in outcome.result["groups"]:
-        print(f"{group['name']}: {group['searched']} of {group['max_width']} channels")
+    for group in outcome.result.groups:
+        print(f"{group.name}: {group.searched} of {group.max_width} channels")
     exported = bcnet.export_run(options.run, Listener, format="safetensors")
     network = bcnet.load(exported.path, Listener)  # as anybody does who has the class and the file
     print("A rising tone is heard as", KINDS[int(network(Tones(1, 3)[0][0][None]).argmax())])

@@ -25,8 +25,8 @@ def main() -> None:
         progress=True,
         training=QUICK if options.quick else None,
     )
-    for name, figures in outcome.result["networks"].items():
-        print(f"{name}: {figures['macs']:,} multiply-adds, {figures['test']['top1']:.2f} % of the test images right")
+    for name, figures in outcome.result.networks.items():
+        print(f"{name}: {figures.macs:,} multiply-adds, {figures.test['top1']:.2f} % of the test images right")
     # To give away: weights, architecture and normalisation in one file. bcnet.load(file) makes the network again.
     exported = bcnet.export_run(options.run, format="safetensors")
     print(f"Report: {outcome.run_dir / 'report.html'}\nNetwork: {exported.path}")

@@ -99,14 +99,14 @@ def _row(network: str, seed: int, budget: float, method: str, threads: int, runs
         progress=False,
     )
     assert outcome.result is not None, "the run is whole"
-    searched = outcome.result["networks"]["searched"]
+    searched = outcome.result.networks["searched"]
     seconds, trainings = bcnet.Run.open(places[method]).search_cost
     return {
-        "top1": round(searched["test"]["top1"], 3),
-        "original_top1": round(outcome.result["networks"]["original"]["test"]["top1"], 3),
-        "macs_ratio": round(searched["macs_ratio"], 4),
-        "params": searched["params"],
-        "widths": " ".join(map(str, searched["widths"])),
+        "top1": round(searched.test["top1"], 3),
+        "original_top1": round(outcome.result.networks["original"].test["top1"], 3),
+        "macs_ratio": round(searched.macs_ratio, 4),
+        "params": searched.params,
+        "widths": " ".join(map(str, searched.widths)),
         "search_minutes": round(seconds / 60, 1),
         "search_trainings": None if trainings is None else round(trainings, 2),
         "threads": threads,

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from studies.shared.cells import Cell, run_cells
 from studies.shared.provenance import ROOT
-from studies.shared.result_row import NETWORKS, columns
+from studies.shared.result_row import columns
 
 OUTPUT = ROOT / "results" / "demo_digits.csv"
 DEMO = ["--model", "vgg_digits", "--data", "scattered_digits", "--budget", "0.25"]
@@ -63,7 +63,7 @@ def run(seed: int, demo: list[str], threads: int) -> dict[str, object]:
 def show() -> None:
     with OUTPUT.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    for name in NETWORKS:
+    for name in ("original", "uniform", "searched"):
         top1 = [float(row[f"{name}_top1"]) for row in rows]
         print(f"{name:>9}: mean {statistics.mean(top1):.2f} %, seeds {' '.join(f'{value:.2f}' for value in top1)}")
     print(f"  seconds: {' '.join(row['seconds'] for row in rows)}")

@@ -147,16 +147,16 @@ def _row(
         **shared,
     )
     assert outcome.result is not None, "the run is whole"
-    networks = outcome.result["networks"]
+    networks = outcome.result.networks
     searched = networks["searched"]
     seconds, _ = bcnet.Run.open(place).search_cost
     return {
-        "top1": round(searched["test"]["top1"], 3),
-        "agreement": round(searched["test"]["agreement"], 3),
-        "original_top1": round(networks["original"]["test"]["top1"], 3),
-        "macs_ratio": round(searched["macs_ratio"], 4),
-        "params": searched["params"],
-        "widths": " ".join(map(str, searched["widths"])),
+        "top1": round(searched.test["top1"], 3),
+        "agreement": round(searched.test["agreement"], 3),
+        "original_top1": round(networks["original"].test["top1"], 3),
+        "macs_ratio": round(searched.macs_ratio, 4),
+        "params": searched.params,
+        "widths": " ".join(map(str, searched.widths)),
         "search_minutes": round(seconds / 60, 1),
         "threads": threads,
     }

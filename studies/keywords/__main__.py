@@ -97,20 +97,20 @@ def _row(seed: int, budget: str, method: str, *, quick: bool, threads: int, runs
     )
     assert outcome.result is not None, "the run is whole"
     which: Which = "original" if method == "original" else "searched"
-    network = outcome.result["networks"][which]
+    network = outcome.result.networks[which]
     content, tests, told = _file(place, factory, data, which)
     seconds, _ = bcnet.Run.open(place).search_cost
     return {
         "top1_pytorch": round(tests["PyTorch"], 3),
         "top1_litert": round(tests["LiteRT"], 3),
         "top1_tflite_micro": round(tests["tflite-micro"], 3),
-        "arena": int(network["others"]["arena"]),
+        "arena": int(network.others["arena"]),
         "arena_told": told,
-        "flash": int(network["others"]["flash"]),
+        "flash": int(network.others["flash"]),
         "file_bytes": len(content),
-        "macs_ratio": round(network["macs_ratio"], 4),
-        "params": network["params"],
-        "widths": " ".join(map(str, network["widths"])),
+        "macs_ratio": round(network.macs_ratio, 4),
+        "params": network.params,
+        "widths": " ".join(map(str, network.widths)),
         "search_minutes": round(seconds / 60, 1),
         "threads": threads,
     }

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from torch import Tensor, nn
@@ -118,7 +118,7 @@ def _row(job: Job, seed: int, budget: float, method: str, threads: int, runs: Pa
         place,
         method=METHODS[method],
         task=job.task,
-        training={"epochs": job.epochs, "batch_size": BATCH},
+        training={"epochs": job.epochs, "batch_size": BATCH, "precision": "fp32"},
         reuse=others,
         options={"threads": threads},
         seed=seed,
@@ -126,15 +126,14 @@ def _row(job: Job, seed: int, budget: float, method: str, threads: int, runs: Pa
     )
     assert outcome.network is not None
     assert outcome.result is not None
-    networks: Mapping[str, Any] = outcome.result["networks"]
-    searched = networks["searched"]
+    searched = outcome.result.networks["searched"]
     seconds, _ = bcnet.Run.open(place).search_cost
     return {
         **job.figures(outcome.network, original, seed),
-        "agreement": round(searched["test"]["agreement"], 3),
-        "macs_ratio": round(searched["macs_ratio"], 4),
-        "params": searched["params"],
-        "widths": " ".join(map(str, searched["widths"])),
+        "agreement": round(searched.test["agreement"], 3),
+        "macs_ratio": round(searched.macs_ratio, 4),
+        "params": searched.params,
+        "widths": " ".join(map(str, searched.widths)),
         "search_minutes": round(seconds / 60, 1),
         "threads": threads,
     }

@@ -10,7 +10,6 @@ import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -21,14 +20,13 @@ CHANGED = "+changes"  # ends a commit whose files were not quite those that ran
 _ROWS = ("results", "benchmarks/results")  # what studies write themselves
 
 
-def provenance(result: Mapping[str, Any] | None = None) -> dict[str, str]:
-    """Commit and hardware, as columns of every row; the commit is that of the run whose `result.json` it is.
+def provenance(commit: str | None = None) -> dict[str, str]:
+    """Commit and hardware, as columns of every row; `commit` where a run was of another one than the code at hand.
 
     The processor comes with the vector instructions that torch uses, by which figures and faults differ.
     """
-    commit = _commit() if result is None else result["versions"]["commit"]
     cpu = f"{device_name('cpu')} ({torch.backends.cpu.get_cpu_capability()})"
-    return {"commit": commit, "cpu": cpu, "cores": str(os.cpu_count())}
+    return {"commit": commit or _commit(), "cpu": cpu, "cores": str(os.cpu_count())}
 
 
 @functools.cache

@@ -103,21 +103,21 @@ def _rows(name: str, seed: int, budget: float, quick: bool, threads: int, runs: 
     balanced = bcnet.search(
         job.network, data, run_dir=f"{folder}-balanced", method=bcnet.Balanced(), reuse=[folder], **common
     )
-    found = {label: (outcome, network) for label, network in outcome.result["networks"].items()}
-    found["balanced"] = (balanced, balanced.result["networks"]["searched"])
+    found = {label: (outcome, network) for label, network in outcome.result.networks.items()}
+    found["balanced"] = (balanced, balanced.result.networks["searched"])
     headline = job.task.headline
     for label, (run, network) in found.items():
         row = {
             **key,
             "network": label,
             "metric": headline.column,
-            "value": round(network["test"][headline.key], 3),
-            "standard_error": round(network["test_errors"][headline.key], 3),
-            "macs_ratio": round(network["macs_ratio"], 4),
-            "params": network["params"],
-            "widths": " ".join(map(str, network["widths"])),
-            "seconds": round(sum(run.result["seconds"].values()), 1),
-            **provenance(run.result),
+            "value": round(network.test[headline.key], 3),
+            "standard_error": round(network.test_errors[headline.key], 3),
+            "macs_ratio": round(network.macs_ratio, 4),
+            "params": network.params,
+            "widths": " ".join(map(str, network.widths)),
+            "seconds": round(sum(run.result.seconds.values()), 1),
+            **provenance(run.result.versions["commit"]),
         }
         print(row)
         if not finished(out, {**key, "network": label}):

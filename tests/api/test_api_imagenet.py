@@ -52,10 +52,10 @@ def data(tmp_path_factory):
 )
 def test_an_imagenet_recipe_runs_on_a_folder_of_images(data, tmp_path, recipe):
     outcome = search(data, tmp_path, recipe)
-    for figures in outcome.result["networks"].values():
-        assert figures["test_images"] == 9
-        assert figures["test"]["top5"] == 100  # of three classes
-    assert outcome.result["networks"]["searched"]["macs_ratio"] <= 0.6
+    for figures in outcome.result.networks.values():
+        assert figures.test_images == 9
+        assert figures.test["top5"] == 100  # of three classes
+    assert outcome.result.networks["searched"].macs_ratio <= 0.6
 
 
 @pytest.mark.slow

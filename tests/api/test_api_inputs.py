@@ -84,7 +84,7 @@ def test_a_run_goes_from_data_to_files_and_a_killed_one_ends_alike(tmp_path, by_
         files = (tmp_path / run / f"{name}.safetensors" for run in ("whole", "killed"))
         assert len({file.read_bytes() for file in files}) == 1
     network, inputs = bcnet.load(tmp_path / "whole", Pair), inputs_of(by_name)
-    assert whole.result["networks"]["searched"]["macs_ratio"] <= 0.5
+    assert whole.result.networks["searched"].macs_ratio <= 0.5
     expected = network(**inputs) if by_name else network(*inputs)
     for form in ("onnx", "pt2", "safetensors"):
         export = bcnet.export_run(tmp_path / "whole", Pair, format=form)

@@ -106,7 +106,7 @@ def test_the_usual_flatten_from_loaders_and_as_a_baseline(tmp_path):
     data = loaders(lambda: torch.randn(8, 8, 1).permute(2, 0, 1), 3)
     for method in (bcnet.Uniform(), bcnet.Balanced()):
         outcome = tiny_search(tmp_path / method.name, model=View, data=data, method=method)
-        assert outcome.result["method"] == method.name
+        assert outcome.result.method == method.name
 
 
 @pytest.mark.parametrize(("network", "expected"), [(View, False), (ViewInTraining, False), (Reshape, True)])

@@ -77,8 +77,8 @@ def test_loaders_give_their_own_batches_and_a_stopped_run_ends_like_a_whole_one(
     settings = read_settings(tmp_path / "whole")
     assert settings.training.batch_size == 12
     assert settings.data.startswith("loaders ")
-    assert whole.result["networks"]["searched"]["test_images"] == 30
-    assert whole.result["search"]["fresh_images"] == 15
+    assert whole.result.networks["searched"].test_images == 30
+    assert whole.result.search.fresh_images == 15
     assert bcnet.run.finished.FinishedRun.read(whole.run_dir, TinyNetwork).input.normaliser is None
     with pytest.raises(RunError, match="their normalisation is not known"):
         bcnet.load(whole.run_dir, TinyNetwork, with_normalisation=True)
@@ -116,7 +116,7 @@ def test_two_torch_datasets_are_read_like_any_data_set(tmp_path):
     train.classes = ["none", "rows", "columns"]
     outcome = tiny_search(tmp_path, data=(train, test))
     assert bcnet.run.finished.FinishedRun.read(tmp_path, TinyNetwork).input.class_names == ("none", "rows", "columns")
-    assert outcome.result["networks"]["original"]["test_images"] == 30
+    assert outcome.result.networks["original"].test_images == 30
 
 
 def test_validation_images_score_candidates_and_all_training_images_train(tmp_path):
@@ -142,7 +142,7 @@ def test_a_search_with_validation_images_and_batches_in_dicts(tmp_path):
     train, test = (TensorDataset(part.pixels, part.labels) for part in (data.train, data.test))
     method = bcnet.Trainings(effort="medium")
     outcome = tiny_search(tmp_path / "images", data=(train, test, test), method=method)
-    assert outcome.result["networks"]["searched"]["test_images"] == 30
+    assert outcome.result.networks["searched"].test_images == 30
     finished = read_settings(tmp_path / "images").method
     tiny_search(tmp_path / "held", data=(train, test), method=method)
     assert finished.networks < read_settings(tmp_path / "held").method.networks, "longer trainings, so fewer of them"
@@ -157,7 +157,7 @@ def test_a_search_with_validation_images_and_batches_in_dicts(tmp_path):
     runs = [
         tiny_search(tmp_path / name, data=tuple(d), method=method) for name, d in (("pairs", parts), ("dicts", same))
     ]
-    assert runs[0].result["networks"] == runs[1].result["networks"]
+    assert runs[0].result.networks == runs[1].result.networks
     assert read_settings(tmp_path / "pairs").method.networks == finished.networks, "all training images are trained on"
     broken = DataLoader(loaders.train.dataset, 12, collate_fn=lambda batch: {"x": torch.zeros(12, 1, 8, 8)})
     with pytest.raises(DataError, match=r"a dict of inputs and of targets called label or .*; got a dict of x: give"):
@@ -210,7 +210,7 @@ def test_a_teacher_of_ones_own_teaches_all_but_the_original(tmp_path):
     assert settings.training.distillation == bcnet.train.Distillation()
     assert settings.teacher.startswith("torch.nn.modules.container.Sequential ")
     assert tiny_search(tmp_path / "taught", method=bcnet.Uniform(), teacher=teacher).result == taught.result
-    assert plain.result["networks"]["original"] == taught.result["networks"]["original"]
+    assert plain.result.networks["original"] == taught.result.networks["original"]
     with torch.no_grad():
         teacher[0].weight += 1
     with pytest.raises(RunError, match="teacher"):
@@ -247,7 +247,7 @@ def width_sum(widths):
 def test_a_loss_of_ones_own_trains_and_is_part_of_the_run(tmp_path):
     plain = tiny_search(tmp_path / "plain")
     own = tiny_search(tmp_path / "own", loss=half_loss)
-    assert own.result["own"] == {"loss": f"{__name__}.half_loss", "score": None}
+    assert (own.result.own.loss, own.result.own.score) == (f"{__name__}.half_loss", None)
     assert weights(tmp_path / "own") != weights(tmp_path / "plain")
     with pytest.raises(RunError, match=r"loss is 'test_api_own.half_loss' there and None here"):
         tiny_search(tmp_path / "own")
@@ -258,11 +258,11 @@ def test_a_loss_of_ones_own_trains_and_is_part_of_the_run(tmp_path):
 
 
 def test_a_score_for_each_image_is_averaged_and_scored_again(tmp_path):
-    found = tiny_search(tmp_path, method=supernet_method(score=confidence)).result["search"]
-    assert found["metric"] == "own"
-    assert 0 < found["score"] < 1
-    low, high = found["fresh_interval"]
-    assert low < found["fresh_score"] < high
+    found = tiny_search(tmp_path, method=supernet_method(score=confidence)).result.search
+    assert found.metric == "own"
+    assert 0 < found.score < 1
+    low, high = found.fresh_interval
+    assert low < found.fresh_score < high
 
 
 @pytest.mark.parametrize(
@@ -284,8 +284,8 @@ def test_functions_that_cannot_be_used_are_refused(tmp_path, options, message):
 
 
 def test_a_tag_names_what_has_no_name(tmp_path):
-    lines = tiny_search(tmp_path, loss=lambda o, t: half_loss(o, t), tags={"loss": "half"}).result["own"]
-    assert lines["loss"] == "half"
+    lines = tiny_search(tmp_path, loss=lambda o, t: half_loss(o, t), tags={"loss": "half"}).result.own
+    assert lines.loss == "half"
 
 
 def test_progress_can_be_asked_for(tmp_path, capsys):
@@ -343,7 +343,7 @@ def test_candidates_and_networks_from_the_original_share_its_one_training(tmp_pa
     options = {"method": bcnet.Trainings(searcher="random", networks=3), "start": "original"}
     tuned = tiny_search(tmp_path / "tuned", reuse=[tmp_path / "scratch"], reporter=recorder, **options)
     assert "original" not in recorder.stages, "what it starts from is nothing to the original"
-    assert first.result["networks"]["original"]["test"] == tuned.result["networks"]["original"]["test"]
+    assert first.result.networks["original"].test == tuned.result.networks["original"].test
     alone = tiny_search(tmp_path / "alone", **options)
     assert alone.found.evaluations == tuned.found.evaluations
     assert {k: v for k, v in alone.result.items() if k != "seconds"} == {
@@ -378,7 +378,7 @@ def test_parts_of_a_run_train_the_original_that_they_start_from(tmp_path):
 def test_what_final_networks_start_from_is_reported(tmp_path):
     scratch = tiny_search(tmp_path / "scratch")
     tuned = tiny_search(tmp_path / "tuned", start="supernet")
-    assert (scratch.result["start"], tuned.result["start"]) == ("scratch", "supernet")
+    assert (scratch.result.start, tuned.result.start) == ("scratch", "supernet")
     assert tuned.widths == scratch.widths
     assert weights(tmp_path / "tuned")["supernet"] != weights(tmp_path / "scratch")["supernet"]  # of another run
     identity = [read_tensors(tmp_path / name / "supernet.safetensors", o) for name, o in _supernets(tmp_path)]
@@ -401,7 +401,7 @@ def test_pretrained_weights_are_where_the_supernet_starts(tmp_path):
         _, workload = prepared(pretrained=source)
         torch.testing.assert_close(workload.model.state_dict(), given.state_dict())
     outcome = tiny_search(tmp_path / "run", pretrained=given.state_dict(), start="pretrained")
-    assert outcome.result["start"] == "pretrained"
+    assert outcome.result.start == "pretrained"
     with pytest.raises(RunError, match="pretrained is"):
         tiny_search(tmp_path / "run", pretrained=TinyNetwork().state_dict(), start="pretrained")
 

@@ -40,16 +40,16 @@ def test_a_run_gives_a_plain_narrow_trained_network(finished):
     assert not network.training
     assert (network.first[0].out_channels, network.second[0].out_channels) == finished.widths
     assert network(torch.zeros(2, 1, 8, 8)).shape == (2, 3)
-    document = finished.result
-    searched = document["networks"]["searched"]
-    assert searched["macs_ratio"] <= 0.5
-    assert searched["params"] == sum(p.numel() for p in network.parameters())
-    assert document["networks"]["uniform"]["macs_ratio"] <= 0.5
-    assert document["networks"]["original"]["macs_ratio"] == 1
-    assert list(document["widths"].values()) == list(finished.widths)
-    assert len(finished.found.evaluations) == document["search"]["evaluations"]
-    low, high = document["search"]["fresh_interval"]
-    assert low <= document["search"]["fresh_score"] <= high
+    result = finished.result
+    searched = result.networks["searched"]
+    assert searched.macs_ratio <= 0.5
+    assert searched.params == sum(p.numel() for p in network.parameters())
+    assert result.networks["uniform"].macs_ratio <= 0.5
+    assert result.networks["original"].macs_ratio == 1
+    assert tuple(result.widths.values()) == finished.widths
+    assert len(finished.found.evaluations) == result.search.evaluations
+    low, high = result.search.fresh_interval
+    assert low <= result.search.fresh_score <= high
 
 
 @pytest.mark.slow
@@ -66,7 +66,7 @@ def test_the_network_is_traced_once(tmp_path, monkeypatch):
 def test_a_notebook_shows_what_was_found(finished):
     shown = finished._repr_html_() + finished.found._repr_html_()
     for name in ("original", "uniform", "searched"):
-        assert f"<td>{finished.result['networks'][name]['macs']:,}</td>" in shown
+        assert f"<td>{finished.result.networks[name].macs:,}</td>" in shown
     for text in ("TinyNetwork from a factory", "second.0", "candidates scored", str(finished.run_dir)):
         assert text in shown
 
@@ -129,9 +129,7 @@ def test_a_finished_run_is_not_run_again(finished):
     assert again.widths == finished.widths
     for name, tensor in finished.network.state_dict().items():
         assert torch.equal(tensor, again.network.state_dict()[name])
-    assert {k: v for k, v in again.result.items() if k != "seconds"} == {
-        k: v for k, v in finished.result.items() if k != "seconds"
-    }
+    assert again.result.model_copy(update={"seconds": finished.result.seconds}) == finished.result
 
 
 @pytest.mark.slow
@@ -308,16 +306,16 @@ def test_distillation_has_the_original_as_teacher(tmp_path):
     plain = tiny_search(tmp_path / "plain")
     taught = tiny_search(tmp_path / "taught", training={"distillation.weight": 0.9})
     assert plain.widths == taught.widths
-    assert plain.result["networks"]["original"] == taught.result["networks"]["original"]
+    assert plain.result.networks["original"] == taught.result.networks["original"]
     assert not torch.equal(plain.network.head.weight, taught.network.head.weight)
 
 
 @pytest.mark.parametrize("strategy", ["bilateral", "unilateral", "unilateral-complementary"])
 def test_every_strategy_goes_all_the_way(tmp_path, strategy):
     outcome = tiny_search(tmp_path, budget=Budget(macs=0.6, params=0.7), method=supernet_method(strategy=strategy))
-    assert outcome.result["networks"]["searched"]["macs_ratio"] <= 0.6
-    full = outcome.result["networks"]["original"]["params"]
-    assert outcome.result["networks"]["searched"]["params"] <= 0.7 * full
+    assert outcome.result.networks["searched"].macs_ratio <= 0.6
+    full = outcome.result.networks["original"].params
+    assert outcome.result.networks["searched"].params <= 0.7 * full
 
 
 class WithoutDropout(TinyNetwork):  # one draw for two paths is not two draws
@@ -368,13 +366,13 @@ def test_a_unilateral_supernet_scores_by_the_side_it_trained(tmp_path, monkeypat
 
 def test_candidates_can_be_ranked_by_loss(tmp_path):
     outcome = tiny_search(tmp_path, method=supernet_method(score="loss"), report=True)
-    found = outcome.result["search"]
-    low, high = found["fresh_interval"]
-    assert found["metric"] == "loss"
-    assert low < found["fresh_score"] < high <= 0
+    found = outcome.result.search
+    low, high = found.fresh_interval
+    assert found.metric == "loss"
+    assert low < found.fresh_score < high <= 0
     assert all(candidate.score < 0 for candidate in outcome.found.evaluations)
     page = (tmp_path / "report.html").read_text()
     assert "score (negative loss)" in page
-    assert f"{found['fresh_score']:.4f} (95 % interval {low:.4f} to {high:.4f})" in page
+    assert f"{found.fresh_score:.4f} (95 % interval {low:.4f} to {high:.4f})" in page
     with pytest.raises(RunError, match="score is 'loss' there and 'accuracy' here"):
         tiny_search(tmp_path)

@@ -53,7 +53,7 @@ def test_trained_weights_are_where_all_networks_start(tmp_path, trained, form, w
     reporter = Notes()
     method = bcnet.Trainings(effort="small") if way == "search" else bcnet.Uniform()
     outcome = tiny_search(tmp_path, model=model, method=method, training=STILL, reporter=reporter)
-    assert outcome.result["networks"]["original"]["test"]["top1"] > 95
+    assert outcome.result.networks["original"].test["top1"] > 95
     assert any(note.startswith("The model comes with trained weights: all networks start") for note in reporter.notes)
 
 
@@ -67,7 +67,7 @@ def test_scratch_draws_new_weights_and_says_so(tmp_path, trained):
         reporter=reporter,
         method=bcnet.Trainings(effort="small"),
     )
-    assert outcome.result["networks"]["original"]["test"]["top1"] < 80
+    assert outcome.result.networks["original"].test["top1"] < 80
     assert any("Final networks do not start from them (start='scratch')" in note for note in reporter.notes)
 
 

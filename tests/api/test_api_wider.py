@@ -18,13 +18,13 @@ def wider(tmp_path_factory):
 
 
 def test_a_search_at_the_cost_of_the_original(wider):
-    networks = wider.result["networks"]
-    assert networks["original"]["widths"] == networks["uniform"]["widths"] == [8, 12]
-    assert networks["original"]["macs_ratio"] == 1.0
-    assert networks["searched"]["macs"] <= networks["original"]["macs"]
+    networks = wider.result.networks
+    assert networks["original"].widths == networks["uniform"].widths == (8, 12)
+    assert networks["original"].macs_ratio == 1.0
+    assert networks["searched"].macs <= networks["original"].macs
     assert any(w > own for c in wider.found.evaluations for w, own in zip(c.widths, (8, 12), strict=True))
-    assert [group["max_width"] for group in wider.result["groups"]] == [8, 12]
-    assert wider.found.evaluations[0].cost.macs <= networks["original"]["macs"]
+    assert [group.max_width for group in wider.result.groups] == [8, 12]
+    assert wider.found.evaluations[0].cost.macs <= networks["original"].macs
 
 
 def test_the_original_is_trained_as_in_any_other_run(wider, tmp_path):

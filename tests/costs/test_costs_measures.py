@@ -136,11 +136,11 @@ def test_a_run_with_a_measure_of_ones_own_from_end_to_end(tmp_path):
     outcome = tiny_job.tiny_search(tmp_path / "run", budget=budget, report=True)
     space = outcome.found.budget
     limit = space.limits[Weighted(layer=1)]
-    searched = outcome.result["networks"]["searched"]
-    assert searched["others"]["weighted"] <= limit < outcome.result["networks"]["original"]["others"]["weighted"]
-    assert outcome.result["networks"]["uniform"]["others"]["weighted"] <= limit
-    assert outcome.result["budget"]["others"] == {Weighted(layer=1, factor=3).description: limit}
-    assert outcome.result["budget"]["given"] == "0.9x MACs and 0.5x weighted MACs"
+    searched = outcome.result.networks["searched"]
+    assert searched.others["weighted"] <= limit < outcome.result.networks["original"].others["weighted"]
+    assert outcome.result.networks["uniform"].others["weighted"] <= limit
+    assert outcome.result.budget.others == {Weighted(layer=1, factor=3).description: limit}
+    assert outcome.result.budget.given == "0.9x MACs and 0.5x weighted MACs"
     settings = json.loads((tmp_path / "run" / "settings.json").read_text())
     assert settings["limits"] == {"macs": 0.9, 'weighted {"factor": 3, "layer": 1}': 0.5}
     with sqlite3.connect(tmp_path / "run" / "evaluations.sqlite") as connection:
@@ -152,7 +152,7 @@ def test_a_run_with_a_measure_of_ones_own_from_end_to_end(tmp_path):
     assert status.best is not None
     evidence = read_evidence(tmp_path / "run")
     assert evidence.front
-    assert f"{searched['others']['weighted']:,}" in (tmp_path / "run" / "report.html").read_text()
+    assert f"{searched.others['weighted']:,}" in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_a_run_goes_on_with_the_same_measure_and_refuses_another(tmp_path):

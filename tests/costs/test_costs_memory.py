@@ -266,18 +266,18 @@ def test_a_budget_below_the_narrowest_network_says_what_binds():
 
 def test_a_search_under_bytes_from_end_to_end(tmp_path):
     outcome = tiny_search(tmp_path, budget=bcnet.Budget(memory=0.6, size="2 KiB"), report=True)
-    networks = outcome.result["networks"]
+    networks = outcome.result.networks
     most = outcome.found.budget.limits
     assert most[SIZE] == 2048
     for name in ("uniform", "searched"):
-        assert networks[name]["others"]["memory"] <= most[MEMORY] < networks["original"]["others"]["memory"]
-        assert networks[name]["others"]["size"] == 4 * networks[name]["params"] <= 2048
+        assert networks[name].others["memory"] <= most[MEMORY] < networks["original"].others["memory"]
+        assert networks[name].others["size"] == 4 * networks[name].params <= 2048
     example = next(iter(tiny_data().test.pixels.split(2))).float()
-    assert measured(outcome.network, example)[1] == 2 * networks["searched"]["others"]["memory"]
+    assert measured(outcome.network, example)[1] == 2 * networks["searched"].others["memory"]
     page = (tmp_path / "report.html").read_text()
     assert "0.6x bytes of activations and 2 KiB of weights" in page
     assert "Activations for one input at their peak and weights" in page
     again = tiny_search(tmp_path, budget=bcnet.Budget(memory=0.6, size="2 KiB"))
-    assert again.result["networks"] == networks
-    assert bcnet.Run.open(tmp_path).networks["searched"].cost["size"] == networks["searched"]["others"]["size"]
+    assert again.result.networks == networks
+    assert bcnet.Run.open(tmp_path).networks["searched"].cost["size"] == networks["searched"].others["size"]
     assert bcnet.run.status.read_status(tmp_path).best is not None

@@ -135,7 +135,7 @@ def test_a_killed_run_goes_on_bit_identically(tmp_path, precision):
     with pytest.raises(StoppedError):
         tiny_search(tmp_path / "killed", reporter=Recorder(("original", 5)), **options)
     resumed = tiny_search(tmp_path / "killed", **options)
-    assert resumed.result["networks"] == whole.result["networks"]
+    assert resumed.result.networks == whole.result.networks
     for name in ("supernet", "final", "uniform", "original"):
         assert (tmp_path / "killed" / f"{name}.safetensors").read_bytes() == (
             tmp_path / "whole" / f"{name}.safetensors"

@@ -42,7 +42,7 @@ def test_all_processes_get_the_result_and_one_tells_of_it(together):
     names = ["supernet", "prior", "evolution", "reliability", "original", "Uniform", "searched"]
     assert lead["heard"] == names
     assert other["heard"] == []
-    assert lead["result"]["device"]["processes"] == 2
+    assert lead["result"].device.processes == 2
 
 
 @pytest.mark.slow
@@ -60,7 +60,7 @@ def test_a_run_of_two_stopped_anywhere_ends_like_one_that_never_stopped(together
     assert isinstance(other, ProcessError)  # it did not wait for the one that has gone
     again = processes.run(2, searched, tmp_path)
     assert traces(tmp_path) == traces(together[0])
-    assert [found["result"]["widths"] for found in again] == [together[1][0]["result"]["widths"]] * 2
+    assert [found["result"].widths for found in again] == [together[1][0]["result"].widths] * 2
 
 
 @pytest.mark.slow
@@ -76,7 +76,7 @@ def test_a_run_of_two_does_not_go_on_with_another_number(together, processes):
 
 def of_random(world, folder):
     outcome = tiny_search(folder, method=bcnet.Random(networks=3, epochs=1, continued=True), start="scratch")
-    return outcome.network.state_dict(), outcome.result["networks"]
+    return outcome.network.state_dict(), outcome.result.networks
 
 
 def test_the_training_of_a_random_network_goes_on_together(processes, tmp_path):

@@ -46,7 +46,7 @@ def check(folder, printed, factory=None):
     assert f"Report: {folder / 'report.html'}\nNetwork: {network}" in printed
     assert "searched" in (folder / "report.html").read_text(encoding="utf-8")
     assert not bcnet.load(network, factory).training
-    return bcnet.run.finished.FinishedRun.read(folder, factory).result["networks"]["searched"]["macs_ratio"]
+    return bcnet.run.finished.FinishedRun.read(folder, factory).result.networks["searched"].macs_ratio
 
 
 def test_there_are_these_examples():

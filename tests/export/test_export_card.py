@@ -23,12 +23,12 @@ def test_the_card_has_the_figures_of_the_run(finished):
     card = (finished.run_dir / "model_card.md").read_text()
     assert card.startswith("---\nlibrary_name: pytorch\n")
     for name in ("original", "uniform", "searched"):
-        figures = finished.result["networks"][name]
-        assert f"| {figures['macs']:,} | {figures['macs_ratio']:.3f} | {figures['params']:,} |" in card
+        figures = finished.result.networks[name]
+        assert f"| {figures.macs:,} | {figures.macs_ratio:.3f} | {figures.params:,} |" in card
     mean = bcnet.run.finished.FinishedRun.read(finished.run_dir, TinyNetwork).input.normaliser.mean[0]
     for text in (f"with mean ({mean:.4f})", "(batch, 1, 8, 8)", "classes, in this order: 0, 1, 2", "`export/network"):
         assert text in card
-    for group, width in finished.result["widths"].items():
+    for group, width in finished.result.widths.items():
         assert f"| {group} |" in card
         assert f" {width} |" in card
 

@@ -226,8 +226,8 @@ def test_a_run_loads_as_its_three_networks(finished):
     run = bcnet.run.finished.FinishedRun.read(finished.run_dir, TinyNetwork())
     for which in ("original", "uniform", "searched"):
         params = sum(p.numel() for p in run.network(which).parameters())
-        assert params == finished.result["networks"][which]["params"]
-    assert run.space().cost(finished.widths).macs == finished.result["networks"]["searched"]["macs"]
+        assert params == finished.result.networks[which].params
+    assert run.space().cost(finished.widths).macs == finished.result.networks["searched"].macs
     assert run.input.class_names == ("0", "1", "2")
 
 

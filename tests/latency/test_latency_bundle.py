@@ -232,9 +232,9 @@ def test_a_search_keeps_to_a_device_that_is_not_here(tmp_path, monkeypatch):
     steps = {group.name: 2 for group in space.groups[1:]}
     monkeypatch.setattr("bcnet.api.resolution.multiples", lambda space, model: steps)
     outcome = tiny_search(tmp_path / "run", budget=Budget({latency: 0.6}), space={"multiple_of": "auto"})
-    bound = outcome.result["networks"]["searched"]["others"]["latency"]
+    bound = outcome.result.networks["searched"].others["latency"]
     assert bound <= 0.6 * latency.model.original
-    assert outcome.result["measured_latency"] is None
+    assert outcome.result.measured_latency is None
     run = bcnet.Run.open(tmp_path / "run")
     assert run.settings.space.multiple_of == steps
     assert all(width % 2 == 0 or width == g.max_width for g in run.space.groups[1:] for width in g.choices)

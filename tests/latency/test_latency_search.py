@@ -68,7 +68,7 @@ def machine(monkeypatch):
 
 def test_a_search_calibrates_first_and_keeps_to_the_latency(tmp_path, machine):
     outcome = tiny_search(tmp_path / "run", budget=Budget(latency=0.6, params=0.9), report=True)
-    measured = outcome.result["measured_latency"]
+    measured = outcome.result.measured_latency
     shown = io.StringIO()
     show_result(Console(file=shown, width=200), outcome.result, "run")
     assert "Latency as measured: original" in shown.getvalue()
@@ -77,7 +77,7 @@ def test_a_search_calibrates_first_and_keeps_to_the_latency(tmp_path, machine):
     assert limit == int(0.6 * measured["original"])
     assert measured["searched"] <= limit
     assert measured["uniform"] <= limit
-    bound = outcome.result["networks"]["searched"]["others"]["latency"]
+    bound = outcome.result.networks["searched"].others["latency"]
     assert measured["searched"] * 1.05 == pytest.approx(bound)
     assert machine["calibrated"] == 1
     page = (tmp_path / "run" / "report.html").read_text()
@@ -86,14 +86,14 @@ def test_a_search_calibrates_first_and_keeps_to_the_latency(tmp_path, machine):
     assert bcnet.Run.open(tmp_path / "run").budget.limits.keys() == outcome.found.budget.limits.keys()
     again = tiny_search(tmp_path / "run", budget=Budget(latency=0.6, params=0.9))
     assert machine["calibrated"] == 1
-    assert again.result["networks"] == outcome.result["networks"]
+    assert again.result.networks == outcome.result.networks
 
 
 def test_a_machine_that_is_slower_by_now_is_compared_by_the_original(tmp_path, machine):
     machine["drift"] = 3.0
     outcome = tiny_search(tmp_path, budget=Budget(latency=0.6))
     space = machine["space"]
-    assert outcome.result["measured_latency"]["searched"] == pytest.approx(truth(space, [outcome.widths])[0])
+    assert outcome.result.measured_latency["searched"] == pytest.approx(truth(space, [outcome.widths])[0])
 
 
 def test_widths_that_are_slower_than_predicted_give_way_to_those_that_hold(tmp_path, machine):
@@ -101,8 +101,8 @@ def test_widths_that_are_slower_than_predicted_give_way_to_those_that_hold(tmp_p
     outcome = tiny_search(
         tmp_path, budget=Budget(latency="12 us"), method=supernet_method(population=16, generations=4)
     )
-    assert outcome.result["measured_latency"]["searched"] <= 12_000
-    assert outcome.result["networks"]["searched"]["others"]["latency"] < 12_000 / 1.1
+    assert outcome.result.measured_latency["searched"] <= 12_000
+    assert outcome.result.networks["searched"].others["latency"] < 12_000 / 1.1
 
 
 def test_what_noise_leaves_open_is_taken_for_slow(tmp_path, machine, monkeypatch):
@@ -116,7 +116,7 @@ def test_what_noise_leaves_open_is_taken_for_slow(tmp_path, machine, monkeypatch
     outcome = tiny_search(
         tmp_path, budget=Budget(latency="12 us"), method=supernet_method(population=16, generations=4)
     )
-    measured = outcome.result["measured_latency"]
+    measured = outcome.result.measured_latency
     assert measured["searched"] * 1.2 <= 12_000
     assert measured["original"] == pytest.approx(truth(machine["space"], [machine["space"].full])[0])
 
@@ -228,7 +228,7 @@ def test_a_search_whose_best_are_too_slow_goes_on_within_what_was_measured(tmp_p
     machine["slower"] = 1.3
     outcome = by_own_score(tmp_path / "run")
     scores = {c.widths: c.score for c in outcome.found.evaluations}
-    assert outcome.result["measured_latency"]["searched"] <= 9_000
+    assert outcome.result.measured_latency["searched"] <= 9_000
     assert outcome.found.best.score > scores[outcome.widths]  # but too slow
     (further,) = json.loads((tmp_path / "run" / ROUNDS).read_text())["rounds"]
     assert truth(machine["space"], further["widths"]).max() <= 9_000  # timed before they are scored
@@ -256,7 +256,7 @@ def test_a_killed_search_goes_on_without_calibrating_again(tmp_path, machine):
     with pytest.raises(StoppedError):
         tiny_search(tmp_path / "killed", budget=Budget(latency=0.6), reporter=Recorder(("original", 2)))
     resumed = tiny_search(tmp_path / "killed", budget=Budget(latency=0.6))
-    assert resumed.result["networks"] == whole.result["networks"]
+    assert resumed.result.networks == whole.result.networks
     assert machine["calibrated"] == 2
 
 
@@ -274,7 +274,7 @@ def test_a_search_stopped_while_it_calibrates_goes_on_with_what_was_timed(tmp_pa
     resumed = tiny_search(tmp_path / "stopped", budget=Budget(latency=0.6))
     assert machine["timed"] == calibrated[2:]
     assert not (tmp_path / "stopped" / calibration.TIMES).exists()
-    assert resumed.result["networks"] == whole.result["networks"]
+    assert resumed.result.networks == whole.result.networks
 
 
 @pytest.mark.slow
@@ -285,7 +285,7 @@ def test_a_model_that_was_given_is_used_and_kept(tmp_path, machine):
     outcome = tiny_search(tmp_path / "run", budget=budget, report=True)
     assert machine["calibrated"] == 0
     assert machine["timed"] == []
-    assert outcome.result["measured_latency"] is None
+    assert outcome.result.measured_latency is None
     page = (tmp_path / "run" / "report.html").read_text()
     assert "a model of another machine: time the networks there" in page
     tighter = Budget({Latency("onnxruntime", model=theirs): 0.5})
@@ -387,7 +387,7 @@ def limited(world, folder):
         outcome = tiny_search(folder, budget=Budget(latency=0.6))
     finally:
         measurement.measure_networks = plain
-    return outcome.widths, outcome.result["measured_latency"]
+    return outcome.widths, outcome.result.measured_latency
 
 
 @pytest.mark.slow

@@ -65,7 +65,7 @@ def test_a_stage_that_will_not_fit_does_not_start(tmp_path, monkeypatch, stage, 
     assert kept <= {path.name for path in tmp_path.iterdir()}
     assert not (tmp_path / f"{stage}.safetensors").exists()
     monkeypatch.undo()
-    assert tiny_search(tmp_path).result["networks"]
+    assert tiny_search(tmp_path).result.networks
 
 
 @pytest.mark.parametrize("optimizer", ["sgd-nesterov", "rmsprop", "adamw"])

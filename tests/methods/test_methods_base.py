@@ -130,7 +130,7 @@ def test_a_method_of_your_own_is_run_stored_resumed_and_reported(tmp_path):
     budget = bcnet.Budget(macs=0.9)
     outcome = tiny_search(tmp_path, method=Half(share=0.75), budget=budget, report=True)
     assert outcome.widths == Half(share=0.75).widths(_context(outcome.space))
-    assert outcome.result["method"] == "half"
+    assert outcome.result.method == "half"
     assert "Every layer is halved." in (tmp_path / "result.json").read_text()
     assert (tmp_path / "report.html").exists()
     stored = read_settings(tmp_path)
@@ -220,7 +220,7 @@ def test_until_goes_on_step_by_step(tmp_path):
     whole = tiny_search(tmp_path, method=method)
     assert whole.widths == found.widths
     assert str(whole).count("\n") == 5
-    assert whole.reliability["verdict"]
+    assert whole.reliability.verdict
     with pytest.raises(RecipeError, match=r"until='prior' needs a method with a supernet"):
         tiny_search(tmp_path / "other", until="prior")
     with pytest.raises(RecipeError, match="until is one of prior, widths, network; got 'end'"):
@@ -256,6 +256,6 @@ def test_given_widths_are_their_own_budget(tmp_path):
         progress=False,
     )
     assert outcome.widths == (4, 6)
-    assert outcome.result["budget"]["macs"] == outcome.space.cost((4, 6)).macs
+    assert outcome.result.budget.macs == outcome.space.cost((4, 6)).macs
     from_run = tiny_search(tmp_path / "again", budget=None, method=bcnet.Given(tmp_path), space={"num_choices": 20})
     assert from_run.widths == (4, 6)

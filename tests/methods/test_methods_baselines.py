@@ -53,9 +53,9 @@ def test_uniform_is_trained_once_and_ends_like_any_run(tmp_path):
     recorder = Recorder()
     outcome = run("uniform", tmp_path, reporter=recorder, report=True)
     assert recorder.stages == ["original", "Uniform"]
-    networks = outcome.result["networks"]
+    networks = outcome.result.networks
     assert networks["searched"] == networks["uniform"]
-    assert (outcome.result["method"], outcome.result["search"]) == ("uniform", None)
+    assert (outcome.result.method, outcome.result.search) == ("uniform", None)
     run_of = bcnet.run.finished.FinishedRun.read(tmp_path, TinyNetwork)
     for name, tensor in run_of.network("uniform").state_dict().items():
         assert torch.equal(run_of.network("searched").state_dict()[name], tensor)
@@ -74,7 +74,7 @@ def test_balanced_is_the_formula_trained_like_any_run(tmp_path, exponent):
     assert recorder.stages == ["original", "Uniform", "searched"]
     space = bcnet.run.finished.FinishedRun.read(tmp_path, TinyNetwork).space()
     assert outcome.widths == space.balanced(macs=0.3, exponent=exponent)
-    assert (outcome.result["method"], outcome.result["search"]) == ("balanced", None)
+    assert (outcome.result.method, outcome.result.search) == ("balanced", None)
     page = (tmp_path / "report.html").read_text()
     assert "narrowed by a formula that balances its layers under a budget of 0.3x MACs" in page
     with pytest.raises(RecipeError, match="'exponent' must be less than or equal to 2; got 3"):
@@ -98,9 +98,9 @@ def test_random_takes_the_best_of_short_trainings(searched, tmp_path):
     assert len(outcome.found.evaluations) == 3
     best = max(c.score for c in outcome.found.evaluations)
     assert next(c.score for c in outcome.found.evaluations if c.widths == outcome.widths) == best
-    limit = outcome.result["budget"]["macs"]
+    limit = outcome.result.budget.macs
     assert all(c.cost.macs <= limit for c in outcome.found.evaluations)
-    assert outcome.result["search"]["fresh_images"] == 0
+    assert outcome.result.search.fresh_images == 0
     assert not list((tmp_path / "checkpoints").glob("trial*"))
     page = (tmp_path / "report.html").read_text()
     assert "scored by a short training of its own" in page
@@ -207,7 +207,7 @@ def test_magnitude_prunes_the_trained_original(searched, tmp_path):
     recorder = Recorder()
     outcome = run("magnitude", tmp_path, reporter=recorder, reuse=[searched])
     assert (recorder.stages[0], "original" in recorder.stages) == ("pruning", False)
-    assert outcome.result["networks"]["searched"]["macs_ratio"] <= 0.5
+    assert outcome.result.networks["searched"].macs_ratio <= 0.5
     assert run("magnitude", tmp_path).widths == outcome.widths  # from the files
 
 
@@ -217,7 +217,7 @@ def test_fastnas_goes_on_from_the_scores_that_it_has(searched, tmp_path):
         pytest.importorskip(module, reason="the extra 'fastnas' is not installed")
     wanted = {"budget": Budget(macs=0.65)}  # 5 of 8 channels: it wants to come within 15 % of the budget
     outcome = run("fastnas", tmp_path / "whole", reuse=[searched], **wanted)
-    assert 0.6 < outcome.result["networks"]["searched"]["macs_ratio"] <= 0.65
+    assert 0.6 < outcome.result.networks["searched"].macs_ratio <= 0.65
     with pytest.raises(StoppedError):
         run("fastnas", tmp_path / "stopped", reuse=[searched], reporter=_StopAfter(5), **wanted)
     scores = read_document(tmp_path / "stopped" / "pruning_scores.json")["scores"]
@@ -256,7 +256,7 @@ def test_slimming_is_greedy_on_a_supernet_of_its_own(searched, tmp_path, strateg
     assert recorder.stages == ["supernet", "evolution", "searched"]
     first = outcome.found.evaluations[0]
     assert sum(w < m for w, m in zip(first.widths, (8, 12), strict=True)) == 1  # one group narrower than full
-    assert outcome.result["method"] == "autoslim"
+    assert outcome.result.method == "autoslim"
     page = bcnet.write_report(tmp_path).read_text()
     assert words in page
     assert 'id="fairness"' in page
@@ -273,13 +273,13 @@ def test_a_search_by_another_searcher_shares_the_supernet(tmp_path, searcher):
     outcome = tiny_search(tmp_path / "other", method=method, reuse=[tmp_path / "first"], reporter=recorder)
     assert "supernet" not in recorder.stages
     assert (tmp_path / "other" / "prior.json").exists() == (searcher == "prior-only")
-    assert outcome.result["networks"]["searched"]["macs_ratio"] <= 0.5
+    assert outcome.result.networks["searched"].macs_ratio <= 0.5
 
 
 def test_fine_tuned_networks_of_a_supernet_are_another_run(tmp_path):
     first = tiny_search(tmp_path / "first", method=supernet_method())
     outcome = tiny_search(tmp_path / "tuned", method=supernet_method(), start="supernet", reuse=[tmp_path / "first"])
-    assert outcome.result["start"] == "supernet"
+    assert outcome.result.start == "supernet"
     assert outcome.widths == first.widths
 
 

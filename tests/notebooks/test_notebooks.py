@@ -69,7 +69,7 @@ def test_a_timm_network_becomes_onnx(tmp_path):
     told = "\n".join(text_of(cell) for cell in notebook.cells if cell.cell_type == "code")
     assert "['circle', 'square', 'triangle']" in told
     assert "x multiply-adds" in told
-    widths = bcnet.Run.open(tmp_path / "runs" / "notebook-timm").result["widths"].values()
+    widths = bcnet.Run.open(tmp_path / "runs" / "notebook-timm").result.widths.values()
     assert all(width % 8 == 0 for width in widths)
 
 

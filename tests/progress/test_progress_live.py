@@ -51,7 +51,7 @@ def test_the_work_of_the_plan_is_what_is_done(tmp_path):
     watcher = Watcher(tmp_path)
     outcome = tiny_search(tmp_path, reporter=watcher)
     planned = {stage.name: stage for stage in watcher.planned}
-    original, searched = (outcome.result["networks"][name]["macs"] for name in ("original", "searched"))
+    original, searched = (outcome.result.networks[name].macs for name in ("original", "searched"))
     assert planned["original"].work == 3 * 16 * original
     assert planned["searched"].work >= 3 * 16 * searched
     assert planned["supernet"].total == 2 * (72 // 16)  # epochs, and batches of what is not held out

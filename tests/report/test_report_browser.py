@@ -82,7 +82,7 @@ def test_hover_shows_widths(browser, finished):
 @pytest.mark.parametrize("size", [DESKTOP, PHONE])
 def test_a_click_shows_the_profile(browser, finished, size):
     show(browser, finished.run_dir / "report.html", size)
-    shown = [g["searched"] for g in finished.result["groups"]]
+    shown = [g.searched for g in finished.result.groups]
     assert profile(browser) == shown
     number = next(n for n, c in enumerate(finished.found.evaluations) if list(c.widths) != shown)
     candidate = finished.found.evaluations[number]

@@ -46,10 +46,10 @@ def test_a_finished_run_has_every_part(finished):
     assert set(data_of(page)["charts"]) == CHARTS
     assert set(re.findall(r'data-chart="([\w-]+)"', page)) == CHARTS
     assert re.findall(r'class="missing">(.{12})', own(page)) == ["The charts n"]
-    searched, original = (finished.result["networks"][name] for name in ("searched", "original"))
+    searched, original = (finished.result.networks[name] for name in ("searched", "original"))
     headline = re.search(r'<p class="headline">(.*?)</p>', page)[1]
-    assert f"{100 * searched['macs_ratio']:.1f} % of the multiply-adds" in headline
-    assert f"{searched['test']['top1']:.2f} % test top-1 against {original['test']['top1']:.2f} %" in headline
+    assert f"{100 * searched.macs_ratio:.1f} % of the multiply-adds" in headline
+    assert f"{searched.test['top1']:.2f} % test top-1 against {original.test['top1']:.2f} %" in headline
     for text in ("its expected MACs", "no prior can have less than", "Time spent per stage", "torch", "seed"):
         assert text in page
 
@@ -176,7 +176,7 @@ def test_runs_side_by_side(finished, other, tmp_path):
     settings = page[page.index('id="settings"') : page.index('id="time"')]
     assert re.findall(r'<th scope="row">([\w.]+)</th>', settings) == ["method.strategy", "seed"]
     for outcome in (finished, other):
-        assert f"{outcome.result['networks']['searched']['macs']:,}" in page
+        assert f"{outcome.result.networks['searched'].macs:,}" in page
     rows = data_of(page)["charts"]["fronts"]["data"]["values"]
     fronts = {name: [r["macs"] for r in rows if r["run"] == name] for name in ("whole", "other")}
     assert fronts["whole"] == [c.cost.macs for c in finished.found.front]

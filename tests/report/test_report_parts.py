@@ -12,6 +12,7 @@ from charts import data_of
 from tiny_job import tiny_search
 
 import bcnet
+from bcnet.measurement import share_interval
 from bcnet.report import layers, look
 from bcnet.report.evidence import Curve, expected_macs, read_evidence
 from bcnet.report.fairness import runs_of
@@ -26,7 +27,6 @@ from bcnet.report.ratios import layer_rows
 from bcnet.report.worth import worth_rows
 from bcnet.run.score import chance, gain_text, trust_text
 from bcnet.stages.scores import Scorer
-from bcnet.tasks.base import share_interval
 
 
 @pytest.fixture(scope="module")
@@ -39,12 +39,12 @@ def test_evidence_is_what_the_run_found(finished, evidence):
     assert evidence.front == finished.found.front
     assert evidence.budget == finished.found.budget
     assert evidence.space.reference == finished.found.reference
-    networks = finished.result["networks"]
+    networks = finished.result.networks
     for key, network in evidence.networks.items():
-        assert list(network.widths) == networks[key]["widths"]
-        assert network.value == pytest.approx(networks[key]["test"]["top1"])
-        assert tuple(network.cost) == (networks[key]["macs"], networks[key]["params"])
-    assert list(evidence.uniform) == networks["uniform"]["widths"]
+        assert network.widths == networks[key].widths
+        assert network.value == pytest.approx(networks[key].test["top1"])
+        assert tuple(network.cost) == (networks[key].macs, networks[key].params)
+    assert evidence.uniform == networks["uniform"].widths
     assert evidence.best == finished.widths
 
 
@@ -85,14 +85,15 @@ def test_classes_are_shown_by_what_is_lost(finished, evidence):
     ],
 )
 def test_the_closing_line_says_what_was_gained(finished, searched, uniform, higher, words):
-    top1 = {"top1": 1.0}
+    result = finished.result
     networks = {
-        name: {"test": {"top1": value}, "test_errors": top1, "test_images": 1000}
+        name: result.networks[name].model_copy(update={"test": {"top1": value}, "test_images": 1000})
         for name, value in (("searched", searched), ("uniform", uniform))
     }
-    headline = {**finished.result["task"]["headline"], "higher": higher}
-    assert headline["share"], "Wilson's interval"
-    told = gain_text({**finished.result, "task": {"headline": headline}, "networks": networks})
+    headline = dataclasses.replace(result.headline, higher=higher)
+    assert headline.share, "Wilson's interval"
+    task = result.task.model_copy(update={"headline": headline})
+    told = gain_text(result.model_copy(update={"task": task, "networks": networks}))
     assert words in told
     assert told.endswith(" Take --method uniform --reuse RUN.") == ("worse, a clear" in words)
 
@@ -116,9 +117,9 @@ def test_trust_is_a_word_and_what_to_do(verdict, of_networks):
 
 def test_layers_add_up_to_the_networks(finished, evidence):
     rows = layers.layer_rows(evidence.space, finished.widths)
-    whole, networks = layers.total(rows), finished.result["networks"]
+    whole, networks = layers.total(rows), finished.result.networks
     for cost in ("macs", "params"):
-        assert getattr(whole, cost) == (networks["original"][cost], networks["searched"][cost])
+        assert getattr(whole, cost) == tuple(getattr(networks[name], cost) for name in ("original", "searched"))
     assert [(row.name, row.group, row.width) for row in rows if row.width] == [
         ("first.0", "first.0", (8, finished.widths[0])),
         ("second.0", "second.0", (12, finished.widths[1])),

@@ -20,8 +20,7 @@ from bcnet.cli.show import show_result
 from bcnet.files.documents import write_document
 from bcnet.files.tensors import read_tensors, write_tensors
 from bcnet.prior.prior import Prior, prior_of_errors
-from bcnet.run.directory import RunDirectory, read_settings
-from bcnet.run.result_file import read_result
+from bcnet.run.directory import RunDirectory, read_result, read_settings
 from bcnet.run.settings import Settings, make_settings
 from bcnet.run.status import as_document, read_status
 from bcnet.space import Budget
@@ -183,7 +182,7 @@ class Result(Target):
     def prepare(self) -> None:
         write_document(self.folder / "settings.json", settings().to_document())
         self.directory = RunDirectory(self.folder, settings())
-        self.document = _result()
+        self.document = result_document()
         self.directory.write(self.file, self.document)
 
     def read(self) -> Any:
@@ -209,7 +208,8 @@ class SealedResult(Result):
         return shown.getvalue()
 
 
-def _result() -> dict[str, Any]:
+def result_document(**changes: Any) -> dict[str, Any]:
+    """The content of a `result.json`, with other figures of its networks."""
     figures = {
         "macs": 9,
         "macs_ratio": 0.5,
@@ -218,6 +218,7 @@ def _result() -> dict[str, Any]:
         "test_errors": {"top1": 1.0},
         "test_images": 30,
         "by_class": {"0": [20, 12.0], "1": [10, 3.0]},
+        **changes,
     }
     found = {
         "metric": "accuracy",

@@ -161,7 +161,7 @@ def test_gradients_that_are_switched_off_do_not_matter(tmp_path):
     with torch.no_grad():
         off = tiny_search(tmp_path / "off")
     on = tiny_search(tmp_path / "on")
-    assert (off.widths, off.result["networks"]) == (on.widths, on.result["networks"])
+    assert (off.widths, off.result.networks) == (on.widths, on.result.networks)
     assert torch.is_grad_enabled()
 
 

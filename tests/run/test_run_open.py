@@ -25,9 +25,9 @@ def test_a_finished_run_holds_everything(outcome):
     )
     assert run.evaluations == outcome.found.evaluations
     assert run.networks["searched"].widths == outcome.widths
-    assert run.networks["searched"].value == outcome.result["networks"]["searched"]["test"]["top1"]
+    assert run.networks["searched"].value == outcome.result.networks["searched"].test["top1"]
     assert run.result == outcome.result
-    assert run.prior.budget.macs == outcome.result["budget"]["macs"]
+    assert run.prior.budget.macs == outcome.result.budget.macs
     assert len(run.records.losses) > 0
     assert [len(counts) for counts in run.counts] == [8, 12]
     assert run.seconds["supernet"] > 0

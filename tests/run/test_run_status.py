@@ -17,6 +17,7 @@ from bcnet.files.documents import write_document
 from bcnet.files.evaluation_tables import TABLES
 from bcnet.progress.record import Record, StageRecord, read_record, write_record
 from bcnet.run.status import read_status
+from tests.robustness.fuzz_states import result_document
 
 SETTINGS = {"model": "resnet20", "data": "cifar10", "limits": {"macs": 0.5}, "seed": 3}
 RECORD = Record(
@@ -119,11 +120,11 @@ def test_a_failed_run_says_why(run):
 
 def test_a_finished_run_shows_its_networks(run):
     figures = {"macs": 480, "macs_ratio": 0.48, "params": 50, "test": {"top1": 91.5, "top5": 99.0}}
-    metric = {"key": "top1", "name": "test top-1", "unit": "%", "digits": 2}
-    write_document(run / "result.json", {"task": {"headline": metric}, "networks": {"searched": figures}})
+    write_document(run / "result.json", result_document(**figures))
     status = read_status(run)
     assert status.state == "finished"
-    assert status.result == {"searched": {**figures, "headline": "91.50 % test top-1"}}
+    assert status.result["searched"] == {**figures, "headline": "91.50 % test top-1"}
+    assert list(status.result) == ["original", "uniform", "searched"]
 
 
 def test_the_best_is_within_the_budget_and_of_equals_the_cheapest(run):

@@ -45,8 +45,8 @@ def test_a_stopped_run_goes_on_with_another_policy_and_counts(stopped, tmp_path)
     gone_on = allergic_search(stopped, training=SKIP, report=True)
     assert traces(stopped) == traces(tmp_path)
     assert read_settings(stopped).supernet_recipe.on_bad_step == "skip"
-    counts = gone_on.result["skipped_steps"]
-    assert counts == skipped.result["skipped_steps"]
+    counts = gone_on.result.skipped_steps
+    assert counts == skipped.result.skipped_steps
     assert counts["original"] == counts["uniform"] == counts["searched"] > 0
     assert f"Bad training steps left out: supernet {counts['supernet']}, " in (stopped / "report.html").read_text()
     assert all(tensor.isfinite().all() for tensor in gone_on.network.state_dict().values())

@@ -8,9 +8,10 @@ from tiny_job import RECIPE, Recorder, StoppedError, TinyNetwork, supernet_metho
 import bcnet
 from bcnet.costs import Cost
 from bcnet.data import Augmentation, DataSet
-from bcnet.run.result_file import read_result
+from bcnet.run.directory import read_result
+from bcnet.run.reliability import Reliability
 from bcnet.searchers import Candidate
-from bcnet.stages.reliability import Reliability, chance_of, reliability_in_parts, reliability_of, with_ties
+from bcnet.stages.reliability import chance_of, reliability_in_parts, reliability_of, with_ties
 
 
 def scores(signal, noise, candidates=400, images=200, seed=0):
@@ -63,9 +64,13 @@ def test_the_best_of_many_is_not_better_than_chance_by_luck():
     assert learnt.chance == pytest.approx(100 / 3)
 
 
+def believed(share, images, **values):
+    return Reliability(candidates=32, images=images, reliability=share, spread=1.0, noise=1.0, **values)
+
+
 @pytest.mark.parametrize(("share", "words"), [(0.1, "say nothing"), (0.5, "say little"), (0.9, "repeat themselves")])
 def test_it_is_said_in_words(share, words):
-    text = str(Reliability(32, 500, share, 0.5, 1.0, 1.0))
+    text = str(believed(share, 500, sides=0.5))
     assert words in text
     assert f"widths explain {share:.0%} of the scores' variance, LEFT and RIGHT correlate at 0.50" in text
 
@@ -89,7 +94,7 @@ def test_a_model_that_explains_nothing_takes_the_word_from_networks_that_only_re
     assert "train candidates for longer (a larger --epochs or --effort)" in str(lucky)
     assert "over 64 candidates and 800 held-out images" in str(lawful)
     assert "Whether short trainings rank widths as whole trainings do, that cannot tell" in str(lawful)
-    assert "Whether shared weights rank" in str(Reliability(32, 500, 0.9, 0.9, 1.0, 1.0))
+    assert "Whether shared weights rank" in str(believed(0.9, 500, sides=0.9))
 
 
 def candidates(scores, params):
@@ -97,19 +102,19 @@ def candidates(scores, params):
 
 
 def test_candidates_that_a_fit_cannot_tell_from_the_best_are_tied_with_it():
-    believed = Reliability(5, 800, 0.9, None, 1.0, 1.0, r2=0.75, of_networks=True)
+    sure = believed(0.9, 800, r2=0.75, of_networks=True)
     scores = [1.0, 0.4, -0.6, -1.0, 0.9]  # half of their standard deviation is 0.4
     assert np.std(scores) / 2 == pytest.approx(0.4, abs=0.01)
-    tied = with_ties(believed, candidates(scores, [100, 10, 10, 10, 70]), 0.75)
+    tied = with_ties(sure, candidates(scores, [100, 10, 10, 10, 70]), 0.75)
     assert (tied.tied, tied.smallest, tied.smallest_params) == (2, (8, 4), 0.7)
     words = "2 candidates are tied with the best as far as this can tell; the smallest of them has 30% fewer parameters"
     assert words in str(tied)
     assert "(--method given:values=8,4)" in str(tied)
-    worse = with_ties(believed, candidates(scores, [100, 10, 10, 10, 70]), 0.0)
+    worse = with_ties(sure, candidates(scores, [100, 10, 10, 10, 70]), 0.0)
     assert (worse.tied, worse.smallest) == (3, (8, 1))
-    largest = with_ties(believed, candidates(scores, [60, 10, 10, 10, 70]), 0.75)
+    largest = with_ties(sure, candidates(scores, [60, 10, 10, 10, 70]), 0.75)
     assert (largest.tied, largest.smallest, largest.smallest_params) == (2, (8, 0), 1.0)
-    hardly = with_ties(believed, candidates(scores, [1000, 10, 10, 10, 995]), 0.75)
+    hardly = with_ties(sure, candidates(scores, [1000, 10, 10, 10, 995]), 0.75)
     assert hardly.smallest == (8, 4)
     for found in (largest, hardly):
         assert found.verdict == "much"
@@ -117,7 +122,7 @@ def test_candidates_that_a_fit_cannot_tell_from_the_best_are_tied_with_it():
 
 
 def test_where_scores_say_nothing_no_other_widths_are_proposed():
-    unsure = Reliability(5, 800, 0.9, None, 1.0, 1.0, r2=0.1, of_networks=True)
+    unsure = believed(0.9, 800, r2=0.1, of_networks=True)
     tied = with_ties(unsure, candidates([1.0, 0.9, 0.8, 0.7, 0.6], [100, 90, 80, 70, 60]), 0.1)
     assert tied.verdict == "nothing"
     assert tied.tied == 2
@@ -155,11 +160,11 @@ def test_a_search_by_trainings_that_learns_nothing_says_so_first(tmp_path):
     bcnet.search(
         TinyNetwork, nothing_to_learn(), budget=budget, run_dir=tmp_path, training=RECIPE, options={"threads": 1}
     )
-    found = read_result(tmp_path)["reliability"]
-    assert (found["verdict"], found["beats_chance"]) == ("nothing", False)
-    assert found["chance"] == pytest.approx(-np.log(3), abs=0.01)
-    assert 0 <= found["r2"] <= 1
-    assert 1 <= found["tied"] <= found["candidates"]
+    found = read_result(tmp_path).reliability
+    assert (found.verdict, found.beats_chance) == ("nothing", False)
+    assert found.chance == pytest.approx(-np.log(3), abs=0.01)
+    assert 0 <= found.r2 <= 1
+    assert 1 <= found.tied <= found.candidates
     page = (tmp_path / "report.html").read_text()
     assert "no candidate is surely better than knowing how frequent each class is" in page
     assert page.index("The scores say nothing about widths here") < page.index("Score against multiply-adds")
@@ -167,9 +172,9 @@ def test_a_search_by_trainings_that_learns_nothing_says_so_first(tmp_path):
 
 def test_a_search_that_learns_nothing_says_so_first(tmp_path):
     tiny_search(tmp_path, data=nothing_to_learn(), method=supernet_method(), space={"num_choices": 8}, report=True)
-    found = read_result(tmp_path)["reliability"]
-    assert found["verdict"] == "nothing"
-    assert found["beats_chance"] is False
+    found = read_result(tmp_path).reliability
+    assert found.verdict == "nothing"
+    assert found.beats_chance is False
     page = (tmp_path / "report.html").read_text()
     assert "The scores say nothing about widths here" in page
     assert page.index("The scores say nothing about widths here") < page.index("Score against multiply-adds")
@@ -191,7 +196,7 @@ def test_it_is_measured_once_and_the_same_after_a_kill(how, tmp_path):
     again = Recorder()
     tiny_search(tmp_path / "killed", reporter=again, **how)
     assert "reliability" not in again.stages
-    whole, killed = (read_result(tmp_path / name)["reliability"] for name in ("whole", "killed"))
+    whole, killed = (read_result(tmp_path / name).reliability for name in ("whole", "killed"))
     assert whole == killed
     assert whole is not None
 
@@ -199,4 +204,4 @@ def test_it_is_measured_once_and_the_same_after_a_kill(how, tmp_path):
 def test_a_baseline_has_no_scores_to_believe(tmp_path):
     budget = bcnet.Budget(macs=0.5)
     bcnet.search(TinyNetwork, tiny_data(), budget=budget, run_dir=tmp_path, training=RECIPE, method=bcnet.Uniform())
-    assert "reliability" not in read_result(tmp_path)
+    assert read_result(tmp_path).reliability is None

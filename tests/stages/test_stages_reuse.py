@@ -78,7 +78,7 @@ def test_other_training_takes_the_search_over(finished, tmp_path):
     method = supernet_method(training=RECIPE)
     outcome = on_supernet(tmp_path, method=method, training={"epochs": 1}, reuse=[finished], reporter=recorder)
     assert recorder.stages == ["evolution", "original", "Uniform", "searched"]
-    assert outcome.result["epochs"] == {"supernet": 2, "final": 1}
+    assert outcome.result.epochs == {"supernet": 2, "final": 1}
     assert (tmp_path / "prior.json").exists()
 
 
@@ -86,7 +86,7 @@ def test_an_interrupted_takeover_goes_on(finished, tmp_path):
     options = {"options": {"training_seed": 7}, "reuse": [finished]}
     with pytest.raises(StoppedError):
         on_supernet(tmp_path, reporter=Recorder(("original", 1)), **options)
-    assert on_supernet(tmp_path, **options).result["networks"]["searched"]["test"]["top1"] > 0
+    assert on_supernet(tmp_path, **options).result.networks["searched"].test["top1"] > 0
 
 
 def test_given_widths_are_trained_without_a_search(tmp_path):
@@ -95,9 +95,9 @@ def test_given_widths_are_trained_without_a_search(tmp_path):
     assert recorder.stages == ["original", "Uniform", "searched"]
     assert outcome.widths == (5, 7)
     assert (outcome.network.first[0].out_channels, outcome.network.second[0].out_channels) == (5, 7)
-    networks = outcome.result["networks"]
-    assert networks["uniform"]["macs"] <= networks["searched"]["macs"]
-    assert (outcome.found, outcome.result["search"]) == (None, None)
+    networks = outcome.result.networks
+    assert networks["uniform"].macs <= networks["searched"].macs
+    assert (outcome.found, outcome.result.search) == (None, None)
     page = (tmp_path / "report.html").read_text()
     assert "narrowed to given widths" in page
     assert not any(f'id="{part}"' in page for part in ("progress", "prior", "fairness"))
@@ -242,7 +242,7 @@ def test_one_network_alone_is_trained_as_it_is_beside_others(tmp_path):
     alone = tiny_search(tmp_path / "alone", until="network", reporter=seen, **options)
     assert seen.stages == ["searched"]
     both = tiny_search(tmp_path / "both", **options)
-    assert alone.test.figures["top1"] == pytest.approx(both.result["networks"]["searched"]["test"]["top1"])
+    assert alone.test.figures["top1"] == pytest.approx(both.result.networks["searched"].test["top1"])
     for mine, theirs in zip(alone.network.parameters(), both.network.parameters(), strict=True):
         assert mine.equal(theirs)
 
@@ -260,4 +260,4 @@ def test_widths_may_be_narrower_than_any_choice_of_a_search(tmp_path):
     options = {"budget": None, "method": bcnet.Given((1, 2)), "space": {"num_choices": 2}}  # from half of each group on
     both = tiny_search(tmp_path, **options)
     assert both.widths == (1, 2)
-    assert both.result["networks"]["uniform"]["macs"] > both.result["networks"]["searched"]["macs"]
+    assert both.result.networks["uniform"].macs > both.result.networks["searched"].macs

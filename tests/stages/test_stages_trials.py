@@ -97,7 +97,7 @@ def test_candidates_of_a_part_of_an_epoch_see_that_part_of_the_batches(tmp_path,
     with pytest.raises(StoppedError):
         tiny_search(tmp_path / "cut", reporter=Recorder(("trials", 6)), **half)
     again = tiny_search(tmp_path / "cut", **half)
-    assert again.result["networks"] == read_document(tmp_path / "whole" / "result.json")["networks"]
+    assert again.result.networks == bcnet.Run.open(tmp_path / "whole").result.networks
     assert "0.5 epochs each" in model_card(FinishedRun.read(tmp_path / "cut", TinyNetwork), [])
     ended = bcnet.Run.open(tmp_path / "cut").status
     assert ended.state == "finished"
@@ -138,14 +138,14 @@ def longer(tmp_path_factory):
 
 def test_the_best_are_trained_for_longer_which_decides(longer, whole):
     folder, outcome = longer
-    search = outcome.result["search"]
-    rows = search["rescored"]
+    search = outcome.result.search
+    rows = search.rescored
     assert outcome.found.evaluations == whole[1].found.evaluations, "the search before is the same"
-    assert outcome.widths == tuple(max(rows, key=lambda row: row["fresh_score"])["widths"])
+    assert outcome.widths == tuple(max(rows, key=lambda row: row.fresh_score).widths)
     run = bcnet.Run.open(folder)
     problem = Problem.of(run.space, Budget(macs=0.5))
     best = ModelBased(10, reach=run.settings.method.reach).choose(problem, outcome.found.evaluations)[0].widths
-    finalists = [tuple(row["widths"]) for row in rows]
+    finalists = [tuple(row.widths) for row in rows]
     assert 1 < len(finalists) <= 3
     assert best in finalists
     for name, widths in heuristic_widths(problem).items():
@@ -160,9 +160,9 @@ def test_a_second_score_is_that_of_a_longer_training_on_fresh_images(longer):
     folder, outcome = longer
     settings = bcnet.Run.open(folder).settings
     workload = prepare(open_source(TinyNetwork, tiny_data(), image_size=None, seed=0), settings)
-    row = outcome.result["search"]["rescored"][0]
+    row = outcome.result.search.rescored[0]
     here = Context(settings, workload, RunDirectory(folder, settings), bcnet.Reporter(), ProcessGroup())
-    network = starting_network(here, tuple(row["widths"]))
+    network = starting_network(here, tuple(row.widths))
     recipe = settings.training.with_changes({"epochs": 2})
     train(
         NetworkLearner(network, workload.source.task),
@@ -173,8 +173,8 @@ def test_a_second_score_is_that_of_a_longer_training_on_fresh_images(longer):
     )
     with torch.no_grad():
         losses = [functional.cross_entropy(network.eval()(x), y, reduction="none") for x, y in workload.fresh]
-    assert row["fresh_score"] == pytest.approx(-float(torch.cat(losses).mean()), abs=1e-5)
-    assert outcome.result["search"]["fresh_images"] == sum(len(y) for _, y in workload.fresh)
+    assert row.fresh_score == pytest.approx(-float(torch.cat(losses).mean()), abs=1e-5)
+    assert outcome.result.search.fresh_images == sum(len(y) for _, y in workload.fresh)
 
 
 @pytest.mark.parametrize("finished", [1, 2])

@@ -289,14 +289,14 @@ LONG = ("segmentation", "dense regression", "regression")  # a killed segmentati
 def test_a_run_of_each_task_ends_with_what_it_measures(name, tmp_path):
     task, model, of_masks, words = TASKS[name]
     outcome = tiny_search(tmp_path, model=model, data=loaders(of_masks), task=task, report=True)
-    networks = outcome.result["networks"]
-    assert all(task.headline.key in network["test"] for network in networks.values())
+    networks = outcome.result.networks
+    assert all(task.headline.key in network.test for network in networks.values())
     page = (tmp_path / "report.html").read_text()
     assert words in page
     assert "top-1" not in page.lower()
     test = loaders(of_masks).test
     expected = task.test(outcome.network, [(x, task.check_targets(y, "it")) for x, y in test])
-    assert networks["searched"]["test"] == pytest.approx(dict(expected.figures), rel=1e-3)
+    assert networks["searched"].test == pytest.approx(dict(expected.figures), rel=1e-3)
     pytest.importorskip("onnxruntime")
     assert bcnet.export_run(tmp_path, model).difference < 1e-4
     card = (tmp_path / "model_card.md").read_text()

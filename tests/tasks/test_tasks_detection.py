@@ -258,7 +258,7 @@ def test_a_killed_run_ends_like_a_whole_one_and_says_what_it_measured(tmp_path):
     tiny_search(tmp_path / "killed", model=Detector, data=loaders(), task=TASK)
     results = [json.loads((tmp_path / name / "result.json").read_text())["networks"] for name in ("whole", "killed")]
     assert results[0] == results[1]
-    found = whole.result["networks"]["searched"]["test"]
+    found = whole.result.networks["searched"].test
     assert set(found) == {"ap", "ap50"}
     page = (tmp_path / "whole" / "report.html").read_text()
     assert "AP (%)" in page

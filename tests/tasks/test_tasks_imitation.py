@@ -69,8 +69,8 @@ def test_inputs_alone_narrow_a_trained_network(original, tmp_path):
     before = {name: tensor.clone() for name, tensor in original.state_dict().items()}
     notes = Notes()
     result = search(original, inputs(200), tmp_path / "run", reporter=notes)
-    networks = result.result["networks"]
-    assert networks["original"]["test"]["agreement"] == 100, "it agrees with itself"
+    networks = result.result.networks
+    assert networks["original"].test["agreement"] == 100, "it agrees with itself"
     for name, tensor in original.state_dict().items():
         assert torch.equal(tensor, before[name]), "the user's network stays as it is"
     assert 0 <= result.test.figures["agreement"] <= 100
@@ -132,7 +132,7 @@ def test_every_output_of_a_nest_is_imitated_by_its_kind(tmp_path):
     notes = Notes()
     result = search(Several(), inputs(120), tmp_path / "run", reporter=notes)
     assert "values and embedding and probabilities" in " ".join(notes.notes)
-    assert result.result["networks"]["original"]["test"]["agreement"] == pytest.approx(100, abs=1e-3)
+    assert result.result.networks["original"].test["agreement"] == pytest.approx(100, abs=1e-3)
 
 
 def task(kind, temperature=2.0):

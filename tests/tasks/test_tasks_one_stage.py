@@ -192,16 +192,16 @@ def test_a_search_narrows_a_detector_and_goes_on_where_it_was_killed(tmp_path):
     detector = detector_of("retinanet")
     job = {"model": one_stage(detector), "data": loaders(), "task": task_of(detector)}
     whole = tiny_search(tmp_path / "whole", report=True, **job)
-    assert whole.result["task"]["headline"]["key"] == "ap"
-    assert {"ap", "ap50"} <= whole.result["networks"]["searched"]["test"].keys()
-    assert 0 < whole.result["networks"]["searched"]["macs"] <= whole.result["networks"]["original"]["macs"] / 2
+    assert whole.result.task.headline.key == "ap"
+    assert {"ap", "ap50"} <= whole.result.networks["searched"].test.keys()
+    assert 0 < whole.result.networks["searched"].macs <= whole.result.networks["original"].macs / 2
     narrow = detector_with(detector, whole.network)
     with torch.no_grad():
         assert len(unresized(narrow.eval(), batch()[0])) == 3
     with pytest.raises(StoppedError):
         tiny_search(tmp_path / "killed", reporter=Recorder(("original", 3)), **job | {"data": loaders()})
     resumed = tiny_search(tmp_path / "killed", **job | {"data": loaders()})
-    assert resumed.result["networks"] == whole.result["networks"]
+    assert resumed.result.networks == whole.result.networks
     assert bcnet.export_run(tmp_path / "whole", one_stage(detector)).difference < 1e-4
     page = (tmp_path / "whole" / "report.html").read_text()
     assert "top-1" not in page

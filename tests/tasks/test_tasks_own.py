@@ -58,11 +58,11 @@ def counted(tmp_path_factory):
 
 
 def test_a_run_is_of_its_own_loss_score_and_metric(counted):
-    networks = counted.result["networks"]
-    assert counted.result["task"]["headline"]["key"] == "mae"
-    assert all(set(network["test"]) == {"mae", "within half"} for network in networks.values())
+    networks = counted.result.networks
+    assert counted.result.task.headline.key == "mae"
+    assert all(set(network.test) == {"mae", "within half"} for network in networks.values())
     assert counted.network(torch.zeros(2, 1, 8, 8)).shape == (2, 1)
-    assert counted.result["search"]["metric"] == "own"
+    assert counted.result.search.metric == "own"
     assert all(candidate.score <= 0 for candidate in counted.found.evaluations)
 
 
@@ -71,14 +71,14 @@ def test_the_measured_error_is_that_of_the_network(counted):
     images, labels = data.normaliser(data.test.pixels), data.test.labels
     with torch.no_grad():
         error = (counted.network(images)[:, 0] - labels).abs()
-    searched = counted.result["networks"]["searched"]
-    assert searched["test"]["mae"] == pytest.approx(float(error.mean()), rel=1e-4)
-    assert searched["test_errors"]["mae"] == pytest.approx(float(error.std()) / len(error) ** 0.5, rel=1e-4)
+    searched = counted.result.networks["searched"]
+    assert searched.test["mae"] == pytest.approx(float(error.mean()), rel=1e-4)
+    assert searched.test_errors["mae"] == pytest.approx(float(error.std()) / len(error) ** 0.5, rel=1e-4)
 
 
 def test_what_people_read_says_what_was_measured(counted):
     page = (counted.run_dir / "report.html").read_text()
-    value = counted.result["networks"]["searched"]["test"]["mae"]
+    value = counted.result.networks["searched"].test["mae"]
     assert "mean absolute error (stripes)" in page
     assert f"{value:.3f}" in page
     assert "lower is better" in page
@@ -98,7 +98,7 @@ def test_a_run_goes_on_with_its_task_and_is_refused_with_another(tmp_path):
         tiny_search(tmp_path / "killed", model=Counter, task=Counting(power=1))
     resumed = tiny_search(tmp_path / "killed", model=Counter, task=Counting())
     whole = tiny_search(tmp_path / "whole", model=Counter, task=Counting())
-    assert resumed.result["networks"] == whole.result["networks"]
+    assert resumed.result.networks == whole.result.networks
 
 
 def test_what_does_not_fit_is_refused_before_anything_is_trained(tmp_path):
@@ -190,12 +190,12 @@ def test_a_teacher_pulls_as_hard_at_any_temperature(temperature):
 
 def test_classification_is_a_task_as_others_are(tmp_path):
     outcome = tiny_search(tmp_path)
-    assert outcome.result["task"]["name"] == "classification"
-    assert bcnet.tasks.Metric(**outcome.result["task"]["headline"]) == Classification.headline
+    assert outcome.result.task.name == "classification"
+    assert outcome.result.headline == Classification.headline
     network = bcnet.Run.open(tmp_path).networks["searched"]
     data = tiny_data()
     shares = Classification().test(outcome.network, [(data.normaliser(data.test.pixels), data.test.labels)])
-    figures = outcome.result["networks"]["searched"]["test"]
+    figures = outcome.result.networks["searched"].test
     assert figures == pytest.approx(shares.figures)
     right = round(shares.figures["top1"] / 100 * shares.count)
     hits = np.repeat([100.0, 0.0], [right, shares.count - right])

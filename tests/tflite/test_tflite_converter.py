@@ -234,10 +234,9 @@ def test_limits_that_a_file_does_not_keep_are_told(tmp_path):
     finished = FinishedRun.read(tmp_path, TinyNetwork)
     assert exceeded_limits(finished, 10**6, 10**6) == ()
     limits = {"arena": 1024, "flash": 0.5}
-    networks = {"original": {"others": {"arena": 4000, "flash": 8000}}}
-    limited = dataclasses.replace(
-        finished, settings=finished.settings.model_copy(update={"limits": limits}), result={"networks": networks}
-    )
+    settings = finished.settings.model_copy(update={"limits": limits})
+    finished.result.networks["original"].others.update(arena=4000, flash=8000)
+    limited = dataclasses.replace(finished, settings=settings)
     assert exceeded_limits(limited, 4000, 1024) == ()
     assert exceeded_limits(limited, 4001, None) == ("flash: 4,001 bytes, where the run was limited to 4,000",)
     assert [text.partition(":")[0] for text in exceeded_limits(limited, 4001, 1025)] == ["arena", "flash"]

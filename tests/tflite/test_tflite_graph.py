@@ -153,8 +153,8 @@ def test_a_search_keeps_to_it_and_remembers_the_model(tmp_path, monkeypatch):
     found = bcnet.search(
         "resnet_digits", tiny_data(), limits, tmp_path, method=bcnet.Uniform(), epochs=1, progress=False
     )
-    networks = found.result["networks"]
-    assert networks["searched"]["others"]["arena"] <= 0.7 * networks["original"]["others"]["arena"]
+    networks = found.result.networks
+    assert networks["searched"].others["arena"] <= 0.7 * networks["original"].others["arena"]
     again = bcnet.Run.open(tmp_path)
     assert again.budget.measure("arena").countable
     assert "of arena" in (tmp_path / "report.html").read_text()
@@ -171,7 +171,7 @@ def test_a_search_keeps_to_it_and_remembers_the_model(tmp_path, monkeypatch):
         progress=False,
     )
     assert len(asked) == 1, "it is taken from the run that has it"
-    assert other.result["networks"]["uniform"] == networks["uniform"]
+    assert other.result.networks["uniform"] == networks["uniform"]
     stored = tmp_path / "converted_graph.json"
     stored.write_text(stored.read_text().replace('"tail"', '"tale"'))
     with pytest.raises(RunError, match=r"converted_graph\.json"):

@@ -8,6 +8,7 @@ from test_train_loop import IDENTITY, RECIPE, StoppedError, plain_network, stopp
 from tiny_job import Recorder, tiny_search
 
 import bcnet
+from bcnet.run.result import Ended
 from bcnet.stages import final, scores
 from bcnet.train import Checkpoints, EarlyStopping, NetworkLearner, train
 
@@ -126,13 +127,13 @@ def test_final_networks_end_early_and_learn_from_no_image_that_ends_them(tmp_pat
     steps = Steps()
     changes = {"early_stopping": 2, "epochs": 9}
     found = tiny_search(tmp_path, method=bcnet.Uniform(), training=changes, reporter=steps, report=True)
-    ended = {"epochs": 3, "best": 1}
-    assert found.result["stopped_early"] == {"original": ended, "Uniform": ended, "searched": ended}
+    ended = Ended(epochs=3, best=1)
+    assert found.result.stopped_early == {"original": ended, "Uniform": ended, "searched": ended}
     # Of 90 training images 72 are not held out: four batches of 16, where all of them make five.
     assert steps.totals["original"] == steps.totals["Uniform"] == 9 * 4
     assert len(measured) == 2 * 3, "Uniform is not trained twice"
     assert all(0 < loss < 10 for loss in measured)
-    assert bcnet.Run.open(tmp_path).result["stopped_early"] == found.result["stopped_early"]
+    assert bcnet.Run.open(tmp_path).result.stopped_early == found.result.stopped_early
     told = "Early stopping ended the training of original after epoch 3 (best: 1), Uniform after"
     assert told in (tmp_path / "report.html").read_text()
 
@@ -141,4 +142,4 @@ def test_without_it_networks_learn_from_all_images_and_nothing_is_told(tmp_path)
     steps = Steps()
     found = tiny_search(tmp_path, method=bcnet.Uniform(), reporter=steps)
     assert steps.totals["original"] == 2 * 5
-    assert found.result["stopped_early"] == {}
+    assert found.result.stopped_early == {}

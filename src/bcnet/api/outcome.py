@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from torch import nn
 
 from bcnet.display import table
 from bcnet.errors import RecipeError
 from bcnet.files.documents import write_plain
+from bcnet.measurement import Measurement
 from bcnet.prior import Prior
-from bcnet.run.score import gain_text, headline_of, headline_value
+from bcnet.run.directory import RESULT
+from bcnet.run.reliability import Reliability
+from bcnet.run.result import NETWORKS, RunResult
+from bcnet.run.score import gain_text
 from bcnet.run.settings import Settings
 from bcnet.searchers import SearchResult
 from bcnet.space import Widths, WidthSpace
 from bcnet.stages.base import Context
 from bcnet.stages.plan import stages_of
-from bcnet.stages.result import result_document, table_rows
+from bcnet.stages.result import result_of
 from bcnet.stages.search import found_by
 from bcnet.supernet import Supernet, describe
-from bcnet.tasks import Measurement
 
 Until = Literal["prior", "widths", "network"]
 
@@ -43,25 +45,24 @@ class SearchOutcome:
     network: nn.Module | None = None
     test: Measurement | None = None
     found: SearchResult | None = None
-    result: Mapping[str, Any] | None = None
+    result: RunResult | None = None
     supernet: Supernet | None = None
     prior: Prior | None = None
 
     @property
-    def reliability(self) -> Mapping[str, Any] | None:
+    def reliability(self) -> Reliability | None:
         """The trust that the scores of candidates deserve: `verdict`, `text` and figures; None without scores."""
-        found: Mapping[str, Any] | None = None if self.result is None else self.result.get("reliability")
-        return found
+        return None if self.result is None else self.result.reliability
 
     def compare(self) -> str:
         """Return a table of the original, the Uniform and the searched network: multiply-adds, parameters, test."""
         if self.result is None:
             return f"The run in {self.run_dir} has no networks to compare yet: call search again without until=."
-        metric = headline_of(self.result)
+        metric = self.result.headline
         lines = [f"{'network':<10}{'MACs':>15}{'ratio':>8}{'parameters':>13}  {metric.column}"]
-        for _, label, n in table_rows(self.result):
-            value = f"{headline_value(n, metric):.{metric.digits}f}"
-            lines.append(f"{label:<10}{n['macs']:>15,}{n['macs_ratio']:>8.3f}{n['params']:>13,}  {value}")
+        for name, n in self.result.networks.items():
+            value = f"{self.result.value(name):.{metric.digits}f}"
+            lines.append(f"{NETWORKS[name]:<10}{n.macs:>15,}{n.macs_ratio:>8.3f}{n.params:>13,}  {value}")
         return "\n".join(lines)
 
     def __str__(self) -> str:
@@ -73,15 +74,13 @@ class SearchOutcome:
     def _repr_html_(self) -> str:
         if self.result is None:
             return table(str(self.run_dir), ("group", "width"), self._widths_rows(), [self.compare()])
-        metric = headline_of(self.result)
+        result = self.result
         rows = [
-            (label, n["macs"], n["macs_ratio"], n["params"], headline_value(n, metric))
-            for _, label, n in table_rows(self.result)
+            (NETWORKS[name], n.macs, n.macs_ratio, n.params, result.value(name)) for name, n in result.networks.items()
         ]
-        title = f"{self.result['model']} on {self.result['data']}, budget {self.result['budget']['given']}"
-        headings = ("network", "MACs", "ratio", "parameters", metric.column)
-        widths = [(g["name"], g["max_width"], g["uniform"], g["searched"]) for g in self.result["groups"]]
-        return table(title, headings, rows, [f"Run directory: {self.run_dir}"]) + table(
+        headings = ("network", "MACs", "ratio", "parameters", result.headline.column)
+        widths = [(g.name, g.max_width, g.uniform, g.searched) for g in result.groups]
+        return table(result.title, headings, rows, [f"Run directory: {self.run_dir}"]) + table(
             "Widths", ("group", "original", "Uniform", "searched"), widths
         )
 
@@ -142,13 +141,13 @@ def _to_the_end(context: Context) -> SearchOutcome:
     """Go through all stages, and compare the original, the Uniform and the searched network."""
     for name in context.names:
         context.output(name)
-    document = result_document(context)
+    result = result_of(context)
     directory = context.directory
     searched = context.output("searched")
     workload = context.workload
     described = describe(workload.original, workload.space, searched.widths, reference=context.settings.model)
     context.world.on_rank_zero(lambda: write_plain(directory.file("architecture.json"), described))
-    directory.write("result.json", document)
+    directory.write(RESULT, result.to_document())
     return SearchOutcome(
         directory.path,
         workload.space,
@@ -156,5 +155,5 @@ def _to_the_end(context: Context) -> SearchOutcome:
         searched.network,
         searched.test,
         found_by(context),
-        directory.read("result.json"),
+        result,
     )

@@ -92,7 +92,7 @@ def report(
 
 def _show_run(run: Path) -> None:
     from bcnet.cli.show import show_result
-    from bcnet.run.result_file import read_result
+    from bcnet.run.directory import read_result
 
     show_result(Console(), read_result(run), str(run))
 

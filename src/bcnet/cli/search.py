@@ -182,7 +182,7 @@ def search(
             **arguments,
         ),
         lambda console, outcome: show_outcome(console, outcome, str(asked[3])),
-        lambda outcome: dict(outcome.result or {}),
+        lambda outcome: {} if outcome.result is None else outcome.result.to_document(),
         out=asked[3],
         log=log,
         tensorboard=tensorboard,

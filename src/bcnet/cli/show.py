@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -15,55 +14,54 @@ from bcnet.display import size
 if TYPE_CHECKING:
     from bcnet.api import SearchOutcome
     from bcnet.costs import Latency
+    from bcnet.run.result import RunResult
     from bcnet.space import Widths, WidthSpace
 
 _BAR = 20
 
 
-def show_result(console: Console, document: Mapping[str, Any], folder: str) -> None:
+def show_result(console: Console, result: RunResult, folder: str) -> None:
     """The comparison of the three networks, the kept widths, what was gained, and what to do next."""
     from bcnet.costs import measure_called
-    from bcnet.run.score import headline_of, headline_value, measured_text
-    from bcnet.stages.result import table_rows, training_notes
+    from bcnet.run.result import NETWORKS
+    from bcnet.run.score import measured_text
 
-    metric = headline_of(document)
-    title = f"{document['model']} on {document['data']}, budget {document['budget']['given']}"
-    table = Table(title=plain(title))
+    metric = result.headline
+    table = Table(title=plain(result.title))
     table.add_column("network")
-    others = {measure.name: measure for measure in map(measure_called, document["budget"].get("others", {}))}
+    others = {measure.name: measure for measure in map(measure_called, result.budget.others)}
     for heading in ("MACs", "ratio", "parameters", *others, metric.column):
         table.add_column(plain(heading), justify="right")
-    for name, label, figures in table_rows(document):
+    for name, figures in result.networks.items():
         table.add_row(
-            label,
-            f"{figures['macs']:,}",
-            f"{figures['macs_ratio']:.3f}",
-            f"{figures['params']:,}",
-            *(measure.figure(figures["others"][name]) for name, measure in others.items()),
-            f"{headline_value(figures, metric):.{metric.digits}f}",
+            NETWORKS[name],
+            f"{figures.macs:,}",
+            f"{figures.macs_ratio:.3f}",
+            f"{figures.params:,}",
+            *(measure.figure(figures.others[other]) for other, measure in others.items()),
+            f"{result.value(name):.{metric.digits}f}",
             style="bold" if name == "searched" else None,
         )
     console.print(table)
-    console.print(_widths_table(document))
-    for text in (*_conclude(document), measured_text(document), training_notes(document)):
+    console.print(_widths_table(result))
+    for text in (*_conclude(result), measured_text(result), result.training_notes):
         if text:
             console.print(printable(text), highlight=False, markup=False)
     # What is copied is not wrapped.
-    way_on = f"Report: {folder}/report.html   Next: bcnet export {folder}{model_option(document['model'])}"
+    way_on = f"Report: {folder}/report.html   Next: bcnet export {folder}{model_option(result.model)}"
     console.print(way_on, highlight=False, markup=False, soft_wrap=True)
 
 
-def _conclude(document: Mapping[str, Any]) -> tuple[str, str]:
+def _conclude(result: RunResult) -> tuple[str, str]:
     """Return what was gained, and how far the search can be trusted or where else the widths come from."""
     from bcnet.run.score import gain_text, search_cost_text, trust_text
-    from bcnet.stages.result import origin_note
 
-    cost = search_cost_text(document["seconds"])
-    took = f" The search took {cost}." if cost else ""
-    believed = document.get("reliability")
-    if believed:
-        return gain_text(document) + took, trust_text(believed["verdict"], of_networks=believed["of_networks"])
-    return gain_text(document) + took, "" if document["search"] else origin_note(document)
+    cost = search_cost_text(result.seconds)
+    gain = gain_text(result) + (f" The search took {cost}." if cost else "")
+    believed = result.reliability
+    if believed is not None:
+        return gain, trust_text(believed.verdict, of_networks=believed.of_networks)
+    return gain, "" if result.search else result.origin_note
 
 
 def show_outcome(console: Console, outcome: SearchOutcome, folder: str) -> None:
@@ -105,17 +103,16 @@ def plain(text: str) -> Text:
     return Text(printable(text))
 
 
-def _widths_table(document: Mapping[str, Any]) -> Table:
+def _widths_table(result: RunResult) -> Table:
     table = Table(title="Widths")
     table.add_column("group")
     for heading in ("original", "Uniform", "searched"):
         table.add_column(heading, justify="right")
     table.add_column("kept")
-    for group in document["groups"]:
-        full = group["max_width"]
-        kept = round(_BAR * group["searched"] / group["max_width"])
+    for group in result.groups:
+        kept = round(_BAR * group.searched / group.max_width)
         bar = f"[blue]{'█' * kept}[/blue][bright_black]{'░' * (_BAR - kept)}[/bright_black]"
-        table.add_row(plain(group["name"]), str(full), str(group["uniform"]), str(group["searched"]), bar)
+        table.add_row(plain(group.name), str(group.max_width), str(group.uniform), str(group.searched), bar)
     return table
 
 

@@ -8,9 +8,8 @@ from typing import Any
 from bcnet.methods import Random, TrainingsMethod
 from bcnet.run.finished import FinishedRun
 from bcnet.run.inputs import Input, InputFacts
-from bcnet.run.score import headline_of, headline_value
+from bcnet.run.result import RunResult
 from bcnet.run.settings import Settings
-from bcnet.stages.result import origin_note
 
 _SHOWN = 20  # class names
 _USE = {
@@ -55,18 +54,18 @@ def model_card(finished: FinishedRun, exports: Sequence[Mapping[str, Any]]) -> s
 
     `exports` are the files written so far, as `exports.json` holds them. Local folders are named by their last part.
     """
-    document = finished.result
+    result = finished.result
     parts = [
         _front_matter(),
-        f"# {document['model']}, narrowed by BCNet on {data_name(document['data'])}",
-        _summary(document),
-        _results(document),
+        f"# {result.model}, narrowed by BCNet on {data_name(result.data)}",
+        _summary(result),
+        _results(result),
         _input(finished),
         _files(finished, exports),
         _use(exports),
-        _widths(document),
+        _widths(result),
         _describe_training(finished),
-        _limits(document),
+        _limits(result),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -81,26 +80,25 @@ def _front_matter() -> str:
     return "---\nlibrary_name: pytorch\npipeline_tag: image-classification\ntags:\n- bcnet\n- channel-pruning\n---"
 
 
-def _summary(document: Mapping[str, Any]) -> str:
-    searched, original = (document["networks"][name] for name in ("searched", "original"))
-    metric = headline_of(document)
+def _summary(result: RunResult) -> str:
+    searched = result.networks["searched"]
+    metric = result.headline
     return (
-        f"{searched['macs_ratio']:.1%} of the multiply-adds and {searched['params'] / original['params']:.1%} of the "
-        f"parameters of the original network, {metric.name} {metric.text(headline_value(searched, metric))} against "
-        f"{metric.text(headline_value(original, metric))}. How many channels each layer keeps was searched under a "
-        f"budget of {document['budget']['given']} (BCNet, CVPR 2021)."
+        f"{searched.macs_ratio:.1%} of the multiply-adds and "
+        f"{searched.params / result.networks['original'].params:.1%} of the "
+        f"parameters of the original network, {metric.name} {metric.text(result.value('searched'))} against "
+        f"{metric.text(result.value('original'))}. How many channels each layer keeps was searched under a "
+        f"budget of {result.budget.given} (BCNet, CVPR 2021)."
     )
 
 
-def _results(document: Mapping[str, Any]) -> str:
-    metric = headline_of(document)
+def _results(result: RunResult) -> str:
+    metric = result.headline
     rows = [
-        f"| {label} | {n['macs']:,} | {n['macs_ratio']:.3f} | {n['params']:,} | "
-        f"{headline_value(n, metric):.{metric.digits}f} |"
-        for name, label in _LABELS.items()
-        for n in (document["networks"][name],)
+        f"| {_LABELS[name]} | {n.macs:,} | {n.macs_ratio:.3f} | {n.params:,} | {result.value(name):.{metric.digits}f} |"
+        for name, n in result.networks.items()
     ]
-    images = document["networks"]["searched"]["test_images"]
+    images = result.networks["searched"].test_images
     return "\n".join(
         [
             "## Results",
@@ -145,7 +143,7 @@ def _input(finished: FinishedRun) -> str:
         )
     names = finished.input.class_names
     if not names:
-        lines.append(f"The output is what the task {finished.result['task']['name']} takes.")
+        lines.append(f"The output is what the task {finished.result.task.name} takes.")
         return "\n".join(lines)
     shown = ", ".join(f"{name}" for name in names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
     lines.append(f"The output is one logit for each of {len(names)} classes, in this order: {shown}.")
@@ -161,11 +159,11 @@ def _files(finished: FinishedRun, exports: Sequence[Mapping[str, Any]]) -> str:
     note = (
         "Differences are from PyTorch's outputs, relative to the largest; of int8 files the root mean square on "
         "held-out inputs, relative to the outputs'. Times are medians with quartiles, "
-        f"{finished.result['device']['name']}, CPU threads: {threads}."
+        f"{finished.result.device.name}, CPU threads: {threads}."
     )
     tests = [
         f"In int8 the network reaches {export['tests']['file']:.4g} on the test data, in PyTorch "
-        f"{export['tests']['PyTorch']:.4g} ({finished.result['task']['headline']['name']})"
+        f"{export['tests']['PyTorch']:.4g} ({finished.result.headline.name})"
         + ("." if export["arena"] is None else f"; tflite-micro takes {export['arena']:,} bytes of memory for it.")
         for export in exports
         if export.get("tests")
@@ -191,26 +189,26 @@ def _use(exports: Sequence[Mapping[str, Any]]) -> str:
     return "\n\n".join(["## Use", *(f"```python\n{block}\n```" for block in blocks)]) if blocks else ""
 
 
-def _widths(document: Mapping[str, Any]) -> str:
-    rows = [f"| {g['name']} | {g['max_width']} | {g['uniform']} | {g['searched']} |" for g in document["groups"]]
+def _widths(result: RunResult) -> str:
+    rows = [f"| {g.name} | {g.max_width} | {g.uniform} | {g.searched} |" for g in result.groups]
     return "\n".join(["## Widths", "", "| group | original | Uniform | searched |", "|---|---|---|---|", *rows])
 
 
 def _describe_training(finished: FinishedRun) -> str:
-    document = finished.result
+    result = finished.result
     recipe = finished.settings.training
-    versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
-    found = document["search"]
+    versions = ", ".join(f"{name} {version}" for name, version in result.versions.items())
+    found = result.search
     if found is None:
-        search = f"{origin_note(document)[:-1]}; "
+        search = f"{result.origin_note[:-1]}; "
     elif finished.settings.method.trains_supernet:
-        search = f"Supernet {document['epochs']['supernet']} epochs, {found['evaluations']:,} candidates; "
+        search = f"Supernet {result.epochs['supernet']} epochs, {found.evaluations:,} candidates; "
     else:
-        search = _best_of_trials(finished.settings, found["evaluations"])
+        search = _best_of_trials(finished.settings, found.evaluations)
     return (
-        f"## Training\n\n{search}each network {document['epochs']['final']} epochs of {recipe.optimizer}, batch "
+        f"## Training\n\n{search}each network {result.epochs['final']} epochs of {recipe.optimizer}, batch "
         f"{recipe.batch_size}, learning rate {recipe.lr:g}, weight decay {recipe.weight_decay:g}. Seed "
-        f"{document['seed']}; {document['device']['name']}; {versions}."
+        f"{result.seed}; {result.device.name}; {versions}."
     )
 
 
@@ -223,8 +221,8 @@ def _best_of_trials(settings: Settings, count: int) -> str:
     return f"Best of {count} {networks} after {epochs} epoch{'' if epochs == 1 else 's'} each{went_on}; "
 
 
-def _limits(document: Mapping[str, Any]) -> str:
+def _limits(result: RunResult) -> str:
     return (
         "## Limits\n\nOne run with one seed: differences smaller than those between seeds mean nothing. The accuracy "
-        f"is that on the test images of {data_name(document['data'])}; on other images it may be lower."
+        f"is that on the test images of {data_name(result.data)}; on other images it may be lower."
     )

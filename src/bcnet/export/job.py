@@ -335,12 +335,12 @@ class _Inputs:
 
 
 def _notes(finished: FinishedRun, which: Which, chosen: Format) -> dict[str, str]:
-    figures = finished.result["networks"][which]
+    figures = finished.result.networks[which]
     notes = {
         "bcnet": metadata.version("bcnet"),
         "model": finished.settings.model,
-        "macs": str(figures["macs"]),
-        "params": str(figures["params"]),
+        "macs": str(figures.macs),
+        "params": str(figures.params),
         "input": json.dumps(finished.input.to_dict()),
     }
     return notes if chosen.holds_graph else notes | {"architecture": json.dumps(finished.architecture(which))}

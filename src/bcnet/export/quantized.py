@@ -132,7 +132,7 @@ def arena_of(content: bytes) -> int | None:
 def exceeded_limits(finished: FinishedRun, size: int, arena: int | None) -> tuple[str, ...]:
     """Return what a file of `size` bytes takes beyond the run's limits on arena and flash: normalisation takes some."""
     budget = finished.settings.budget
-    original = finished.result["networks"]["original"].get("others", {})
+    original = finished.result.networks["original"].others
     found = []
     for measure, value in ((ARENA, arena), (FLASH, size)):
         given = budget.limits.get(measure)

@@ -28,7 +28,7 @@ from bcnet.report.look import (
     tip,
 )
 from bcnet.report.profile import profile_chart, profile_figure
-from bcnet.run.finished import NETWORKS
+from bcnet.run.result import NETWORKS
 from bcnet.searchers import ModelBased
 
 _COLOURS = (ORIGINAL, UNIFORM, SEARCHED)

@@ -39,7 +39,7 @@ from bcnet.report.look import (
     tip,
 )
 from bcnet.report.page import page
-from bcnet.run.finished import NETWORKS
+from bcnet.run.result import NETWORKS
 from bcnet.run.run import Network
 from bcnet.run.score import search_seconds
 

@@ -18,7 +18,8 @@ from bcnet.export import read_latencies
 from bcnet.files.tensors import read_latest
 from bcnet.methods import Given
 from bcnet.prior import Prior
-from bcnet.run.finished import NETWORK_FILES, NETWORKS
+from bcnet.run.finished import NETWORK_FILES
+from bcnet.run.result import NETWORKS, RunResult
 from bcnet.run.run import Network, Run
 from bcnet.run.settings import Settings
 from bcnet.searchers import Candidate
@@ -83,7 +84,7 @@ class Evidence:
     path: Path
     settings: Settings
     space: WidthSpace | None = None
-    result: Mapping[str, Any] | None = None
+    result: RunResult | None = None
     prior: Prior | None = None
     evaluations: tuple[Candidate, ...] = ()
     networks: Mapping[str, Network] = field(default_factory=dict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Section, fold, not_yet, paragraph, piece, points, table
-from bcnet.run.finished import NETWORKS
+from bcnet.run.result import NETWORKS
 from bcnet.run.score import largest_class_text
 from bcnet.tasks.shown import name_of
 

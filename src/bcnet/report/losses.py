@@ -10,8 +10,7 @@ from markupsafe import Markup
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, Section, figure, not_yet, paragraph
 from bcnet.report.look import ORIGINAL, SEARCHED, UNIFORM, colours_of, spec, stack_layers, tip
-from bcnet.run.finished import NETWORKS
-from bcnet.stages.result import training_notes
+from bcnet.run.result import NETWORKS
 
 _TITLE = "Training loss"
 _COLOURS = {"supernet": "green", "original": ORIGINAL, "Uniform": UNIFORM, "searched": SEARCHED}
@@ -37,7 +36,7 @@ def section(evidence: Evidence) -> Section:
     going = [stage for stage, curve in curves.items() if not curve.complete]
     if going:
         body += paragraph(f"Up to the last checkpoint of: {', '.join(going)}.")
-    if evidence.result and (notes := training_notes(evidence.result)):
+    if evidence.result and (notes := evidence.result.training_notes):
         body += paragraph(notes)
     return Section("losses", _TITLE, body or not_yet("No loss has been recorded yet."), charts, "Loss")
 

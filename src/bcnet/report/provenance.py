@@ -41,7 +41,7 @@ def configuration_section(evidence: Evidence) -> Section:
 
 def machine_facts(evidence: Evidence) -> dict[str, Any]:
     """Seed, budget, machine, what was trained for how long, and versions, by name."""
-    result = evidence.result or {}
+    result = evidence.result
     settings = evidence.settings
     facts: dict[str, Any] = {"seed": settings.seed, "budget": str(settings.budget)}
     method = settings.method
@@ -51,11 +51,11 @@ def machine_facts(evidence: Evidence) -> dict[str, Any]:
         epochs["supernet"] = method.recipe.epochs
     if isinstance(method, TrainingsMethod):
         epochs["candidates"] = method.length
-    device = result.get("device", {"name": settings.options.device, "threads": settings.options.threads})
-    facts["device"] = f"{device['name']}, {device['threads']} threads"
+    name = settings.options.device if result is None else result.device.name
+    facts["device"] = f"{name}, {settings.options.threads} threads"
     facts["precision"] = settings.training.precision
     facts["epochs"] = ", ".join(f"{what} {count}" for what, count in epochs.items())
-    return facts | dict(result.get("versions", {}))
+    return facts if result is None else facts | result.versions
 
 
 def _pinned_table(evidence: Evidence) -> Markup:

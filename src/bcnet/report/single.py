@@ -49,6 +49,5 @@ def report_page(evidence: Evidence) -> str:
 
 
 def _footer(evidence: Evidence) -> str:
-    version = (evidence.result or {}).get("versions", {}).get("bcnet")
-    made = f"Made by bcnet {version}" if version else "Made by bcnet"
+    made = "Made by bcnet" if evidence.result is None else f"Made by bcnet {evidence.result.versions['bcnet']}"
     return f"{made} from the files of the run alone; MACs are multiply-adds of convolutions and linear layers."

@@ -11,7 +11,7 @@ from bcnet.costs import Budget
 from bcnet.display import duration, score_text, size, stage_title
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import MINUS, Section, capitalise, count, definition_list, paragraph, piece, points, table
-from bcnet.run.finished import NETWORKS
+from bcnet.run.result import NETWORKS
 from bcnet.run.run import Network
 from bcnet.run.score import chance, fresh_score_text, heuristics_text, measured_text, search_cost_text
 from bcnet.run.status import StageStatus, read_status
@@ -120,17 +120,17 @@ def results(evidence: Evidence) -> Section:
     text += _in_bytes(evidence.space, networks) + _selection(evidence)
     note = evidence.settings.space.note
     text += paragraph(note) if note else Markup("")
-    if evidence.result is not None and "measured_latency" in evidence.result:
-        text += paragraph(measured_text(evidence.result))
+    if evidence.result is not None and (measured := measured_text(evidence.result)):
+        text += paragraph(measured)
     return Section("results", "Result", body + text)
 
 
 def _explain_trust(evidence: Evidence) -> Markup:
     """Return how far the scores that chose the widths can be believed."""
-    found = None if evidence.result is None else evidence.result.get("reliability")
+    found = None if evidence.result is None else evidence.result.reliability
     if found is None:
         return Markup("")
-    return paragraph(found["text"], "notice" if found["verdict"] == "nothing" else "")
+    return paragraph(found.text, "notice" if found.verdict == "nothing" else "")
 
 
 def _in_bytes(space: WidthSpace, networks: Sequence[Network]) -> Markup:
@@ -159,22 +159,20 @@ def _explain_metric(networks: Mapping[str, Network], images: int) -> Markup:
 
 
 def _selection(evidence: Evidence) -> Markup:
-    if evidence.result is None or evidence.result["search"] is None:
+    if evidence.result is None or evidence.result.search is None:
         return Markup("")
-    found = evidence.result["search"]
+    found = evidence.result.search
     heuristics = heuristics_text(found)
     how = "--method balanced --reuse RUN trains the balanced ones."
     beside = paragraph(f"{heuristics}{how}") if heuristics else Markup("")
-    if not found["fresh_images"]:
-        score = score_text(found["score"], evidence.metric)
+    if not found.fresh_images:
+        score = score_text(found.score, evidence.metric)
         return paragraph(f"The chosen widths scored {score} in the search, {fresh_score_text(found)}.") + beside
-    among = (
-        f"second, of {len(found['rescored'])} networks, less so" if found.get("finalist_epochs") else "second was not"
-    )
+    among = f"second, of {len(found.rescored)} networks, less so" if found.finalist_epochs else "second was not"
     return (
         paragraph(
-            f"The chosen widths scored {score_text(found['score'], evidence.metric)} in the search, and "
-            f"{fresh_score_text(found)} on {found['fresh_images']:,} training images that took no part in it: the "
+            f"The chosen widths scored {score_text(found.score, evidence.metric)} in the search, and "
+            f"{fresh_score_text(found)} on {found.fresh_images:,} training images that took no part in it: the "
             f"first figure was selected for being high, the {among}."
         )
         + beside

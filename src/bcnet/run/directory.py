@@ -28,6 +28,7 @@ from bcnet.files.lock import LOCK, lock
 from bcnet.files.tensors import read_tensors, write_tensors
 from bcnet.files.untrusted import check_contained, remove_temporary_files
 from bcnet.machine.disk import check_room
+from bcnet.run.result import RunResult
 from bcnet.run.settings import Settings
 from bcnet.train import Checkpoints
 from bcnet.train.recipe import describe
@@ -258,6 +259,28 @@ def read_settings(path: Path) -> Settings:
         return Settings.from_document(read_document(file))
     except ValidationError as error:
         raise RunError(f"{file} are no settings of this version: {describe(error)}: start a new run") from None
+
+
+RESULT = "result.json"
+
+
+def read_result(run: Path) -> RunResult:
+    """The content of a finished run's `result.json`.
+
+    Raises:
+        RunError: no run, one that is not finished, or a result that is damaged, of another run or another version.
+    """
+    settings = read_settings(run)
+    if not (run / RESULT).exists():
+        raise RunError(f"run directory {run} has no result yet: repeat its `bcnet search` command to finish it")
+    document = RunDirectory(run, settings).read(RESULT)
+    try:
+        return RunResult.model_validate(document)
+    except ValidationError as error:
+        raise RunError(
+            f"{run / RESULT} is no result of this version: {describe(error)}: repeat the `bcnet search` command "
+            "in a new run directory"
+        ) from None
 
 
 def _check_same(path: Path, settings: Settings, stored: Settings) -> None:

@@ -16,9 +16,9 @@ from torch import nn
 from bcnet.errors import ModelError, RunError
 from bcnet.files.tensors import load_module, read_tensors
 from bcnet.models import create
-from bcnet.run.directory import RunDirectory, read_settings
+from bcnet.run.directory import RunDirectory, read_result, read_settings
 from bcnet.run.inputs import InputFacts
-from bcnet.run.result_file import read_result
+from bcnet.run.result import NETWORKS, RunResult
 from bcnet.run.settings import Settings
 from bcnet.run.workload import ModelLike, is_name, refuse_to_import, trace
 from bcnet.space import Widths, WidthSpace
@@ -26,8 +26,6 @@ from bcnet.space.compiled import undo_compile
 from bcnet.supernet import rebuild
 
 Which = Literal["original", "uniform", "searched"]
-NETWORKS: Mapping[str, str] = {"original": "original", "uniform": "Uniform", "searched": "searched"}
-"""Key of each network in `result.json`, and the stage that trains it."""
 NETWORK_FILES: Mapping[str, str] = {"original": "original", "uniform": "uniform", "searched": "final"}
 """The file of each network, without its suffix."""
 
@@ -67,7 +65,7 @@ class FinishedRun:
 
     path: Path
     settings: Settings
-    result: Mapping[str, Any]
+    result: RunResult
     input: InputFacts
     factory: Callable[[], nn.Module]
     traced: WidthSpace | None = None
@@ -90,7 +88,7 @@ class FinishedRun:
 
     def widths(self, which: Which = "searched") -> Widths:
         """The widths of one of the networks."""
-        return tuple(self.result["networks"][which]["widths"])
+        return self.result.networks[which].widths
 
     def architecture(self, which: Which = "searched") -> dict[str, Any]:
         """One of the networks as a document for `bcnet.rebuild`.
@@ -104,8 +102,8 @@ class FinishedRun:
             groups = [group | {"width": w} for group, w in zip(document["groups"], self.widths(which), strict=True)]
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise RunError(f"{file} cannot be used ({error}): restore it, or start a new run directory") from None
-        figures = self.result["networks"][which]
-        return document | {"groups": groups, "macs": figures["macs"], "params": figures["params"]}
+        figures = self.result.networks[which]
+        return document | {"groups": groups, "macs": figures.macs, "params": figures.params}
 
     def network(self, which: Which = "searched") -> nn.Module:
         """One of the networks with its trained weights, in eval mode on the CPU.

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
 from torch import nn
 
 from bcnet.costs import Budget, Cost, IntArray, Latency, OnMicrocontroller, Polynomial
@@ -23,14 +24,16 @@ from bcnet.run.directory import (
     EXAMPLES,
     GRAPH,
     LATENCY_MODEL,
+    RESULT,
     RunDirectory,
     read_graph_file,
     read_latency_model,
+    read_result,
     read_settings,
 )
-from bcnet.run.finished import NETWORK_FILES, NETWORKS, FinishedRun, Which, factory_of, input_facts
-from bcnet.run.result_file import read_result
-from bcnet.run.score import headline_of, measurement_of, search_seconds
+from bcnet.run.finished import NETWORK_FILES, FinishedRun, Which, factory_of, input_facts
+from bcnet.run.result import NETWORKS, RunResult, TaskResult
+from bcnet.run.score import measurement_of, search_seconds
 from bcnet.run.settings import Settings
 from bcnet.run.status import Status, read_status
 from bcnet.run.workload import ModelLike, make_model, trace, widened_model
@@ -105,9 +108,9 @@ class Run:
         return _space(self._directory)
 
     @cached_property
-    def result(self) -> Mapping[str, Any] | None:
+    def result(self) -> RunResult | None:
         """The content of `result.json`; None before the run is finished."""
-        return read_result(self.path) if (self.path / "result.json").exists() else None
+        return read_result(self.path) if (self.path / RESULT).exists() else None
 
     @cached_property
     def prior(self) -> Prior | None:
@@ -250,7 +253,7 @@ def _evaluations(directory: RunDirectory, space: WidthSpace) -> tuple[Candidate,
 
 def _networks(directory: RunDirectory, space: WidthSpace) -> dict[str, Network]:
     networks = {}
-    metric = headline_of(directory.read("space.json"))
+    metric = _task(directory).headline
     for key, label in NETWORKS.items():
         file = directory.file(f"{NETWORK_FILES[key]}.safetensors")
         if file.exists():
@@ -262,6 +265,13 @@ def _networks(directory: RunDirectory, space: WidthSpace) -> dict[str, Network]:
             interval = test.interval(metric)
             networks[key] = Network(label, widths, cost, value, test.count, metric, *interval, test.by_class)
     return networks
+
+
+def _task(directory: RunDirectory) -> TaskResult:
+    try:
+        return TaskResult.model_validate(directory.read("space.json").get("task"))
+    except ValidationError:
+        raise RunError("the run does not say what its task measures: repeat its command in a new directory") from None
 
 
 def _counts(directory: RunDirectory) -> tuple[IntArray, ...]:

@@ -6,23 +6,20 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bcnet.costs import LATENCY
+from bcnet.costs import LATENCY, Latency, measure_called
 from bcnet.display import duration, score_text, trainings_text
-from bcnet.errors import RunError
-from bcnet.tasks import Measurement, Metric
+from bcnet.measurement import Measurement
+from bcnet.run.result import RunResult, SearchResults
 from bcnet.tasks.shown import name_of
 
 
-def fresh_score_text(found: Mapping[str, Any]) -> str:
-    """The score on fresh images with its interval, of the section "search" of `result.json`."""
-    if not found["fresh_images"]:
+def fresh_score_text(found: SearchResults) -> str:
+    """The score on fresh images with its interval."""
+    if not found.fresh_images:
         return "not asked again on fresh images"
-    metric: str = found["metric"]
-    low, high = (score_text(end, metric, unit=False) for end in found["fresh_interval"])
-    text = f"{score_text(found['fresh_score'], metric)} (95 % interval {low} to {high})"
-    if found.get("finalist_epochs"):
-        return f"{text} after {found['finalist_epochs']} epochs of training"
-    return text
+    low, high = (score_text(end, found.metric, unit=False) for end in found.fresh_interval)
+    text = f"{score_text(found.fresh_score, found.metric)} (95 % interval {low} to {high})"
+    return f"{text} after {found.finalist_epochs} epochs of training" if found.finalist_epochs else text
 
 
 SEARCH_STAGES = (
@@ -52,47 +49,27 @@ def search_cost_text(seconds: Mapping[str, float]) -> str:
     return f"{duration(taken)}, {trainings_text(trainings)} trainings of the original"
 
 
-def heuristics_text(found: Mapping[str, Any]) -> str:
-    """A sentence on the widths that need no search, of `search` in `result.json`; nothing where none were scored.
+def heuristics_text(found: SearchResults) -> str:
+    """A sentence on the widths that need no search; nothing where none were scored.
 
     Example: "Widths that need no search, by the same scores: balanced 92.10 % at 0.499x, 91.80 % on fresh images."
     """
-    metric = found["metric"]
     told = []
-    for row in found.get("heuristics", ()):
-        text = f"{row['name']} {score_text(row['score'], metric)} at {row['macs_ratio']:.3f}x"
-        fresh = row.get("fresh_score") if found["fresh_images"] else None
-        told.append(text if fresh is None else f"{text}, {score_text(fresh, metric)} on fresh images")
+    for row in found.heuristics:
+        text = f"{row.name} {score_text(row.score, found.metric)} at {row.macs_ratio:.3f}x"
+        fresh = row.fresh_score if found.fresh_images else None
+        told.append(text if fresh is None else f"{text}, {score_text(fresh, found.metric)} on fresh images")
     return f"Widths that need no search, by the same scores: {'; '.join(told)}. " if told else ""
 
 
-def measured_text(document: Mapping[str, Any]) -> str:
-    """A line on the latencies that were measured of the networks in `result.json`; nothing without such a limit."""
-    if "measured_latency" not in document:
-        return ""
-    times = document["measured_latency"]
-    if times is None:
+def measured_text(result: RunResult) -> str:
+    """A line on the latencies that were measured of the networks; nothing without such a limit."""
+    if result.measured_latency is not None:
+        told = ", ".join(f"{name} {LATENCY.text(value)}" for name, value in result.measured_latency.items())
+        return f"Latency as measured: {told}; the table has upper bounds, as predicted."
+    if any(isinstance(measure_called(name), Latency) for name in result.budget.others):
         return "Latencies are those of a model of another machine: time the networks there before you rely on them."
-    told = ", ".join(f"{name} {LATENCY.text(value)}" for name, value in times.items())
-    return f"Latency as measured: {told}; the table has upper bounds, as predicted."
-
-
-def headline_of(document: Mapping[str, Any]) -> Metric:
-    """The metric that people read first, of `result.json` or `space.json`.
-
-    Raises:
-        RunError: the document does not say.
-    """
-    try:
-        return Metric(**document["task"]["headline"])
-    except (KeyError, TypeError):
-        raise RunError("the run does not say what its task measures: repeat its command in a new directory") from None
-
-
-def headline_value(network: Mapping[str, Any], metric: Metric) -> float:
-    """Its value, of a network of `result.json`."""
-    value: float = network["test"][metric.key]
-    return value
+    return ""
 
 
 def largest_class_text(counts: Mapping[int, int], names: Sequence[str]) -> str:
@@ -105,20 +82,17 @@ def largest_class_text(counts: Mapping[int, int], names: Sequence[str]) -> str:
     )
 
 
-def gain_text(document: Mapping[str, Any]) -> str:
+def gain_text(result: RunResult) -> str:
     """Return what the searched network does on the test images, whether it clearly differs from Uniform, what to do.
 
     Clear is what exceeds the difference that the images leave to chance in 95 % of cases (`chance`).
 
     Example: "Searched 87.85 %, Uniform 83.20 % test top-1: 4.65 points better, a clear difference on 2,872 inputs."
     """
-    metric = headline_of(document)
-    searched, uniform = (
-        Measurement(network["test"], network["test_errors"], network["test_images"])
-        for network in (document["networks"][name] for name in ("searched", "uniform"))
-    )
-    one, other = (found.figures[metric.key] for found in (searched, uniform))
-    left_to_chance = chance((one, *searched.interval(metric)), (other, *uniform.interval(metric)))
+    metric = result.headline
+    one, other = (result.value(name) for name in ("searched", "uniform"))
+    intervals = (result.networks[name].measurement.interval(metric) for name in ("searched", "uniform"))
+    left_to_chance = chance(*((value, *ends) for value, ends in zip((one, other), intervals, strict=True)))
     unit = "points" if metric.unit == "%" else metric.unit
     by = f"{abs(one - other):.{metric.digits}f} {unit}".rstrip()
     is_better = (one > other) == metric.higher
@@ -127,7 +101,7 @@ def gain_text(document: Mapping[str, Any]) -> str:
     found = "the same" if one == other else words
     advice = " Take --method uniform --reuse RUN." if is_clear and not is_better else ""
     figures = f"Searched {metric.text(one)}, Uniform {metric.text(other)} {metric.name}"
-    return f"{figures}: {found} on {searched.count:,} inputs.{advice}"
+    return f"{figures}: {found} on {result.networks['searched'].test_images:,} inputs.{advice}"
 
 
 def chance(one: tuple[float, float, float], two: tuple[float, float, float]) -> float:

@@ -172,11 +172,12 @@ class Settings(Section):
         return Budget({measure_called(name): limit for name, limit in self.limits.items()})
 
     @property
-    def metric(self) -> str:
+    def metric(self) -> Literal["accuracy", "loss", "own"]:
         """Return what scores are: "accuracy" or "loss", or "own"."""
         if self.custom_score is not None or self.task != "classification":
             return "own"
-        return str(getattr(self.method, "score", "accuracy"))
+        score: Literal["accuracy", "loss"] = getattr(self.method, "score", "accuracy")
+        return score
 
     @property
     def training_seed(self) -> int:

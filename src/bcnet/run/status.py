@@ -16,12 +16,15 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import ValidationError
+
 from bcnet.display import score_text, stage_title
 from bcnet.errors import RunError
 from bcnet.files.documents import read_document
 from bcnet.files.untrusted import check_contained
 from bcnet.progress.record import Record, StageRecord, read_record
 from bcnet.run.evaluations import Best, look
+from bcnet.run.result import RunResult
 
 State = Literal["running", "finished", "in part", "stopped", "failed", "damaged", "empty"]
 _IN_TURN = ("finished", "at hand", "ahead")
@@ -103,7 +106,7 @@ class _Reader:
         self.record = read_record(path)
         self.settings = self._document("settings.json") or {}
         self.space = self._document("space.json") or {}
-        self.result = self._document("result.json")
+        self.result = self._result()
 
     def status(self) -> Status:
         """Return what the files say, as far as they can be read."""
@@ -128,7 +131,7 @@ class _Reader:
             best_ratio=ratio,
             limits=limits,
             original_macs=self.space.get("macs"),
-            result=_headline(self.result) if state == "finished" and self.result is not None else None,
+            result=_headline(self.result) if state == "finished" and self.result else None,
             message=record.message if state == "failed" else "",
             problems=tuple(self.problems),
         )
@@ -176,6 +179,14 @@ class _Reader:
         macs = self.space.get("macs")
         return count, best, best.macs / macs if best is not None and macs else None
 
+    def _result(self) -> RunResult | None:
+        document = self._document("result.json")
+        try:
+            return None if document is None else RunResult.model_validate(document)
+        except ValidationError:
+            self.problems.append(f"{self.path / 'result.json'} is no result of this version")
+            return None
+
     def _document(self, name: str) -> dict[str, Any] | None:
         file = self.path / name
         if not file.exists():
@@ -200,16 +211,15 @@ def _limit(given: int | float | None, reference: float | None) -> float | None:
     return given
 
 
-def _headline(result: dict[str, Any]) -> dict[str, Any]:
+def _headline(result: RunResult) -> dict[str, Any]:
     """Return what the networks cost and did; `headline` is for people: "91.52 % test top-1"."""
-    metric = result["task"]["headline"]
-    keys = ("macs", "macs_ratio", "params", "test")
-    found = {}
-    for name, figures in result["networks"].items():
-        value = f"{figures['test'][metric['key']]:.{metric['digits']}f}"
-        words = " ".join(word for word in (value, metric["unit"], metric["name"]) if word)
-        found[name] = {key: figures[key] for key in keys} | {"headline": words}
-    return found
+    metric = result.headline
+    keys = {"macs", "macs_ratio", "params", "test"}
+    return {
+        name: figures.model_dump(mode="json", include=keys)
+        | {"headline": f"{metric.text(result.value(name))} {metric.name}"}
+        for name, figures in result.networks.items()
+    }
 
 
 def _is_held(path: Path) -> bool:

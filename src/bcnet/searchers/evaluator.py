@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from bcnet.errors import SearchError
+from bcnet.measurement import Z95, share_interval
 from bcnet.nests import Nest, count
 from bcnet.searchers.result import Candidate
 from bcnet.searchers.search import Mapper
 from bcnet.space import Side, Widths
-from bcnet.tasks.base import Z95, share_interval
 
 Metric = Literal["accuracy", "loss"]
 PerImage = Callable[[Tensor, Tensor], Tensor]  # logits (batch, classes), labels (batch,) -> (batch,)

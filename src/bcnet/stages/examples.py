@@ -15,7 +15,7 @@ from bcnet.data.transfer import move
 from bcnet.machine.precision import autocast, resolve_precision
 from bcnet.nests import Nest, call_network, count, join_batches, take_images, tensors
 from bcnet.run.directory import EXAMPLES
-from bcnet.run.finished import NETWORKS
+from bcnet.run.result import NETWORKS
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.stages.base import Context, Stage

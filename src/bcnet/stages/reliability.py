@@ -21,8 +21,7 @@ and a user may take the smallest.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,12 +29,12 @@ import numpy.typing as npt
 from bcnet.data import Batch
 from bcnet.nests import join_batches, tensors
 from bcnet.progress.forecast import Planned
+from bcnet.run.reliability import Reliability, spearman_brown
 from bcnet.run.score import trust_text
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.searchers import Candidate, SupernetEvaluator, accuracy_interval
 from bcnet.searchers.score_model import ScoreModel
-from bcnet.space import Widths
 from bcnet.stages.base import Context, Stage
 from bcnet.stages.final import TRAINING
 from bcnet.stages.scores import NetworkScores
@@ -47,90 +46,6 @@ CANDIDATES = 32
 _FEWEST = 3
 _SURE = 3.18  # Student's t of four parts, 97.5 %
 _MORE = 2  # candidates for each group, and as many again, that a fit is asked of
-_HARDLY_SMALLER = 0.99  # of the best one's parameters, which nobody trains other widths for
-NOTHING = 0.3  # reliability below which scores say nothing
-LITTLE = 0.6  # below which they say little
-
-
-@dataclass(frozen=True)
-class Reliability:
-    """The trust that scores deserve.
-
-    `candidates` were scored on `images` each. `reliability` is that of the two halves, `sides` the correlation of LEFT
-    and RIGHT, None where there is one side. `spread` is the standard deviation that widths explain and `noise` that of
-    what they do not, in units of the score. `chance` is the score of always naming the most frequent class, of losses
-    that of knowing how frequent each is, and `beats_chance` whether a candidate surely is better, by the spread over
-    its images; both are None for scores of another kind. `r2` is the leave-one-out R² of the score model, at least 0,
-    None where paths of a supernet are scored, or too few networks for a fit. `metric` is the score's, and `of_networks`
-    says that candidates are networks of their own, scored on held-out images, not paths on fresh ones. `tied` counts
-    the candidates that the scores cannot tell from the best one, itself among them, and `smallest` is that of fewest
-    parameters, which has `smallest_params` of the best one's; None without `r2`.
-    """
-
-    candidates: int
-    images: int
-    reliability: float
-    sides: float | None
-    spread: float
-    noise: float
-    chance: float | None = None
-    beats_chance: bool | None = None
-    r2: float | None = None
-    metric: str = "accuracy"
-    of_networks: bool = False
-    tied: int | None = None
-    smallest: Widths | None = None
-    smallest_params: float | None = None
-
-    @property
-    def verdict(self) -> str:
-        """nothing, little or much: what the scores say of widths."""
-        believed = self.reliability if self.sides is None else min(self.reliability, spearman_brown(self.sides))
-        if self.r2 is not None:
-            believed = min(believed, self.r2)
-        if self.beats_chance is False or believed < NOTHING:
-            return "nothing"
-        return "little" if believed < LITTLE else "much"
-
-    def __str__(self) -> str:
-        """A sentence or two for people."""
-        sides = "" if self.sides is None else f", LEFT and RIGHT correlate at {self.sides:.2f}"
-        r2 = "" if self.r2 is None else f", and a model of the widths {self.r2:.0%} of it on candidates left out"
-        kind = "held-out" if self.of_networks else "fresh"
-        facts = (
-            f"over {self.candidates} candidates and {self.images:,} {kind} images, widths explain "
-            f"{self.reliability:.0%} of the scores' variance{sides}{r2}"
-        )
-        if self.beats_chance is False:
-            facts = f"no candidate is surely better than {self._chance_text}; {facts}"
-        longer = "train the supernet for longer"
-        if self.of_networks:
-            longer = "train candidates for longer (a larger --epochs or --effort)"
-        free = "widths that need no search (--method balanced)"
-        source = "short trainings" if self.of_networks else "shared weights"
-        unsaid = f"Whether {source} rank widths as whole trainings do, that cannot tell: compare with {free}."
-        return {
-            "nothing": f"The scores say nothing about widths here: {facts}. Either {longer}, or take {free}.",
-            "little": f"The scores say little about widths here: {facts}. It may help to {longer}.{self._tied_text}",
-            "much": f"The scores repeat themselves: {facts}. {unsaid}{self._tied_text}",
-        }[self.verdict]
-
-    @property
-    def _tied_text(self) -> str:
-        """Return what a user may take as well."""
-        if self.smallest is None or self.smallest_params is None or self.smallest_params > _HARDLY_SMALLER:
-            return ""
-        widths = ",".join(map(str, self.smallest))
-        return (
-            f" {self.tied} candidates are tied with the best as far as this can tell; the smallest of them has "
-            f"{1 - self.smallest_params:.0%} fewer parameters (--method given:values={widths})."
-        )
-
-    @property
-    def _chance_text(self) -> str:
-        if self.metric == "loss":
-            return f"knowing how frequent each class is, {self.chance:.3f}"
-        return f"the most frequent class, {self.chance:.2f} %"
 
 
 def reliability_of(by_side: FloatArray, labels: npt.NDArray[np.int64] | None = None) -> Reliability:
@@ -139,14 +54,13 @@ def reliability_of(by_side: FloatArray, labels: npt.NDArray[np.int64] | None = N
     `labels` `(images,)` where a score is the accuracy in percent.
     """
     per_image = by_side.mean(axis=1)
-    found = replace(
-        _of_halves(per_image, by_side.shape[2]),
-        sides=_correlation(*by_side.mean(axis=2).T) if by_side.shape[1] == 2 else None,
+    found = _of_halves(per_image, by_side.shape[2]).with_values(
+        sides=_correlation(*by_side.mean(axis=2).T) if by_side.shape[1] == 2 else None
     )
     if labels is None:
         return found
     chance = chance_of(labels, "accuracy")
-    return replace(found, chance=chance, beats_chance=accuracy_interval(_best_half(per_image))[0] > chance)
+    return found.with_values(chance=chance, beats_chance=accuracy_interval(_best_half(per_image))[0] > chance)
 
 
 def reliability_in_parts(
@@ -158,13 +72,13 @@ def reliability_in_parts(
     r2: float | None = None,
 ) -> Reliability:
     """The reliability of scores of networks on parts of `images`, `(candidates, parts)`; `labels` are of all images."""
-    found = replace(_of_halves(parts, images), r2=r2, metric=metric, of_networks=True)
+    found = _of_halves(parts, images).with_values(r2=r2, metric=metric, of_networks=True)
     if labels is None:
         return found
     best = _best_half(parts)
     low = float(best.mean() - _SURE * best.std(ddof=1) / np.sqrt(len(best)))
     chance = chance_of(labels, metric)
-    return replace(found, chance=chance, beats_chance=low > chance)
+    return found.with_values(chance=chance, beats_chance=low > chance)
 
 
 def _of_halves(scores: FloatArray, images: int) -> Reliability:
@@ -192,11 +106,6 @@ def chance_of(labels: npt.NDArray[np.int64], metric: str) -> float:
     if metric == "loss":
         return float(np.sum(shares * np.log(shares)))
     return 100.0 * float(shares.max())
-
-
-def spearman_brown(correlation: float) -> float:
-    """The reliability of a mean of two parts that correlate so; 0 where they do not agree at all."""
-    return max(0.0, 2 * correlation / (1 + correlation)) if correlation > -1 else 0.0
 
 
 def _correlation(one: FloatArray, other: FloatArray) -> float:
@@ -235,7 +144,7 @@ class ReliabilityStage(Stage):
             found = self._of_paths(context, _some(searched, context.settings.seed), evaluator)
         else:
             found = None
-        context.directory.write(self.file, {"reliability": None if found is None else asdict(found)})
+        context.directory.write(self.file, {"reliability": None if found is None else found.model_dump(mode="json")})
         if found is not None:
             context.reporter.note(trust_text(found.verdict, of_networks=found.of_networks))
 
@@ -256,11 +165,8 @@ class ReliabilityStage(Stage):
 
     def load(self, context: Context) -> Reliability | None:
         """Return what was found."""
-        values: dict[str, Any] | None = context.directory.read(self.file)["reliability"]
-        if values is None:
-            return None
-        smallest = values.get("smallest")
-        return Reliability(**{**values, "smallest": None if smallest is None else tuple(smallest)})
+        document = context.directory.read(self.file)["reliability"]
+        return None if document is None else Reliability.model_validate(document)
 
 
 def _of_networks(context: Context, searched: Searched) -> Reliability | None:
@@ -291,7 +197,7 @@ def with_ties(found: Reliability, scored: Sequence[Candidate], r2: float) -> Rel
     tied = [c for c in scored if c.score >= best.score - left]
     smallest = min(tied, key=lambda c: (c.cost.params, -c.score))
     share = smallest.cost.params / best.cost.params
-    return replace(found, tied=len(tied), smallest=smallest.widths, smallest_params=share)
+    return found.with_values(tied=len(tied), smallest=smallest.widths, smallest_params=share)
 
 
 def _labels(batches: Sequence[Batch]) -> npt.NDArray[np.int64]:

@@ -27,7 +27,7 @@ from bcnet.stages.base import Context, Stage
 from bcnet.stages.conversion import MEASURING, with_models
 from bcnet.stages.estimate import estimate
 from bcnet.stages.plan import stages_of
-from bcnet.stages.result import task_document, versions
+from bcnet.stages.result import task_result, versions
 from bcnet.stages.reuse import reuse
 from bcnet.train import Recipe
 
@@ -208,7 +208,7 @@ def _space_summary(context: Context) -> dict[str, Any]:
         "fingerprint": space.fingerprint(),
         "images": context.workload.source.data_digest,
         "input": context.workload.source.input.to_dict(),
-        "task": task_document(context.workload.source.task),
+        "task": task_result(context.workload.source.task).model_dump(mode="json"),
         "macs": space.reference.macs,
         "params": space.reference.params,
         **({"others": dict(space.reference.others)} if space.reference.others else {}),

@@ -1,6 +1,7 @@
 """Tasks: what a network is trained for. To add one, write a `Task` in a file of its own."""
 
-from bcnet.tasks.base import Measurement, Metric, Task, share_interval
+from bcnet.measurement import Measurement, Metric, share_interval
+from bcnet.tasks.base import Task
 from bcnet.tasks.boxes import BoxTask, padded_boxes
 from bcnet.tasks.classification import Classification, Loss, distillation_loss
 from bcnet.tasks.coco_ap import AP, Found, Truth, average_precision

@@ -12,8 +12,9 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from bcnet.errors import DataError, RecipeError
+from bcnet.measurement import Metric
 from bcnet.nests import by_name
-from bcnet.tasks.base import Metric, Task, shape_of
+from bcnet.tasks.base import Task, shape_of
 from bcnet.tasks.coco_ap import Found, Matches, Truth
 from bcnet.tasks.shown import Shown, list_words, name_of, with_boxes
 

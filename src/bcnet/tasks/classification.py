@@ -19,7 +19,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from bcnet.errors import DataError, ModelError, RecipeError, TrainingError
-from bcnet.tasks.base import Distilling, Metric, Task, alone, scalar, shape_of
+from bcnet.measurement import Metric
+from bcnet.tasks.base import Distilling, Task, alone, scalar, shape_of
 from bcnet.tasks.shown import Shown, name_of
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # logits (batch, classes), labels (batch,) -> ()

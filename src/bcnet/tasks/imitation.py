@@ -24,7 +24,8 @@ from bcnet.data.loaders import Loaders
 from bcnet.data.sounds import Framing
 from bcnet.data.unlabelled import PIXELS, load_inputs
 from bcnet.errors import ModelError, RecipeError
-from bcnet.tasks.base import Metric, Task, pooled_ratio, shape_of
+from bcnet.measurement import Metric
+from bcnet.tasks.base import Task, pooled_ratio, shape_of
 
 KINDS = ("logits", "probabilities", "values", "embedding")
 LABELS = "labels"

@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from bcnet.errors import DataError, ModelError, RecipeError
-from bcnet.tasks.base import Metric, Task, alone, pooled_ratio, shape_of
+from bcnet.measurement import Metric
+from bcnet.tasks.base import Task, alone, pooled_ratio, shape_of
 from bcnet.tasks.shown import Shown, list_words, name_of
 
 

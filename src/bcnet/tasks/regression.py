@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from bcnet.errors import DataError, ModelError, RecipeError
-from bcnet.tasks.base import Metric, Task, alone, shape_of
+from bcnet.measurement import Metric
+from bcnet.tasks.base import Task, alone, shape_of
 from bcnet.tasks.shown import Shown, list_words, picture_of
 
 _LEAST_ERROR = 1e-10  # of squares: a perfect image has no more than 100 dB below a peak of 1

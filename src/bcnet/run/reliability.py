@@ -1,0 +1,108 @@
+"""The trust that the scores of a search deserve, as files and reports have it. Importing this loads no torch."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, FiniteFloat, NonNegativeInt, PositiveInt, computed_field
+
+_HARDLY_SMALLER = 0.99  # of the best one's parameters, which nobody trains other widths for
+NOTHING = 0.3  # reliability below which scores say nothing
+LITTLE = 0.6  # below which they say little
+
+
+class Reliability(BaseModel):
+    """The trust that scores deserve.
+
+    `candidates` were scored on `images` each. `reliability` is that of the two halves, `sides` the correlation of LEFT
+    and RIGHT, None where there is one side. `spread` is the standard deviation that widths explain and `noise` that of
+    what they do not, in units of the score. `chance` is the score of always naming the most frequent class, of losses
+    that of knowing how frequent each is, and `beats_chance` whether a candidate surely is better, by the spread over
+    its images; both are None for scores of another kind. `r2` is the leave-one-out R² of the score model, at least 0,
+    None where paths of a supernet are scored, or too few networks for a fit. `metric` is the score's, and `of_networks`
+    says that candidates are networks of their own, scored on held-out images, not paths on fresh ones. `tied` counts
+    the candidates that the scores cannot tell from the best one, itself among them, and `smallest` is that of fewest
+    parameters, which has `smallest_params` of the best one's; None without `r2`.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    candidates: NonNegativeInt
+    images: NonNegativeInt
+    reliability: FiniteFloat
+    sides: FiniteFloat | None = None
+    spread: FiniteFloat
+    noise: FiniteFloat
+    chance: FiniteFloat | None = None
+    beats_chance: bool | None = None
+    r2: FiniteFloat | None = None
+    metric: str = "accuracy"
+    of_networks: bool = False
+    tied: NonNegativeInt | None = None
+    smallest: tuple[PositiveInt, ...] | None = None
+    smallest_params: FiniteFloat | None = None
+
+    def with_values(self, **values: Any) -> Reliability:
+        """Return the same with other values of some fields."""
+        return self.model_copy(update=values)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def verdict(self) -> Literal["nothing", "little", "much"]:
+        """nothing, little or much: what the scores say of widths."""
+        believed = self.reliability if self.sides is None else min(self.reliability, spearman_brown(self.sides))
+        if self.r2 is not None:
+            believed = min(believed, self.r2)
+        if self.beats_chance is False or believed < NOTHING:
+            return "nothing"
+        return "little" if believed < LITTLE else "much"
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def text(self) -> str:
+        """A sentence or two for people."""
+        sides = "" if self.sides is None else f", LEFT and RIGHT correlate at {self.sides:.2f}"
+        r2 = "" if self.r2 is None else f", and a model of the widths {self.r2:.0%} of it on candidates left out"
+        kind = "held-out" if self.of_networks else "fresh"
+        facts = (
+            f"over {self.candidates} candidates and {self.images:,} {kind} images, widths explain "
+            f"{self.reliability:.0%} of the scores' variance{sides}{r2}"
+        )
+        if self.beats_chance is False:
+            facts = f"no candidate is surely better than {self._chance_text}; {facts}"
+        longer = "train the supernet for longer"
+        if self.of_networks:
+            longer = "train candidates for longer (a larger --epochs or --effort)"
+        free = "widths that need no search (--method balanced)"
+        source = "short trainings" if self.of_networks else "shared weights"
+        unsaid = f"Whether {source} rank widths as whole trainings do, that cannot tell: compare with {free}."
+        return {
+            "nothing": f"The scores say nothing about widths here: {facts}. Either {longer}, or take {free}.",
+            "little": f"The scores say little about widths here: {facts}. It may help to {longer}.{self._tied_text}",
+            "much": f"The scores repeat themselves: {facts}. {unsaid}{self._tied_text}",
+        }[self.verdict]
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def _tied_text(self) -> str:
+        """Return what a user may take as well."""
+        if self.smallest is None or self.smallest_params is None or self.smallest_params > _HARDLY_SMALLER:
+            return ""
+        widths = ",".join(map(str, self.smallest))
+        return (
+            f" {self.tied} candidates are tied with the best as far as this can tell; the smallest of them has "
+            f"{1 - self.smallest_params:.0%} fewer parameters (--method given:values={widths})."
+        )
+
+    @property
+    def _chance_text(self) -> str:
+        if self.metric == "loss":
+            return f"knowing how frequent each class is, {self.chance:.3f}"
+        return f"the most frequent class, {self.chance:.2f} %"
+
+
+def spearman_brown(correlation: float) -> float:
+    """The reliability of a mean of two parts that correlate so; 0 where they do not agree at all."""
+    return max(0.0, 2 * correlation / (1 + correlation)) if correlation > -1 else 0.0
