@@ -21,10 +21,10 @@ from bcnet.costs.base import fingerprint
 from bcnet.errors import BudgetError, RunError
 from bcnet.latency import calibration as latency_calibration
 from bcnet.latency import draws, measure_and_fit, measurement
+from bcnet.run.names import LATENCY_ROUNDS
 from bcnet.searchers import Candidate
 from bcnet.space import Budget, WidthSpace
 from bcnet.stages import acceptance, calibration
-from bcnet.stages.acceptance import ROUNDS
 from bcnet.stages.scores import Scorer
 
 
@@ -175,7 +175,7 @@ def test_more_widths_are_timed_before_they_are_scored(machine, monkeypatch):
     accepting = acceptance.Acceptance(context)
     scored = [Candidate(w, 1.0, measuring.cost(w)) for w in near[:2]]
     assert accepting.another_round(SimpleNamespace(further=lambda problem, known: near), scored)
-    (further,) = kept[ROUNDS]["rounds"]
+    (further,) = kept[LATENCY_ROUNDS]["rounds"]
     widths = [tuple(w) for w in further["widths"]]
     assert any(takes(w) > limit for w in near)
     assert max(map(takes, [*widths, *further["free"]])) <= limit
@@ -230,7 +230,7 @@ def test_a_search_whose_best_are_too_slow_goes_on_within_what_was_measured(tmp_p
     scores = {c.widths: c.score for c in outcome.found.evaluations}
     assert outcome.result.measured_latency["searched"] <= 9_000
     assert outcome.found.best.score > scores[outcome.widths]  # but too slow
-    (further,) = json.loads((tmp_path / "run" / ROUNDS).read_text())["rounds"]
+    (further,) = json.loads((tmp_path / "run" / LATENCY_ROUNDS).read_text())["rounds"]
     assert truth(machine["space"], further["widths"]).max() <= 9_000  # timed before they are scored
     assert truth(machine["space"], further["widths"]).max() >= 0.93 * 9_000  # and the limit is used
     assert 1 <= len(further["free"]) <= 2
@@ -245,7 +245,7 @@ def test_a_search_killed_while_it_goes_on_ends_as_if_it_had_not_been(tmp_path, m
     whole = by_own_score(tmp_path / "whole")
     with pytest.raises(StoppedError):
         by_own_score(tmp_path / "killed", reporter=Recorder(("trials", len(whole.found.evaluations) - 2)))
-    assert (tmp_path / "killed" / ROUNDS).exists()
+    assert (tmp_path / "killed" / LATENCY_ROUNDS).exists()
     resumed = by_own_score(tmp_path / "killed")
     assert resumed.found == whole.found
     assert resumed.widths == whole.widths

@@ -13,7 +13,7 @@ from bcnet.errors import RecipeError
 from bcnet.files.documents import write_plain
 from bcnet.measurement import Measurement
 from bcnet.prior import Prior
-from bcnet.run.directory import RESULT
+from bcnet.run import names
 from bcnet.run.reliability import Reliability
 from bcnet.run.result import NETWORKS, RunResult
 from bcnet.run.score import gain_text
@@ -111,11 +111,11 @@ def stages_until(settings: Settings, until: Until | None) -> tuple[str, ...]:
             raise RecipeError(f"until='prior' needs a method with a supernet; got {method.name}: give method=BCNet()")
         return ("supernet", "prior")
     trains = until == "network"
-    names = [*finding, *(["searched"] if trains else [])]
+    stages = [*finding, *(["searched"] if trains else [])]
     learns = trains and settings.training.distillation is not None and settings.teacher is None
     starts = (trains or method.trains_candidates) and settings.start == "original"
     needs = {need for stage in stages_of(settings) if stage.name in finding for need in stage.needs}
-    return (*(("original",) if learns or starts or "original" in needs else ()), *names)
+    return (*(("original",) if learns or starts or "original" in needs else ()), *stages)
 
 
 def go_on_until(context: Context, until: Until | None) -> SearchOutcome:
@@ -146,8 +146,8 @@ def _to_the_end(context: Context) -> SearchOutcome:
     searched = context.output("searched")
     workload = context.workload
     described = describe(workload.original, workload.space, searched.widths, reference=context.settings.model)
-    context.world.on_rank_zero(lambda: write_plain(directory.file("architecture.json"), described))
-    directory.write(RESULT, result.to_document())
+    context.world.on_rank_zero(lambda: write_plain(directory.file(names.ARCHITECTURE), described))
+    directory.write(names.RESULT, result.to_document())
     return SearchOutcome(
         directory.path,
         workload.space,

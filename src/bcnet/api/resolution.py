@@ -19,6 +19,7 @@ from bcnet.latency import multiples
 from bcnet.methods import Given, Method, Pruned, SupernetMethod, Trainings, parse_method
 from bcnet.methods.base import CustomMethod, Request, Start
 from bcnet.nests import call_network
+from bcnet.run import names
 from bcnet.run.callables import UserCallables, user_callables, user_searcher, with_teacher
 from bcnet.run.directory import check_usable, read_settings
 from bcnet.run.pretrained import Weights
@@ -132,12 +133,12 @@ def resolve(
 
 def _by_its_first_place(source: Source, path: Path) -> Source:
     """Return the source under the name of data that the run in `path` was started with, where the data are the same."""
-    if not (path / "settings.json").exists() or not (path / "space.json").exists():
+    if not (path / names.SETTINGS).exists() or not (path / names.SPACE).exists():
         return source
     before = read_settings(path).data
     kind = source.data_name.partition(":")[0]
     moved = before != source.data_name and before.partition(":")[0] == kind and ":" in before
-    if not moved or read_document(path / "space.json").get("images") != source.data_digest:
+    if not moved or read_document(path / names.SPACE).get("images") != source.data_digest:
         return source
     note = f"The data are those of {before.partition(':')[2]}, which the run was started with."
     return dataclasses.replace(source, data_name=before, notes=(*source.notes, note))
@@ -302,7 +303,7 @@ def _with_multiples(settings: Settings, source: Source, budget: Budget | None, p
     """Return the settings with the multiples that pay by the budget's latency model, or those of the run there."""
     if settings.space.multiple_of != "auto":
         return settings
-    stored = read_settings(path).space.multiple_of if (path / "settings.json").exists() else None
+    stored = read_settings(path).space.multiple_of if (path / names.SETTINGS).exists() else None
     asked = None if budget is None else latency_of(budget)
     if isinstance(stored, dict):
         chosen: dict[str, int] = stored

@@ -18,6 +18,7 @@ from bcnet.api.resolution import MethodLike, resolve
 from bcnet.distributed import join_processes
 from bcnet.progress import Reporter, Together, console_reporter
 from bcnet.report import finish, report_outcome
+from bcnet.run import names
 from bcnet.run.pretrained import Weights
 from bcnet.run.recipes import TrainingLike
 from bcnet.run.settings import RunOptions, SpaceSettings, make_section
@@ -164,7 +165,7 @@ def told_when_stopped(path: Path) -> Iterator[None]:
         if type(stop) is not KeyboardInterrupt:  # one with a meaning of its own, as SIGTERM on the command line
             raise
         kept = f"Stopped. What is finished is kept in {path}: the same call goes on with it."
-        begun = (path / "settings.json").exists()
+        begun = (path / names.SETTINGS).exists()
         raise in_one_sentence(kept if begun else "Stopped before anything was written.") from None
 
 

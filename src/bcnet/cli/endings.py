@@ -21,6 +21,7 @@ from rich.console import Console
 from bcnet.display import stage_title
 from bcnet.errors import BCNetError
 from bcnet.progress.record import read_record
+from bcnet.run import names
 
 WRONG_REQUEST = 2
 _COURTESY = 3.0  # seconds
@@ -129,7 +130,7 @@ def _end_stopped(text: str, stop: KeyboardInterrupt) -> NoReturn:
 
 def kept_in_run(run: Path) -> str:
     """Return what is kept of a run that is stopped."""
-    if not (run / "settings.json").exists():
+    if not (run / names.SETTINGS).exists():
         return "Stopped before anything was written."
     record = read_record(run)
     kept = [s.name for s in (record.stages if record is not None else ()) if s.file and (run / s.file).exists()]

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from bcnet.cli import parse
 from bcnet.cli.endings import guard, refuse
+from bcnet.run import names
 
 EXPORT_HELP = """
 Write the network that RUN found in another format, checked there against PyTorch, with a model card.
@@ -84,7 +85,7 @@ def report(
     if out is not None:
         refuse("--out is for comparing several runs; the report of one is written into its run directory")
     written = write_report(runs[0])
-    if (runs[0] / "result.json").exists():
+    if (runs[0] / names.RESULT).exists():
         _show_run(runs[0])
     else:
         typer.echo(f"The run is not finished; what there is so far is in the report: {written}")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bcnet.errors import ExportError
+from bcnet.run import names
 
 _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
@@ -40,7 +41,7 @@ def push_run(
     files = {
         Path(exported).name: Path(exported),
         "README.md": run / "model_card.md",
-        "architecture.json": run / "architecture.json",
+        names.ARCHITECTURE: run / names.ARCHITECTURE,
     }
     operations = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=str(file)) for name, file in files.items()]
     try:

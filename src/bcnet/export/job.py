@@ -29,6 +29,7 @@ from bcnet.formats import Format, Int8, Onnx, Opened, Runner
 from bcnet.machine.defaults import threads as torch_threads
 from bcnet.nests import Nest, call_network, tensors
 from bcnet.nests import count as nest_size
+from bcnet.run import names
 from bcnet.run.finished import FinishedRun, Which
 from bcnet.run.workload import ModelLike
 from bcnet.train import derived_generator
@@ -428,7 +429,7 @@ def _record(finished: FinishedRun, export: Export) -> None:
     shown = export.path.resolve().relative_to(finished.path.resolve()) if inside else export.path.name
     entry = dataclasses.asdict(export) | {"path": str(shown), "batches": list(export.batches)}
     entry |= {"exceeded": list(export.exceeded), "from_size": export.from_size and list(export.from_size)}
-    write_document(finished.path / "exports.json", {"exports": [*others, entry]})
+    write_document(finished.path / names.EXPORTS, {"exports": [*others, entry]})
 
 
 def _size_of(entry: Mapping[str, Any]) -> tuple[int, int] | None:
@@ -436,6 +437,6 @@ def _size_of(entry: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def _known_exports(finished: FinishedRun) -> list[dict[str, Any]]:
-    file = finished.path / "exports.json"
+    file = finished.path / names.EXPORTS
     entries = read_document(file)["exports"] if file.exists() else []
     return [entry for entry in entries if "takes" in entry]  # of earlier versions some have not

@@ -23,6 +23,7 @@ from bcnet.files.documents import read_document, write_document
 from bcnet.latency import ENGINES, engine_of
 from bcnet.machine.defaults import threads as torch_threads
 from bcnet.machine.devices import check_device, device_name
+from bcnet.run import names
 from bcnet.run.finished import FinishedRun, Which
 from bcnet.run.workload import ModelLike
 from bcnet.space import Widths, WidthSpace
@@ -154,7 +155,7 @@ def read_latencies(run: str | Path) -> list[dict[str, Any]]:
     Raises:
         RunError: the file is damaged.
     """
-    file = Path(run) / "latency.json"
+    file = Path(run) / names.LATENCIES
     return list(read_document(file)["measurements"]) if file.exists() else []
 
 
@@ -194,7 +195,7 @@ def _keep(run: Path, latency: Latency) -> None:
     keys = ("backend", "device", "threads", "batch")
     now = latency.to_dict()
     others = [m for m in read_latencies(run) if any(m[key] != now[key] for key in keys)]
-    write_document(run / "latency.json", {"measurements": [*others, now]})
+    write_document(run / names.LATENCIES, {"measurements": [*others, now]})
 
 
 def round_widths(space: WidthSpace, widths: Widths, multiple: int, budget: Budget) -> Widths:

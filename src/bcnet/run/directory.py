@@ -28,6 +28,7 @@ from bcnet.files.lock import LOCK, lock
 from bcnet.files.tensors import read_tensors, write_tensors
 from bcnet.files.untrusted import check_contained, remove_temporary_files
 from bcnet.machine.disk import check_room
+from bcnet.run import names
 from bcnet.run.result import RunResult
 from bcnet.run.settings import Settings
 from bcnet.train import Checkpoints
@@ -173,14 +174,14 @@ class RunDirectory:
     def _add_seconds(self, stage: str, seconds: float) -> None:
         if self._world.is_rank_zero:
             before = self._seconds()
-            self._write("seconds.json", before | {stage: round(before.get(stage, 0.0) + seconds, 3)})
+            self._write(names.SECONDS, before | {stage: round(before.get(stage, 0.0) + seconds, 3)})
 
     def seconds(self) -> dict[str, float]:
         """Seconds spent in each stage so far, over all resumes."""
         return self._world.on_rank_zero(self._seconds)
 
     def _seconds(self) -> dict[str, float]:
-        return self._read("seconds.json") if self.file("seconds.json").exists() else {}
+        return self._read(names.SECONDS) if self.file(names.SECONDS).exists() else {}
 
 
 @contextmanager
@@ -189,11 +190,11 @@ def _take(path: Path, settings: Settings) -> Iterator[None]:
     make_folder(path)
     with lock(path):
         remove_temporary_files(path)
-        stored = read_settings(path) if (path / "settings.json").exists() else None
+        stored = read_settings(path) if (path / names.SETTINGS).exists() else None
         if stored is not None:
             _check_same(path, settings, stored)
         if stored != settings:
-            write_document(path / "settings.json", settings.to_document())
+            write_document(path / names.SETTINGS, settings.to_document())
         yield
 
 
@@ -204,7 +205,7 @@ def check_usable(path: Path) -> None:
     if not path.exists():
         return
     check_contained(path)
-    if (path / "settings.json").exists():
+    if (path / names.SETTINGS).exists():
         return
     others = sorted(p.name for p in path.iterdir() if p.name != LOCK and not p.name.endswith(".tmp"))
     if others:
@@ -214,18 +215,13 @@ def check_usable(path: Path) -> None:
         )
 
 
-EXAMPLES = "examples.json"
-LATENCY_MODEL = "latency_model.json"
-GRAPH = "converted_graph.json"
-
-
 def read_latency_model(directory: RunDirectory) -> LatencyModel:
     """The model that a run predicts latencies by.
 
     Raises:
         RunError: there is none, or its file is damaged.
     """
-    return _read_as(directory, LATENCY_MODEL, "latency model", lambda file: LatencyModel.from_dict(file["model"]))
+    return _read_as(directory, names.LATENCY_MODEL, "latency model", lambda file: LatencyModel.from_dict(file["model"]))
 
 
 def read_graph_file(directory: RunDirectory) -> ConvertedGraph:
@@ -234,7 +230,9 @@ def read_graph_file(directory: RunDirectory) -> ConvertedGraph:
     Raises:
         RunError: there is none, or its file is damaged.
     """
-    return _read_as(directory, GRAPH, "converted graph", lambda file: ConvertedGraph.from_dict(file["graph"]))
+    return _read_as(
+        directory, names.CONVERTED_GRAPH, "converted graph", lambda file: ConvertedGraph.from_dict(file["graph"])
+    )
 
 
 def _read_as(directory: RunDirectory, name: str, what: str, make: Callable[[dict[str, Any]], _Made]) -> _Made:
@@ -251,7 +249,7 @@ def read_settings(path: Path) -> Settings:
     Raises:
         RunError: there are none, or they are damaged.
     """
-    file = path / "settings.json"
+    file = path / names.SETTINGS
     if not file.exists():
         raise RunError(f"{path} is no run directory: it has no settings.json; give the --out of a `bcnet search`")
     check_contained(path)
@@ -261,9 +259,6 @@ def read_settings(path: Path) -> Settings:
         raise RunError(f"{file} are no settings of this version: {describe(error)}: start a new run") from None
 
 
-RESULT = "result.json"
-
-
 def read_result(run: Path) -> RunResult:
     """The content of a finished run's `result.json`.
 
@@ -271,14 +266,14 @@ def read_result(run: Path) -> RunResult:
         RunError: no run, one that is not finished, or a result that is damaged, of another run or another version.
     """
     settings = read_settings(run)
-    if not (run / RESULT).exists():
+    if not (run / names.RESULT).exists():
         raise RunError(f"run directory {run} has no result yet: repeat its `bcnet search` command to finish it")
-    document = RunDirectory(run, settings).read(RESULT)
+    document = RunDirectory(run, settings).read(names.RESULT)
     try:
         return RunResult.model_validate(document)
     except ValidationError as error:
         raise RunError(
-            f"{run / RESULT} is no result of this version: {describe(error)}: repeat the `bcnet search` command "
+            f"{run / names.RESULT} is no result of this version: {describe(error)}: repeat the `bcnet search` command "
             "in a new run directory"
         ) from None
 

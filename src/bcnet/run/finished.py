@@ -16,6 +16,7 @@ from torch import nn
 from bcnet.errors import ModelError, RunError
 from bcnet.files.tensors import load_module, read_tensors
 from bcnet.models import create
+from bcnet.run import names
 from bcnet.run.directory import RunDirectory, read_result, read_settings
 from bcnet.run.inputs import InputFacts
 from bcnet.run.result import NETWORKS, RunResult
@@ -96,7 +97,7 @@ class FinishedRun:
         Raises:
             RunError: `architecture.json` is missing or no JSON.
         """
-        file = self.path / "architecture.json"
+        file = self.path / names.ARCHITECTURE
         try:
             document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
             groups = [group | {"width": w} for group, w in zip(document["groups"], self.widths(which), strict=True)]
@@ -127,7 +128,7 @@ class FinishedRun:
         space = self.traced
         if space is None:
             space = trace(self.factory(), self.input.zeros(2), self.settings)
-        searched = RunDirectory(self.path, self.settings).read("space.json").get("fingerprint")
+        searched = RunDirectory(self.path, self.settings).read(names.SPACE).get("fingerprint")
         if space.fingerprint() != searched:
             raise ModelError(
                 f"the network must be the one that run {self.path} searched, of the space {searched}; got the space "
@@ -163,7 +164,7 @@ def input_facts(path: Path, settings: Settings) -> InputFacts:
     Raises:
         RunError: the run has not begun, or does not say it.
     """
-    return InputFacts.from_dict(RunDirectory(path, settings).read("space.json").get("input"), path)
+    return InputFacts.from_dict(RunDirectory(path, settings).read(names.SPACE).get("input"), path)
 
 
 def factory_of(path: Path, searched: str, facts: InputFacts, factory: ModelLike | None) -> Callable[[], nn.Module]:

@@ -20,11 +20,8 @@ from bcnet.costs import Budget, Cost, IntArray, Latency, OnMicrocontroller, Poly
 from bcnet.errors import ModelError, RunError
 from bcnet.files.tensors import load_module, read_tensors
 from bcnet.prior import Prior
+from bcnet.run import names
 from bcnet.run.directory import (
-    EXAMPLES,
-    GRAPH,
-    LATENCY_MODEL,
-    RESULT,
     RunDirectory,
     read_graph_file,
     read_latency_model,
@@ -94,10 +91,10 @@ class Run:
         """The budget as given; limits on latency, arena and flash have the models that the run was searched by."""
         budget = self.settings.budget
         for measure in budget.limits:
-            if isinstance(measure, Latency) and self._directory.has(LATENCY_MODEL):
+            if isinstance(measure, Latency) and self._directory.has(names.LATENCY_MODEL):
                 fitted = dataclasses.replace(measure, model=read_latency_model(self._directory))
                 budget = budget.with_measure(fitted)
-            if isinstance(measure, OnMicrocontroller) and self._directory.has(GRAPH):
+            if isinstance(measure, OnMicrocontroller) and self._directory.has(names.CONVERTED_GRAPH):
                 converted = dataclasses.replace(measure, graph=read_graph_file(self._directory))
                 budget = budget.with_measure(converted)
         return budget
@@ -110,7 +107,7 @@ class Run:
     @cached_property
     def result(self) -> RunResult | None:
         """The content of `result.json`; None before the run is finished."""
-        return read_result(self.path) if (self.path / RESULT).exists() else None
+        return read_result(self.path) if (self.path / names.RESULT).exists() else None
 
     @cached_property
     def prior(self) -> Prior | None:
@@ -135,18 +132,18 @@ class Run:
     @cached_property
     def records(self) -> LossRecords | None:
         """Widths and losses of the supernet's steps; None before it is trained."""
-        file = self.path / "records.safetensors"
+        file = self.path / names.RECORDS
         return LossRecords.load(file, self._directory.identity("records")) if file.exists() else None
 
     @cached_property
     def examples(self) -> Mapping[str, Any]:
         """Columns and rows of test images as the report shows them; empty before the networks are trained."""
-        return self._directory.read(EXAMPLES) if self._directory.has(EXAMPLES) else {}
+        return self._directory.read(names.EXAMPLES) if self._directory.has(names.EXAMPLES) else {}
 
     @property
     def class_names(self) -> tuple[str, ...]:
         """Return the names of the classes, or their numbers; none before the network is traced."""
-        return input_facts(self.path, self.settings).class_names if self._directory.has("space.json") else ()
+        return input_facts(self.path, self.settings).class_names if self._directory.has(names.SPACE) else ()
 
     @property
     def seconds(self) -> Mapping[str, float]:
@@ -192,7 +189,7 @@ class Run:
         if self.settings.space.widen > 1:
             network = widened_model(network, factory, space, self.settings)
         supernet = Supernet(network, space)
-        file = self.path / "supernet.safetensors"
+        file = self.path / names.SUPERNET
         if not file.exists():
             raise RunError(f"run {self.path} has no trained supernet: repeat its command to train it")
         load_module(supernet, read_tensors(file, self.identity("supernet"))[0], file)
@@ -212,7 +209,7 @@ def _optional(directory: RunDirectory, name: str) -> dict[str, Any] | None:
 
 
 def _space(directory: RunDirectory) -> WidthSpace | None:
-    document = _optional(directory, "space.json")
+    document = _optional(directory, names.SPACE)
     if document is None:
         return None
     try:
@@ -239,12 +236,12 @@ def _space(directory: RunDirectory) -> WidthSpace | None:
 
 
 def _prior(directory: RunDirectory, space: WidthSpace) -> Prior | None:
-    document = _optional(directory, "prior.json")
+    document = _optional(directory, names.PRIOR)
     return None if document is None else Prior.from_dict(document, space)
 
 
 def _evaluations(directory: RunDirectory, space: WidthSpace) -> tuple[Candidate, ...]:
-    file = directory.file("evaluations.sqlite")
+    file = directory.file(names.EVALUATIONS)
     if not file.exists() or not file.stat().st_size:
         return ()
     with EvaluationStore(file, space, directory.settings.fingerprint()) as store:
@@ -269,11 +266,11 @@ def _networks(directory: RunDirectory, space: WidthSpace) -> dict[str, Network]:
 
 def _task(directory: RunDirectory) -> TaskResult:
     try:
-        return TaskResult.model_validate(directory.read("space.json").get("task"))
+        return TaskResult.model_validate(directory.read(names.SPACE).get("task"))
     except ValidationError:
         raise RunError("the run does not say what its task measures: repeat its command in a new directory") from None
 
 
 def _counts(directory: RunDirectory) -> tuple[IntArray, ...]:
-    file = directory.file("counts.safetensors")
+    file = directory.file(names.COUNTS)
     return tuple(ChannelCounts.load(file, directory.identity("counts"))) if file.exists() else ()

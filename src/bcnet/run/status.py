@@ -23,6 +23,7 @@ from bcnet.errors import RunError
 from bcnet.files.documents import read_document
 from bcnet.files.untrusted import check_contained
 from bcnet.progress.record import Record, StageRecord, read_record
+from bcnet.run import names
 from bcnet.run.evaluations import Best, look
 from bcnet.run.result import RunResult
 
@@ -83,7 +84,7 @@ def read_status(folder: str | Path) -> Status:
     path = Path(folder)
     if not path.is_dir():
         raise RunError(f"a run directory is a folder; {path} is {'a file' if path.exists() else 'not there'}")
-    if not (path / "settings.json").exists():
+    if not (path / names.SETTINGS).exists():
         others = [p.name for p in path.iterdir() if p.name != "lock" and not p.name.endswith(".tmp")]
         if others:
             raise RunError(f"{path} is no run directory: it has no settings.json; give the --out of a `bcnet search`")
@@ -104,8 +105,8 @@ class _Reader:
         self.path = path
         self.problems: list[str] = []
         self.record = read_record(path)
-        self.settings = self._document("settings.json") or {}
-        self.space = self._document("space.json") or {}
+        self.settings = self._document(names.SETTINGS) or {}
+        self.space = self._document(names.SPACE) or {}
         self.result = self._result()
 
     def status(self) -> Status:
@@ -119,7 +120,7 @@ class _Reader:
         return Status(
             folder=str(self.path),
             state=state,
-            since=began or (self.path / "settings.json").stat().st_mtime,
+            since=began or (self.path / names.SETTINGS).stat().st_mtime,
             pid=(_owner(self.path) or record.pid) if running else None,
             host=record.host or None,
             settings={key: self.settings[key] for key in _SETTINGS if key in self.settings} | _method_of(self.settings),
@@ -139,7 +140,7 @@ class _Reader:
     def _state(self) -> State:
         if _is_held(self.path):
             return "running"
-        if not self.settings or any("result.json" in problem for problem in self.problems):
+        if not self.settings or any(names.RESULT in problem for problem in self.problems):
             return "damaged"
         if self.result is not None:
             return "finished"
@@ -168,7 +169,7 @@ class _Reader:
         return {name: limit for name, limit in limits.items() if limit is not None}
 
     def _find_best(self, limits: dict[str, float]) -> tuple[int | None, Best | None, float | None]:
-        file = self.path / "evaluations.sqlite"
+        file = self.path / names.EVALUATIONS
         if not file.exists():
             return None, None, None
         try:
@@ -180,11 +181,11 @@ class _Reader:
         return count, best, best.macs / macs if best is not None and macs else None
 
     def _result(self) -> RunResult | None:
-        document = self._document("result.json")
+        document = self._document(names.RESULT)
         try:
             return None if document is None else RunResult.model_validate(document)
         except ValidationError:
-            self.problems.append(f"{self.path / 'result.json'} is no result of this version")
+            self.problems.append(f"{self.path / names.RESULT} is no result of this version")
             return None
 
     def _document(self, name: str) -> dict[str, Any] | None:

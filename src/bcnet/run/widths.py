@@ -11,6 +11,7 @@ from torch import nn
 
 from bcnet.errors import WidthError
 from bcnet.models import published
+from bcnet.run import names
 from bcnet.space import Widths, WidthSpace
 
 WidthsLike = Sequence[int] | Mapping[str, int] | str | Path
@@ -48,7 +49,7 @@ def _from_text(text: str, space: WidthSpace, model: nn.Module, name: str) -> Wid
         return published.widths(space, model, *published.entry_of(name, variant))
     path = Path(text).expanduser()
     if path.is_dir():
-        path = path / "result.json"
+        path = path / names.RESULT
     if path.suffix == ".json":
         return _from_file(path, space)
     try:
@@ -80,11 +81,11 @@ def _table(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _by_group(table: Mapping[str, Any], space: WidthSpace, place: str) -> Widths:
-    names = [group.name for group in space.groups]
-    wrong = sorted(set(names) ^ set(table))
+    groups = [group.name for group in space.groups]
+    wrong = sorted(set(groups) ^ set(table))
     if wrong:
         raise WidthError(
-            f"{place}: widths name every group of the network, {', '.join(names[:4])} and so on, and no other; "
+            f"{place}: widths name every group of the network, {', '.join(groups[:4])} and so on, and no other; "
             f"differing here: {', '.join(map(str, wrong[:4]))}"
         )
-    return tuple(table[name] for name in names)
+    return tuple(table[name] for name in groups)

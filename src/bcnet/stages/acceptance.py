@@ -19,6 +19,7 @@ import numpy as np
 from bcnet.costs import Budget, Latency, TimedNetwork
 from bcnet.errors import BudgetError, RunError
 from bcnet.latency.fit import fit
+from bcnet.run import names
 from bcnet.run.workload import Workload
 from bcnet.searchers import Candidate, Searcher, heuristic_widths
 from bcnet.space import Widths
@@ -26,7 +27,6 @@ from bcnet.space.problem import Problem
 from bcnet.stages.base import Context
 from bcnet.stages.calibration import is_here, latency_of, time_networks
 
-ROUNDS = "latency_rounds.json"
 _MOST_ROUNDS = 3
 _MORE = 8  # candidates of a round
 _AT_ONCE = 8  # candidates that are timed in turns
@@ -93,7 +93,9 @@ class Acceptance:
             "scored."
         )
         self._rounds.append(found)
-        self._context.directory.write(ROUNDS, {"rounds": [dataclasses.asdict(one) for one in self._rounds]})
+        self._context.directory.write(
+            names.LATENCY_ROUNDS, {"rounds": [dataclasses.asdict(one) for one in self._rounds]}
+        )
         return True
 
     def error(self) -> RunError:
@@ -160,12 +162,12 @@ def rounds_of(context: Context) -> tuple[Round, ...]:
     Raises:
         RunError: the file is damaged.
     """
-    if latency_of(context.workload.budget) is None or not context.directory.has(ROUNDS):
+    if latency_of(context.workload.budget) is None or not context.directory.has(names.LATENCY_ROUNDS):
         return ()
     try:
-        return tuple(_read(one) for one in context.directory.read(ROUNDS)["rounds"])
+        return tuple(_read(one) for one in context.directory.read(names.LATENCY_ROUNDS)["rounds"])
     except (KeyError, TypeError, ValueError) as error:
-        file = context.directory.file(ROUNDS)
+        file = context.directory.file(names.LATENCY_ROUNDS)
         raise RunError(f"{file} holds no widths ({error!r}): restore it, or start a new run") from None
 
 

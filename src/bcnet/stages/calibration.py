@@ -18,7 +18,8 @@ from bcnet.latency.engines import engine_of
 from bcnet.latency.measurement import engine_times, measure_steadily
 from bcnet.nests import Nest
 from bcnet.progress.forecast import Planned
-from bcnet.run.directory import LATENCY_MODEL, read_latency_model
+from bcnet.run import names
+from bcnet.run.directory import read_latency_model
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.space import Widths, WidthSpace
@@ -32,7 +33,7 @@ class CalibrationStage(Stage):
     """Comes to the latency model of the run's budget."""
 
     name: ClassVar[str] = "calibration"
-    file: ClassVar[str] = LATENCY_MODEL
+    file: ClassVar[str] = names.LATENCY_MODEL
     kind: ClassVar[str] = "calibration"
 
     def applies(self, settings: Settings) -> bool:
@@ -166,8 +167,8 @@ class TimingStage(Stage):
 
     def run(self, context: Context) -> None:
         """Time them."""
-        names = [name for name in ("original", "Uniform", "searched") if name in context.names]
-        widths = {name: context.output(name).widths for name in names}
+        trained = [name for name in ("original", "Uniform", "searched") if name in context.names]
+        widths = {name: context.output(name).widths for name in trained}
         found = time_networks(context, list(dict.fromkeys(widths.values())))
         times = None if found is None else {name.lower(): found[w].nanoseconds for name, w in widths.items()}
         context.directory.write(self.file, {"nanoseconds": times})

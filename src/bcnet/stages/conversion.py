@@ -10,7 +10,8 @@ from bcnet.costs import Budget, ConvertedGraph, OnMicrocontroller
 from bcnet.costs.base import fingerprint
 from bcnet.errors import RunError
 from bcnet.progress.forecast import Planned
-from bcnet.run.directory import GRAPH, read_graph_file
+from bcnet.run import names
+from bcnet.run.directory import read_graph_file
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.stages.base import Context, Stage
@@ -22,7 +23,7 @@ class ConversionStage(Stage):
     """Comes to the graph that arena and flash are read from."""
 
     name: ClassVar[str] = "conversion"
-    file: ClassVar[str] = GRAPH
+    file: ClassVar[str] = names.CONVERTED_GRAPH
     kind: ClassVar[str] = "conversion"
 
     def applies(self, settings: Settings) -> bool:

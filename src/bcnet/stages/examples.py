@@ -14,7 +14,7 @@ from bcnet.data import Loaders
 from bcnet.data.transfer import move
 from bcnet.machine.precision import autocast, resolve_precision
 from bcnet.nests import Nest, call_network, count, join_batches, take_images, tensors
-from bcnet.run.directory import EXAMPLES
+from bcnet.run import names
 from bcnet.run.result import NETWORKS
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
@@ -30,7 +30,7 @@ class ExamplesStage(Stage):
     """
 
     name: ClassVar[str] = "examples"
-    file: ClassVar[str] = EXAMPLES
+    file: ClassVar[str] = names.EXAMPLES
     needs: ClassVar[tuple[str, ...]] = tuple(NETWORKS.values())
 
     def applies(self, settings: Settings) -> bool:
@@ -55,12 +55,12 @@ def _examples(context: Context) -> dict[str, Any]:
     inputs, targets, numbers = _spread(context, trained[0].test.count)
     source = context.workload.source
     task = source.task
-    names = source.input.class_names
+    classes = source.input.class_names
     pictures = _pictures(context, inputs)
-    shown = {"target": task.show(pictures, targets, names=names)}
+    shown = {"target": task.show(pictures, targets, names=classes)}
     for one in trained:
         outputs = _outputs(one.network, inputs, context)
-        shown[one.name] = task.show(pictures, move(targets, "cpu"), outputs, names=names)
+        shown[one.name] = task.show(pictures, move(targets, "cpu"), outputs, names=classes)
     if any(part is None for part in shown.values()):
         return {"columns": [], "rows": [], "numbers": []}
     columns = {"input": Shown(pictures, tuple(f"number {number}" for number in numbers)), **shown}

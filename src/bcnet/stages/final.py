@@ -19,6 +19,7 @@ from bcnet.files.tensors import load_module
 from bcnet.machine.defaults import place
 from bcnet.methods import Given, TrainingsMethod, Uniform
 from bcnet.progress.forecast import Planned
+from bcnet.run import names
 from bcnet.run.directory import RunDirectory
 from bcnet.run.score import measurement_of
 from bcnet.run.settings import Settings
@@ -172,7 +173,7 @@ class OriginalStage(FinalStage):
     """Comes to the original network, trained and tested as the others are."""
 
     name: ClassVar[str] = "original"
-    file: ClassVar[str] = "original.safetensors"
+    file: ClassVar[str] = names.ORIGINAL
 
     def widths(self, context: Context) -> Widths:
         """Its own."""
@@ -213,7 +214,7 @@ class UniformStage(FinalStage):
     """Comes to the Uniform baseline under the run's budget."""
 
     name: ClassVar[str] = "Uniform"
-    file: ClassVar[str] = "uniform.safetensors"
+    file: ClassVar[str] = names.UNIFORM
 
     def widths(self, context: Context) -> Widths:
         """One ratio for all groups."""
@@ -234,7 +235,7 @@ class SearchedStage(FinalStage):
     """Comes to the network of the widths that the run found, or was given."""
 
     name: ClassVar[str] = "searched"
-    file: ClassVar[str] = "final.safetensors"
+    file: ClassVar[str] = names.FINAL
     needs: ClassVar[tuple[str, ...]] = ("original", "Uniform")
 
     def widths(self, context: Context) -> Widths:

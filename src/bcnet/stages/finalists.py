@@ -30,6 +30,7 @@ from bcnet.errors import RunError
 from bcnet.methods import SupernetMethod, Trainings
 from bcnet.methods.trainings import for_epochs
 from bcnet.progress.forecast import Planned
+from bcnet.run import names
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.searchers import Candidate, Rescored, rescore
@@ -39,10 +40,9 @@ from bcnet.stages.acceptance import Acceptance
 from bcnet.stages.base import TRAINING_PASS, Context, Stage
 from bcnet.stages.final import TRAINING
 from bcnet.stages.scores import Scorer
-from bcnet.stages.search import EVALUATIONS, RESCORED, SEARCH, Searched, search_of, usual_macs
+from bcnet.stages.search import SEARCH, Searched, search_of, usual_macs
 from bcnet.stages.trials import longer_epochs
 
-_BEGUN = "finalists.json"  # while they are scored; then rescored.json has them all
 _FINALISTS_OF_RANDOM = 10
 _INTERVAL = 2 * 1.96  # standard errors across a 95 % interval
 
@@ -119,7 +119,7 @@ class FinalistsStage(Stage):
     """Comes to the choice of one of the best candidates."""
 
     name: ClassVar[str] = "finalists"
-    file: ClassVar[str] = RESCORED
+    file: ClassVar[str] = names.RESCORED
     needs: ClassVar[tuple[str, ...]] = ("evolution", "trials")
     kind: ClassVar[str] = "training"
 
@@ -174,7 +174,7 @@ class FinalistsStage(Stage):
 
     def load(self, context: Context) -> Choice:
         """The choice of one of them."""
-        context.directory.drop(_BEGUN)
+        context.directory.drop(names.FINALISTS)
         searched: Searched = context.output(search_of(context) or "evolution")
         fresh = sum(len(y) for _, y in context.workload.fresh) if searched.scorer.again is not None else 0
         try:
@@ -183,8 +183,8 @@ class FinalistsStage(Stage):
             rescored = []
         if not rescored:
             raise RunError(
-                f"{context.directory.file(self.file)} names widths that {EVALUATIONS} lacks: restore the two files, or "
-                "start a new run"
+                f"{context.directory.file(self.file)} names widths that {names.EVALUATIONS} lacks: restore the two "
+                "files, or start a new run"
             )
         if searched.scorer.longer:
             return best_again(rescored, fresh, Acceptance(context).free)
@@ -219,13 +219,14 @@ def _scored_again(context: Context, scorer: Scorer, best: Sequence[Candidate]) -
         return tuple(Rescored(c, c.score, c.score, c.score) for c in best)
     if not scorer.longer:
         return rescore(best, scorer.again, len(best), mapper=context.world.map)
-    done = _read(context, _BEGUN, {c.widths: c for c in best}) if context.directory.has(_BEGUN) else []
+    begun = context.directory.has(names.FINALISTS)
+    done = _read(context, names.FINALISTS, {c.widths: c for c in best}) if begun else []
     scored = {r.candidate.widths for r in done}
     with context.reporter.stage("finalists", len(best), "networks") as advance:
 
         def keep(rescored: Rescored) -> None:
             done.append(rescored)
-            context.directory.write(_BEGUN, {"rescored": [_row(r) for r in done]})
+            context.directory.write(names.FINALISTS, {"rescored": [_row(r) for r in done]})
             top = max(r.score for r in done)
             advance(len(done), f"best score {score_text(top, context.settings.metric)}")
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from bcnet.methods import BCNet
 from bcnet.prior import Prior, learn_prior
 from bcnet.progress.forecast import Planned
+from bcnet.run import names
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.stages.base import Context, Stage
@@ -17,7 +18,7 @@ class PriorStage(Stage):
     """Comes to the prior over widths."""
 
     name: ClassVar[str] = "prior"
-    file: ClassVar[str] = "prior.json"
+    file: ClassVar[str] = names.PRIOR
     needs: ClassVar[tuple[str, ...]] = ("supernet",)
     kind: ClassVar[str] = "prior"
 

@@ -20,6 +20,7 @@ from bcnet.nests import Nest, call_network, take_images
 from bcnet.progress.base import Advance
 from bcnet.progress.forecast import Planned
 from bcnet.pruners import Pruned, depgraph_pruned, fastnas_widths
+from bcnet.run import names
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.stages.base import Context, Stage
@@ -40,7 +41,7 @@ class PruningStage(Stage):
     """
 
     name: ClassVar[str] = "pruning"
-    file: ClassVar[str] = "pruned.json"
+    file: ClassVar[str] = names.PRUNED
     needs: ClassVar[tuple[str, ...]] = ("original",)
     kind: ClassVar[str] = "pruning"
 

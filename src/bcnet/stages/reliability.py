@@ -29,6 +29,7 @@ import numpy.typing as npt
 from bcnet.data import Batch
 from bcnet.nests import join_batches, tensors
 from bcnet.progress.forecast import Planned
+from bcnet.run import names
 from bcnet.run.reliability import Reliability, spearman_brown
 from bcnet.run.score import trust_text
 from bcnet.run.settings import Settings
@@ -119,7 +120,7 @@ class ReliabilityStage(Stage):
     """Comes to how far the scores can be believed; to None where they are the user's own function of widths."""
 
     name: ClassVar[str] = "reliability"
-    file: ClassVar[str] = "reliability.json"
+    file: ClassVar[str] = names.RELIABILITY
     needs: ClassVar[tuple[str, ...]] = ("evolution", "trials")
     kind: ClassVar[str] = "scoring"
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bcnet.errors import RunError
+from bcnet.run import names
 from bcnet.run.directory import RunDirectory, read_settings
 from bcnet.run.settings import Settings
 from bcnet.stages.base import Context, Stage
@@ -56,15 +57,15 @@ def reuse(source: Path, context: Context) -> tuple[str, ...]:
     theirs = RunDirectory(source, read_settings(source))
     ours = context.directory
     _check_subject(theirs, context)
-    names = {*(stage.name for stage in stages_of(theirs.settings)), *theirs.settings.own_stages}
+    known = {*(stage.name for stage in stages_of(theirs.settings)), *theirs.settings.own_stages}
     taken = []
     for stage in context.stages:
-        here = stage.name in names and is_shared(stage, theirs.settings, context.settings)
+        here = stage.name in known and is_shared(stage, theirs.settings, context.settings)
         if here and stage.is_in(theirs) and not stage.is_in(ours) and stage.agrees(theirs, context):
             stage.reuse(theirs, context)
             # What a stage took is part of what the result took, wherever it was done.
             took = {name: seconds for name, seconds in theirs.seconds().items() if name in stage.timed_as}
-            ours.write("seconds.json", ours.seconds() | took)
+            ours.write(names.SECONDS, ours.seconds() | took)
             taken.append(stage.name)
     if taken:
         context.reporter.note(f"reused from {source}: {', '.join(taken)}")
@@ -77,9 +78,9 @@ def reuse(source: Path, context: Context) -> tuple[str, ...]:
 
 
 def _check_subject(theirs: RunDirectory, context: Context) -> None:
-    if not theirs.file("space.json").exists():
+    if not theirs.file(names.SPACE).exists():
         return
-    summary = theirs.read("space.json")
+    summary = theirs.read(names.SPACE)
     here = {"fingerprint": context.workload.space.fingerprint(), "images": context.workload.source.data_digest}
     for key, what in (("fingerprint", "model"), ("images", "data")):
         if summary.get(key) != here[key]:

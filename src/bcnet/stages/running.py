@@ -19,6 +19,7 @@ from bcnet.methods.base import is_custom
 from bcnet.progress.base import Reporter, Together
 from bcnet.progress.forecast import Planned
 from bcnet.progress.run_record import RunRecord
+from bcnet.run import names
 from bcnet.run.directory import RunDirectory, read_settings
 from bcnet.run.parts import augmentation_of
 from bcnet.run.settings import Settings
@@ -120,7 +121,7 @@ def resolved_settings(
     """
 
     def complete() -> dict[str, Any]:
-        stored = read_settings(path) if (path / "settings.json").exists() else None
+        stored = read_settings(path) if (path / names.SETTINGS).exists() else None
         return request.resolve(stored, largest_activation=largest_activation).model_dump(mode="json")
 
     world.check_same(request.flat() | {"images": source.data_digest} | versions())
@@ -189,7 +190,7 @@ def _record_workload(context: Context) -> None:
     """
     directory = context.directory
     now = _space_summary(context)
-    before = directory.read("space.json") if directory.has("space.json") else {}
+    before = directory.read(names.SPACE) if directory.has(names.SPACE) else {}
     for key, what, name in (
         ("fingerprint", "model", context.settings.model),
         ("images", "data", context.settings.data),
@@ -199,7 +200,7 @@ def _record_workload(context: Context) -> None:
                 f"run directory {directory.path} was started with another {what} of the name {name!r}: it has "
                 f"changed since ({key} {before[key]}, now {now[key]}); put it back to go on, or give another --out"
             )
-    directory.write("space.json", now)
+    directory.write(names.SPACE, now)
 
 
 def _space_summary(context: Context) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from bcnet.methods import BCNet, Trainings, TrainingsMethod
 from bcnet.prior import Prior
 from bcnet.progress.base import Advance
 from bcnet.progress.forecast import Planned
+from bcnet.run import names
 from bcnet.run.callables import takes_prior
 from bcnet.run.directory import RunDirectory
 from bcnet.run.settings import Settings
@@ -35,7 +36,7 @@ from bcnet.searchers import (
 )
 from bcnet.searchers.search import Evaluator
 from bcnet.space.problem import Problem
-from bcnet.stages.acceptance import ROUNDS, rounds_of
+from bcnet.stages.acceptance import rounds_of
 from bcnet.stages.base import Context, Stage
 from bcnet.stages.prior import PriorStage
 from bcnet.stages.room import search_bytes
@@ -43,8 +44,6 @@ from bcnet.stages.scores import Scorer, supernet_scorer
 from bcnet.stages.supernet import method_of
 from bcnet.train import STRATEGIES
 
-EVALUATIONS = "evaluations.sqlite"
-RESCORED = "rescored.json"
 SEARCH = (
     *("method.", "limits", "custom_score", "options.layout"),
     *("options.validation_fraction", "options.fresh_fraction", "options.score_batch_size"),
@@ -104,7 +103,7 @@ def run_search(context: Context, searcher: Searcher, scorer: Scorer, stage: str)
     workload = context.workload
     directory = context.directory
     own_seed: int | None = getattr(settings.method, "seed", None)
-    if not directory.has(RESCORED):
+    if not directory.has(names.RESCORED):
         directory.check_room(stage, search_bytes(searcher.limit, len(workload.space.groups)))
     with (
         _evaluations(context) as store,
@@ -151,7 +150,7 @@ class EvolutionStage(Stage):
     """Comes to all that was evaluated, and to what scored it."""
 
     name: ClassVar[str] = "evolution"
-    file: ClassVar[str] = EVALUATIONS
+    file: ClassVar[str] = names.EVALUATIONS
     needs: ClassVar[tuple[str, ...]] = ("supernet", "prior")
     kind: ClassVar[str] = "scoring"
 
@@ -163,7 +162,7 @@ class EvolutionStage(Stage):
         """All candidates, at most."""
         work = scoring_passes(settings, workload) * usual_macs(workload)
         total = candidates_of(workload.source.own.searcher, settings)
-        return Planned(self.name, total, "candidates", work, kind=self.kind, file=RESCORED)
+        return Planned(self.name, total, "candidates", work, kind=self.kind, file=names.RESCORED)
 
     def run(self, context: Context) -> None:
         """Score candidates; each is kept as it is scored."""
@@ -188,8 +187,8 @@ class EvolutionStage(Stage):
         ):
             for candidate in source.evaluations[len(target.evaluations) :]:
                 target.add(candidate)
-        if theirs.has(ROUNDS):
-            ours.write(ROUNDS, theirs.read(ROUNDS))
+        if theirs.has(names.LATENCY_ROUNDS):
+            ours.write(names.LATENCY_ROUNDS, theirs.read(names.LATENCY_ROUNDS))
 
 
 def search_of(context: Context) -> str | None:
@@ -264,7 +263,7 @@ def _evaluations(context: Context) -> Iterator[EvaluationStore]:
     """The evaluations on disk; on all processes but the first a copy in memory, from which they replay the same."""
     space = context.workload.space
     settings = context.settings
-    file = context.directory.file(EVALUATIONS)
+    file = context.directory.file(names.EVALUATIONS)
     with contextlib.ExitStack() as held:
         opened: list[EvaluationStore] = []
 

@@ -10,6 +10,7 @@ from bcnet.errors import RecipeError
 from bcnet.files.tensors import load_module
 from bcnet.methods import SupernetMethod
 from bcnet.progress.forecast import Planned
+from bcnet.run import names
 from bcnet.run.directory import RunDirectory
 from bcnet.run.inputs import InputFacts
 from bcnet.run.settings import Settings
@@ -39,7 +40,7 @@ class SupernetStage(Stage):
     """Comes to the trained supernet and the losses of its steps."""
 
     name: ClassVar[str] = "supernet"
-    file: ClassVar[str] = "supernet.safetensors"
+    file: ClassVar[str] = names.SUPERNET
     kind: ClassVar[str] = "training"
 
     def reads(self, settings: Settings) -> tuple[str, ...]:
@@ -83,8 +84,8 @@ class SupernetStage(Stage):
                 on_step=context.step_reporter(self.name, advance),
                 world=context.world,
             )
-        directory.write_tensors("records.safetensors", "records", records.tensors())
-        directory.write_tensors("counts.safetensors", "counts", learner.counts.tensors())
+        directory.write_tensors(names.RECORDS, "records", records.tensors())
+        directory.write_tensors(names.COUNTS, "counts", learner.counts.tensors())
         directory.write_tensors(self.file, self.name, supernet.state_dict())
 
     def load(self, context: Context) -> tuple[Supernet, LossRecords]:
@@ -93,7 +94,7 @@ class SupernetStage(Stage):
         directory.drop_checkpoints(self.name)
         supernet = Supernet(context.workload.model, context.workload.space)
         load_module(supernet, directory.read_tensors(self.file, self.name)[0], directory.file(self.file))
-        return supernet.eval(), LossRecords.from_tensors(directory.read_tensors("records.safetensors", "records")[0])
+        return supernet.eval(), LossRecords.from_tensors(directory.read_tensors(names.RECORDS, "records")[0])
 
     def reuse(self, theirs: RunDirectory, context: Context) -> None:
         """Weights, records and counts."""

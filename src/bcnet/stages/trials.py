@@ -19,6 +19,7 @@ from bcnet.machine.precision import Precision
 from bcnet.methods import Trainings, TrainingsMethod
 from bcnet.methods.trainings import for_epochs
 from bcnet.progress.forecast import Planned
+from bcnet.run import names
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.space import Widths
@@ -27,7 +28,6 @@ from bcnet.stages.final import TRAINING
 from bcnet.stages.room import training_bytes
 from bcnet.stages.scores import NetworkScores, Scorer
 from bcnet.stages.search import (
-    RESCORED,
     SEARCH,
     EvolutionStage,
     Searched,
@@ -55,7 +55,7 @@ class TrialsStage(EvolutionStage):
         images = len(workload.training_batches) * settings.training.batch_size * method_of(settings).length
         work = images * (TRAINING_PASS * usual_macs(workload) + workload.macs_of_answers)
         total = candidates_of(workload.source.own.searcher, settings)
-        return Planned(self.name, total, "networks", work, kind=self.kind, file=RESCORED)
+        return Planned(self.name, total, "networks", work, kind=self.kind, file=names.RESCORED)
 
     def output(self, context: Context) -> Searched:
         """Replayed from what is kept, as every search."""

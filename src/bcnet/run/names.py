@@ -1,0 +1,27 @@
+"""Names of the files of a run directory."""
+
+SETTINGS = "settings.json"
+SPACE = "space.json"
+RESULT = "result.json"
+SECONDS = "seconds.json"
+
+LATENCY_MODEL = "latency_model.json"
+CONVERTED_GRAPH = "converted_graph.json"
+SUPERNET = "supernet.safetensors"
+RECORDS = "records.safetensors"
+COUNTS = "counts.safetensors"
+PRIOR = "prior.json"
+EVALUATIONS = "evaluations.sqlite"
+FINALISTS = "finalists.json"  # while they are scored; then RESCORED has them all
+RESCORED = "rescored.json"
+LATENCY_ROUNDS = "latency_rounds.json"
+RELIABILITY = "reliability.json"
+PRUNED = "pruned.json"
+ORIGINAL = "original.safetensors"
+UNIFORM = "uniform.safetensors"
+FINAL = "final.safetensors"
+EXAMPLES = "examples.json"
+
+ARCHITECTURE = "architecture.json"
+EXPORTS = "exports.json"
+LATENCIES = "latency.json"
