@@ -41,7 +41,8 @@ $(LITERT)/.installed:
 
 # One thread: networks this small lose more by waiting for a second than they gain.
 demo: $(VENV)/.installed
-	$(BIN)/bcnet search --model vgg_digits --data scattered_digits --budget 0.25 --threads 1 --out runs/demo
+	$(BIN)/bcnet search --model vgg_digits --data scattered_digits --budget 0.25 --effort small --threads 1 \
+		--out runs/demo
 
 # glibc gives large tensors back to the kernel at every free, which takes half the time of the tests; let it keep them.
 test test-all test-networks test-studies: export MALLOC_MMAP_THRESHOLD_ := 1073741824

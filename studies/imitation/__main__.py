@@ -1,6 +1,6 @@
 """How much of a labelled search's accuracy does imitation keep, with the labels hidden?
 
-Two jobs: the demo's (`vgg_digits` on scattered digits at 0.25x, by its own recipe and the usual effort), and ResNet-20
+Two jobs: the demo's (`vgg_digits` on scattered digits at 0.25x, by its own recipe and the small effort), and ResNet-20
 on CIFAR-10 reduced to 16 x 16 for ten epochs, at both budgets by the small effort. The original is trained with labels.
 Then it is all that is known: widths are found, and networks trained, by imitation of it on the training images without
 labels, for as many epochs. Labels are read for the accuracy on the test images alone. `--share 0.1` imitates on a tenth
@@ -63,8 +63,8 @@ JOBS = {
         training={"epochs": 2},
     ),
     "vgg_digits": Job(
-        *("vgg_digits on scattered digits", "scattered_digits", (0.25,), "ours, medium effort"),
-        bcnet.Trainings(effort="medium"),
+        *("vgg_digits on scattered digits, 24 epochs", "scattered_digits", (0.25,), "ours, small effort"),
+        bcnet.Trainings(effort="small"),
     ),
     "resnet20": Job(
         f"resnet20 at 16x16, ratios from {MIN_RATIO}, {EPOCHS} epochs",
