@@ -66,8 +66,8 @@ def test_timm_network_in_eights(images, tmp_path, monkeypatch, capsys):
     _, printed = run(TIMM, monkeypatch, capsys, *words)
     assert check(tmp_path / "run", printed) <= 0.7
     result = bcnet.run.finished.FinishedRun.read(tmp_path / "run").result
-    assert all(width % 8 == 0 for width in result["networks"]["searched"]["widths"])
-    assert "layer4" not in {group["name"].partition(".")[0] for group in result["groups"]}
+    assert all(width % 8 == 0 for width in result.networks["searched"].widths)
+    assert "layer4" not in {group.name.partition(".")[0] for group in result.groups}
     assert "x MACs" in printed
 
 

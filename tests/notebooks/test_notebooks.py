@@ -57,7 +57,7 @@ def test_a_network_of_ones_own(tmp_path):
     (same,) = [text_of(cell) for cell in notebook.cells if "torch.allclose(" in cell.source]
     assert "'True'" in same, "what was exported and loaded again answers as the network does"
     result = bcnet.Run.open(tmp_path / "runs" / "notebook").result
-    assert result["networks"]["searched"]["macs_ratio"] <= 0.5
+    assert result.networks["searched"].macs_ratio <= 0.5
     assert (tmp_path / "runs" / "notebook" / "report.html").exists()
 
 

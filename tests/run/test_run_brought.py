@@ -189,7 +189,7 @@ def test_searches_in_threads_wait_for_each_other(tmp_path):
     reporter.thread.join()
     beside = bcnet.Run.open(tmp_path / "beside").result
     alone = tiny_search(tmp_path / "alone", seed=1).result
-    assert beside["networks"] == alone["networks"]
+    assert beside.networks == alone.networks
 
 
 def test_transparent_pixels_show_white(tmp_path):

@@ -126,6 +126,12 @@ Workers = Annotated[
     typer.Option(help="Processes that decode images in files; 0: none beside the run.", rich_help_panel=MACHINE),
 ]
 Threads = Annotated[int | None, typer.Option(help="CPU threads.", rich_help_panel=MACHINE)]
+AtOnce = Annotated[
+    int | None,
+    typer.Option(
+        help="Candidates trained at once, by a thread each (small networks: all threads).", rich_help_panel=MACHINE
+    ),
+]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda (the best there is).", rich_help_panel=MACHINE)]
 Option = Annotated[
     list[str] | None,

@@ -15,6 +15,7 @@ from bcnet.cli.common import prepare_process
 from bcnet.cli.endings import guard, refuse
 from bcnet.cli.options import (
     Allocator,
+    AtOnce,
     BudgetText,
     CheckpointSeconds,
     Data,
@@ -120,6 +121,7 @@ def search(
     widen: Widen = None,
     precision: Precision = None,
     threads: Threads = None,
+    at_once: AtOnce = None,
     workers: Workers = None,
     device: Device = None,
     option: Option = None,
@@ -159,7 +161,8 @@ def search(
         **arguments.get("space", {}),
         **space_options(num_choices, min_ratio, min_width, multiple_of, ignore, only, widen),
     }
-    chosen = given_settings({"image_size": image_size, "threads": threads, "workers": workers, "device": device})
+    machine = {"threads": threads, "at_once": at_once, "workers": workers, "device": device}
+    chosen = given_settings({"image_size": image_size, **machine})
     extra = parse.changes(option or [], "--option", "validation_fraction=0.2")
     arguments["options"] = {**arguments.get("options", {}), **extra, **chosen}
     prepare_process(allocator, primitives)

@@ -2,5 +2,6 @@
 
 from bcnet.distributed.launch import is_rank_zero, join_processes
 from bcnet.distributed.process_group import Loaded, ProcessGroup
+from bcnet.distributed.side_by_side import can_fork, map_side_by_side
 
-__all__ = ["Loaded", "ProcessGroup", "is_rank_zero", "join_processes"]
+__all__ = ["Loaded", "ProcessGroup", "can_fork", "is_rank_zero", "join_processes", "map_side_by_side"]

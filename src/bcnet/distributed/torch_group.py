@@ -21,9 +21,9 @@ from safetensors.torch import save as format_safetensors
 from torch import distributed
 from torch.distributed.distributed_c10d import Store
 
-from bcnet import errors
+from bcnet.distributed.failures import failure_document, rebuilt_error
 from bcnet.distributed.process_group import Loaded, ProcessGroup, Tensors
-from bcnet.errors import BCNetError, ProcessError
+from bcnet.errors import ProcessError
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -58,7 +58,7 @@ class TorchProcessGroup(ProcessGroup):
         try:
             result = function()
         except Exception as error:
-            self._put(key, _failure(error))
+            self._put(key, failure_document(error))
             raise
         self._put(key, {"value": result})
         return result
@@ -114,7 +114,7 @@ class TorchProcessGroup(ProcessGroup):
                 outcome: dict[str, Any] = {"value": function(jobs[mine])}
             except Exception as error:
                 failures[mine] = error
-                outcome = _failure(error)
+                outcome = failure_document(error)
             self._put(f"{key}/{mine}", outcome)
             while given < len(jobs) and self._is_there(f"{key}/{given}"):
                 yield self._result(f"{key}/{given}", failures.get(given))
@@ -159,7 +159,7 @@ class TorchProcessGroup(ProcessGroup):
             self._wait(key)
             outcome = json.loads(self._store.get(key))
         if "failure" in outcome:
-            raise _rebuilt(*outcome["failure"])
+            raise rebuilt_error(*outcome["failure"])
         return outcome["value"]
 
     def _wait(self, key: str) -> None:
@@ -186,18 +186,6 @@ def _pack(tensors: Tensors) -> torch.Tensor:
     """The bytes of a safetensors file, uint8 `(bytes,)` on the CPU."""
     content = format_safetensors({name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()})
     return torch.frombuffer(bytearray(content), dtype=torch.uint8)
-
-
-def _failure(error: Exception) -> dict[str, Any]:
-    return {"failure": [type(error).__name__, str(error)]}
-
-
-def _rebuilt(kind: str, message: str) -> BCNetError:
-    """The error of another process."""
-    known = getattr(errors, kind, None)
-    if isinstance(known, type) and issubclass(known, BCNetError):
-        return known(message)
-    return ProcessError(f"another process of this run failed with {kind}: {message}")
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from pydantic import (
 
 from bcnet.costs import Budget, measure_called
 from bcnet.errors import BudgetError, RecipeError
-from bcnet.machine.defaults import Layout, layout_of, precision_of, score_batch, usual_threads
+from bcnet.machine.defaults import Layout, layout_of, precision_of, score_batch, trains_side_by_side, usual_threads
 from bcnet.machine.devices import best_device, check_device
 from bcnet.methods.base import Method, Seed, Start, is_custom, method_from_document
 from bcnet.methods.supernet import SupernetMethod
@@ -37,7 +37,7 @@ ALL = ("",)
 """Prefix of the names of all settings (`Settings.identity`)."""
 
 
-_CHANGEABLE = (*HEALTH, "workers")
+_CHANGEABLE = (*HEALTH, "workers", "at_once")
 """Settings that are no part of a run's identity."""
 
 
@@ -110,12 +110,21 @@ class RunOptions(Section):
     """Memory format of the supernet's weights: auto, contiguous or channels_last."""
     threads: int | None = Field(default=None, gt=0, le=4096)
     """CPU threads (torch's own number, or a container's quota)."""
+    candidate_threads: int | None = Field(default=None, gt=0, le=4096)
+    """CPU threads of a candidate that is trained by itself (1 where several are trained at once, else `threads`)."""
+    at_once: int | None = Field(default=None, gt=0, le=4096)
+    """Candidates that are trained at once, in processes of their own (as many as threads, for small networks)."""
     workers: int | None = Field(default=None, ge=0, le=64)
     """Processes that decode images in files; 0 decodes in the run's own (one for each core, up to 8)."""
     device: str | None = None
     """cpu or cuda (the best there is)."""
     processes: Count = 1
     """Processes that share every batch, as torchrun started them."""
+
+    @property
+    def side_by_side(self) -> int:
+        """The candidates that are trained at once, each by one thread; 1 where they follow one after the other."""
+        return self.at_once or (self.threads or 1) // (self.candidate_threads or self.threads or 1)
 
     @property
     def fresh_share(self) -> float:
@@ -126,8 +135,8 @@ class RunOptions(Section):
 class Settings(Section):
     """All settings of a run. Where a value is the user's own object, a description of it.
 
-    What the recipes say about steps that go wrong (`bcnet.train.recipe.HEALTH`) and `workers`, on which no figure
-    depends, may change from one start of a run to the next; all other settings are its identity.
+    What the recipes say about steps that go wrong (`bcnet.train.recipe.HEALTH`), `workers` and `at_once`, on which no
+    figure depends, may change from one start of a run to the next; all other settings are its identity.
 
     Raises:
         RecipeError: made by `make_settings` from values out of range.
@@ -219,11 +228,13 @@ class Settings(Section):
         """Return all settings by dotted names, `training.lr` for instance."""
         return _flat(self.to_document())
 
-    def resolve(self, stored: Settings | None = None, *, largest_activation: int = 0) -> Settings:
+    def resolve(
+        self, stored: Settings | None = None, *, largest_activation: int = 0, may_fork: bool = False
+    ) -> Settings:
         """Return the settings with what was left open taken from `stored`, else by the rules of `bcnet.machine`.
 
         These are device, threads, precisions, layout and `score_batch_size`; `largest_activation` is in bytes for one
-        image at full width.
+        image at full width. `may_fork` says that candidates may be trained in copies of this process.
 
         Raises:
             RecipeError: the device is none that torch has here, or cannot compute in the precision.
@@ -232,10 +243,26 @@ class Settings(Section):
         before = mine if stored is None else stored.options
         device = mine.device or before.device or best_device()
         place = check_device(device)
+        threads = mine.threads or before.threads or usual_threads()
+        at_once = before.at_once if mine.at_once is None else mine.at_once
+        batch = largest_activation * self.training.batch_size
+        alone = may_fork and place.type == "cpu" and self.method.trains_candidates and mine.processes == 1
+        if (
+            alone
+            and stored is None
+            and threads > 1
+            and (at_once or threads) > 1
+            and (at_once or trains_side_by_side(batch))
+        ):
+            candidate_threads: int | None = 1
+        else:
+            candidate_threads = before.candidate_threads
         options = mine.model_copy(
             update={
                 "device": device,
-                "threads": mine.threads or before.threads or usual_threads(),
+                "threads": threads,
+                "candidate_threads": mine.candidate_threads or candidate_threads,
+                "at_once": at_once,
                 "workers": before.workers if mine.workers is None else mine.workers,
                 "layout": layout_of(mine.layout if mine.layout != "auto" else before.layout, place),
                 "score_batch_size": mine.score_batch_size or before.score_batch_size or score_batch(largest_activation),

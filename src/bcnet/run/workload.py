@@ -21,6 +21,7 @@ from bcnet.data import imports_code as data_imports_code
 from bcnet.data.loaders import tensors_behind
 from bcnet.data.tables import is_table, load_tables
 from bcnet.data.unlabelled import input_loaders
+from bcnet.distributed import can_fork
 from bcnet.errors import BudgetError, DataError, ModelError, RecipeError
 from bcnet.machine.defaults import Layout, place, runs_channels_last
 from bcnet.machine.memory import largest_activation
@@ -81,6 +82,11 @@ class Source:
     def holds_out(self) -> bool:
         """Return whether a part of the training images is held out to score candidates, as none come with the data."""
         return isinstance(self.data, DataSet) and self.data.validation is None
+
+    @property
+    def may_fork(self) -> bool:
+        """Return whether copies of this process may read the data: what is in memory, not a loader or open files."""
+        return can_fork() and isinstance(self.data, DataSet) and isinstance(self.data.train.pixels, torch.Tensor)
 
     @property
     def layout(self) -> Layout:

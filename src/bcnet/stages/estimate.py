@@ -18,6 +18,7 @@ import torch
 
 from bcnet.display import duration, size, stage_title
 from bcnet.latency.calibration import FIRST, MOST
+from bcnet.machine.defaults import threads
 from bcnet.machine.memory import Activations, activations, free_bytes, used_bytes
 from bcnet.machine.precision import autocast
 from bcnet.nests import count, take_images, tensors
@@ -35,6 +36,7 @@ from bcnet.train.randomness import own_global_randomness
 
 _FIRST_IMAGES = 4  # batch norm needs some
 _ENOUGH = 0.2  # seconds that a measurement should last
+_TRIALS = "trials"
 _TRAINING_PASS = 3  # a backward pass is two forward ones
 _RANGE = (0.6, 1.8)  # times what was told, that runs took beside other work
 
@@ -92,9 +94,13 @@ def estimate(settings: Settings, workload: Workload, stages: Sequence[Planned]) 
         measure = _Measure(settings, workload, device)
         speeds = {stage.name: measure.speed(stage) for stage in ahead}
         kept = measure.activations()
-    seconds = {s.name: s.total * s.work / speeds[s.name] / settings.options.processes for s in ahead}
+    at_once = {_TRIALS: settings.options.side_by_side}
+    seconds = {
+        s.name: s.total * s.work / speeds[s.name] / settings.options.processes / at_once.get(s.name, 1) for s in ahead
+    }
     free = free_bytes(device)
-    peak = used + max(_training_bytes(settings, workload, kept), kept.scoring_bytes(measure.score_batch))
+    training = _training_bytes(settings, workload, kept) * max(at_once.get(s.name, 1) for s in ahead)
+    peak = used + max(training, kept.scoring_bytes(measure.score_batch))
     latency = latency_of(workload.budget)  # None in a preview, which does not know the widths that a latency admits
     unmodelled = latency is None or latency.model is None
     calibrates = unmodelled and any(stage.name == CalibrationStage.name and not stage.finished for stage in stages)
@@ -119,9 +125,14 @@ class _Measure:
 
     def speed(self, stage: Planned) -> float:
         """Work per second in a stage."""
-        kind = stage.name if stage.name in ("supernet", "evolution", "original") else "narrow"
+        kind = stage.name if stage.name in ("supernet", "evolution", "original", _TRIALS) else "narrow"
         if kind not in self._speeds:
-            measured = {"supernet": self._step, "evolution": self._scoring_bytes, "original": self._final}
+            measured = {
+                "supernet": self._step,
+                "evolution": self._scoring_bytes,
+                "original": self._final,
+                _TRIALS: self._trial,
+            }
             self._speeds[kind] = measured.get(kind, self._narrow)()
         return self._speeds[kind]
 
@@ -149,6 +160,11 @@ class _Measure:
         widths = subject.space.uniform(subject.budget)
         network = build(subject.model, subject.space, widths)
         return self._rate_of_training(NetworkLearner(network, subject.source.task), Path(widths, Side.LEFT))
+
+    def _trial(self) -> float:
+        """The rate of a network about the budget, by the threads of a candidate."""
+        with threads(self._settings.options.candidate_threads):
+            return self._narrow()
 
     def _rate_of_training(self, learner: Learner, path: Path) -> float:
         recipe = self._settings.training

@@ -218,7 +218,7 @@ def _scored_again(context: Context, scorer: Scorer, best: Sequence[Candidate]) -
     if scorer.again is None:
         return tuple(Rescored(c, c.score, c.score, c.score) for c in best)
     if not scorer.longer:
-        return rescore(best, scorer.again, len(best), mapper=context.world.map)
+        return rescore(best, scorer.again, len(best), mapper=scorer.mapper or context.world.map)
     begun = context.directory.has(names.FINALISTS)
     done = _read(context, names.FINALISTS, {c.widths: c for c in best}) if begun else []
     scored = {r.candidate.widths for r in done}
@@ -231,7 +231,7 @@ def _scored_again(context: Context, scorer: Scorer, best: Sequence[Candidate]) -
             advance(len(done), f"best score {score_text(top, context.settings.metric)}")
 
         waiting = [c for c in best if c.widths not in scored]
-        rescore(waiting, scorer.again, len(waiting), mapper=context.world.map, callback=keep)
+        rescore(waiting, scorer.again, len(waiting), mapper=scorer.mapper or context.world.map, callback=keep)
     return tuple(sorted(done, key=lambda r: -r.score))
 
 

@@ -122,7 +122,8 @@ def resolved_settings(
 
     def complete() -> dict[str, Any]:
         stored = read_settings(path) if (path / names.SETTINGS).exists() else None
-        return request.resolve(stored, largest_activation=largest_activation).model_dump(mode="json")
+        resolved = request.resolve(stored, largest_activation=largest_activation, may_fork=source.may_fork)
+        return resolved.model_dump(mode="json")
 
     world.check_same(request.flat() | {"images": source.data_digest} | versions())
     settings = Settings.model_validate(world.on_rank_zero(complete))
@@ -165,6 +166,11 @@ def _machine(settings: Settings) -> str:
     final = settings.training.precision
     parts = [
         f"{options.device}, {options.threads} CPU thread{'' if options.threads == 1 else 's'}",
+        *(
+            [f"{options.side_by_side} candidates at once"]
+            if settings.method.trains_candidates and options.side_by_side > 1
+            else []
+        ),
         precision if precision == final else f"{precision} ({final} at the end)",
         *([f"supernet weights {options.layout.replace('_', '-')}"] if settings.method.trains_supernet else []),
         f"scores in batches of {options.score_batch_size:,}",

@@ -15,7 +15,7 @@ from bcnet.data import Batch
 from bcnet.machine.precision import Precision, autocast
 from bcnet.nests import Nest, call_network
 from bcnet.searchers import ImageScores, Metric, PerImage, SupernetEvaluator
-from bcnet.searchers.search import Score
+from bcnet.searchers.search import Mapper, Score
 from bcnet.space import Side, Widths
 from bcnet.stages.base import Context
 from bcnet.stages.supernet import method_of
@@ -28,14 +28,17 @@ from bcnet.train import STRATEGIES
 class Scorer:
     """Scores candidates, and scores the best again on fresh images; None where a score is final.
 
-    `longer` says that the second score follows on more training than the first, and so decides alone.
+    `longer` says that the second score follows on more training than the first, and so decides alone. `mapper` asks for
+    several scores; None for the one of the run's processes.
     """
 
     score: Score
     again: ImageScores | None = None
     longer: bool = False
+    mapper: Mapper | None = None
 
 
+FloatArray = np.ndarray[tuple[int], np.dtype[np.float64]]
 _PARTS = 8  # of the images of a score, to see how far it can be believed
 
 
@@ -71,7 +74,7 @@ class NetworkScores(ABC):
         parts = even.mean(axis=0).tolist() if len(even) else []
         return float(torch.from_numpy(found).mean()), parts
 
-    def per_image(self, widths: Widths) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    def per_image(self, widths: Widths) -> FloatArray:
         """Scores of the single images, shape `(images,)`."""
         with self.network(widths) as network:
             return self._evaluator(network).per_image(())

@@ -118,7 +118,7 @@ def run_search(context: Context, searcher: Searcher, scorer: Scorer, stage: str)
             seed=settings.seed if own_seed is None else own_seed,
             store=store,
             callback=_Told(context, stage, advance, len(store.evaluations)),
-            mapper=context.world.map,
+            mapper=scorer.mapper or context.world.map,
         )
     for note in found.notes:
         context.reporter.note(note)
@@ -138,7 +138,11 @@ def searched_by(context: Context, searcher: Searcher, scorer: Scorer, stage: str
             context.reporter.stage(stage, len(widths), "candidates") as advance,
         ):
             evaluator = Evaluator(
-                problem, scorer.score, limit=len(widths), over_budget=searcher.over_budget, mapper=context.world.map
+                problem,
+                scorer.score,
+                limit=len(widths),
+                over_budget=searcher.over_budget,
+                mapper=scorer.mapper or context.world.map,
             )
             evaluator.attach(store, _Told(context, stage, advance, len(store.evaluations)))
             evaluator.evaluate(widths)

@@ -49,10 +49,17 @@ def starting_network(context: Context, widths: Widths, kept: Kept = ()) -> nn.Mo
             raise RecipeError('start="supernet" needs a supernet, which this run does not train: take "scratch"')
         owner = context.output("supernet")[0]
     else:
-        # Sorting the channels and checking the permutation takes seconds: once for all candidates of a run.
-        owner = context.once(("sorted", kept), lambda: Supernet(_sort_channels(context, kept), context.workload.space))
+        owner = sort_once(context, kept)
     network = _first_channels(context, owner, widths)
     return recalibrate_norms(network, context.workload.all_training, settings.training_seed)
+
+
+def sort_once(context: Context, kept: Kept = ()) -> Supernet:
+    """Return what networks that start from trained weights are cut from.
+
+    Sorting the channels and checking the permutation takes seconds: once for all candidates of a run.
+    """
+    return context.once(("sorted", kept), lambda: Supernet(_sort_channels(context, kept), context.workload.space))
 
 
 def empty_network(context: Context, widths: Widths) -> nn.Module:
