@@ -9,7 +9,7 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --co
 .PHONY: help demo test test-all test-studies test-networks test-device wheels mutants bench lint docs clean
 
 help:
-	@echo "make demo      install, then search a narrower network for scattered digits (about four minutes)"
+	@echo "make demo      install, then search a narrower network for scattered digits (about three minutes)"
 	@echo "make test      install with test extras, then run the tests (about ten minutes on two cores)"
 	@echo "make test-all  the slow tests"
 	@echo "make test-studies  the quick form of every study"
@@ -42,7 +42,7 @@ $(LITERT)/.installed:
 # One thread: networks this small lose more by waiting for a second than they gain.
 demo: $(VENV)/.installed
 	$(BIN)/bcnet search --model vgg_digits --data scattered_digits --budget 0.25 --effort small --threads 1 \
-		--out runs/demo
+		--at-once 2 --out runs/demo
 
 # glibc gives large tensors back to the kernel at every free, which takes half the time of the tests; let it keep them.
 test test-all test-networks test-studies: export MALLOC_MMAP_THRESHOLD_ := 1073741824

@@ -63,7 +63,7 @@ _API = {
     "Methods": ("methods",),
     "Runs and results": ("run",),
     "Data": ("data",),
-    "Tasks": ("tasks",),
+    "Tasks": ("tasks", "measurement"),
     "Budgets and costs": ("costs", "latency"),
     "Width spaces": ("space",),
     "Supernets and training": ("supernet", "train", "prior"),

@@ -120,8 +120,11 @@ def test_copies_end_with_the_process_however_it_ends(stop):
     ) as running:
         copies = [int(running.stdout.readline()) for _ in range(3)][1:]
         assert all(map(is_there, copies))
-        running.send_signal(stop)
-        running.wait(30)
+        try:
+            running.send_signal(stop)
+            running.wait(60)
+        finally:
+            running.kill()
     until = time.monotonic() + 30
     while any(map(is_there, copies)) and time.monotonic() < until:
         time.sleep(0.05)

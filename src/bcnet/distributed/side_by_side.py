@@ -68,11 +68,12 @@ def _copies(function: Callable[[Any], Any], calls: Sequence[Any], processes: int
     try:
         for _ in range(processes):
             reader, writer = os.pipe()
-            process = _fork()
-            if process == 0:
-                _work(function, calls, taken, writer)
+            with _hold_stops() as usual, _forking_without_warning():
+                process = os.fork()
+                if process == 0:
+                    _work(function, calls, taken, writer, usual)
+                copies[reader] = process
             os.close(writer)
-            copies[reader] = process
         yield _in_order(copies, len(calls))
     finally:
         os.close(taken)
@@ -84,21 +85,34 @@ def _copies(function: Callable[[Any], Any], calls: Sequence[Any], processes: int
                 os.waitpid(process, 0)
 
 
-def _fork() -> int:
+@contextmanager
+def _hold_stops() -> Iterator[set[int]]:
+    """Hold stops back: Python drops what is raised while it forks, and a copy must not clear up for its process."""
+    usual = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield usual
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, usual)
+
+
+@contextmanager
+def _forking_without_warning() -> Iterator[None]:
+    """Keep Python from warning of threads: a copy has none of them, and takes no lock that they may hold."""
     with warnings.catch_warnings():
-        # Python warns where there are threads: a copy has none of them, and takes no lock that they may hold.
         warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork")
-        return os.fork()
+        yield
 
 
-def _work(function: Callable[[Any], Any], calls: Sequence[Any], taken: int, writer: int) -> None:
-    """Do calls until none is left; never returns, and runs nothing that the process would run at its end."""
+def _work(function: Callable[[Any], Any], calls: Sequence[Any], taken: int, writer: int, usual: set[int]) -> None:
+    """Do calls until none is left; never returns, and runs nothing that the process would run at its end.
+
+    Ctrl-C reaches all processes of a terminal; the one that was copied ends the copies.
+    """
     parent = os.getppid()
     try:
-        signal.signal(
-            signal.SIGINT, signal.SIG_IGN
-        )  # Ctrl-C reaches all processes of a terminal; the first one ends us
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, usual)
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
         torch.set_num_threads(1)  # OpenMP's threads are not copied, and more than one would be waited for
         while number := os.read(taken, _NUMBER):
