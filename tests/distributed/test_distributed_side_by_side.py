@@ -160,6 +160,24 @@ def test_a_stopped_search_goes_on_with_another_number(one_after_the_other, tmp_p
     assert left(tmp_path) == one_after_the_other
 
 
+def test_an_imitation_is_the_same_side_by_side(tmp_path):
+    torch.manual_seed(3)
+    original = TinyNetwork()
+    found = {
+        number: tiny_search(
+            tmp_path / str(number),
+            model=original,
+            task="imitation",
+            start="pretrained",
+            method=SHORT,
+            options={"threads": 1, "at_once": number},
+            until="widths",
+        )
+        for number in (1, 3)
+    }
+    assert found[1].found.evaluations == found[3].found.evaluations
+
+
 def test_small_networks_are_trained_so_by_themselves(tmp_path):
     assert trains_side_by_side(8 * 2**20)
     assert not trains_side_by_side(64 * 2**20), "large ones keep all threads"
