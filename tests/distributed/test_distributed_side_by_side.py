@@ -16,7 +16,7 @@ import bcnet
 from bcnet.distributed import can_fork, map_side_by_side
 from bcnet.errors import DataError, ProcessError, RecipeError
 from bcnet.files.documents import read_document
-from bcnet.machine.defaults import trains_side_by_side
+from bcnet.machine.defaults import threads, trains_side_by_side
 
 pytestmark = pytest.mark.skipif(not can_fork(), reason="no copies of a process here, or a GPU that they could not use")
 SHORT = bcnet.Trainings(networks=9, epochs=1)
@@ -57,12 +57,10 @@ def test_networks_are_trained_there_as_here():
             optimizer.step()
         return [loss.item(), torch.get_num_threads()]
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        assert list(map_side_by_side(trained, range(5), processes=2)) == [trained(seed) for seed in range(5)]
-    finally:
-        torch.set_num_threads(before)
+    with threads(2):
+        found = list(map_side_by_side(trained, range(5), processes=2))
+    with threads(1):
+        assert found == [trained(seed) for seed in range(5)]
 
 
 @pytest.mark.parametrize(("error", "found"), [(DataError("no images"), DataError), (KeyError("x"), ProcessError)])
@@ -190,6 +188,24 @@ def test_small_networks_are_trained_so_by_themselves(tmp_path):
     assert mine == theirs
     tiny_search(tmp_path / "one", method=SHORT, options={"threads": 2, "at_once": 1}, until="widths")
     assert bcnet.Run.open(tmp_path / "one").settings.options.candidate_threads is None
+
+
+def test_a_candidate_has_its_own_number_of_threads(tmp_path):
+    seen = []
+
+    def score(outputs, targets):
+        seen.append(torch.get_num_threads())
+        return (outputs.argmax(1) == targets).float()
+
+    options = {"threads": 2, "candidate_threads": 1, "at_once": 1}
+    tiny_search(
+        tmp_path,
+        method=SHORT.model_copy(update={"score": score}),
+        tags={"score": "hits"},
+        options=options,
+        until="widths",
+    )
+    assert set(seen) == {1}
 
 
 def test_loaders_of_ones_own_are_read_by_one_process(tmp_path):

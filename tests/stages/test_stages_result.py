@@ -1,11 +1,15 @@
-"""What a result says of the versions that made it."""
+"""What a result holds, and what it says of the versions that made it."""
 
+import json
 import subprocess
 
 import pytest
+from pydantic import ValidationError
 
 import bcnet
+from bcnet.run.result import RunResult
 from bcnet.stages.result import _commit, versions
+from tests.robustness.fuzz_states import result_document
 
 
 def test_a_checkout_tells_its_commit_and_that_files_were_changed(tmp_path, monkeypatch):
@@ -44,3 +48,13 @@ def test_versions_stay_those_of_the_first_time(monkeypatch):
         pytest.skip("bcnet is installed, and not a checkout")
     monkeypatch.setattr(bcnet, "__file__", "/nowhere/bcnet/__init__.py")
     assert versions() == before
+
+
+@pytest.mark.parametrize("network", ["original", "uniform", "searched"])
+@pytest.mark.parametrize("change", [lambda networks, name: networks.pop(name), lambda n, name: n[name]["test"].clear()])
+def test_a_result_has_three_networks_that_say_what_the_task_measures(network, change):
+    document = json.loads(json.dumps(result_document()))  # whose networks share nothing
+    assert RunResult.model_validate(document).value(network) == 9.0
+    change(document["networks"], network)
+    with pytest.raises(ValidationError, match=f"'networks' has '{network}', whose 'test' has the headline 'top1'"):
+        RunResult.model_validate(document)
