@@ -88,6 +88,26 @@ def test_a_copy_that_dies_is_told_of():
         list(results)
 
 
+def test_copies_that_do_nothing_are_given_up(monkeypatch):
+    monkeypatch.setattr("bcnet.distributed.side_by_side._SILENCE", 0.5)
+    here = os.getpid()
+
+    def compute(seconds):
+        until = time.process_time() + seconds
+        while time.process_time() < until:
+            pass
+        return os.getpid() == here
+
+    assert not any(map_side_by_side(compute, [2, 2], processes=2)), "copies that compute are waited for"
+
+    def sleep(number):
+        if number and os.getpid() != here:
+            time.sleep(600)
+        return [number, os.getpid() == here]
+
+    assert list(map_side_by_side(sleep, range(3), processes=2)) == [[0, False], [1, True], [2, True]]
+
+
 def test_no_copy_is_left_when_nobody_wants_more():
     results = map_side_by_side(lambda _: os.getpid(), range(40), processes=3)
     first = next(results)

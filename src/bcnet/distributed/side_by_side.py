@@ -8,6 +8,7 @@ sends back JSON, and ends with the process that made it, however that ends.
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import selectors
@@ -18,6 +19,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -30,6 +32,12 @@ _R = TypeVar("_R")
 _NUMBER = 4  # bytes of the number of a call
 _MOST_CALLS = 4096 // _NUMBER  # what a pipe takes at once on every system
 _LOOK = 0.2  # seconds between two looks at whether the process is still there
+_SILENCE = 120.0  # seconds without an outcome, after which copies have to have computed
+_IDLE = 0.01  # of that time, which looking at the process takes as well
+
+
+class _SilentError(Exception):
+    """Copies that wait for what nobody gives: a lock, perhaps, that a thread held while the process was copied."""
 
 
 def can_fork() -> bool:
@@ -40,7 +48,8 @@ def can_fork() -> bool:
 def map_side_by_side(function: Callable[[_T], _R], items: Iterable[_T], *, processes: int) -> Iterator[_R]:
     """Do what the builtin `map` does, in so many copies of this process; `function` returns plain JSON values.
 
-    What `function` raises is raised at its place in the order, and ends the copies.
+    What `function` raises is raised at its place in the order, and ends the copies. Where copies do nothing any more,
+    this process does what is left.
 
     Raises:
         ProcessError: a copy ended before its time, or `function` raised what is no error of ours.
@@ -51,11 +60,16 @@ def map_side_by_side(function: Callable[[_T], _R], items: Iterable[_T], *, proce
         if processes < 2 or len(some) < 2:
             yield from map(function, some)
             continue
-        with _copies(function, some, min(processes, len(some))) as outcomes:
-            for outcome in outcomes:
-                if "failure" in outcome:
-                    raise rebuilt_error(*outcome["failure"])
-                yield outcome["value"]
+        done = 0
+        try:
+            with _copies(function, some, min(processes, len(some))) as outcomes:
+                for outcome in outcomes:
+                    if "failure" in outcome:
+                        raise rebuilt_error(*outcome["failure"])
+                    done += 1
+                    yield outcome["value"]
+        except _SilentError:
+            yield from map(function, some[done:])
 
 
 @contextmanager
@@ -113,6 +127,7 @@ def _work(function: Callable[[Any], Any], calls: Sequence[Any], taken: int, writ
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, usual)
+        gc.freeze()  # what the process made is not cleared up here
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
         torch.set_num_threads(1)  # OpenMP's threads are not copied, and more than one would be waited for
         while number := os.read(taken, _NUMBER):
@@ -137,6 +152,15 @@ def _end_with(parent: int) -> None:
     os._exit(0)
 
 
+def _seconds_computed(copies: Iterable[int]) -> float:
+    """The processor time of copies; that of the clock where the system does not say, so that they are waited for."""
+    try:
+        states = [Path(f"/proc/{copy}/stat").read_bytes().rpartition(b")")[2].split() for copy in copies]
+        return sum(int(state[11]) + int(state[12]) for state in states) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return time.monotonic()
+
+
 def _in_order(copies: dict[int, int], count: int) -> Iterator[dict[str, Any]]:
     known: dict[int, dict[str, Any]] = {}
     received = dict.fromkeys(copies, b"")
@@ -150,7 +174,11 @@ def _in_order(copies: dict[int, int], count: int) -> Iterator[dict[str, Any]]:
                         f"{len(copies)} processes that train candidates ended without a word, as they do where memory "
                         "is short: train fewer at once (--at-once 1); what was scored is kept"
                     )
-                for key, _ in selector.select():
+                before = _seconds_computed(copies.values())
+                ready = selector.select(_SILENCE)
+                if not ready and _seconds_computed(copies.values()) - before < _IDLE * _SILENCE:
+                    raise _SilentError
+                for key, _ in ready:
                     reader = key.fd
                     content = os.read(reader, 2**16)
                     if not content:
