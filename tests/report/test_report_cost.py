@@ -9,6 +9,7 @@ def test_the_cost_of_a_search_is_told_in_trainings_of_the_original():
     seconds = {"supernet": 100.0, "prior": 5.0, "evolution": 90.0, "rescore": 5.0, "original": 80.0, "Uniform": 40.0}
     assert search_seconds(seconds) == (200.0, 2.5)
     assert search_cost_text(seconds) == "3 min 20 s, 2.5 trainings of the original"
+    assert search_cost_text({"trials": 80.0, "original": 80.0}) == "1 min 20 s, 1 training of the original"
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,8 @@ def search_cost_text(seconds: Mapping[str, float]) -> str:
         return ""
     if trainings is None:
         return duration(taken)
-    return f"{duration(taken)}, {trainings_text(trainings)} trainings of the original"
+    number = trainings_text(trainings)
+    return f"{duration(taken)}, {number} training{'' if number == '1' else 's'} of the original"
 
 
 def heuristics_text(found: SearchResults) -> str:
