@@ -5,6 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import Field
+
+Count = Annotated[int, Field(gt=0, lt=2**31)]
+"""A field of a whole number of things, one at least."""
 
 Z95 = 1.96  # standard errors on either side in a 95 % interval
 

@@ -58,3 +58,19 @@ def test_a_result_has_three_networks_that_say_what_the_task_measures(network, ch
     change(document["networks"], network)
     with pytest.raises(ValidationError, match=f"'networks' has '{network}', whose 'test' has the headline 'top1'"):
         RunResult.model_validate(document)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda document: document["task"]["headline"].update(digits=-1),
+        lambda document: document["widths"].update(a=2**31),
+        lambda document: document["device"].update(threads=0),
+        lambda document: document["groups"][0].update(max_width=2**31),
+    ],
+)
+def test_numbers_that_nobody_wrote_are_refused(change):
+    document = json.loads(json.dumps(result_document()))
+    change(document)
+    with pytest.raises(ValidationError):
+        RunResult.model_validate(document)

@@ -30,7 +30,8 @@ from bcnet.machine.defaults import threads as torch_threads
 from bcnet.nests import Nest, call_network, tensors
 from bcnet.nests import count as nest_size
 from bcnet.run import names
-from bcnet.run.finished import FinishedRun, Which
+from bcnet.run.finished import FinishedRun
+from bcnet.run.result import Which
 from bcnet.run.workload import ModelLike
 from bcnet.train import derived_generator
 

@@ -24,7 +24,8 @@ from bcnet.latency import ENGINES, engine_of
 from bcnet.machine.defaults import threads as torch_threads
 from bcnet.machine.devices import check_device, device_name
 from bcnet.run import names
-from bcnet.run.finished import FinishedRun, Which
+from bcnet.run.finished import FinishedRun
+from bcnet.run.result import Which
 from bcnet.run.workload import ModelLike
 from bcnet.space import Widths, WidthSpace
 from bcnet.supernet import build

@@ -208,7 +208,7 @@ def read_evidence(path: str | Path) -> Evidence:
 def _curves(run: Run) -> dict[str, Curve]:
     files = {"supernet": ("records", "records", run.settings.supernet_recipe.epochs)}
     files |= {
-        label: (f"{NETWORK_FILES[key]}_losses", f"{label} losses", run.settings.training.epochs)
+        label: (f"{Path(NETWORK_FILES[key]).stem}_losses", f"{label} losses", run.settings.training.epochs)
         for key, label in NETWORKS.items()
     }
     curves = {}

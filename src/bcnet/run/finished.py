@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from torch import nn
@@ -19,16 +19,15 @@ from bcnet.models import create
 from bcnet.run import names
 from bcnet.run.directory import RunDirectory, read_result, read_settings
 from bcnet.run.inputs import InputFacts
-from bcnet.run.result import NETWORKS, RunResult
+from bcnet.run.result import NETWORKS, RunResult, Which
 from bcnet.run.settings import Settings
 from bcnet.run.workload import ModelLike, is_name, refuse_to_import, trace
 from bcnet.space import Widths, WidthSpace
 from bcnet.space.compiled import undo_compile
 from bcnet.supernet import rebuild
 
-Which = Literal["original", "uniform", "searched"]
-NETWORK_FILES: Mapping[str, str] = {"original": "original", "uniform": "uniform", "searched": "final"}
-"""The file of each network, without its suffix."""
+NETWORK_FILES: Mapping[str, str] = {"original": names.ORIGINAL, "uniform": names.UNIFORM, "searched": names.FINAL}
+"""The file of each network."""
 
 
 def load(source: str | Path, factory: ModelLike | None = None, *, with_normalisation: bool = False) -> nn.Module:
@@ -113,7 +112,7 @@ class FinishedRun:
             RunError: its weights are missing or damaged.
             ModelError: the factory makes another network than the one searched.
         """
-        file = self.path / f"{NETWORK_FILES[which]}.safetensors"
+        file = self.path / NETWORK_FILES[which]
         tensors, _ = read_tensors(file, RunDirectory(self.path, self.settings).identity(NETWORKS[which]))
         network = rebuild(self.architecture(which), self.factory)
         load_module(network, tensors, file)

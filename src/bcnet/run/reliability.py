@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, FiniteFloat, NonNegativeInt, PositiveInt, computed_field
+from pydantic import BaseModel, ConfigDict, FiniteFloat, NonNegativeInt, computed_field
+
+from bcnet.measurement import Count
 
 _HARDLY_SMALLER = 0.99  # of the best one's parameters, which nobody trains other widths for
 NOTHING = 0.3  # reliability below which scores say nothing
@@ -39,7 +41,7 @@ class Reliability(BaseModel):
     metric: str = "accuracy"
     of_networks: bool = False
     tied: NonNegativeInt | None = None
-    smallest: tuple[PositiveInt, ...] | None = None
+    smallest: tuple[Count, ...] | None = None
     smallest_params: FiniteFloat | None = None
 
     def with_values(self, **values: Any) -> Reliability:

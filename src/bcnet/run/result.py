@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, FiniteFloat, NonNegativeInt, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, FiniteFloat, NonNegativeInt, field_validator, model_validator
 
-from bcnet.measurement import Measurement, Metric
+from bcnet.measurement import Count, Measurement, Metric
 from bcnet.run.reliability import Reliability
 
-NETWORKS: Mapping[str, str] = {"original": "original", "uniform": "Uniform", "searched": "searched"}
+Which = Literal["original", "uniform", "searched"]
+NETWORKS: Mapping[Which, str] = {"original": "original", "uniform": "Uniform", "searched": "searched"}
 """Key of each network in `result.json`, and the stage that trains it, which is also what people read."""
 
 Number = int | FiniteFloat
@@ -31,14 +32,14 @@ class NetworkResult(_Part):
     number how many test images there were, and the mean of the headline.
     """
 
-    widths: tuple[PositiveInt, ...]
+    widths: tuple[Count, ...]
     macs: NonNegativeInt
     macs_ratio: FiniteFloat
     params: NonNegativeInt
     test: dict[str, FiniteFloat]
     test_errors: dict[str, FiniteFloat]
-    test_images: PositiveInt
-    by_class: dict[NonNegativeInt, tuple[PositiveInt, FiniteFloat]]
+    test_images: Count
+    by_class: dict[NonNegativeInt, tuple[Count, FiniteFloat]]
     others: dict[str, Number] = {}
 
     @property
@@ -52,6 +53,13 @@ class TaskResult(_Part):
 
     name: str
     headline: Metric
+
+    @field_validator("headline")
+    @classmethod
+    def _can_be_written(cls, headline: Metric) -> Metric:
+        if headline.digits < 0:
+            raise ValueError(f"digits that are written are none or more; got {headline.digits}")
+        return headline
 
 
 class BudgetResult(_Part):
@@ -67,7 +75,7 @@ class ScoredWidths(_Part):
     """Widths that need no search, as the search scored them; `fresh_score` where they were scored again."""
 
     name: str
-    widths: tuple[PositiveInt, ...]
+    widths: tuple[Count, ...]
     score: FiniteFloat
     macs_ratio: FiniteFloat
     fresh_score: FiniteFloat | None = None
@@ -76,7 +84,7 @@ class ScoredWidths(_Part):
 class RescoredWidths(_Part):
     """One of the best candidates, scored again on fresh images."""
 
-    widths: tuple[PositiveInt, ...]
+    widths: tuple[Count, ...]
     score: FiniteFloat
     fresh_score: FiniteFloat
 
@@ -90,7 +98,7 @@ class SearchResults(_Part):
     fresh_interval: tuple[float, float]
     fresh_images: NonNegativeInt
     finalist_epochs: NonNegativeInt | None = None
-    evaluations: PositiveInt
+    evaluations: Count
     rescored: tuple[RescoredWidths, ...] = ()
     heuristics: tuple[ScoredWidths, ...] = ()
     notes: tuple[str, ...] = ()
@@ -100,16 +108,16 @@ class GroupWidths(_Part):
     """The widths of one group."""
 
     name: str
-    max_width: PositiveInt
-    uniform: PositiveInt
-    searched: PositiveInt
+    max_width: Count
+    uniform: Count
+    searched: Count
 
 
 class Ended(_Part):
     """The epochs that a training had when early stopping ended it, and the best of them."""
 
-    epochs: PositiveInt
-    best: PositiveInt
+    epochs: Count
+    best: Count
 
 
 class OwnFunctions(_Part):
@@ -123,8 +131,8 @@ class DeviceResult(_Part):
     """The machine."""
 
     name: str
-    threads: PositiveInt | None
-    processes: PositiveInt = 1
+    threads: Count | None
+    processes: Count = 1
 
 
 class RunResult(_Part):
@@ -145,13 +153,13 @@ class RunResult(_Part):
     origin: str
     task: TaskResult
     budget: BudgetResult
-    widths: dict[str, PositiveInt]
-    networks: dict[Literal["original", "uniform", "searched"], NetworkResult]
+    widths: dict[str, Count]
+    networks: dict[Which, NetworkResult]
     search: SearchResults | None
     groups: tuple[GroupWidths, ...]
     measured_latency: dict[str, Number] | None = None
     reliability: Reliability | None = None
-    epochs: dict[str, PositiveInt]
+    epochs: dict[str, Count]
     skipped_steps: dict[str, NonNegativeInt]
     stopped_early: dict[str, Ended] = {}
     start: str = ""
@@ -200,9 +208,9 @@ class RunResult(_Part):
         )
         return " ".join(filter(None, notes))
 
-    def value(self, name: str) -> float:
+    def value(self, name: Which) -> float:
         """Return what one of the networks did, in the metric that people read first."""
-        return self.networks[name].test[self.headline.key]  # type: ignore[index]
+        return self.networks[name].test[self.headline.key]
 
     def to_document(self) -> dict[str, Any]:
         """Return plain data, for files."""

@@ -28,8 +28,8 @@ from bcnet.run.directory import (
     read_result,
     read_settings,
 )
-from bcnet.run.finished import NETWORK_FILES, FinishedRun, Which, factory_of, input_facts
-from bcnet.run.result import NETWORKS, RunResult, TaskResult
+from bcnet.run.finished import NETWORK_FILES, FinishedRun, factory_of, input_facts
+from bcnet.run.result import NETWORKS, RunResult, TaskResult, Which
 from bcnet.run.score import measurement_of, search_seconds
 from bcnet.run.settings import Settings
 from bcnet.run.status import Status, read_status
@@ -249,10 +249,10 @@ def _evaluations(directory: RunDirectory, space: WidthSpace) -> tuple[Candidate,
 
 
 def _networks(directory: RunDirectory, space: WidthSpace) -> dict[str, Network]:
-    networks = {}
+    networks: dict[str, Network] = {}
     metric = _task(directory).headline
     for key, label in NETWORKS.items():
-        file = directory.file(f"{NETWORK_FILES[key]}.safetensors")
+        file = directory.file(NETWORK_FILES[key])
         if file.exists():
             _, state = read_tensors(file, directory.identity(label))
             widths = tuple(state["widths"])

@@ -245,23 +245,14 @@ class Settings(Section):
         place = check_device(device)
         threads = mine.threads or before.threads or usual_threads()
         at_once = before.at_once if mine.at_once is None else mine.at_once
-        batch = largest_activation * self.training.batch_size
-        alone = may_fork and place.type == "cpu" and self.method.trains_candidates and mine.processes == 1
-        if (
-            alone
-            and stored is None
-            and threads > 1
-            and (at_once or threads) > 1
-            and (at_once or trains_side_by_side(batch))
-        ):
-            candidate_threads: int | None = 1
-        else:
-            candidate_threads = before.candidate_threads
+        candidate_threads = mine.candidate_threads or before.candidate_threads
+        if candidate_threads is None and stored is None and may_fork and place.type == "cpu" and threads > 1:
+            candidate_threads = self._threads_of_candidates(at_once, largest_activation)
         options = mine.model_copy(
             update={
                 "device": device,
                 "threads": threads,
-                "candidate_threads": mine.candidate_threads or candidate_threads,
+                "candidate_threads": candidate_threads,
                 "at_once": at_once,
                 "workers": before.workers if mine.workers is None else mine.workers,
                 "layout": layout_of(mine.layout if mine.layout != "auto" else before.layout, place),
@@ -282,6 +273,13 @@ class Settings(Section):
             method = method.model_copy(update={"training": complete(method.recipe, earlier)})
         training = complete(self.training, None if stored is None else stored.training)
         return self.model_copy(update={"options": options, "method": method, "training": training})
+
+    def _threads_of_candidates(self, at_once: int | None, largest_activation: int) -> int | None:
+        """1 where several candidates are to be trained at once, None where each is given all threads."""
+        if not self.method.trains_candidates or self.options.processes > 1:
+            return None
+        small = trains_side_by_side(largest_activation * self.training.batch_size)
+        return 1 if (small if at_once is None else at_once > 1) else None
 
     def first_difference(self, other: Settings) -> tuple[str, Any, Any] | None:
         """Return key, own value and other value of the first setting of the identity that differs, or None."""

@@ -132,7 +132,7 @@ class _Reader:
             best_ratio=ratio,
             limits=limits,
             original_macs=self.space.get("macs"),
-            result=_headline(self.result) if state == "finished" and self.result else None,
+            result=_headline(self.result) if state == "finished" and self.result is not None else None,
             message=record.message if state == "failed" else "",
             problems=tuple(self.problems),
         )

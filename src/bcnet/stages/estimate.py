@@ -28,6 +28,7 @@ from bcnet.run.workload import Workload
 from bcnet.space import Side, Widths
 from bcnet.stages.calibration import CalibrationStage, latency_of
 from bcnet.stages.supernet import supernet_learner
+from bcnet.stages.trials import TrialsStage
 from bcnet.supernet import Supernet, build
 from bcnet.train import Learner, NetworkLearner, Path, Recipe, accumulate_gradients, derived_generator
 from bcnet.train.objective import Objective
@@ -36,7 +37,6 @@ from bcnet.train.randomness import own_global_randomness
 
 _FIRST_IMAGES = 4  # batch norm needs some
 _ENOUGH = 0.2  # seconds that a measurement should last
-_TRIALS = "trials"
 _TRAINING_PASS = 3  # a backward pass is two forward ones
 _RANGE = (0.6, 1.8)  # times what was told, that runs took beside other work
 
@@ -94,7 +94,7 @@ def estimate(settings: Settings, workload: Workload, stages: Sequence[Planned]) 
         measure = _Measure(settings, workload, device)
         speeds = {stage.name: measure.speed(stage) for stage in ahead}
         kept = measure.activations()
-    at_once = {_TRIALS: settings.options.side_by_side}
+    at_once = {TrialsStage.name: settings.options.side_by_side}
     seconds = {
         s.name: s.total * s.work / speeds[s.name] / settings.options.processes / at_once.get(s.name, 1) for s in ahead
     }
@@ -125,13 +125,13 @@ class _Measure:
 
     def speed(self, stage: Planned) -> float:
         """Work per second in a stage."""
-        kind = stage.name if stage.name in ("supernet", "evolution", "original", _TRIALS) else "narrow"
+        kind = stage.name if stage.name in ("supernet", "evolution", "original", TrialsStage.name) else "narrow"
         if kind not in self._speeds:
             measured = {
                 "supernet": self._step,
                 "evolution": self._scoring_bytes,
                 "original": self._final,
-                _TRIALS: self._trial,
+                TrialsStage.name: self._trial,
             }
             self._speeds[kind] = measured.get(kind, self._narrow)()
         return self._speeds[kind]

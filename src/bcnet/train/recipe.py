@@ -20,9 +20,9 @@ from pydantic import (
 
 from bcnet.errors import RecipeError
 from bcnet.machine.precision import Precision
+from bcnet.measurement import Count as Count
 from bcnet.train.yaml_text import MOST_CHARACTERS, parse_yaml
 
-Count = Annotated[int, Field(gt=0, lt=2**31)]
 _MOST_SHOWN = 200
 _KINDS = ("schedule", "augmentation")
 HEALTH = ("on_bad_step", "max_bad_steps", "explosion_factor")
