@@ -73,6 +73,14 @@ def test_what_meets_itself_shifted_is_fixed() -> None:
     assert symbols.reason(symbols.resolve(a)[0].variable) == WHY
 
 
+def test_a_dimension_is_cut_into_thousands_of_parts() -> None:
+    symbols = Symbols()
+    (channels,) = symbols.fresh(6000)
+    parts = symbols.split((channels, channels), [3] * 4000, WHY)
+    assert [sum(piece.size for piece in part) for part in parts] == [3] * 4000
+    assert parts[:2000] == parts[2000:] and symbols.resolve((channels,)) == tuple(p for q in parts[:2000] for p in q)
+
+
 def test_fixing_reaches_everything_tied_before_and_after() -> None:
     symbols = Symbols()
     a, b, c = symbols.fresh(5), symbols.fresh(5), symbols.fresh(5)

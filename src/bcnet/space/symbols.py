@@ -56,13 +56,14 @@ class Symbols:
     def resolve(self, dim: Dim) -> Dim:
         """The dimension in terms of unbound variables."""
         pieces: list[Piece] = []
-        for piece in dim:
+        stack = list(reversed(dim))
+        while stack:  # a variable that was cut a thousand times is bound in as many steps
+            piece = stack.pop()
             binding = self._bindings[piece.variable]
             if binding is None:
                 pieces.append(piece)
             else:
-                scaled = tuple(part._replace(repeat=part.repeat * piece.repeat) for part in binding)
-                pieces.extend(self.resolve(scaled))
+                stack.extend(part._replace(repeat=part.repeat * piece.repeat) for part in reversed(binding))
         return tuple(pieces)
 
     def reason(self, variable: int) -> Reason | None:
