@@ -144,6 +144,16 @@ OPERATORS = {
     "attention of positions": lambda x: F.scaled_dot_product_attention(*[x.flatten(2).mT[:, None]] * 3)[:, 0].mT[
         ..., None
     ],
+    "spectrum": lambda x: torch.fft.rfft2(x).abs(),
+    "amplitude and phase": lambda x: torch.fft.irfft(torch.polar(y := torch.fft.rfft(x).abs(), y.log1p()), dim=-1),
+    "real and imaginary parts": lambda x: torch.cat(((y := torch.fft.rfft2(x)).real, y.imag), 1),
+    "filtered": lambda x: torch.fft.irfftn(torch.fft.rfftn(x, dim=(2, 3), norm="ortho").conj(), dim=(2, 3)),
+    "pairs": lambda x: torch.view_as_real(torch.fft.fftshift(torch.fft.fft2(x), dim=(-2, -1))).mean(-1),
+    "complex numbers": lambda x: torch.view_as_complex(x.unflatten(3, (4, 2))).angle(),
+    "two parts": lambda x: torch.fft.ifft2(torch.complex(*torch.fft.fft2(x).real.chunk(2, 1))).real,
+    "spectrum of channels": lambda x: x + torch.fft.fft(x, dim=1).real,
+    "shifted channels": lambda x: torch.fft.ifftshift(x),
+    "spectrum of all": lambda x: torch.fft.rfftn(x, s=(8, 8)).real,
     "added product": lambda x: torch.baddbmm(x.flatten(2), x.flatten(2)[:, :, :8], x[:, 0].repeat(1, 1, 8))[..., None],
 }
 LAYERS = {
@@ -188,6 +198,8 @@ class Around(nn.Module):
 EXPECTED = {
     **dict.fromkeys(OPERATORS, (8, 1)),
     "tensor split": (4, 1),
+    **dict.fromkeys(("spectrum of channels", "shifted channels"), "channels along which a Fourier transform mixes"),
+    "two parts": (4, 1),
     "similar to another": (8, 1),
     "blurred": (8, 1),
     "blurred by a number": "the model's own code breaks at other widths",

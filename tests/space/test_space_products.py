@@ -196,11 +196,11 @@ def test_what_cannot_be_counted_is_named(monkeypatch) -> None:
     space = WidthSpace.trace(Transformed(), torch.randn(2, 3, 8, 8))
     (named,) = space.uncounted
     assert named.startswith("aten.fft_rfft2.default (")
-    assert space.uncounted_note.startswith("MACs leave out what operators without a rule multiply: aten.fft_rfft2")
+    assert space.uncounted_note.startswith("MACs leave out what these operators multiply: aten.fft_rfft2")
     assert WidthSpace.trace(NonLocal(), torch.randn(2, 3, 8, 8)).uncounted_note == ""
     monkeypatch.syspath_prepend(str(__file__).rpartition("/")[0])
     told = CliRunner().invoke(app, ["profile", "test_space_products:Transformed", "--image-size", "8"])
-    assert "MACs leave out what operators without a rule multiply: aten.fft_rfft2" in told.output, told.output
+    assert "MACs leave out what these operators multiply: aten.fft_rfft2" in told.output, told.output
 
 
 class TokenMixing(nn.Module):

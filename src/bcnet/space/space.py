@@ -34,9 +34,9 @@ class WidthSpace:
     A candidate is a tuple of ints, one width per group. Any multiples of a group's unit up to `max_width` can be costed
     and run; a search draws from `choices`. `layers` share out the costs of a traced network. `live_terms` are the
     elements of the tensors that it holds at once, for one input, of every moment that may be the largest. `uncounted`
-    are operators of the network without a rule, with their places: what they multiply is not among the multiply-adds.
-    `layouts` are those of the tensors that vary, `numbers` those of int attributes of modules that follow the widths,
-    as `MODULE:ATTRIBUTE` or `MODULE:ATTRIBUTE.INDEX`.
+    are operators whose products are not among the multiply-adds, with their places. `layouts` are those of the tensors
+    that vary, `numbers` those of int attributes of modules that follow the widths, as `MODULE:ATTRIBUTE` or
+    `MODULE:ATTRIBUTE.INDEX`.
     """
 
     groups: tuple[WidthGroup, ...]
@@ -368,7 +368,7 @@ class WidthSpace:
             return ""
         more = f" and {len(self.uncounted) - _SHOWN} more" if len(self.uncounted) > _SHOWN else ""
         return (
-            f"MACs leave out what operators without a rule multiply: {'; '.join(self.uncounted[:_SHOWN])}{more}. Costs "
+            f"MACs leave out what these operators multiply: {'; '.join(self.uncounted[:_SHOWN])}{more}. Costs "
             "and ratios are of all the others."
         )
 

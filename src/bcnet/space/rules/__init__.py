@@ -3,7 +3,7 @@
 To teach the library a new operator, add a rule to the module it belongs to.
 """
 
-from bcnet.space.rules import layers, moves, parts, pointwise, products, shape
+from bcnet.space.rules import layers, moves, parts, pointwise, products, shape, spectral
 from bcnet.space.rules.pointwise import broadcast
 from bcnet.space.rules.table import MADE_OF_NOTHING, RULES, operator_of, rule, unknown
 
@@ -19,5 +19,6 @@ __all__ = [
     "products",
     "rule",
     "shape",
+    "spectral",
     "unknown",
 ]

@@ -81,10 +81,16 @@ def unknown(p: Propagation, node: Any, arguments: Sequence[Any], why: str = "") 
     for labels in arguments:
         for dim in labels.dims:
             p.fix(dim, reason)
-    if p.counting and arguments and operator_of(node) not in _NO_PRODUCTS:
+    if arguments and operator_of(node) not in _NO_PRODUCTS:
+        count_nothing(p, node)
+    return _without_labels(node.meta.get("val"))
+
+
+def count_nothing(p: Propagation, node: Any) -> None:
+    """Note that the node's multiplications are left out of the cost."""
+    if p.counting:
         where = p.where(node)
         p.uncounted[f"{node.target} ({where})" if where else str(node.target)] = None
-    return _without_labels(node.meta.get("val"))
 
 
 def _without_labels(value: Any) -> Any:
