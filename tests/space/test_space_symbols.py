@@ -78,7 +78,8 @@ def test_a_dimension_is_cut_into_thousands_of_parts() -> None:
     (channels,) = symbols.fresh(6000)
     parts = symbols.split((channels, channels), [3] * 4000, WHY)
     assert [sum(piece.size for piece in part) for part in parts] == [3] * 4000
-    assert parts[:2000] == parts[2000:] and symbols.resolve((channels,)) == tuple(p for q in parts[:2000] for p in q)
+    assert parts[:2000] == parts[2000:]
+    assert symbols.resolve((channels,)) == tuple(p for q in parts[:2000] for p in q)
 
 
 def test_fixing_reaches_everything_tied_before_and_after() -> None:
