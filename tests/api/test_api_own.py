@@ -125,7 +125,7 @@ def test_validation_images_score_candidates_and_all_training_images_train(tmp_pa
     source = open_source(TinyNetwork, replace(data, validation=held), image_size=None, seed=0)
     settings = make_settings(model="x", data="y", method=bcnet.Uniform(), training=RECIPE).resolve()
     parts = cut_data(source.data, settings)
-    assert not source.holds_out
+    assert not source.data.holds_out
     assert len(parts.training.images) == len(parts.all_training.images) == len(data.train)
     scored = torch.cat([x for part in (parts.validation, parts.fresh) for x, _ in part])
     wanted = source.data.normaliser(held.pixels)
@@ -167,9 +167,9 @@ def test_a_search_with_validation_images_and_batches_in_dicts(tmp_path):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (lambda d: (d.train, d.test), r"loaders are three: \(train, validation, test\)"),
+        (lambda d: (d.train, d.test), "same images every time.*or give items for validation"),
         (lambda d: (1, 2, 3), r"torch datasets are \(train, test\) or .*; got \(int, int, int\)"),
-        (lambda d: 3, "data is a name, a bcnet.DataSet, torch datasets"),
+        (lambda d: 3, "data is a name, a bcnet.DataSet, a datasets.DatasetDict, or .*; got int"),
         (lambda d: tiny_loaders(validation=d.train), "the validation loader gives its images in one order"),
         (lambda d: tiny_loaders(validation=DataLoader(d.train.dataset)), "got others on a second reading"),
         (lambda d: tiny_loaders(test=3), "the test loader is a DataLoader, or batches with a length; got int"),

@@ -18,7 +18,7 @@ import bcnet
 import bcnet.tasks
 from bcnet.data import Loaders
 from bcnet.errors import DataError, ModelError, RecipeError, RunError
-from bcnet.tasks import DenseRegression, MultiLabel, Regression, Segmentation
+from bcnet.tasks import Classification, DenseRegression, MultiLabel, Regression, Segmentation
 from bcnet.tasks.base import pooled_ratio
 
 
@@ -362,3 +362,30 @@ def test_targets_of_several_shapes_are_refused():
     ragged = [(x[:2], mask[:2]), (x[2:], mask[2:, :4])]
     with pytest.raises(DataError, match=r"images of one shape, and targets of one; got \(4, 8\) and \(8, 8\)"):
         _ = Loaders(ragged, ragged, ragged).held_out
+
+
+@pytest.mark.parametrize(
+    ("targets", "said"),
+    [
+        (torch.zeros(4, 1, dtype=torch.int64), r"squeeze\(1\)"),
+        (torch.rand(4), "task='regression:values=1'"),
+        (torch.rand(4, 3), "task='regression:values=3'"),
+        (torch.ones(4), "task='multi-label:labels=1'"),
+        (torch.eye(4), r"task='multi-label:labels=4'.*argmax\(1\)"),
+        (torch.full((4, 8, 8), 6), "task='segmentation:classes=7'"),
+        (torch.full((4, 1, 8, 8), 6), "task='segmentation:classes=7'"),
+        (torch.rand(4, 3, 8, 8), "task='dense-regression'"),
+        (torch.rand(4, 8, 8), "task='dense-regression'"),
+    ],
+)
+def test_targets_that_are_no_labels_are_refused_with_the_task_that_suits_them(targets, said) -> None:
+    with pytest.raises(DataError, match=said):
+        Classification().check_targets(targets, "the training loader")
+
+
+def test_targets_with_a_dimension_more_or_less_are_taken() -> None:
+    masks = torch.randint(3, (4, 1, 8, 8), dtype=torch.uint8)
+    assert torch.equal(Segmentation(classes=3).check_targets(masks, "x"), masks[:, 0].long())
+    assert MultiLabel(labels=1).check_targets(torch.ones(4), "x").shape == (4, 1)
+    labels = torch.arange(4, dtype=torch.uint8)
+    assert torch.equal(Classification().check_targets(labels, "x"), torch.arange(4))

@@ -426,7 +426,7 @@ class Counted(nn.Module):
 def test_inputs_that_stay_the_same_are_answered_once(original, layout):
     loaders = input_loaders(inputs(200))
     teacher = Teacher(Counted(original))
-    batches = ImitatedBatches(replace(loaders, channels_last=layout).training_batches(), teacher)
+    batches = ImitatedBatches(replace(loaders, channels_last=layout).training_batches(16), teacher)
     generator = torch.Generator().manual_seed(3)
     assert batches.answers_once
     counted = teacher._network.answered.item()  # to look at what it gives
@@ -440,7 +440,7 @@ def test_inputs_that_stay_the_same_are_answered_once(original, layout):
 
 def test_answers_that_take_too_much_memory_are_given_every_time(original, monkeypatch):
     loaders = input_loaders(inputs(200))
-    batches = loaders.training_batches()
+    batches = loaders.training_batches(16)
     room = 160 * original(inputs(1)).nbytes
     for most, once in ((room, True), (room - 1, False)):
         monkeypatch.setattr(bcnet.run.imitation, "_MOST_BYTES", most)
@@ -459,7 +459,7 @@ def test_answers_that_are_no_row_for_each_input_are_given_every_time(original):
         def forward(self, x):
             return self.network(x).T
 
-    batches = ImitatedBatches(input_loaders(inputs(200)).training_batches(), Teacher(Transposed()))
+    batches = ImitatedBatches(input_loaders(inputs(200)).training_batches(16), Teacher(Transposed()))
     assert not batches.answers_once
     for x, y in batches.epoch(torch.Generator()):
         torch.testing.assert_close(y["output 0"], original(x).T)
@@ -470,7 +470,7 @@ def test_images_that_a_folder_holds_are_answered_once(tmp_path):
     torch.manual_seed(0)
     network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)).eval()
     loaders = load_inputs(str(tmp_path / "pictures"), 8, "0..1")
-    batches = ImitatedBatches(loaders.training_batches(), Teacher(network))
+    batches = ImitatedBatches(loaders.training_batches(16), Teacher(network))
     assert batches.answers_once
     for x, y in batches.epoch(torch.Generator()):
         torch.testing.assert_close(y["output 0"], network(x))

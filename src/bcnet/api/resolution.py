@@ -211,7 +211,7 @@ def _complete_method(
         limit = budget or Budget(macs=int(max(space.cost(w).macs for w in (widths, space.narrowest))))
     assert limit is not None, "only given widths come without a budget"
     options = settings.options
-    share = 1 - options.validation_fraction - options.fresh_fraction if source.holds_out else 1.0
+    share = 1 - options.validation_fraction - options.fresh_fraction if source.data.holds_out else 1.0
     method = method.complete(Request(settings.training, settings.start, share, limit, traced))
     values = {name: getattr(settings, name) for name in Settings.model_fields}
     return make_settings(**{**values, "method": method, "limits": limits_of(limit)}), limit

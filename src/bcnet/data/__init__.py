@@ -5,6 +5,7 @@ from bcnet.data.batches import Batch, TrainingBatches, all_batches, fixed_batche
 from bcnet.data.big_images import ResizedCrop
 from bcnet.data.files import FilePixels
 from bcnet.data.images import DataSet, Images, Normaliser
+from bcnet.data.items import take_items, take_loaders
 from bcnet.data.loaders import Loaders, cut, loaders_of
 from bcnet.data.named import NAMES, imports_code, load, made_by
 from bcnet.data.splits import split_validation
@@ -28,5 +29,7 @@ __all__ = [
     "loaders_of",
     "made_by",
     "split_validation",
+    "take_items",
+    "take_loaders",
     "usual_augmentation",
 ]

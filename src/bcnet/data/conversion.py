@@ -17,6 +17,8 @@ IMAGE_COLUMNS = ("image", "img", "image.bytes", "pixel_values")
 LABEL_COLUMNS = ("label", "labels", "fine_label", "target", "targets")
 """What tables, items and batches call an image and its label; the first that is there is read."""
 
+_AS_THEY_COME = "give bcnet.search the data sets themselves, (train, test), which are taken as they come"
+
 
 def in_words(names: Iterable[Any]) -> str:
     """Return names that a file gives, in one line."""
@@ -42,6 +44,22 @@ def split_dict(batch: Mapping[str, Any]) -> tuple[Any, list[Any]]:
     targets = [value for name, value in batch.items() if name in LABEL_COLUMNS]
     inputs = {name: value for name, value in batch.items() if name not in LABEL_COLUMNS}
     return (next(iter(inputs.values())) if len(inputs) == 1 else inputs), targets
+
+
+def are_images(data: Any) -> bool:
+    """Return whether the first item is an image with a class number, as `read_items` takes them.
+
+    What has no items by number is taken for such, and read once.
+    """
+    if not isinstance(data, Sized) or not hasattr(data, "__getitem__") or len(data) == 0:
+        return True
+    try:
+        picture, label = _pair_of(data[0], "item 0")
+        _label(label, "item 0")
+        _image(picture, "item 0")
+    except DataError:
+        return False
+    return True
 
 
 def read_items(source: Iterable[Any], name: str, image_size: int | None) -> Labelled:
@@ -102,7 +120,10 @@ def _label(label: Any, place: str) -> int:
     scalar = isinstance(label, np.generic) or (isinstance(label, torch.Tensor) and label.numel() == 1)
     value = label.item() if scalar else label
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise DataError(f"labels are integers, the class numbers from 0; got {value!r} for {place}")
+        got = f"{type(value).__name__} of shape {tuple(value.shape)}" if hasattr(value, "shape") else repr(value)
+        raise DataError(
+            f"labels are integers, the class numbers from 0; got {got} for {place}: for other targets {_AS_THEY_COME}"
+        )
     return value
 
 
@@ -132,6 +153,6 @@ def _bytes(image: torch.Tensor, place: str) -> torch.Tensor:
     if not 0 <= low <= high <= 1:
         raise DataError(
             f"floats of images are in [0, 1]; got {low:.3g} to {high:.3g} for {place}: leave the normalisation out, "
-            "it is done later from the data's own statistics, or give DataLoaders, whose batches are taken as they are"
+            f"it is done later from the data's own statistics, or {_AS_THEY_COME}"
         )
     return (image * 255).round().to(torch.uint8)

@@ -221,6 +221,21 @@ class DataSet:
         return len(self.class_names)
 
     @property
+    def trained_on(self) -> int:
+        """Training images."""
+        return len(self.train)
+
+    @property
+    def holds_out(self) -> bool:
+        """Return whether a part of the training images is held out to score candidates, as none come with the data."""
+        return self.validation is None
+
+    @property
+    def in_memory(self) -> bool:
+        """Return whether the training images are in memory, and not in files."""
+        return not isinstance(self.train.pixels, FilePixels)
+
+    @property
     def image_shape(self) -> tuple[int, int, int]:
         """Channels, height and width."""
         return self.train.image_shape

@@ -101,7 +101,7 @@ class Loaders:
         if not _equal(batches[0], self._check(next(_in_order(self.validation, "validation")), "validation")):
             raise DataError(
                 "a validation loader gives the same images every time; got others on a second reading: give it "
-                "shuffle=False, and a data set that does not augment"
+                "shuffle=False, and a data set that does not augment, or give items for validation beside those that do"
             )
         return join_batches([x for x, _ in batches]), join_batches([y for _, y in batches])
 
@@ -134,9 +134,28 @@ class Loaders:
         size = getattr(self.train, "batch_size", None)
         return size if isinstance(size, int) else None
 
-    def training_batches(self) -> LoaderBatches:
-        """The training batches."""
+    @property
+    def trained_on(self) -> int | None:
+        """Return how many images there are to train on, where the batches are not made by the loader."""
+        return None
+
+    @property
+    def holds_out(self) -> bool:
+        """Return whether a part of the training images is held out to score candidates."""
+        return False
+
+    @property
+    def in_memory(self) -> bool:
+        """Return whether the training images are in memory, as far as is known."""
+        return False
+
+    def training_batches(self, batch_size: int) -> LoaderBatches:
+        """The training batches, of the loader's own size."""
         return LoaderBatches(self.train, self.accepted, self.channels_last)
+
+    def all_training_batches(self, batch_size: int) -> LoaderBatches:
+        """The batches of all that final networks learn from."""
+        return self.training_batches(batch_size)
 
     def split(self, fresh_share: float, seed: int) -> tuple[Held, Held]:
         """The validation images that score, and those that score the best again, `fresh_share` of them."""

@@ -123,8 +123,13 @@ def _cut_loaders(loaders: Loaders, settings: Settings) -> Parts:
         whole = cut(part, min(most, count(part[1])), seed=settings.seed)
         return [(move(x, device), move(y, device)) for x, y in whole]
 
-    training = loaders.training_batches()
-    return Parts(training, training, batches(scoring), batches(again), loaders.test_batches)
+    return Parts(
+        loaders.training_batches(settings.supernet_recipe.batch_size),
+        loaders.all_training_batches(settings.training.batch_size),
+        batches(scoring),
+        batches(again),
+        loaders.test_batches,
+    )
 
 
 def augmentation_of(recipe: Recipe, data: DataSet) -> Augmentation | ResizedCrop:

@@ -60,7 +60,8 @@ def recipe_for(source: Source, recipe: Recipe | None, changes: Mapping[str, Any]
 
     A batch that nobody chose is made to suit few images too.
     """
-    fits = recipe is None and not isinstance(source.data, Loaders) and "batch_size" not in changes
+    images = source.data.trained_on
+    fits = recipe is None and "batch_size" not in changes
     if recipe is None:
         name = default_recipe(source.model_name, source.data_name, source.data.image_shape[-1])
         if source.task.imitates and name != source.data_name:
@@ -70,8 +71,8 @@ def recipe_for(source: Source, recipe: Recipe | None, changes: Mapping[str, Any]
             recipe = recipe.model_copy(update={"label_smoothing": 0.0, "distillation": None})
     if isinstance(source.data, Loaders) and source.data.batch_size is not None:
         recipe = recipe.with_changes({"batch_size": source.data.batch_size})
-    if fits:
-        recipe = for_few_images(recipe, len(source.data.train))
+    if fits and images is not None:
+        recipe = for_few_images(recipe, images)
     return recipe.with_changes(changes)
 
 

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from bcnet.costs import Budget, Latency, OnMicrocontroller
-from bcnet.data import Batch, DataSet, Loaders, load, loaders_of, made_by
+from bcnet.data import Batch, DataSet, Loaders, load, loaders_of, made_by, take_items, take_loaders
 from bcnet.data import imports_code as data_imports_code
 from bcnet.data.loaders import tensors_behind
 from bcnet.data.tables import is_table, load_tables
@@ -79,14 +79,9 @@ class Source:
         return _input_of(self.data, self.task)
 
     @property
-    def holds_out(self) -> bool:
-        """Return whether a part of the training images is held out to score candidates, as none come with the data."""
-        return isinstance(self.data, DataSet) and self.data.validation is None
-
-    @property
     def may_fork(self) -> bool:
         """Return whether copies of this process may read the data: what is in memory, not a loader or open files."""
-        return can_fork() and isinstance(self.data, DataSet) and isinstance(self.data.train.pixels, torch.Tensor)
+        return can_fork() and self.data.in_memory
 
     @property
     def layout(self) -> Layout:
@@ -407,9 +402,8 @@ def _own_data(data: Any, image_size: int | None) -> DataSet | Loaders:
     found = _data_of(data) if isinstance(data, (tuple, list)) else data
     if not isinstance(found, (DataSet, Loaders)):
         raise DataError(
-            f"data is a name, a bcnet.DataSet, torch datasets (train, test) or (train, validation, test), a "
-            f"datasets.DatasetDict, or three loaders (train, validation, test); got {type(found).__name__}: "
-            "DataSet.from_datasets makes one of yours"
+            "data is a name, a bcnet.DataSet, a datasets.DatasetDict, or (train, test) or (train, validation, test) of "
+            f"torch datasets, pairs of arrays, or loaders; got {type(found).__name__}"
         )
     if image_size is not None and found.image_shape[1:] != (image_size, image_size):
         raise DataError(
@@ -421,14 +415,20 @@ def _own_data(data: Any, image_size: int | None) -> DataSet | Loaders:
 
 def _data_of(parts: Sequence[Any]) -> DataSet | Loaders:
     if any(isinstance(part, DataLoader) for part in parts):
+        if len(parts) == 2 and isinstance(parts[0], DataLoader):
+            return take_loaders(parts[0], parts[1])
         return loaders_of(parts)
     if len(parts) not in (2, 3) or not all(isinstance(part, (Dataset, Iterable)) for part in parts):
         got = ", ".join(type(part).__name__ for part in parts)
         raise DataError(f"torch datasets are (train, test) or (train, validation, test); got ({got})")
-    names = getattr(parts[0], "classes", None)
-    named = isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
+    classes = getattr(parts[0], "classes", None)
+    named = isinstance(classes, (list, tuple)) and all(isinstance(name, str) for name in classes)
+    names = classes if named else None
+    items = take_items(parts, names)
+    if items is not None:
+        return items
     validation = parts[1] if len(parts) == 3 else None
-    return DataSet.from_datasets(parts[0], parts[-1], validation=validation, class_names=names if named else None)
+    return DataSet.from_datasets(parts[0], parts[-1], validation=validation, class_names=names)
 
 
 def _usual_size(spec: ModelSpec) -> int | None:

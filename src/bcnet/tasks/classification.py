@@ -23,6 +23,7 @@ from bcnet.measurement import Metric
 from bcnet.tasks.base import Distilling, Task, alone, scalar, shape_of
 from bcnet.tasks.shown import Shown, name_of
 
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 Loss = Callable[[Tensor, Tensor], Tensor]  # logits (batch, classes), labels (batch,) -> ()
 
 
@@ -133,11 +134,10 @@ class Classification(Task):
     def check_targets(self, targets: Any, where: str) -> Tensor:
         """Class numbers `(batch,)` of any type of integers."""
         given = alone(targets, where)
-        if given.dtype not in (torch.int64, torch.int32) or given.ndim != 1:
+        if given.dtype not in _INTEGERS or given.ndim != 1:
             raise DataError(
                 f"the labels of {where} are class numbers, int of shape ({len(given)},); got {given.dtype} "
-                f"{tuple(given.shape)}: labels.long() makes integers; for masks, images or numbers give "
-                "task=bcnet.tasks.Segmentation(...) and the like (--task segmentation:classes=21)"
+                f"{tuple(given.shape)}: {_remedy(given)}"
             )
         return given.long()
 
@@ -188,6 +188,22 @@ class Classification(Task):
         return (1 - distilling.weight) * loss + distilling.weight * distillation_loss(
             outputs, taught, distilling.temperature
         )
+
+
+def _remedy(targets: Tensor) -> str:
+    """Return what to do with targets that are no class numbers: the task that they suit, or how to make labels."""
+    integers = targets.dtype in _INTEGERS
+    count = targets[0].numel() if len(targets) else 1
+    if integers and (targets.ndim == 3 or (targets.ndim == 4 and targets.shape[1] == 1)):
+        return f"of masks give task='segmentation:classes={int(targets.max()) + 1}' (--task)"
+    if targets.ndim > 2:
+        return "of images give task='dense-regression' (--task)"
+    if integers and count == 1:
+        return "labels.squeeze(1) has that shape"
+    if not ((targets == 0) | (targets == 1)).all():
+        return f"of numbers give task='regression:values={count}' (--task)"
+    zeros_and_ones = f"of zeros and ones give task='multi-label:labels={count}' (--task)"
+    return f"{zeros_and_ones}; of one-hot rows labels.argmax(1) makes class numbers" if count > 1 else zeros_and_ones
 
 
 @lru_cache(maxsize=16)

@@ -43,8 +43,10 @@ class MultiLabel(Task):
         return self.labels
 
     def check_targets(self, targets: Any, where: str) -> Tensor:
-        """Zeros and ones as float32."""
+        """Zeros and ones as float32; of one label also `(batch,)`."""
         given = alone(targets, where)
+        if given.ndim == self.labels == 1:
+            given = given[:, None]
         values = given.float()
         fits = given.shape[1:] == (self.labels,)
         if not fits or not ((values == 0) | (values == 1)).all():

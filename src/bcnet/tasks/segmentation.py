@@ -60,8 +60,10 @@ class Segmentation(Task):
         return self.classes
 
     def check_targets(self, targets: Any, where: str) -> Tensor:
-        """Masks as int64, if all of their classes are there."""
+        """Masks as int64, if all of their classes are there; those of one channel also `(batch, 1, height, width)`."""
         given = alone(targets, where)
+        if given.ndim == 4 and given.shape[1] == 1:
+            given = given[:, 0]
         if given.ndim != 3 or given.is_floating_point():
             raise DataError(
                 f"the masks of {where} are class numbers of shape ({len(given)}, height, width); got {given.dtype} "

@@ -1,0 +1,273 @@
+"""Data sets whose items are taken as they come: pairs of inputs and targets of any kind."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence, Sized
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Subset, TensorDataset, default_collate
+
+from bcnet.data.conversion import LABEL_COLUMNS, are_images, split_dict
+from bcnet.data.loaders import LoaderBatches, Loaders
+from bcnet.data.splits import stratified_mask
+from bcnet.errors import DataError
+
+_HELD_OUT = 0.2  # of the training items, where none are given for validation: as many as of images
+_READ_BATCH = 64  # of items that are scored or tested; a run cuts its own batches
+_TRANSFORMS = ("transform", "transforms")  # what torchvision's data sets call how they prepare an image
+
+
+@dataclass(frozen=True, eq=False)
+class Items(Loaders):
+    """Loaders that are made of data sets, in batches of the recipe's size, or as those of a loader of the user's.
+
+    `whole` gives all training items, which final networks learn from, `train` those of them that score nothing. `own`
+    is the user's loader, whose batch size, `collate_fn` and the like are kept.
+    """
+
+    whole: Any = None
+    own: DataLoader[Any] | None = None
+
+    @property
+    def batch_size(self) -> int | None:
+        """Batch size of the user's loader; None where the recipe has it."""
+        return None if self.own is None else self.own.batch_size
+
+    @property
+    def trained_on(self) -> int | None:
+        """Training items; None where the batches are those of the user's loader."""
+        return None if self.own is not None else len(self.whole.dataset)
+
+    @property
+    def holds_out(self) -> bool:
+        """Return whether a part of the training items is held out to score candidates."""
+        return self.whole is not self.train
+
+    @property
+    def in_memory(self) -> bool:
+        """Return whether the training items are tensors in memory."""
+        data = self.whole.dataset
+        return self.own is None and (isinstance(data, TensorDataset) or _are_tensors(data))
+
+    def training_batches(self, batch_size: int) -> LoaderBatches:
+        """The batches of the items that score nothing."""
+        return self._batches(self.train.dataset, batch_size)
+
+    def all_training_batches(self, batch_size: int) -> LoaderBatches:
+        """The batches of all training items."""
+        return self._batches(self.whole.dataset, batch_size)
+
+    def _batches(self, data: Any, batch_size: int) -> LoaderBatches:
+        return LoaderBatches(_training_loader(data, batch_size, self.own), self.accepted, self.channels_last)
+
+
+def take_items(parts: Sequence[Any], class_names: Sequence[str] | None = None) -> Items | None:
+    """Return data sets as they come, `(train, test)` or `(train, validation, test)`; None where they hold raw images.
+
+    A part is a torch `Dataset` or a list of pairs of input and target (or of dicts, the target under a usual name), or
+    a pair of arrays. Floats of 64 bits become floats of 32. Without a part for validation a fixed fifth of the training
+    items is held out, of every class alike where class numbers can be seen. A data set that prepares its images by a
+    `transform` prepares these as the test's does.
+
+    Raises:
+        DataError: a part without a length or items, items of another form, or strings as targets.
+    """
+    given = [_data_set(part) for part in parts]
+    if are_images(given[0]):
+        return None
+    names = ("training", "test") if len(parts) == 2 else ("training", "validation", "test")
+    for data, which in zip(given, names, strict=True):
+        _check_items(data, which)
+    whole = given[0]
+    labels = labels_behind(whole)
+    train, validation, notes = (whole, given[1], ()) if len(parts) == 3 else _hold_out(whole, given[-1], labels)
+    of_all = _training_loader(whole, _READ_BATCH)
+    return Items(
+        of_all if train is whole else _training_loader(train, _READ_BATCH),
+        DataLoader(validation, _READ_BATCH, collate_fn=_collate),
+        DataLoader(given[-1], _READ_BATCH, collate_fn=_collate),
+        name="datasets",
+        class_names=_names_of(labels) if class_names is None else tuple(class_names),
+        notes=("Items are taken as they come: nothing is normalised and nothing augmented.", *notes),
+        whole=of_all,
+    )
+
+
+def take_loaders(train: DataLoader[Any], test: Any) -> Items:
+    """Return two loaders with a fixed fifth of the training items held out, in batches as those of `train`.
+
+    Raises:
+        DataError: a training loader whose items cannot be told apart: of a data set without numbers, or with a sampler
+            of its own.
+    """
+    data = train.dataset
+    if not hasattr(data, "__getitem__") or not _draws_every_item_once(train):
+        raise DataError(
+            "of two loaders, (train, test), a fifth of the first one's items is held out, which needs a data set with "
+            f"items by number and no sampler of its own; got {type(data).__name__} and {type(train.sampler).__name__}: "
+            "give three, (train, validation, test), of which validation scores widths"
+        )
+    labels = labels_behind(data)
+    kept, held, notes = _hold_out(data, getattr(test, "dataset", None), labels)
+    return Items(
+        _training_loader(kept, _READ_BATCH, train),
+        DataLoader(held, _READ_BATCH, collate_fn=train.collate_fn),
+        test,
+        name="loaders",
+        class_names=_names_of(labels),
+        notes=notes,
+        whole=train,
+        own=train,
+    )
+
+
+def _names_of(labels: Tensor | None) -> tuple[str, ...]:
+    """The class numbers as names, where there are labels, and not more classes than items."""
+    count = 0 if labels is None else int(labels.max()) + 1
+    return tuple(map(str, range(count))) if labels is not None and count <= len(labels) else ()
+
+
+def _draws_every_item_once(loader: DataLoader[Any]) -> bool:
+    sampler: Any = loader.sampler
+    data: Any = loader.dataset
+    if loader.batch_size is None or type(sampler) not in (RandomSampler, SequentialSampler):
+        return False
+    return not getattr(sampler, "replacement", False) and len(sampler) == len(data)
+
+
+def labels_behind(data: Any) -> Tensor | None:
+    """Return the class numbers `(n,)` of a data set without reading its items; None where none are seen."""
+    if isinstance(data, Subset):
+        labels = labels_behind(data.dataset)
+        return None if labels is None else labels[torch.as_tensor(list(data.indices))]
+    if isinstance(data, TensorDataset):
+        found: Any = data.tensors[-1]
+    elif isinstance(data, (list, tuple)):
+        found = [item[1] for item in data if isinstance(item, (list, tuple)) and len(item) == 2]
+    else:
+        found = next((getattr(data, name) for name in ("targets", "labels") if hasattr(data, name)), None)
+    try:
+        labels = torch.as_tensor(found)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    numbers = labels.dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+    if not numbers or labels.shape != (len(data),) or int(labels.min()) < 0:
+        return None
+    return labels.long()
+
+
+def _data_set(part: Any) -> Any:
+    """A data set of what somebody gave; a pair of arrays becomes one of pairs."""
+    if isinstance(part, (tuple, list)) and len(part) == 2 and all(isinstance(a, (Tensor, np.ndarray)) for a in part):
+        inputs, targets = part
+        if len(inputs) != len(targets):
+            raise DataError(f"arrays of inputs and targets are equally long; got {len(inputs)} and {len(targets)}")
+        if isinstance(inputs, Tensor) and isinstance(targets, Tensor):
+            return TensorDataset(inputs, targets)
+        return list(zip(inputs, targets, strict=True))
+    return part
+
+
+def _check_items(data: Any, which: str) -> None:
+    if not isinstance(data, Sized) or not hasattr(data, "__getitem__"):
+        raise DataError(
+            f"the {which} data are a data set with a length and items by number; got {type(data).__name__}: "
+            "list(data) makes one of what is only iterated over"
+        )
+    if len(data) == 0:
+        raise DataError(f"the {which} data have at least one item; got none")
+    item = data[0]
+    rule = f"items of the {which} data are pairs of input and target, or dicts with the target under 'label'"
+    if isinstance(item, Mapping):
+        inputs, targets = split_dict(item)
+        if len(targets) != 1:
+            raise DataError(f"{rule} (or {', '.join(LABEL_COLUMNS[1:])}); got {', '.join(map(str, item))}")
+    elif isinstance(item, (tuple, list)) and len(item) == 2:
+        inputs, targets = item[0], [item[1]]
+    else:
+        got = f"{type(item).__name__} of {len(item)}" if isinstance(item, (tuple, list)) else type(item).__name__
+        raise DataError(f"{rule}; got {got} for item 0: give a data set that leaves the others out")
+    if isinstance(targets[0], (str, bytes)):
+        raise DataError(
+            f"targets are numbers or tensors; got {targets[0]!r} for item 0 of the {which} data: number the classes "
+            "from 0"
+        )
+    if type(inputs).__module__.startswith("PIL."):
+        raise DataError(
+            f"inputs beside such targets are tensors; got {type(inputs).__name__} for item 0 of the {which} data: "
+            "ToTensor makes floats of images"
+        )
+
+
+def _hold_out(train: Any, test: Any, labels: Tensor | None) -> tuple[Any, Any, tuple[str, ...]]:
+    """The training items that score nothing, those that do, and a note that says how they were chosen."""
+    several = labels is not None and 2 * len(set(labels.tolist())) <= len(labels)
+    kinds = labels if labels is not None and several else torch.zeros(len(train), dtype=torch.int64)
+    mask = stratified_mask(kinds, _HELD_OUT, seed=0)
+    kept, held = ((~mask).nonzero().flatten().tolist(), mask.nonzero().flatten().tolist())
+    scoring, as_test = _prepared_as(train, test)
+    note = f"A fixed fifth of the training items, {len(held):,}, scores candidates"
+    note += ", prepared by the transform of the test items." if as_test else "."
+    return Subset(train, kept), Subset(scoring, held), (note,)
+
+
+def _prepared_as(train: Any, test: Any) -> tuple[Any, bool]:
+    """The training data with the transforms of the test data, where both have some and differ; and whether they do."""
+    if isinstance(train, Subset) and isinstance(test, Subset):
+        inner, changed = _prepared_as(train.dataset, test.dataset)
+        return (Subset(inner, train.indices), True) if changed else (train, False)
+    names = [name for name in _TRANSFORMS if hasattr(train, name) and hasattr(test, name)]
+    if type(train) is not type(test) or all(getattr(train, name) is getattr(test, name) for name in names):
+        return train, False
+    changed = copy.copy(train)
+    for name in names:
+        setattr(changed, name, getattr(test, name))
+    return changed, True
+
+
+def _training_loader(data: Any, batch_size: int, own: DataLoader[Any] | None = None) -> DataLoader[Any]:
+    """A shuffling loader, or one as `own`; a last batch of one item, by which no batch norm can learn, is left out."""
+    size = batch_size if own is None or own.batch_size is None else own.batch_size
+    alone = len(data) > size and len(data) % size == 1
+    generator = torch.Generator()
+    if own is None:
+        return DataLoader(data, size, shuffle=True, drop_last=alone, collate_fn=_collate, generator=generator)
+    return DataLoader(
+        data,
+        size,
+        shuffle=isinstance(own.sampler, RandomSampler),
+        drop_last=own.drop_last or alone,
+        collate_fn=own.collate_fn,
+        num_workers=own.num_workers,
+        worker_init_fn=own.worker_init_fn,
+        pin_memory=own.pin_memory,
+        generator=generator,
+    )
+
+
+def _collate(items: list[Any]) -> Any:
+    try:
+        batch = default_collate(items)
+    except RuntimeError:
+        shapes = {tuple(part.shape) for item in items for part in _parts(item) if hasattr(part, "shape")}
+        raise DataError(
+            f"items have inputs of one shape, and targets of one; got {' and '.join(map(str, sorted(shapes)))}: crop, "
+            "resize or pad them"
+        ) from None
+    return tree_map_only(Tensor, lambda t: t.float() if t.dtype in (torch.float64, torch.float16) else t, batch)
+
+
+def _parts(item: Any) -> list[Any]:
+    return list(item.values()) if isinstance(item, Mapping) else list(item)
+
+
+def _are_tensors(data: Any) -> TypeGuard[list[Any]]:
+    """Return whether data are a list of pairs of tensors, arrays and numbers."""
+    kinds = (Tensor, np.ndarray, np.generic, int, float)
+    return isinstance(data, list) and all(isinstance(part, kinds) for item in data for part in _parts(item))
