@@ -130,7 +130,13 @@ OPERATORS = {
     "put by numbers": lambda x: x.clone().index_put_((torch.tensor([0, 1]), torch.tensor([1, 3])), x.new_zeros(())),
     "log of the sum": lambda x: x - x.logsumexp(1, keepdim=True),
     "index of the largest": lambda x: x + x.argmax(1, keepdim=True),
-    "distances": lambda x: x + torch.cdist(x, x).mean(),
+    "distances of rows": lambda x: x + torch.cdist(x, x).mean(),
+    "distances of positions": lambda x: (
+        x * torch.cdist(x.flatten(2).mT, x.flatten(2).mT).mean((1, 2))[:, None, None, None]
+    ),
+    "distances of channels": lambda x: (
+        torch.cdist(x.flatten(2), x.flatten(2)[:1]).softmax(1).mean(2)[..., None, None] * x
+    ),
     "pooled channels": lambda x: (
         F.avg_pool1d(x.flatten(2).transpose(1, 2), 2).transpose(1, 2).unflatten(2, x.shape[2:])
     ),
@@ -213,7 +219,7 @@ EXPECTED = {
     **dict.fromkeys(
         ("channels by number", "largest three channels", "largest three of the last"), "channels picked by number"
     ),
-    **dict.fromkeys(("channels and rows by number", "distances", "third of a row"), "no rule for operator aten"),
+    **dict.fromkeys(("channels and rows by number", "third of a row"), "no rule for operator aten"),
     **dict.fromkeys(("put where another mask is", "put by numbers"), "no rule for operator aten.index_put"),
     **dict.fromkeys(("each element twice", "rows as often as said"), "no rule for operator aten.repeat_interleave"),
     "added product": "single channels are picked by their number",

@@ -237,7 +237,7 @@ def test_a_run_tells_what_its_costs_leave_out(tmp_path) -> None:
             return self.head(self.second(self.first(x)).mean((2, 3)) + torch.fft.fft(x).abs().mean())
 
     tiny_search(tmp_path, model=Fourier, reporter=Told(), report=True)
-    assert any(note.startswith("MACs leave out what operators") for note in notes)
+    assert any(note.startswith("MACs leave out what these operators") for note in notes)
     space = bcnet.Run.open(tmp_path).space
     assert len(space.uncounted) == 1
-    assert "MACs leave out what operators" in (tmp_path / "report.html").read_text()
+    assert "MACs leave out what these operators" in (tmp_path / "report.html").read_text()

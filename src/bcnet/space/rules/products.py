@@ -11,7 +11,7 @@ from typing import Any
 
 from bcnet.space.labels import Labels, Propagation
 from bcnet.space.rules.pointwise import broadcast
-from bcnet.space.rules.table import out_shape, rule, unknown
+from bcnet.space.rules.table import count_nothing, out_shape, rule, unknown
 from bcnet.space.symbols import Dim
 
 _MET = "is multiplied with channels that are pinned at full width or have no label"
@@ -64,6 +64,16 @@ def _without_dots(equation: str, operands: Sequence[Labels]) -> str:
         once = sorted(letter for letter in set(inputs) - {",", "."} if inputs.count(letter) == 1)
         out = "..." + "".join(once) if longest else "".join(once)
     return f"{','.join(terms)}->{out.replace('...', longest)}"
+
+
+@rule("cdist")
+def _distances(p: Propagation, node: Any, a: Labels, b: Labels, *rest: Any) -> Labels:
+    """A distance for each pair of rows, which have the same features; counters of multiply-adds count none."""
+    p.unify(a.dims[-1], b.dims[-1], "is compared with channels that are pinned at full width or have no label")
+    count_nothing(p, node)
+    rows = Labels((*a.shape[:-1], 1), (*a.dims[:-1], None))
+    columns = Labels((*b.shape[:-2], 1, b.shape[-2]), (*b.dims[:-2], None, b.dims[-2]))
+    return broadcast(p, node, rows, columns)  # type: ignore[no-any-return]
 
 
 @rule("scaled_dot_product_attention")
