@@ -17,9 +17,10 @@ from torch.utils.data import DataLoader, TensorDataset
 import bcnet
 import bcnet.tasks
 from bcnet.data import Loaders
-from bcnet.errors import DataError, ModelError, RecipeError, RunError
+from bcnet.errors import DataError, ModelError, RecipeError, RunError, TrainingError
 from bcnet.tasks import Classification, DenseRegression, MultiLabel, Regression, Segmentation
 from bcnet.tasks.base import pooled_ratio
+from bcnet.train.recipe import Distillation
 
 
 class Fixed(nn.Module):
@@ -389,3 +390,46 @@ def test_targets_with_a_dimension_more_or_less_are_taken() -> None:
     assert MultiLabel(labels=1).check_targets(torch.ones(4), "x").shape == (4, 1)
     labels = torch.arange(4, dtype=torch.uint8)
     assert torch.equal(Classification().check_targets(labels, "x"), torch.arange(4))
+
+
+@given(st.integers(0, 2**16), st.sampled_from([0.0, 0.1]))
+def test_auxiliary_heads_add_their_loss_and_learn_from_labels_alone(seed, smoothing) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits, first, second = torch.randn(3, 6, 4, generator=generator)
+    labels = torch.randint(4, (6,), generator=generator)
+    task = Classification()
+
+    def cost(z):
+        return functional.cross_entropy(z, labels, label_smoothing=smoothing)
+
+    found = task.training_loss((logits, first, None, second), labels, label_smoothing=smoothing)
+    torch.testing.assert_close(found, cost(logits) + 0.3 * (cost(first) + cost(second)))
+    learning = {"taught": first, "distilling": Distillation(weight=0.5, temperature=2.0), "label_smoothing": smoothing}
+    alone = task.training_loss(logits, labels, **learning)
+    torch.testing.assert_close(task.training_loss((logits, second), labels, **learning), alone + 0.3 * cost(second))
+    with pytest.raises(TrainingError, match="alone or first in a tuple"):
+        task.training_loss((logits, logits[0]), labels)
+
+
+class TwoHeads(nn.Module):
+    """A network with an auxiliary head in training mode, as GoogLeNet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())
+        self.second = nn.Sequential(nn.Conv2d(8, 12, 3, stride=2), nn.BatchNorm2d(12), nn.ReLU())
+        self.head, self.auxiliary = nn.Linear(12, 3), nn.Linear(8, 3)
+
+    def forward(self, x):
+        early = self.first(x)
+        logits = self.head(self.second(early).mean((2, 3)))
+        return (logits, self.auxiliary(early.mean((2, 3)))) if self.training else logits
+
+
+@pytest.mark.parametrize("method", ["trainings:effort=small", "bcnet:population=4,generations=2,parents=2"])
+def test_networks_with_auxiliary_heads_are_searched(tmp_path, method) -> None:
+    outcome = tiny_search(tmp_path, model=TwoHeads, method=method, training={"epochs": 4})
+    assert outcome.result.networks["searched"].test["top1"] > 50
+    trained, fresh = outcome.network.auxiliary.weight, TwoHeads().auxiliary.weight
+    assert trained.shape[1] <= fresh.shape[1]
+    assert outcome.network.eval()(torch.zeros(2, 1, 8, 8)).shape == (2, 3)

@@ -145,6 +145,10 @@ class Task(ABC):
         """
         return None
 
+    def main_output(self, outputs: Any) -> Any:
+        """Return the part of what a network gives in training mode that it also gives in eval mode: usually all."""
+        return outputs
+
     def training_loss(
         self,
         outputs: Any,

@@ -23,6 +23,7 @@ from bcnet.measurement import Metric
 from bcnet.tasks.base import Distilling, Task, alone, scalar, shape_of
 from bcnet.tasks.shown import Shown, name_of
 
+_AUXILIARY = 0.3  # weight of the loss of an auxiliary head
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 Loss = Callable[[Tensor, Tensor], Tensor]  # logits (batch, classes), labels (batch,) -> ()
 
@@ -159,6 +160,11 @@ class Classification(Task):
         found = zip(labels.tolist(), chances.tolist(), strict=True)
         return Shown(words=tuple(f"{name_of(label, names)} ({chance:.0%})" for label, chance in found))
 
+    def main_output(self, outputs: Any) -> Any:
+        """The logits: the first of a tuple, whose others are those of auxiliary heads."""
+        several = isinstance(outputs, (tuple, list)) and len(outputs) > 0
+        return outputs[0] if several else outputs
+
     def training_loss(
         self,
         outputs: Any,
@@ -170,24 +176,33 @@ class Classification(Task):
     ) -> Tensor:
         """Cross-entropy with label smoothing, with a teacher mixed with distillation.
 
-        A loss of the user's own takes the place of cross-entropy and label smoothing.
+        A loss of the user's own takes the place of cross-entropy and label smoothing. Of a tuple, as networks with
+        auxiliary heads give in training mode, the first are the logits, and the losses of the others are added with a
+        weight of 0.3 (Szegedy et al., 2015); they learn from the labels alone.
 
         Raises:
             TrainingError: outputs that are no matrix of logits with a row per label, or an own loss that is no scalar.
         """
-        if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != len(targets):
+        logits = self.main_output(outputs)
+        loss = self._head_loss(logits, targets, label_smoothing)
+        if distilling is not None and taught is not None:
+            learnt = distillation_loss(logits, taught, distilling.temperature)
+            loss = (1 - distilling.weight) * loss + distilling.weight * learnt
+        heads = () if logits is outputs else outputs[1:]
+        for head in heads:
+            if head is not None:
+                loss = loss + _AUXILIARY * self._head_loss(head, targets, label_smoothing)
+        return loss
+
+    def _head_loss(self, logits: Any, targets: Tensor, label_smoothing: float) -> Tensor:
+        if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != len(targets):
             raise TrainingError(
-                f"the network must return logits (batch, classes), {len(targets)} rows here; got {shape_of(outputs)}"
+                f"the network must return logits (batch, classes), {len(targets)} rows here, alone or first in a tuple "
+                f"of those of auxiliary heads; got {shape_of(logits)}"
             )
         if self.own is None:
-            loss = self._cross_entropy(outputs.float(), targets, label_smoothing)
-        else:
-            loss = scalar(self.own(outputs.float(), targets))
-        if distilling is None or taught is None:
-            return loss
-        return (1 - distilling.weight) * loss + distilling.weight * distillation_loss(
-            outputs, taught, distilling.temperature
-        )
+            return self._cross_entropy(logits.float(), targets, label_smoothing)
+        return scalar(self.own(logits.float(), targets))
 
 
 def _remedy(targets: Tensor) -> str:

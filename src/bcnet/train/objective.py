@@ -75,10 +75,10 @@ class Objective:
             return self._losses(outputs, paths)
 
     def _losses(self, outputs: Any, paths: Pass) -> list[torch.Tensor]:
-        first = outputs[0]
+        task = self.learner.task
+        first = task.main_output(outputs[0])
         matrix = isinstance(first, torch.Tensor) and first.ndim > 1
         self.classes = first.shape[1] if matrix else 1
-        task = self.learner.task
         learnt = self.in_place
         if self.learner.teaches(paths):
             self.in_place = first.detach()
