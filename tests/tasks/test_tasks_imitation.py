@@ -207,7 +207,7 @@ def test_loaders_keep_what_they_say_and_are_checked_as_ever():
     ],
 )
 def test_kinds_are_read_off_the_outputs(output, kind):
-    assert Imitation().of(nn.Identity(), output, output).kinds == (kind,)
+    assert Imitation().of(nn.Identity(), output, output, output[:1]).kinds == (kind,)
 
 
 def test_tasks_are_told_by_name_and_by_their_description():
@@ -405,7 +405,7 @@ def test_the_teacher_answers_the_very_inputs_that_are_trained_on(original):
         def epoch(self, generator):
             return ((torch.randn(4, 1, 8, 8, generator=generator), torch.zeros(4)) for _ in range(2))
 
-    for x, y in ImitatedBatches(Augmented(), Teacher(original)).epoch(torch.Generator().manual_seed(3)):
+    for x, y in ImitatedBatches(Augmented(), Teacher(original, Imitation())).epoch(torch.Generator().manual_seed(3)):
         torch.testing.assert_close(y["output 0"], original(x))
 
 
@@ -425,7 +425,7 @@ class Counted(nn.Module):
 @pytest.mark.parametrize("layout", [True, False])
 def test_inputs_that_stay_the_same_are_answered_once(original, layout):
     loaders = input_loaders(inputs(200))
-    teacher = Teacher(Counted(original))
+    teacher = Teacher(Counted(original), Imitation())
     batches = ImitatedBatches(replace(loaders, channels_last=layout).training_batches(16), teacher)
     generator = torch.Generator().manual_seed(3)
     assert batches.answers_once
@@ -444,7 +444,7 @@ def test_answers_that_take_too_much_memory_are_given_every_time(original, monkey
     room = 160 * original(inputs(1)).nbytes
     for most, once in ((room, True), (room - 1, False)):
         monkeypatch.setattr(bcnet.run.imitation, "_MOST_BYTES", most)
-        imitated = ImitatedBatches(batches, Teacher(original))
+        imitated = ImitatedBatches(batches, Teacher(original, Imitation()))
         assert imitated.answers_once is once
         for x, y in imitated.epoch(torch.Generator()):
             torch.testing.assert_close(y["output 0"], original(x))
@@ -459,7 +459,7 @@ def test_answers_that_are_no_row_for_each_input_are_given_every_time(original):
         def forward(self, x):
             return self.network(x).T
 
-    batches = ImitatedBatches(input_loaders(inputs(200)).training_batches(16), Teacher(Transposed()))
+    batches = ImitatedBatches(input_loaders(inputs(200)).training_batches(16), Teacher(Transposed(), Imitation()))
     assert not batches.answers_once
     for x, y in batches.epoch(torch.Generator()):
         torch.testing.assert_close(y["output 0"], original(x).T)
@@ -470,7 +470,7 @@ def test_images_that_a_folder_holds_are_answered_once(tmp_path):
     torch.manual_seed(0)
     network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)).eval()
     loaders = load_inputs(str(tmp_path / "pictures"), 8, "0..1")
-    batches = ImitatedBatches(loaders.training_batches(16), Teacher(network))
+    batches = ImitatedBatches(loaders.training_batches(16), Teacher(network, Imitation()))
     assert batches.answers_once
     for x, y in batches.epoch(torch.Generator()):
         torch.testing.assert_close(y["output 0"], network(x))
@@ -497,3 +497,52 @@ def test_a_function_that_loads_weights_gives_a_trained_network(original, tmp_pat
     assert outcome.network is not None
     with pytest.raises(RecipeError, match="comes without weights: give pretrained="):
         search(TinyNetwork, inputs(80), tmp_path / "drawn", method=bcnet.Uniform())
+
+
+class Reader(nn.Module):
+    """A network that reads columns one by one, as for text in pictures: `(columns, batch, symbols)`, and a summary."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(1, 12, 3, padding=1), nn.BatchNorm2d(12), nn.ReLU(), nn.Conv2d(12, 8, 1))
+        self.cells = nn.LSTM(8, 6, bidirectional=True)
+        self.head = nn.Linear(12, 5)
+
+    def forward(self, x):
+        columns = self.body(x).mean(2).permute(2, 0, 1)
+        read, _ = self.cells(columns)
+        return self.head(read), columns.mean(0)
+
+
+@given(st.integers(2, 12))
+@settings(max_examples=8)
+def test_outputs_whose_batch_is_not_their_first_dimension_are_imitated(size):
+    torch.manual_seed(0)
+    network = Reader().eval()
+    x = inputs(size)  # of 8 columns: with 8 inputs no shape tells which is which
+    task = Imitation().of(network, network(x[:2]), network(x[:2]), network(x[:1]))
+    assert (task.batch_dims, task.kinds[0]) == ("1+0", "values")
+    read, summary = network(x)
+    targets = Teacher(network, task)(x)
+    torch.testing.assert_close(targets["output 0"], read.transpose(0, 1))
+    torch.testing.assert_close(targets["output 1"], summary)
+    assert task.score((read, summary), targets).shape == (size,)
+    other = read.clone()
+    other[:, 1] += 1  # worse for the second input alone
+    worse = task.score((other, summary), targets) < task.score((read, summary), targets)
+    assert worse.tolist() == [number == 1 for number in range(size)]
+    assert ImitatedBatches(input_loaders(inputs(100)).training_batches(8), Teacher(network, task)).answers_once
+
+
+def test_a_reader_of_columns_is_narrowed_by_imitation(tmp_path):
+    torch.manual_seed(0)
+    outcome = bcnet.search(
+        Reader().eval(),
+        inputs(100),
+        Budget(macs=0.7),
+        tmp_path,
+        method=SMALL,
+        task="imitation",
+        **OPTIONS | {"training": RECIPE.with_changes({"epochs": 2, "clip_norm": 0.5, "lr": 0.005})},
+    )
+    assert outcome.network.eval()(inputs(3))[0].shape == (8, 3, 5)

@@ -19,7 +19,7 @@ from bcnet.data.unlabelled import Inputs
 from bcnet.errors import DataError
 from bcnet.nests import Nest, call_network
 from bcnet.run.parts import Parts
-from bcnet.tasks.imitation import LABELS, names_of, output_tensors
+from bcnet.tasks.imitation import LABELS, Imitation, names_of
 from bcnet.train import EpochBatches
 
 _AT_ONCE = 64  # inputs
@@ -29,7 +29,8 @@ _MOST_BYTES = 2**30  # a fixed number: what is computed must not depend on the m
 class Teacher:
     """The original in eval mode, which gives the targets of inputs."""
 
-    def __init__(self, original: nn.Module) -> None:
+    def __init__(self, original: nn.Module, task: Imitation) -> None:
+        self._task = task
         self._network = copy.deepcopy(original).eval().requires_grad_(False)
         self._device = next(self._network.parameters()).device
 
@@ -40,7 +41,7 @@ class Teacher:
         Raises:
             DataError: an output is NaN or infinite.
         """
-        leaves = output_tensors(call_network(self._network, move(x, self._device)))
+        leaves = self._task.answers(call_network(self._network, move(x, self._device)))
         if not all(bool(leaf.isfinite().all()) for leaf in leaves):
             raise DataError(
                 "the original gives NaN or infinity for some of the inputs, which nothing can imitate: leave these "
@@ -105,9 +106,9 @@ class ImitatedBatches:
         return map(self.batches.laid_out, (x for x, _ in DataLoader(inputs, size, generator=generator)))
 
 
-def imitated_parts(parts: Parts, original: nn.Module) -> Parts:
+def imitated_parts(parts: Parts, original: nn.Module, task: Imitation) -> Parts:
     """Return the parts of the data with the original's outputs as targets; labels stay beside those of the test."""
-    teacher = Teacher(original)
+    teacher = Teacher(original, task)
     training = ImitatedBatches(parts.training, teacher)
     alike = parts.all_training is parts.training  # then the answers are, too
     validation, fresh = ([(x, teacher(x)) for x, _ in part] for part in (parts.validation, parts.fresh))

@@ -318,9 +318,18 @@ def _with_imitation(source: Source, task: Imitation) -> Source:
             first, again = (call_network(network, example) for _ in range(2))
     except Exception:  # tracing says what is wrong with it
         return source
-    known = task.of(network, first, again)
+    known = task.of(network, first, again, _answer_to_one(network, example, first))
     note = f"The network's outputs are imitated as {' and '.join(known.kinds)}; the original is not trained."
     return dataclasses.replace(source, task=known, notes=(*source.notes, note))
+
+
+@torch.no_grad()
+def _answer_to_one(network: nn.Module, example: Nest, answer: Any) -> Any:
+    """The outputs for the first input alone; of a network that takes no batch of one, the `answer` to both."""
+    try:
+        return call_network(network, take_images(example, slice(1)))
+    except Exception:
+        return answer
 
 
 def prepare(
@@ -353,8 +362,8 @@ def prepare(
     if settings.space.widen > 1:
         model = place(widened_model(source.model, source.factory, space, settings), options.device, layout)
     parts = cut_data(source.data, settings)
-    if source.task.imitates:
-        parts = imitated_parts(parts, original)
+    if isinstance(source.task, Imitation):
+        parts = imitated_parts(parts, original, source.task)
     return Workload(source, model, original, space, limits, parts)
 
 

@@ -40,8 +40,10 @@ class Imitation(Task):
     """The original's outputs are the targets, for any inputs; it is never trained.
 
     `outputs_are` has the kind of each output tensor, joined by "+" ("logits", "values+embedding"); left empty it is
-    read off the original's outputs for two inputs (`of`). `temperature` softens logits. `pixels` says how the images of
-    a folder become inputs: "imagenet" (less its mean, over its standard deviation), "0..1", "-1..1" or "0..255".
+    read off the original's outputs for two inputs (`of`); so is `batch_dims`, the dimension of each along which the
+    inputs lie ("0+1": the second one is `(time, batch, classes)`). `temperature` softens logits. `pixels` says how the
+    images of a folder become inputs: "imagenet" (less its mean, over its standard deviation), "0..1", "-1..1" or
+    "0..255".
 
     A folder of WAV files is read where `samples` says what shape a frame has: "1024" for inputs `(batch, 1024)`,
     "1x1024" for `(batch, 1, 1024)`. Sounds are resampled to `rate` samples a second (0: they are as they are), and with
@@ -69,6 +71,7 @@ class Imitation(Task):
     samples: str = ""
     rate: int = 0
     standardise: bool = False
+    batch_dims: str = ""
 
     def __post_init__(self) -> None:
         unknown = [kind for kind in self.kinds if kind not in KINDS]
@@ -103,8 +106,10 @@ class Imitation(Task):
         """The kind of each output tensor; empty where they are still to be read off."""
         return tuple(kind.strip() for kind in self.outputs_are.split("+")) if self.outputs_are else ()
 
-    def of(self, network: nn.Module, first: Any, again: Any) -> Self:
-        """Return the task with the kinds of `network`'s outputs; `first` and `again` are two answers to one batch.
+    def of(self, network: nn.Module, first: Any, again: Any, single: Any) -> Self:
+        """Return the task with the kinds of `network`'s outputs and the dimensions of their batches.
+
+        `first` and `again` are two answers to one batch, `single` that to its first input alone.
 
         Raises:
             ModelError: outputs without a float tensor, of another number than the kinds, not finite, or different.
@@ -131,7 +136,16 @@ class Imitation(Task):
                 f"outputs_are has a kind for each of the network's {len(leaves)} output tensors; got "
                 f"{len(self.kinds)}, {self.outputs_are!r}: leave it out, or give {len(leaves)}"
             )
-        return replace(self, outputs_are=self.outputs_are or "+".join(map(kind_of, leaves)))
+        pairs = zip(leaves, output_tensors(single), strict=True)
+        dims = "+".join(str(_batch_dim(two, one)) for two, one in pairs)
+        known = replace(self, batch_dims=self.batch_dims or dims)
+        return replace(known, outputs_are=self.outputs_are or "+".join(map(kind_of, known.answers(first))))
+
+    def answers(self, outputs: Any) -> list[Tensor]:
+        """Return the output tensors, `(batch, ...)` each; in training mode some networks have more of them behind."""
+        leaves = output_tensors(outputs)
+        dims = list(map(int, self.batch_dims.split("+"))) if self.batch_dims else []
+        return [leaf.movedim(dim, 0) for leaf, dim in zip(leaves, dims, strict=False)] + leaves[len(dims) :]
 
     def check_targets(self, targets: Any, where: str) -> Any:
         """Return labels as they are: nothing is learnt from them."""
@@ -172,7 +186,7 @@ class Imitation(Task):
             ModelError: the network's outputs have other shapes than the original's.
         """
         wanted = [value for name, value in targets.items() if name != LABELS]
-        leaves = output_tensors(outputs)[: len(wanted)]  # in training some networks return more, behind these
+        leaves = self.answers(outputs)[: len(wanted)]
         if [z.shape for z in leaves] != [y.shape for y in wanted]:
             raise ModelError(
                 f"a narrow network returns tensors of the original's shapes, {[tuple(y.shape) for y in wanted]}; got "
@@ -184,6 +198,12 @@ class Imitation(Task):
 def output_tensors(outputs: Any) -> list[Tensor]:
     """Return the float tensors of a network's outputs, of any nesting, in order."""
     return [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+
+
+def _batch_dim(of_two: Tensor, of_one: Tensor) -> int:
+    """Return the dimension that has as many elements as there are inputs; 0 where there is none."""
+    dims = [d for d, sizes in enumerate(zip(of_two.shape, of_one.shape, strict=False)) if sizes == (2, 1)]
+    return dims[0] if dims else 0
 
 
 def kind_of(output: Tensor) -> str:
