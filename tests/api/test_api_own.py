@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 import bcnet
 from bcnet import Reporter
 from bcnet.distributed import ProcessGroup
-from bcnet.errors import DataError, ModelError, RecipeError, RunError
+from bcnet.errors import DataError, ModelError, RecipeError, RunError, TraceError
 from bcnet.files.tensors import read_tensors
 from bcnet.pruners import Pruned
 from bcnet.run.directory import RunDirectory, read_settings
@@ -447,3 +447,16 @@ def test_a_pruned_network_starts_from_the_channels_that_the_pruner_kept(tmp_path
         PruningStage().load(here)
     here.directory.write("pruned.json", {"widths": document["widths"], "kept": document["kept"]})
     assert PruningStage().load(here).widths == widths
+
+
+class Lazily(TinyNetwork):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.LazyLinear(3)
+
+
+@pytest.mark.parametrize("model", [Lazily, Lazily()])
+def test_a_network_that_cannot_be_copied_is_refused_before_anything_is_written(tmp_path, model):
+    with pytest.raises(TraceError, match="head has none yet: run it once on an example"):
+        tiny_search(tmp_path / "run", model=model)
+    assert not (tmp_path / "run").exists()

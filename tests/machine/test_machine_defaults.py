@@ -13,7 +13,7 @@ from bcnet.cli.app import app
 from bcnet.errors import RunError
 from bcnet.machine import defaults as machine
 from bcnet.machine.allocator import keep_memory
-from bcnet.machine.defaults import layout_of, lives_on, precision_of, score_batch, usual_threads
+from bcnet.machine.defaults import computes_in, layout_of, lives_on, precision_of, score_batch, usual_threads
 from bcnet.machine.memory import largest_activation
 from bcnet.run.directory import read_settings
 
@@ -67,6 +67,38 @@ def test_cpus_take_bf16_where_it_pays(monkeypatch, wish, largest, avx512, amx, p
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
     assert precision_of(wish, torch.device("cpu"), largest) == precision
+
+
+class Complex(TinyNetwork):
+    """A network with an operator that has no form in bf16."""
+
+    def forward(self, x):
+        kept = self.first(x)
+        return self.head(self.second(torch.complex(kept, kept).abs()).mean((2, 3)))
+
+
+class Broken(TinyNetwork):
+    def forward(self, x):
+        raise ValueError("never")
+
+
+def test_a_network_that_does_not_run_in_bf16_is_found():
+    x, cpu = torch.randn(2, 1, 8, 8), torch.device("cpu")
+    network = Complex()
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    assert not computes_in("bf16", network, x, cpu)
+    assert computes_in("fp32", network, x, cpu)
+    assert computes_in("bf16", TinyNetwork(), x, cpu)
+    assert computes_in("bf16", Broken(), x, cpu)  # tracing says what is wrong with it
+    assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
+    assert all(parameter.grad is None for parameter in network.parameters())
+
+
+@pytest.mark.parametrize(("model", "precision"), [(Complex, "fp32"), (TinyNetwork, "bf16")])
+def test_such_a_network_is_searched_in_fp32_where_others_take_bf16(tmp_path, monkeypatch, model, precision):
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    tiny_search(tmp_path, model=model, method="uniform", training={"precision": "auto"})
+    assert read_settings(tmp_path).training.precision == precision
 
 
 @pytest.mark.parametrize(("largest", "batch"), [(0, 2048), (65536, 2048), (3211264, 256), (1 << 40, 64)])

@@ -16,9 +16,10 @@ from typing import Literal
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
-from bcnet.machine.precision import Precision, resolve_precision
-from bcnet.nests import Nest, call_network, channels_last, contiguous, tensors
+from bcnet.machine.precision import Precision, autocast, resolve_precision
+from bcnet.nests import Nest, call_network, channels_last, contiguous, map_tensors, tensors
 
 Layout = Literal["auto", "channels_last", "contiguous"]
 PRIMITIVES = 1024  # that oneDNN keeps, its own default
@@ -81,6 +82,32 @@ def precision_of(wish: Precision, device: torch.device, largest: int) -> Precisi
     if wish == "auto" and device.type == "cpu" and largest >= _WORTH_CASTING and torch.cpu._is_avx512_bf16_supported():
         return "bf16"
     return resolve_precision(wish, device)
+
+
+def computes_in(precision: Precision, network: nn.Module, inputs: Nest, device: torch.device) -> bool:
+    """Return whether the network runs forward and backward in a resolved precision.
+
+    Some operators have no form in bf16, complex numbers for instance. A network that fails in fp32 as well counts as
+    True: tracing reports what is wrong with it. `network` is not changed.
+    """
+    return (
+        precision == "fp32"
+        or _learns(precision, network, inputs, device)
+        or not _learns("fp32", network, inputs, device)
+    )
+
+
+def _learns(precision: Precision, network: nn.Module, inputs: Nest, device: torch.device) -> bool:
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():  # dropout draws from the global generator
+        try:
+            copied = copy.deepcopy(network).to(device).train()
+            with autocast(precision, device):
+                outputs = call_network(copied, map_tensors(lambda tensor: tensor.to(device), inputs))
+            leaves = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+            torch.autograd.backward([leaf.float().sum() for leaf in leaves])
+        except Exception:
+            return False
+    return True
 
 
 def memory_format(layout: Layout) -> torch.memory_format:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
@@ -28,6 +28,7 @@ from bcnet.costs import Budget, measure_called
 from bcnet.errors import BudgetError, RecipeError
 from bcnet.machine.defaults import Layout, layout_of, precision_of, score_batch, trains_side_by_side, usual_threads
 from bcnet.machine.devices import best_device, check_device
+from bcnet.machine.precision import Precision
 from bcnet.methods.base import Method, Seed, Start, is_custom, method_from_document
 from bcnet.methods.supernet import SupernetMethod
 from bcnet.train import Recipe
@@ -229,12 +230,18 @@ class Settings(Section):
         return _flat(self.to_document())
 
     def resolve(
-        self, stored: Settings | None = None, *, largest_activation: int = 0, may_fork: bool = False
+        self,
+        stored: Settings | None = None,
+        *,
+        largest_activation: int = 0,
+        may_fork: bool = False,
+        computes_in: Callable[[Precision, Any], bool] = lambda precision, device: True,
     ) -> Settings:
         """Return the settings with what was left open taken from `stored`, else by the rules of `bcnet.machine`.
 
         These are device, threads, precisions, layout and `score_batch_size`; `largest_activation` is in bytes for one
-        image at full width. `may_fork` says that candidates may be trained in copies of this process.
+        image at full width. `may_fork` says that candidates may be trained in copies of this process, `computes_in`
+        whether the network runs in a precision; where it does not, "auto" is fp32.
 
         Raises:
             RecipeError: the device is none that torch has here, or cannot compute in the precision.
@@ -264,7 +271,10 @@ class Settings(Section):
             precision = recipe.precision
             if precision == "auto" and earlier is not None:
                 precision = earlier.precision
+            open_ = precision == "auto"
             precision = precision_of(precision, place, largest_activation)
+            if open_ and not computes_in(precision, place):
+                precision = "fp32"
             return recipe.model_copy(update={"precision": precision})
 
         method = self.method

@@ -23,8 +23,9 @@ from bcnet.data.tables import is_table, load_tables
 from bcnet.data.unlabelled import input_loaders
 from bcnet.distributed import can_fork
 from bcnet.errors import BudgetError, DataError, ModelError, RecipeError
-from bcnet.machine.defaults import Layout, place, runs_channels_last
+from bcnet.machine.defaults import Layout, computes_in, place, runs_channels_last
 from bcnet.machine.memory import largest_activation
+from bcnet.machine.precision import Precision
 from bcnet.models import ModelSpec, create, imports_code
 from bcnet.nests import Nest, arguments, by_name, call_network, take_images
 from bcnet.run.callables import UserCallables
@@ -36,6 +37,7 @@ from bcnet.run.pretrained import Weights, load_pretrained
 from bcnet.run.settings import Settings
 from bcnet.space import WidthSpace
 from bcnet.space.compiled import undo_compile
+from bcnet.space.tracing import copy_network
 from bcnet.supernet import build
 from bcnet.supernet.initialisation import is_trained
 from bcnet.tasks import Classification, Imitation, Task, task_named
@@ -94,6 +96,10 @@ class Source:
             return largest_activation(copy.deepcopy(self.model).eval(), self.example())
         except Exception:  # tracing says what is wrong with it
             return 0
+
+    def computes_in(self, precision: Precision, device: torch.device) -> bool:
+        """Return whether the model runs on the device in a resolved precision."""
+        return computes_in(precision, self.model, self.example(), device)
 
     def example(self) -> Nest:
         """Two network inputs, `(2, ...)`."""
@@ -455,12 +461,14 @@ def make_model(
 
     Raises:
         ModelError: an unknown model, or a factory that gives none.
+        TraceError: a network that cannot be copied.
     """
     if isinstance(model, str):
         spec = create(model, classes, in_channels=channels, image_size=image_size)
         return model, spec.build(), spec.build
     if isinstance(model, nn.Module):
         model = undo_compile(model)
+        copy_network(model)  # what cannot be copied is refused before anything is done with it
         return f"{type(model).__qualname__} {digest_of(model.state_dict())}", model, None
     if not callable(model):
         raise ModelError(f"a model is an nn.Module, a function that makes one, or a name; got {type(model).__name__}")
@@ -475,6 +483,7 @@ def make_model(
             f"a model factory must return a torch.nn.Module; got {type(made).__name__}: return the network"
         )
     network = undo_compile(made)
+    copy_network(network)
     factory = model if network is made else lambda: undo_compile(model())
     return f"{type(network).__qualname__} from a factory", network, factory
 

@@ -206,12 +206,21 @@ def _copy_model(model: nn.Module, example: Example) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise TraceError(f"trace needs a torch.nn.Module; got {type(model).__name__}: pass the network itself")
     model = undo_compile(model)
+    check_closures(model, example.run)
+    return copy_network(model)
+
+
+def copy_network(model: nn.Module) -> nn.Module:
+    """A copy of a network.
+
+    Raises:
+        TraceError: it has layers without weights yet, or something that cannot be copied.
+    """
     lazy = lazy_layer(model)
     if lazy is not None:
         raise TraceError(
             f"a network to trace has all its weights; {lazy} has none yet: run it once on an example before"
         )
-    check_closures(model, example.run)
     try:
         return copy.deepcopy(model)
     except Exception as error:

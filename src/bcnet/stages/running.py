@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Collection, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -122,7 +123,12 @@ def resolved_settings(
 
     def complete() -> dict[str, Any]:
         stored = read_settings(path) if (path / names.SETTINGS).exists() else None
-        resolved = request.resolve(stored, largest_activation=largest_activation, may_fork=source.may_fork)
+        resolved = request.resolve(
+            stored,
+            largest_activation=largest_activation,
+            may_fork=source.may_fork,
+            computes_in=cache(source.computes_in),
+        )
         return resolved.model_dump(mode="json")
 
     world.check_same(request.flat() | {"images": source.data_digest} | versions())
