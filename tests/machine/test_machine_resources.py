@@ -208,6 +208,22 @@ def test_a_dry_run_shows_everything_and_writes_nothing(how, stage, tmp_path):
         app, [*search, "--dry-run", "--all", "--out", str(tmp_path / "run")], terminal_width=120
     )
     assert outcome.exit_code == 0, outcome.output
-    for text in ("training.on_bad_step", "6 width groups", f"({stage} ", "peak memory", "Nothing was written"):
+    for text in (
+        "training.on_bad_step",
+        "6 width groups",
+        f"({stage} ",
+        "peak memory",
+        "Nothing was written",
+        "epochs in batches of",
+    ):
         assert text in outcome.output
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_needs_no_run_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = ("--model", "resnet_digits", "--data", "digits", "--budget", "0.5", "--epochs", "3")
+    result = CliRunner().invoke(app, ["search", *given, "--dry-run"])
+    assert result.exit_code == 0, result.output
+    assert "3 epochs in batches of" in result.output
+    assert not list(tmp_path.iterdir())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -149,6 +150,8 @@ def search(
     arguments: dict[str, Any] = {} if file is None else read_run_file(file)
     arguments |= given_settings({"model": model, "data": data, "task": task, "run_dir": out, "pretrained": pretrained})
     arguments |= given_settings({"start": start, "seed": seed, "epochs": epochs, "method": _method(method, effort)})
+    if dry_run:
+        arguments.setdefault("run_dir", Path(f"dry-run-{os.getpid()}"))  # nothing is written there
     for name, flag in (("model", "--model"), ("data", "--data"), ("run_dir", "--out")):
         if name not in arguments:
             refuse(f"a search needs a {name.replace('run_dir', 'run directory')}: give {flag}, or a FILE that says it")
@@ -220,11 +223,13 @@ def _training_argument(from_file: Any, changes: dict[str, Any]) -> Any:
 def _show_preview(console: Console, found: Preview, all_settings: bool) -> None:
     """Return what the run takes, the space in a line, room on the disk, and every setting where asked."""
     from bcnet.display import size
+    from bcnet.stages.running import describe_training
 
     space = found.space
     lines = [
         *(found.estimate.lines() if found.estimate is not None else ["Every stage of this run is finished."]),
         *([found.threads_text] if found.threads_text else []),
+        f"Training: {describe_training(found.settings)}. With fewer --epochs a run takes as many times less.",
         f"Disk: about {size(found.disk)} at most, {size(found.disk_free)} free.",
         f"Space: {len(space.groups)} width groups, {space.reference.macs:,} MACs at full width, "
         f"{space.cost(space.narrowest).macs:,} at the narrowest; {len(space.fixed)} dimensions pinned "

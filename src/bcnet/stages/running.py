@@ -84,7 +84,7 @@ def _tell_plan(context: Context) -> None:
     reporter.plan(ahead)
     reporter.note(_machine(settings))
     if any(stage.unit == "steps" and not stage.finished for stage in ahead):
-        reporter.note(f"Training: {_describe_training(settings)}.")
+        reporter.note(f"Training: {describe_training(settings)}.")
         if isinstance(workload.data, DataSet):
             augmentation = augmentation_of(settings.training, workload.data)
             reporter.note(f"Augmentation of training images: {augmentation}; `augmentation` in the recipe changes it.")
@@ -151,7 +151,7 @@ def check_seconds(value: Any) -> None:
         raise RecipeError(f"checkpoint_seconds is a number of seconds, 0 or more; got {value!r}")
 
 
-def _describe_training(settings: Settings) -> str:
+def describe_training(settings: Settings) -> str:
     """Return how long, in which batches and how fast the networks are trained, for people."""
     supernet = settings.supernet_recipe
     final = settings.training
