@@ -7,14 +7,16 @@ import pytest
 import torch
 from tiny_job import Recorder, StoppedError, TinyNetwork, supernet_method
 from tiny_job import tiny_supernet_search as tiny_search
+from torch import nn
 from typer.testing import CliRunner
 
 from bcnet.cli.app import app
-from bcnet.errors import RunError
+from bcnet.errors import RecipeError, RunError
 from bcnet.machine import defaults as machine
 from bcnet.machine.allocator import keep_memory
 from bcnet.machine.defaults import computes_in, layout_of, lives_on, precision_of, score_batch, usual_threads
 from bcnet.machine.memory import largest_activation
+from bcnet.machine.precision import autocast
 from bcnet.run.directory import read_settings
 
 MIB = 2**20
@@ -92,6 +94,53 @@ def test_a_network_that_does_not_run_in_bf16_is_found():
     assert computes_in("bf16", Broken(), x, cpu)  # tracing says what is wrong with it
     assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
     assert all(parameter.grad is None for parameter in network.parameters())
+
+
+CONVOLUTIONS = [  # a layer, the size of its input, and whether the input is narrower than the stride
+    (lambda: nn.Conv2d(8, 8, 3, 2, 1), (8, 1, 1), True),
+    (lambda: nn.Conv2d(8, 8, 3, 2, 1), (8, 1, 2), False),
+    (lambda: nn.Conv2d(8, 8, 3, 2, 1), (8, 4, 1), True),
+    (lambda: nn.Conv2d(8, 8, 3, 1, 1), (8, 1, 1), False),
+    (lambda: nn.Conv2d(8, 8, 3, 3, 1), (8, 2, 2), True),
+    (lambda: nn.Conv1d(8, 8, 9, 4, 4), (8, 3), True),
+    (lambda: nn.Conv1d(8, 8, 9, 4, 4), (8, 4), False),
+    (lambda: nn.Conv3d(8, 8, 3, 2, 1), (8, 2, 2, 1), True),
+    (lambda: nn.ConvTranspose2d(8, 8, 3, 2, 1), (8, 1, 1), True),
+    (lambda: nn.ConvTranspose2d(8, 8, 2, 2), (8, 1, 1), False),
+]
+
+
+@pytest.mark.parametrize(("make", "size", "narrower"), CONVOLUTIONS)
+def test_convolutions_with_wrong_gradients_in_bf16_are_found(monkeypatch, make, size, narrower):
+    x, cpu = torch.randn(4, *size), torch.device("cpu")
+    monkeypatch.setattr(torch.cpu, "_is_avx512_supported", lambda: True)
+    assert computes_in("bf16", make(), x, cpu) is not narrower
+    assert computes_in("fp32", make(), x, cpu)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_supported", lambda: False)
+    assert computes_in("bf16", make(), x, cpu)
+
+
+@pytest.mark.parametrize(("make", "size", "narrower"), CONVOLUTIONS)
+def test_gradients_of_what_is_computed_in_bf16_are_right(make, size, narrower):
+    torch.manual_seed(0)
+    layer, x, cpu = make(), torch.randn(4, *size), torch.device("cpu")
+    if not computes_in("bf16", layer, x, cpu):
+        return
+    back = torch.randn_like(layer(x))
+    found = []
+    for precision in ("fp32", "bf16"):
+        layer.zero_grad()
+        with autocast(precision, cpu):
+            output = layer(x)
+        output.float().backward(back)
+        found.append(layer.weight.grad.clone())
+    assert (found[0] - found[1]).norm() < 0.02 * found[0].norm()
+
+
+def test_bf16_that_was_asked_for_is_refused_where_the_network_does_not_compute_in_it(tmp_path):
+    with pytest.raises(RecipeError, match=r"precision bf16 is for networks that compute in it.*take fp32 or auto"):
+        tiny_search(tmp_path / "run", model=Complex, method="uniform", training={"precision": "bf16"})
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(("model", "precision"), [(Complex, "fp32"), (TinyNetwork, "bf16")])

@@ -10,7 +10,7 @@ import copy
 import math
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +18,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
+from bcnet.machine.bf16 import WrongInBf16
 from bcnet.machine.precision import Precision, autocast, resolve_precision
 from bcnet.nests import Nest, call_network, channels_last, contiguous, map_tensors, tensors
 
@@ -85,10 +86,11 @@ def precision_of(wish: Precision, device: torch.device, largest: int) -> Precisi
 
 
 def computes_in(precision: Precision, network: nn.Module, inputs: Nest, device: torch.device) -> bool:
-    """Return whether the network runs forward and backward in a resolved precision.
+    """Return whether the network runs forward and backward in a resolved precision, and gives right gradients.
 
-    Some operators have no form in bf16, complex numbers for instance. A network that fails in fp32 as well counts as
-    True: tracing reports what is wrong with it. `network` is not changed.
+    Some operators have no form in bf16, complex numbers for instance; and some convolutions have wrong gradients in it
+    (`WrongInBf16`). A network that fails in fp32 as well counts as True: tracing reports what is wrong with it.
+    `network` is not changed.
     """
     return (
         precision == "fp32"
@@ -101,13 +103,18 @@ def _learns(precision: Precision, network: nn.Module, inputs: Nest, device: torc
     with torch.random.fork_rng(devices=[]), torch.enable_grad():  # dropout draws from the global generator
         try:
             copied = copy.deepcopy(network).to(device).train()
-            with autocast(precision, device):
+            wrong = WrongInBf16()
+            with autocast(precision, device), wrong if _may_be_wrong(precision, device) else nullcontext():
                 outputs = call_network(copied, map_tensors(lambda tensor: tensor.to(device), inputs))
             leaves = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
             torch.autograd.backward([leaf.float().sum() for leaf in leaves])
         except Exception:
             return False
-    return True
+    return not wrong.found
+
+
+def _may_be_wrong(precision: Precision, device: torch.device) -> bool:
+    return precision == "bf16" and device.type == "cpu" and torch.cpu._is_avx512_supported()
 
 
 def memory_format(layout: Layout) -> torch.memory_format:

@@ -271,9 +271,14 @@ class Settings(Section):
             precision = recipe.precision
             if precision == "auto" and earlier is not None:
                 precision = earlier.precision
-            open_ = precision == "auto"
-            precision = precision_of(precision, place, largest_activation)
-            if open_ and not computes_in(precision, place):
+            wish = precision
+            precision = precision_of(wish, place, largest_activation)
+            if stored is None and not computes_in(precision, place):
+                if wish != "auto":
+                    raise RecipeError(
+                        f"precision {wish} is for networks that compute in it; this one has an operator without, or "
+                        f"one with wrong gradients on a {place.type}: take fp32 or auto"
+                    )
                 precision = "fp32"
             return recipe.model_copy(update={"precision": precision})
 
