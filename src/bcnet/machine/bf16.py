@@ -1,13 +1,14 @@
-"""Strided convolutions of maps that are narrower than the stride, whose weight gradient is wrong in bf16.
+"""Strided convolutions of narrow maps, which oneDNN computes wrongly in bf16 on processors with AVX-512.
 
-On processors with AVX-512, oneDNN leaves the columns of the kernel that meet nothing but padding as they are in memory
-instead of zero (oneDNN 3.12 in torch 2.13, `brgconv_bwd_w`, `backward_weights`); in fp32 they are right. Residual
-networks for large images have such layers where the images are small: of 16 pixels nothing but one is left before the
-last stage of ResNet-18.
+Where a map is narrower than the stride, or what is made of it is one column of several rows, outputs or the weight
+gradient hold what was in memory before (oneDNN 3.12 in torch 2.13, `brgconv`); some convolutions in three dimensions
+end the process. In fp32 they are right. Residual networks for large images have such layers where the images are small:
+of 16 pixels nothing but one is left before the last stage of ResNet-18.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -15,7 +16,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class WrongInBf16(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Finds such convolutions among the operators of a block; `found` says whether there were any."""
+    """Finds such convolutions among the operators of a block, by their sizes: nothing has to be computed in bf16.
+
+    `found` says whether there were any.
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -26,6 +30,15 @@ class WrongInBf16(TorchDispatchMode):  # type: ignore[no-untyped-call]
         output = func(*args, **(kwargs or {}))
         if func is torch.ops.aten.convolution.default:
             x, _, _, stride, _, _, transposed, *_ = args
-            map_ = output if transposed else x  # what the strided side of the convolution has
-            self.found |= x.dtype == torch.bfloat16 and map_.shape[-1] < stride[-1]
+            large, small = (output, x) if transposed else (x, output)
+            self.found |= _is_wrong(large.shape[2:], small.shape[2:], stride)
         return output
+
+
+def _is_wrong(large: torch.Size, small: torch.Size, stride: list[int]) -> bool:
+    """Return whether a convolution between maps of these sizes, `(depth, height, width)` at most, is one of them."""
+    if large[-1] < stride[-1]:
+        return True
+    if small[-1] == 1 < stride[-1] and math.prod(small) > 1:
+        return True
+    return len(large) == 3 and max(stride) > 1

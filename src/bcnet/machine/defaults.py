@@ -10,7 +10,7 @@ import copy
 import math
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -86,35 +86,34 @@ def precision_of(wish: Precision, device: torch.device, largest: int) -> Precisi
 
 
 def computes_in(precision: Precision, network: nn.Module, inputs: Nest, device: torch.device) -> bool:
-    """Return whether the network runs forward and backward in a resolved precision, and gives right gradients.
+    """Return whether the network runs forward and backward in a resolved precision, and computes rightly there.
 
-    Some operators have no form in bf16, complex numbers for instance; and some convolutions have wrong gradients in it
+    Some operators have no form in bf16, complex numbers for instance, and some convolutions are wrong in it
     (`WrongInBf16`). A network that fails in fp32 as well counts as True: tracing reports what is wrong with it.
     `network` is not changed.
     """
-    return (
-        precision == "fp32"
-        or _learns(precision, network, inputs, device)
-        or not _learns("fp32", network, inputs, device)
-    )
+    if precision == "fp32":
+        return True
+    with WrongInBf16() as wrong:
+        runs = _learns("fp32", network, inputs, device)
+    if not runs:
+        return True
+    if wrong.found and precision == "bf16" and device.type == "cpu" and torch.cpu._is_avx512_supported():
+        return False
+    return _learns(precision, network, inputs, device)
 
 
 def _learns(precision: Precision, network: nn.Module, inputs: Nest, device: torch.device) -> bool:
     with torch.random.fork_rng(devices=[]), torch.enable_grad():  # dropout draws from the global generator
         try:
             copied = copy.deepcopy(network).to(device).train()
-            wrong = WrongInBf16()
-            with autocast(precision, device), wrong if _may_be_wrong(precision, device) else nullcontext():
+            with autocast(precision, device):
                 outputs = call_network(copied, map_tensors(lambda tensor: tensor.to(device), inputs))
             leaves = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
             torch.autograd.backward([leaf.float().sum() for leaf in leaves])
         except Exception:
             return False
-    return not wrong.found
-
-
-def _may_be_wrong(precision: Precision, device: torch.device) -> bool:
-    return precision == "bf16" and device.type == "cpu" and torch.cpu._is_avx512_supported()
+    return True
 
 
 def memory_format(layout: Layout) -> torch.memory_format:
