@@ -122,11 +122,14 @@ SCRIPT = """
 import os, time
 from bcnet.distributed import map_side_by_side
 
+def tell():
+    os.write(1, b"%d\\n" % os.getpid())  # in one piece: two copies tell at once
+
 def work(number):
-    print(os.getpid(), flush=True)
+    tell()
     time.sleep(600)
 
-print(os.getpid(), flush=True)
+tell()
 list(map_side_by_side(work, range(2), processes=2))
 """
 
