@@ -57,12 +57,10 @@ _STATISTICS = 20  # batches for the statistics of batch norm before a candidate'
 
 @dataclass(frozen=True)
 class Arm:
-    """So many `networks`, each trained for so many `epochs`, which may be a part of one; of `finalists`, the best by
-    the model of their scores, the one that is best after a training of a whole epoch is taken."""
+    """So many `networks`, each trained for so many `epochs`, which may be a part of one."""
 
     networks: int
     epochs: float
-    finalists: int = 0
 
 
 ARMS = {
@@ -71,7 +69,6 @@ ARMS = {
     "halves": Arm(40, 1 / 2),
     "quarters": Arm(80, 1 / 4),
     "eighths": Arm(160, 1 / 8),
-    "rungs": Arm(48, 1 / 4, finalists=8),
     "medium": Arm(60, 1),
 }
 
@@ -96,15 +93,13 @@ def main(
     with tempfile.TemporaryDirectory() as folder:
         name = "resnet_digits" if quick else network
         place = runs or (Path(folder) if quick else Path("runs") / f"spending-{name}")
-        chosen = {
-            n: Arm(8, arm.epochs, min(2, arm.finalists)) if quick and arm.networks else arm for n, arm in ARMS.items()
-        }
+        chosen = {n: Arm(8, arm.epochs) if quick and arm.networks else arm for n, arm in ARMS.items()}
         cells = [
             cell
             for seed in range(first_seed, first_seed + (1 if quick else seeds))
             for cell in _cells(
                 Job(name, seed, place),
-                {n: chosen[n] for n in (("Uniform", "quarters", "rungs") if quick else arms or ARMS)},
+                {n: chosen[n] for n in (("Uniform", "quarters") if quick else arms or ARMS)},
                 (0.5,) if quick else budgets or (0.25,),
             )
         ]
@@ -215,12 +210,7 @@ class Job:
         if arm.networks:
             found = self.search(space, budget, arm, lambda w: self.score(w, arm.epochs))
             seconds = sum(self.scored[c.widths, arm.epochs][1] for c in found)
-            ranked = ModelBased(arm.networks, reach=REACH).choose(Problem.of(space, budget, self.seed), found)
-            widths = ranked[0].widths
-            if arm.finalists:
-                finalists = [candidate.widths for candidate in ranked[: arm.finalists]]
-                widths = max(finalists, key=lambda w: self.score(w, 1))
-                seconds += sum(self.scored[w, 1][1] for w in finalists)
+            widths = ModelBased(arm.networks, reach=REACH).choose(Problem.of(space, budget, self.seed), found)[0].widths
         loss, accuracy = loss_and_accuracy(self.trained(widths, self.recipe.epochs), self.parts[2])
         original = loss_and_accuracy(self.owner[1], self.parts[2])
         return {
