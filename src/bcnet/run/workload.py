@@ -37,7 +37,6 @@ from bcnet.run.pretrained import Weights, load_pretrained
 from bcnet.run.settings import Settings
 from bcnet.space import WidthSpace
 from bcnet.space.compiled import undo_compile
-from bcnet.space.tracing import copy_network
 from bcnet.supernet import build
 from bcnet.supernet.initialisation import is_trained
 from bcnet.tasks import Classification, Imitation, Task, task_named
@@ -466,6 +465,8 @@ def make_model(
     if isinstance(model, str):
         spec = create(model, classes, in_channels=channels, image_size=image_size)
         return model, spec.build(), spec.build
+    from bcnet.space.tracing import copy_network  # slow to import, for those who open no run
+
     if isinstance(model, nn.Module):
         model = undo_compile(model)
         copy_network(model)  # what cannot be copied is refused before anything is done with it
