@@ -207,8 +207,9 @@ def _check_items(data: Any, which: str) -> None:
 
 def _hold_out(train: Any, test: Any, labels: Tensor | None) -> tuple[Any, Any, tuple[str, ...]]:
     """The training items that score nothing, those that do, and a note that says how they were chosen."""
-    several = labels is not None and 2 * len(set(labels.tolist())) <= len(labels)
-    kinds = labels if labels is not None and several else torch.zeros(len(train), dtype=torch.int64)
+    kinds = torch.zeros(len(train), dtype=torch.int64)  # all alike
+    if labels is not None and 2 * len(set(labels.tolist())) <= len(labels):
+        kinds = labels
     mask = stratified_mask(kinds, _HELD_OUT, seed=0)
     kept, held = ((~mask).nonzero().flatten().tolist(), mask.nonzero().flatten().tolist())
     scoring, as_test = _prepared_as(train, test)

@@ -21,8 +21,8 @@ from bcnet.space.symbols import Dim
     "log_softmax", "_softmax", "bernoulli", "bernoulli_", "fill_", "zero_", "nan_to_num", "logical_not", "bitwise_not",
     "threshold", "threshold_", "hardshrink", "softshrink", "log1p", "expm1", "sin", "cos", "normal_",
     "uniform_", "exponential_", "tan", "atan", "isnan", "isfinite", "trunc", "frac", "log2", "exp2", "logit", "sgn",
-    "tril", "triu", "rrelu", "rrelu_with_noise", "conj", "resolve_conj",
-    "resolve_neg", "positive", "fake_quantize_per_tensor_affine",
+    "tril", "triu", "rrelu", "rrelu_with_noise", "conj", "resolve_conj", "_conj", "conj_physical", "_conj_physical",
+    "real", "imag", "angle", "resolve_neg", "positive", "fake_quantize_per_tensor_affine",
 )  # fmt: skip
 def _same(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> Labels:
     return x
@@ -38,7 +38,7 @@ def _assert_metadata(p: Propagation, node: Any, x: Labels, *rest: Any, **options
     "pow_", "where", "lerp", "addcmul", "addcdiv", "eq", "ne", "gt", "ge", "lt", "le", "logical_and", "logical_or",
     "bitwise_and", "bitwise_or", "bitwise_xor", "__and__", "__or__", "__xor__", "masked_fill", "masked_fill_", "atan2",
     "fmod", "remainder", "copy_", "expand_as", "hypot", "floor_divide", "logaddexp", "xlogy", "logical_xor",
-    "clamp_max_", "float_power", "heaviside",
+    "clamp_max_", "float_power", "heaviside", "complex", "polar",
 )  # fmt: skip
 def broadcast(p: Propagation, node: Any, *operands: Any, **options: Any) -> Labels:
     """Tie what meets at an operator that broadcasts its operands against each other."""

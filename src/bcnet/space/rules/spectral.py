@@ -1,4 +1,4 @@
-"""Rules for Fourier transforms and complex numbers.
+"""Rules for Fourier transforms, and for complex numbers as pairs.
 
 A transform mixes the positions of its dimensions. Where they hold no channels the labels of all others stay, since the
 transform of a channel depends on that channel alone; channels along which is transformed are pinned.
@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from bcnet.space.labels import Labels, Propagation
-from bcnet.space.rules.pointwise import broadcast
 from bcnet.space.rules.table import axes_of, count_nothing, out_shape, rule
 
 
@@ -54,16 +53,6 @@ def _mix(p: Propagation, node: Any, x: Labels, axes: Sequence[int]) -> Labels:
         p.fix(dims[axis], p.reason("channels along which a Fourier transform mixes"))
         dims[axis] = None
     return Labels(out_shape(node), tuple(dims))
-
-
-@rule("real", "imag", "angle", "conj_physical", "_conj", "_conj_physical")
-def _part(p: Propagation, node: Any, x: Labels) -> Labels:
-    return x
-
-
-@rule("complex", "polar")
-def _complex(p: Propagation, node: Any, first: Labels, second: Labels) -> Labels:
-    return broadcast(p, node, first, second)  # type: ignore[no-any-return]
 
 
 @rule("view_as_real")
