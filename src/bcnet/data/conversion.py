@@ -122,7 +122,8 @@ def _label(label: Any, place: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         got = f"{type(value).__name__} of shape {tuple(value.shape)}" if hasattr(value, "shape") else repr(value)
         raise DataError(
-            f"labels are integers, the class numbers from 0; got {got} for {place}: for other targets {_AS_THEY_COME}"
+            f"labels are integers, the class numbers from 0; got {got} for {place}: mend it, or where all targets are "
+            f"others {_AS_THEY_COME}"
         )
     return value
 
