@@ -14,6 +14,7 @@ from bcnet.files.atomic import make_folder
 from bcnet.files.documents import read_document
 from bcnet.run.directory import RunDirectory, check_usable, read_settings
 from bcnet.run.settings import make_settings
+from bcnet.run.status import read_status
 from bcnet.train import Recipe
 
 RECIPE = Recipe(lr=0.1, batch_size=8, epochs=2)
@@ -108,6 +109,28 @@ def test_the_run_directory_itself_may_be_a_link(tmp_path):
     with opened(tmp_path / "run") as directory:
         directory.write("x.json", {})
     assert (tmp_path / "scratch" / "x.json").exists()
+
+
+@pytest.mark.parametrize("gone", ["evaluations.sqlite-journal", ".prior.json.4711.tmp", "checkpoints"])
+def test_what_the_run_removes_while_it_is_looked_at_is_passed_over(tmp_path, monkeypatch, gone):
+    with opened(tmp_path):
+        pass
+    place = tmp_path / gone
+    if gone == "checkpoints":
+        place.mkdir(exist_ok=True)
+    else:
+        place.touch()
+    walk = os.walk
+
+    def walk_too_late(*args, **kwargs):
+        for found in walk(*args, **kwargs):
+            if place.exists():
+                place.rmdir() if place.is_dir() else place.unlink()
+            yield found
+
+    monkeypatch.setattr("bcnet.files.untrusted.os.walk", walk_too_late)
+    assert read_status(tmp_path).folder == str(tmp_path)
+    assert not place.exists()
 
 
 def test_what_a_killed_process_left_half_written_is_removed(tmp_path):

@@ -66,7 +66,10 @@ def test_a_search_is_shown_killed_gone_on_with_and_ends_as_its_report(browser, w
     search.communicate()
     until(lambda: ": stopped" in text(browser), 60)
     search = bcnet(*SEARCH, "--out", run)
-    until(lambda: ": running" in text(browser), 120)
+    until(lambda: read_record(run).pid == search.pid, 120)
+    search.send_signal(signal.SIGSTOP)
+    until(lambda: ": running" in text(browser))
+    search.send_signal(signal.SIGCONT)
     until(lambda: "test top-1" in text(browser) and ": running" not in text(browser), 300)
     assert search.wait(timeout=60) == 0
     search.communicate()

@@ -18,13 +18,16 @@ def check_contained(folder: Path) -> None:
     """Make sure that everything in a run directory is a file or a folder of its own.
 
     A run directory may be untrusted: a link would have the run write, or delete, what it points to; a pipe
-    would have it wait forever.
+    would have it wait forever. What a run that goes on removes meanwhile is passed over.
 
     Raises:
         RunError: a link, a pipe or a device, or a folder that cannot be read.
     """
     for path in _entries(folder):
-        mode = path.lstat().st_mode
+        try:
+            mode = path.lstat().st_mode
+        except FileNotFoundError:
+            continue
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             kind = "a link" if stat.S_ISLNK(mode) else "no regular file"
             raise RunError(
@@ -43,6 +46,8 @@ def remove_temporary_files(folder: Path) -> None:
 
 def _entries(folder: Path) -> Iterator[Path]:
     def refuse(error: OSError) -> None:
+        if isinstance(error, FileNotFoundError) and Path(error.filename) != folder:
+            return
         raise RunError(f"run directory {folder} cannot be read: {error.strerror}: give another --out")
 
     for place, folders, files in os.walk(folder, onerror=refuse):

@@ -26,7 +26,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from bcnet.errors import BCNetError, RunError
+from bcnet.errors import BCNetError
 from bcnet.report.comparison import comparison_page
 from bcnet.report.evidence import read_evidence
 from bcnet.report.single import report_page
@@ -124,7 +124,7 @@ def _run_page(run: Path) -> str:
         if status is None or status.state in ("empty", "damaged"):
             return _plain_page(_status(lines), refresh=True)
         page = report_page(read_evidence(run))
-    except BCNetError as error:  # files that are being written for the first time are read again the next time
+    except (BCNetError, OSError) as error:  # what is being written, replaced or removed is read again the next time
         return _plain_page(_status([str(error)]), refresh=True)
     if status.state in ("finished", "in part"):
         return page
@@ -135,7 +135,7 @@ def _run_page(run: Path) -> str:
 def _comparison_page(runs: Sequence[Path]) -> str:
     try:
         return comparison_page([read_evidence(run) for run in runs])
-    except RunError as error:
+    except (BCNetError, OSError) as error:
         return _plain_page(_status([str(error)]), refresh=True)
 
 
