@@ -272,6 +272,18 @@ def test_what_a_search_spends_on(tmp_path: Path) -> None:
     assert wrong.stderr.startswith("--arm takes Uniform, small, halves, quarters, eighths, medium; got thirds")
 
 
+def test_a_supernet_from_the_trained_original(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "studies.inherited", "--quick", "--out", str(tmp_path)], check=True, cwd=ROOT)
+    rows = list(csv.DictReader((tmp_path / "quick_inherited.csv").read_text().splitlines()))
+    assert [row["score"] for row in rows] == [
+        "supernet from scratch",
+        "supernet from the original",
+        "a training of its own",
+    ]
+    assert all(-1 <= float(row["tau_by_loss"]) <= 1 for row in rows)
+    assert all(float(row["best_loss"]) <= float(row["chosen_loss"]) for row in rows)
+
+
 def test_weights_by_least_squares(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, "-m", "studies.reconstruction", "--quick", "--out", str(tmp_path)], check=True, cwd=ROOT
