@@ -40,6 +40,19 @@ class ViewInTraining(View):
         return self.head(x.view(x.size(0), -1) if self.training else x.flatten(1))
 
 
+class ViewWhereNarrow(nn.Module):
+    """Vectors of eight numbers: across channels at full width, and across places too where there are fewer of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.head = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 32, 3, padding=1), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.b(torch.relu(self.a(x)))
+        vectors = x.view(x.size(0), 4, 8, -1).permute(0, 1, 3, 2).reshape(x.size(0), -1, 8)
+        return self.head((vectors / (vectors.norm(dim=-1, keepdim=True) + 1e-6)).mean(1))
+
+
 class Reshape(View):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.head(self.features(x).flatten(1))
@@ -85,7 +98,7 @@ def loaders(make, classes: int):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("network", [View, ViewByNumber, ViewInTraining])
+@pytest.mark.parametrize("network", [View, ViewByNumber, ViewInTraining, ViewWhereNarrow])
 def test_the_usual_flatten_is_searched_with_contiguous_images(tmp_path, network, way):
     notes = []
 
@@ -109,7 +122,9 @@ def test_the_usual_flatten_from_loaders_and_as_a_baseline(tmp_path):
         assert outcome.result.method == method.name
 
 
-@pytest.mark.parametrize(("network", "expected"), [(View, False), (ViewInTraining, False), (Reshape, True)])
+@pytest.mark.parametrize(
+    ("network", "expected"), [(View, False), (ViewInTraining, False), (ViewWhereNarrow, True), (Reshape, True)]
+)
 def test_the_memory_format_is_chosen_by_a_trial(network, expected):
     for images in (torch.randn(2, 1, 8, 8), tiny_data().normaliser(tiny_data().test.pixels[:2])):
         model = network()

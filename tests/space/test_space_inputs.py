@@ -151,3 +151,23 @@ def test_a_narrow_embedding_says_how_wide_it_is():
     network = bcnet.supernet.build(Tokens(), space, space.narrowest)
     assert network.embedding.embedding_dim == network.embedding.weight.shape[1] == space.narrowest[0]
     assert network.embedding.num_embeddings == 20
+
+
+class Vectors(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.head = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 32, 3, padding=1), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.b(torch.relu(self.a(x))).view(x.size(0), 4, 8, -1).permute(0, 1, 3, 2).reshape(x.size(0), -1, 8)
+        return self.head(x / (x.norm(dim=-1, keepdim=True) + 1e-6)).mean(1)
+
+
+@pytest.mark.parametrize("weights", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("images", [torch.contiguous_format, torch.channels_last])
+def test_the_memory_format_of_weights_and_images_pins_nothing(weights, images):
+    """A view that fails in channels-last memory, at some widths alone, runs in contiguous memory at all of them."""
+    model = Vectors().to(memory_format=weights)
+    space = WidthSpace.trace(model, torch.randn(2, 3, 8, 8).contiguous(memory_format=images))
+    assert [group.name for group in space.groups] == ["a", "b"]
+    assert model.b.weight.is_contiguous(memory_format=weights)

@@ -35,9 +35,10 @@ from bcnet.run.inputs import Input, InputFacts, describe_inputs
 from bcnet.run.parts import Parts, cut_data
 from bcnet.run.pretrained import Weights, load_pretrained
 from bcnet.run.settings import Settings
-from bcnet.space import WidthSpace
+from bcnet.space import Side, WidthSpace
 from bcnet.space.compiled import undo_compile
 from bcnet.supernet import build
+from bcnet.supernet.build import narrow_in_place, own_space
 from bcnet.supernet.initialisation import is_trained
 from bcnet.tasks import Classification, Imitation, Task, task_named
 from bcnet.train import EpochBatches, derived_generator, derived_seed
@@ -45,8 +46,8 @@ from bcnet.train import EpochBatches, derived_generator, derived_seed
 _DIGEST = re.compile(r" [0-9a-f]{12}$")  # ends the description of a data set that was passed in
 
 _CONTIGUOUS = (
-    "Images and weights are contiguous: the network does not run on channels-last images, which are often faster. A "
-    "flatten by x.view(x.size(0), -1) is the usual cause; x.flatten(1) runs on both."
+    "Images and weights are contiguous: the network, or a narrower one, does not run on channels-last images, which "
+    "are often faster. A flatten by x.view(x.size(0), -1) is the usual cause; x.flatten(1) runs on both."
 )
 
 ModelLike = nn.Module | Callable[[], nn.Module] | str
@@ -88,6 +89,11 @@ class Source:
     def layout(self) -> Layout:
         """Memory format of images and of networks trained by themselves."""
         return "channels_last" if self.data.channels_last else "contiguous"
+
+    def made_contiguous(self) -> Source:
+        """Return the source with contiguous images and networks, and a note that says so."""
+        data = dataclasses.replace(self.data, channels_last=False)
+        return dataclasses.replace(self, data=data, notes=(*self.notes, _CONTIGUOUS))
 
     def largest_activation(self) -> int:
         """Bytes of the largest activation of the model for one image; 0 where it does not run on the images."""
@@ -286,10 +292,7 @@ def open_source(
     source = Source(name, data_name, digest, loaded, network, factory, weights, tuple(notes), given, aim)
     if isinstance(aim, Imitation):
         source = _with_imitation(source, aim)
-    if runs_channels_last(network, source.example()):
-        return source
-    contiguous_data = dataclasses.replace(loaded, channels_last=False)
-    return dataclasses.replace(source, data=contiguous_data, notes=(*notes, _CONTIGUOUS))
+    return source if runs_channels_last(network, source.example()) else source.made_contiguous()
 
 
 def _loads_weights(factory: Factory | None, network: nn.Module) -> bool:
@@ -354,6 +357,8 @@ def prepare(
     example = source.example()
     space = trace(source.model, example, settings) if space is None else space
     _check_outputs(source, example)
+    if source.layout == "channels_last" and not _narrow_ones_run_channels_last(source.model, space, example):
+        source = source.made_contiguous()
     limits = settings.budget if budget is None else budget
     fitted = [measure for measure in limits.limits if isinstance(measure, (Latency, OnMicrocontroller))]
     if all(measure.countable for measure in fitted):  # else once the first stages have measured (`limited_by`)
@@ -370,6 +375,17 @@ def prepare(
     if isinstance(source.task, Imitation):
         parts = imitated_parts(parts, original, source.task)
     return Workload(source, model, original, space, limits, parts)
+
+
+def _narrow_ones_run_channels_last(model: nn.Module, space: WidthSpace, example: Nest) -> bool:
+    """Try the narrowest network, whose feature maps may have one channel, and the one of the widest choices below."""
+    own = own_space(model, space)
+    nearly_full = tuple(group.choices[-2:][0] for group in own.groups)
+    networks = (
+        narrow_in_place(copy.deepcopy(undo_compile(model)), own, widths, Side.LEFT)
+        for widths in (own.narrowest, nearly_full)
+    )
+    return all(runs_channels_last(network, example) for network in networks)
 
 
 def widened_model(model: nn.Module, factory: Factory | None, space: WidthSpace, settings: Settings) -> nn.Module:

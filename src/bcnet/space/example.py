@@ -24,7 +24,8 @@ class Example:
     def of(cls, example_input: Any, example_kwargs: Mapping[str, Any] | None = None) -> Example:
         """The call that somebody describes: a tuple has the positional arguments, anything else is the only one.
 
-        A batch of one is repeated: the export would take it for a constant.
+        A batch of one is repeated: the export would take it for a constant. Tensors are contiguous, since a `view` may
+        fail at some widths in another memory format alone.
 
         Raises:
             TraceError: no tensor, or a single one that has no channels.
@@ -37,7 +38,7 @@ class Example:
             raise TraceError(
                 f"the example input is a tensor (batch, channels, ...), or a tuple of all arguments; got {got}"
             )
-        example = example.map_tensors(Tensor.detach)
+        example = example.map_tensors(lambda tensor: row_major(tensor.detach()))
         return example.map_tensors(_repeat) if example.batch == 1 else example
 
     @property
@@ -64,6 +65,11 @@ class Example:
     def shapes(self) -> str:
         """For messages: the shapes of all tensors."""
         return " and ".join(str(tuple(tensor.shape)) for tensor in self.tensors)
+
+
+def row_major(tensor: Tensor) -> Tensor:
+    """The tensor in contiguous memory; `contiguous()` would keep the channels-last strides of a single channel."""
+    return tensor.clone(memory_format=torch.contiguous_format) if tensor.layout == torch.strided else tensor
 
 
 def _repeat(tensor: Tensor) -> Tensor:

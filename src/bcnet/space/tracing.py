@@ -25,7 +25,7 @@ from bcnet.errors import TraceError
 from bcnet.space.closures import check_closures
 from bcnet.space.compiled import undo_compile
 from bcnet.space.diagnosis import first_line, lazy_layer, why_no_copy, why_no_export
-from bcnet.space.example import Example
+from bcnet.space.example import Example, row_major
 from bcnet.space.groups import with_bounds
 from bcnet.space.labels import Propagation
 from bcnet.space.narrowing import tensors_of
@@ -207,7 +207,10 @@ def _copy_model(model: nn.Module, example: Example) -> nn.Module:
         raise TraceError(f"trace needs a torch.nn.Module; got {type(model).__name__}: pass the network itself")
     model = undo_compile(model)
     check_closures(model, example.run)
-    return copy_network(model)
+    copied = copy_network(model)
+    for tensor in (*copied.parameters(), *copied.buffers()):
+        tensor.data = row_major(tensor.data)
+    return copied
 
 
 def copy_network(model: nn.Module) -> nn.Module:
