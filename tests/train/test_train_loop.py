@@ -353,6 +353,29 @@ def test_bf16_and_clipping_train(tiny_supernet, tiny_batches):
     assert records.losses.max() < 3
 
 
+@pytest.mark.parametrize(
+    ("make", "wish", "taken"),
+    [
+        (lambda: nn.Conv2d(1, 4, 3, 1, 1), "auto", "bf16"),
+        (lambda: nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(1, 4, 3, 2, 1)), "auto", "fp32"),
+        (lambda: nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(1, 4, 3, 2, 1)), "bf16", "bf16"),
+    ],
+)
+def test_what_bf16_gets_wrong_is_trained_in_fp32_unless_bf16_is_asked_for(monkeypatch, tiny_batches, make, wish, taken):
+    met = []
+
+    class Stop(NetworkLearner):
+        def forward(self, x, paths):
+            met.append("bf16" if torch.is_autocast_enabled("cpu") else "fp32")
+            raise StoppedError
+
+    monkeypatch.setattr("bcnet.train.loop.resolve_precision", lambda *_: "bf16")
+    monkeypatch.setattr(torch.cpu, "_is_avx512_supported", lambda: True)
+    with pytest.raises(StoppedError):
+        train(Stop(make()), tiny_batches, RECIPE.with_changes({"precision": wish}), seed=0)
+    assert met == [taken]
+
+
 def test_fp16_needs_a_gpu():
     with pytest.raises(RecipeError, match="fp16 needs a GPU"):
         resolve_precision("fp16", torch.device("cpu"))

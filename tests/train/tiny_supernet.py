@@ -31,6 +31,10 @@ class TinySupernet(nn.Module):
         self.head = nn.Linear(8, 3)
         self.dropout = nn.Dropout(0.2)
 
+    @property
+    def network(self) -> nn.Module:
+        return nn.Sequential(self.first, nn.ReLU(), self.second, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
     def forward(self, x: torch.Tensor, widths: Widths, side: Side) -> torch.Tensor:
         a, b = (slice(0, w) if side is Side.LEFT else slice(-w, None) for w in widths)
         x = functional.relu(functional.conv2d(x, self.first.weight[a], self.first.bias[a], padding=1))

@@ -31,6 +31,11 @@ class Learner(ABC):
     num_groups: int
     task: Task = Classification()
 
+    @property
+    def network(self) -> nn.Module:
+        """The module that takes inputs alone."""
+        return self.module
+
     @abstractmethod
     def plan(self, generator: torch.Generator) -> tuple[Term, ...]:
         """The terms of the next step."""
@@ -71,6 +76,11 @@ class SupernetLearner(Learner):
         self.pairs = pairs
         self.num_groups = len(supernet.space.groups)
         self.counts = ChannelCounts(supernet.space)
+
+    @property
+    def network(self) -> nn.Module:
+        """The network at full width."""
+        return self.supernet.network
 
     def plan(self, generator: torch.Generator) -> tuple[Term, ...]:
         """Return what the strategy plans."""

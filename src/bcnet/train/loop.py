@@ -24,6 +24,7 @@ from bcnet.data.transfer import move
 from bcnet.distributed import Loaded, ProcessGroup
 from bcnet.errors import RunError, TrainingError
 from bcnet.files.tensors import Tensors, load_module
+from bcnet.machine.defaults import computes_in
 from bcnet.machine.precision import autocast, resolve_precision
 from bcnet.nests import Nest, call_network, count, nth_part, take_images
 from bcnet.train.batches import EpochBatches, share_of
@@ -174,6 +175,7 @@ class _Run:
         self.teacher = teacher.eval() if teacher is not None else None
         self.device = next(learner.module.parameters()).device
         self.precision = resolve_precision(recipe.precision, self.device)
+        self.is_tried = recipe.precision != "auto" or self.precision != "bf16"  # a run has tried what it resolves
         self.updates = Updates(learner.module, recipe, self.precision)
         self.reduction = Reduction(learner.module.parameters(), world)
         self.average = None if recipe.ema is None else moving_average(learner.module, recipe.ema)
@@ -219,6 +221,10 @@ class _Run:
 
     def train_on(self, x: Nest, y: Nest, epoch: int) -> Progress:
         """One step on this process's inputs `x` `(share, ...)` and targets `y` `(share, ...)`, which may be none."""
+        if not self.is_tried:
+            self.is_tried = True
+            if not computes_in(self.precision, self.learner.network, x, self.device):
+                self.precision = "fp32"
         lr = learning_rate(self.recipe, self.step, len(self.batches))
         terms = self.learner.plan(derived_generator(self.seed, self.stage, "widths", self.step))
         torch.manual_seed(self.noise_seed(self.step))  # dropout takes no generator of its own

@@ -101,7 +101,7 @@ class Recipe(_Frozen):
     `lr` is the peak learning rate, for the batch size given. `momentum` is AdamW's first beta (the second is 0.999).
     `weight_decay` holds for every parameter as in the paper, unless `decay_norm_and_bias` is off. `augmentation` is
     what suits the data set where it is left out. `clip_norm` limits the gradient's L2 norm. `precision` "auto" takes
-    bf16 where the device computes in it, fp16 on older GPUs, fp32 elsewhere.
+    bf16 where the device computes in it and the network is computed rightly, fp16 on older GPUs, fp32 elsewhere.
 
     `accumulate` computes a batch in so many parts, one after the other, for memory: batch norm then sees a part at a
     time. `ema` ends with a moving average of the weights, and of batch norm's statistics, that keeps this share of
