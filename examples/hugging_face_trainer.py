@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 from sklearn.datasets import load_digits
-from torch import nn
+from torch.nn import functional
 from transformers import ResNetConfig, ResNetForImageClassification, Trainer, TrainingArguments, set_seed
 
 import bcnet
@@ -28,22 +28,11 @@ def make_network() -> ResNetForImageClassification:
     return ResNetForImageClassification(ResNetConfig(num_channels=1, num_labels=10, **stages))
 
 
-class Logits(nn.Module):
-    """The network as bcnet's classification takes it: images in, logits out."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.network = make_network()
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        return self.network(pixel_values=images).logits
-
-
 def digits() -> tuple[tuple[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]:
     """Images (n, 1, 32, 32) as uint8 with their labels, for training and for the test."""
     source = load_digits()
     small = torch.tensor(source.images)[:, None] * (255 / 16)
-    images = nn.functional.interpolate(small, scale_factor=4, mode="bilinear").round().to(torch.uint8)
+    images = functional.interpolate(small, scale_factor=4, mode="bilinear").round().to(torch.uint8)
     labels = torch.tensor(source.target)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     (training, test) = order.split([1437, 360])
@@ -69,7 +58,7 @@ def main() -> None:
     training, test = digits()
     # Widths found by short trainings of some tens of networks: no supernet is needed.
     found = bcnet.search(
-        Logits,
+        make_network,
         bcnet.DataSet.from_tensors(training, test, name="digits, 32 x 32"),
         budget=bcnet.Budget(macs=0.5),
         run_dir=folder / "search",
@@ -79,9 +68,9 @@ def main() -> None:
         until="widths",
     )
 
-    wrapped = Logits()
-    space = bcnet.WidthSpace.trace(wrapped, torch.zeros(2, 1, 32, 32))
-    network = bcnet.supernet.build(wrapped, space, found.widths).network
+    original = make_network()
+    space = bcnet.WidthSpace.trace(original, torch.zeros(2, 1, 32, 32))
+    network = bcnet.supernet.build(original, space, found.widths)
     set_seed(0)
     trainer = Trainer(
         network,
@@ -103,11 +92,11 @@ def main() -> None:
     trainer.train()
     accuracy = 100 * trainer.evaluate()["eval_accuracy"]
 
-    document = bcnet.supernet.describe(wrapped, space, found.widths, reference="hugging_face_trainer:Logits")
+    document = bcnet.supernet.describe(original, space, found.widths, reference="hugging_face_trainer:make_network")
     (folder / "architecture.json").write_text(json.dumps(document))
     save_file(network.state_dict(), folder / "model.safetensors")
 
-    elsewhere = bcnet.supernet.rebuild(folder / "architecture.json", Logits).network.eval()
+    elsewhere = bcnet.supernet.rebuild(folder / "architecture.json", make_network).eval()
     elsewhere.load_state_dict(load_file(folder / "model.safetensors"))
     with torch.no_grad():
         images = Examples(*test).images

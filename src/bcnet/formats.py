@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import io
 import re
 import warnings
@@ -20,6 +21,7 @@ from torch import nn
 
 from bcnet.errors import ExportError, OpenBatchError
 from bcnet.nests import Nest, arguments, call_network, tensors
+from bcnet.space.diagnosis import first_line
 
 __all__ = [
     "Format",
@@ -144,7 +146,13 @@ class Onnx(Format):
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
-        session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        try:
+            session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # its own, of several types
+            raise ExportError(
+                f"ONNX Runtime does not run the file of {type(network).__name__} ({first_line(error)}): take --format "
+                "pt2 or safetensors, or leave out of forward() what it names (torch.autocast, where that is a type)"
+            ) from error
         names = [value.name for value in session.get_inputs()]
 
         def run(inputs: Nest) -> Any:
@@ -217,10 +225,25 @@ def export_graph(network: nn.Module, example: Nest, *, opened: Opened = "batch")
     try:
         with _quiet():
             args, kwargs = arguments(example)
-            shapes: Any = dict.fromkeys(kwargs, dims) or tuple(dims for _ in args)
-            return torch.export.export(network, args, kwargs, dynamic_shapes=shapes if dims else None)
+            shapes = _shapes_by_argument(network, args, kwargs, dims) if dims else None
+            return torch.export.export(network, args, kwargs, dynamic_shapes=shapes)
     except Exception as error:
         raise _refusal("torch.export", network, error) from error
+
+
+def _shapes_by_argument(
+    network: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], dims: Mapping[int, Any]
+) -> dict[str, Any]:
+    """The open dimensions of every argument of `forward`, by its name; those of `*args` and `**kwargs` are nested."""
+    signature = inspect.signature(network.forward)
+    shapes: dict[str, Any] = {}
+    for name, value in signature.bind(*args, **kwargs).arguments.items():
+        kind = signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            shapes[name] = tuple(dims for _ in value)
+        else:
+            shapes[name] = dict.fromkeys(value, dims) if kind is inspect.Parameter.VAR_KEYWORD else dims
+    return shapes
 
 
 class _InOrder(nn.Module):

@@ -1,5 +1,7 @@
 """Networks as people write them, searched in the default way and on a supernet."""
 
+from typing import NamedTuple
+
 import pytest
 import torch
 from tiny_job import Recorder, supernet_method, tiny_data, tiny_search
@@ -58,6 +60,24 @@ class Reshape(View):
         return self.head(self.features(x).flatten(1))
 
 
+class NamedLogits(NamedTuple):
+    features: torch.Tensor
+    logits: torch.Tensor
+
+
+class Named(View):
+    """Outputs by name, as those of Hugging Face's networks, which are dicts with attributes."""
+
+    def forward(self, x: torch.Tensor) -> NamedLogits:
+        x = self.features(x)
+        return NamedLogits(x, self.head(x.flatten(1)))
+
+
+class ByKey(Named):
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:  # type: ignore[override]
+        return super().forward(x)._asdict()
+
+
 class Volume(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -112,6 +132,22 @@ def test_the_usual_flatten_is_searched_with_contiguous_images(tmp_path, network,
     assert outcome.network(images).shape == (2, 3)
     assert all(p.is_contiguous() for p in outcome.network.parameters())
     assert bcnet.load(tmp_path, network)(images).shape == (2, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("network", [Named, ByKey])
+def test_logits_may_be_one_of_several_outputs_by_name(tmp_path, network, way):
+    outcome = tiny_search(tmp_path / "run", model=network, report=True, **WAYS[way])
+    assert type(outcome.network(torch.randn(2, 1, 8, 8))).__name__ in ("NamedLogits", "dict")
+    assert bcnet.export_run(tmp_path / "run", network, format="onnx").difference < 1e-4
+
+
+@pytest.mark.slow
+def test_wrappers_whose_forward_takes_anything_are_exported(tmp_path):
+    tiny_search(tmp_path / "run", model=lambda: nn.DataParallel(Reshape()))
+    for name in ("onnx", "pt2"):
+        assert bcnet.export_run(tmp_path / "run", lambda: nn.DataParallel(Reshape()), format=name).difference < 1e-4
 
 
 @pytest.mark.slow

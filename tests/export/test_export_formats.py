@@ -344,6 +344,11 @@ def test_a_network_that_counts_its_batch_gets_a_file_for_one_input(tmp_path):
         bcnet.export_run(run, CountsItsBatch, format="onnx", open_size=True)
 
 
+def test_a_file_that_onnx_runtime_does_not_run_is_told():
+    with pytest.raises(ExportError, match="ONNX Runtime does not run the file of TinyNetwork .*take --format pt2"):
+        Onnx().runner(b"no graph", TinyNetwork(), 1)
+
+
 class Spectrum(TinyNetwork):
     """A product of complex numbers, which ONNX does not have."""
 

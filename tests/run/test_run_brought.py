@@ -157,6 +157,47 @@ def test_weights_of_another_precision_are_refused_by_name(tmp_path, kind):
     assert not (tmp_path / "run").exists()
 
 
+def frozen():
+    return TinyNetwork().requires_grad_(False)
+
+
+def without_data():
+    with torch.device("meta"):
+        return TinyNetwork()
+
+
+def for_inference():
+    with torch.inference_mode():
+        return TinyNetwork()
+
+
+class OfTwo(TinyNetwork):
+    def forward(self, x):
+        return super().forward(x.view(2, *x.shape[1:]))
+
+
+def exported():
+    return torch.export.export(TinyNetwork(), (torch.zeros(2, 1, 8, 8),)).module()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (frozen, r"none of whose weights requires gradients: call model\.requires_grad_"),
+        (without_data, r"first\.0\.weight is on the meta device, which has none: make it on the CPU"),
+        (for_inference, r"first\.0\.weight was made under torch\.inference_mode\(\)"),
+        (OfTwo, r"any number of inputs at once; OfTwo took 2 and failed on 3 .*x\.size\(0\)"),
+        (exported, r"took 2 and failed on 3 .*pass the module that it was exported from"),
+    ],
+)
+@pytest.mark.parametrize("given", ["module", "function"])
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # torch's own, of copies of exported programs
+def test_networks_that_no_search_can_train_are_refused(tmp_path, make, message, given):
+    with pytest.raises(ModelError, match=message):
+        tiny_search(tmp_path / "run", model=make() if given == "module" else make)
+    assert not (tmp_path / "run").exists()
+
+
 def test_gradients_that_are_switched_off_do_not_matter(tmp_path):
     with torch.no_grad():
         off = tiny_search(tmp_path / "off")

@@ -27,7 +27,7 @@ from bcnet.machine.defaults import Layout, computes_in, place, runs_channels_las
 from bcnet.machine.memory import largest_activation
 from bcnet.machine.precision import Precision
 from bcnet.models import ModelSpec, create, imports_code
-from bcnet.nests import Nest, arguments, by_name, call_network, take_images
+from bcnet.nests import Nest, arguments, by_name, call_network, map_tensors, take_images
 from bcnet.run.callables import UserCallables
 from bcnet.run.digests import digest_of
 from bcnet.run.imitation import ImitatedBatches, imitated_parts
@@ -37,6 +37,7 @@ from bcnet.run.pretrained import Weights, load_pretrained
 from bcnet.run.settings import Settings
 from bcnet.space import Side, WidthSpace
 from bcnet.space.compiled import undo_compile
+from bcnet.space.diagnosis import first_line
 from bcnet.supernet import build
 from bcnet.supernet.build import narrow_in_place, own_space
 from bcnet.supernet.initialisation import is_trained
@@ -194,14 +195,35 @@ def task_of(task: Task | str | None) -> Task:
     return Classification() if task is None else task
 
 
-def _check_precision(network: nn.Module) -> None:
-    """Raise ModelError unless the weights are in single precision."""
-    for name, tensor in network.named_parameters():
+def _check_weights(network: nn.Module) -> nn.Module:
+    """The network, if its weights are there, in single precision, and can be trained.
+
+    Raises:
+        ModelError: they are not.
+    """
+    parameters = dict(network.named_parameters())
+    if parameters and not any(tensor.requires_grad for tensor in parameters.values()):
+        raise ModelError(
+            "a network to search can be trained; got one none of whose weights requires gradients: call "
+            "model.requires_grad_(True)"
+        )
+    for name, tensor in parameters.items():
+        if tensor.is_meta:
+            raise ModelError(
+                f"a network to search has weights; {name} is on the meta device, which has none: make it on the CPU, "
+                "or call model.to_empty(device='cpu') and load its weights"
+            )
+        if tensor.is_inference():
+            raise ModelError(
+                f"a network to search can be trained; {name} was made under torch.inference_mode(), where no tensor "
+                "can: make it outside of that"
+            )
         if tensor.is_floating_point() and tensor.dtype is not torch.float32:
             raise ModelError(
                 f"a network to search has weights in float32; got {tensor.dtype} in {name}: call model.float(), and "
                 "leave torch.set_default_dtype alone; a recipe's `precision` says what is computed in less"
             )
+    return network
 
 
 def is_name(model: str) -> bool:
@@ -268,7 +290,6 @@ def open_source(
         channels, height = facts.channels_and_size
         # Without labels a model by name has its usual number of classes.
         name, network, factory = make_model(model, facts.num_classes or None, channels, height)
-    _check_precision(network)
     weights = None
     notes: list[str] = []
     if pretrained is not None:
@@ -475,16 +496,16 @@ def make_model(
     A model given by name gets the classes, channels and image size; others are as they are.
 
     Raises:
-        ModelError: an unknown model, or a factory that gives none.
+        ModelError: an unknown model, a factory that gives none, or weights that cannot be trained as they are.
         TraceError: a network that cannot be copied.
     """
     if isinstance(model, str):
         spec = create(model, classes, in_channels=channels, image_size=image_size)
-        return model, spec.build(), spec.build
+        return model, _check_weights(spec.build()), spec.build
     from bcnet.space.tracing import copy_network  # slow to import, for those who open no run
 
     if isinstance(model, nn.Module):
-        model = undo_compile(model)
+        model = _check_weights(undo_compile(model))
         copy_network(model)  # what cannot be copied is refused before anything is done with it
         return f"{type(model).__qualname__} {digest_of(model.state_dict())}", model, None
     if not callable(model):
@@ -499,7 +520,7 @@ def make_model(
         raise ModelError(
             f"a model factory must return a torch.nn.Module; got {type(made).__name__}: return the network"
         )
-    network = undo_compile(made)
+    network = _check_weights(undo_compile(made))
     copy_network(network)
     factory = model if network is made else lambda: undo_compile(model())
     return f"{type(network).__qualname__} from a factory", network, factory
@@ -510,9 +531,23 @@ def _check_outputs(source: Source, example: Nest) -> None:
     with torch.no_grad():
         outputs = call_network(network, example)
         source.task.check(outputs, source.data.num_classes)
+        _check_batch(network, example)
         if isinstance(source.data, Loaders) and not source.task.imitates:
             # Targets that do not fit the outputs, as masks of another shape, are told of before anything is written.
             source.task.score(outputs, take_images(source.data.held_out[1], slice(2)))
+
+
+def _check_batch(network: nn.Module, example: Nest) -> None:
+    """Raise ModelError where a network that takes the two inputs of the example does not take three."""
+    three = map_tensors(lambda tensor: torch.cat([tensor, tensor[:1]]), example)
+    try:
+        call_network(network, three)
+    except Exception as error:
+        raise ModelError(
+            f"a network to search takes any number of inputs at once; {type(network).__name__} took 2 and failed on 3 "
+            f"({first_line(error)}): read the number off the input (x.size(0)); of an exported program pass the module "
+            "that it was exported from"
+        ) from error
 
 
 _OTHERS = ("train", "test")

@@ -118,10 +118,11 @@ def network_evaluator(
     It is asked for a score of no widths, and of one side.
     """
     device = next(network.parameters()).device
+    task = context.workload.source.task
 
     def logits(images: Nest, _: Widths, __: Side) -> torch.Tensor:
         with autocast(precision, device):
-            output: torch.Tensor = call_network(network, images)
+            output: torch.Tensor = task.main_output(call_network(network, images))
         return output
 
     return SupernetEvaluator(logits, batches, metric or metric_of(context), (Side.LEFT,))
@@ -144,10 +145,11 @@ def supernet_evaluator(context: Context, supernet: Supernet, batches: Sequence[B
     assert settings.options.device is not None
     precision = settings.supernet_recipe.precision
     device = torch.device(settings.options.device)
+    task = context.workload.source.task
 
     def logits(images: torch.Tensor, widths: Widths, side: Side) -> torch.Tensor:
         with autocast(precision, device):
-            output: torch.Tensor = supernet(images, widths, side)
+            output: torch.Tensor = task.main_output(supernet(images, widths, side))
         return output
 
     return SupernetEvaluator(logits, batches, metric_of(context), STRATEGIES[method_of(settings).strategy]().sides)

@@ -274,6 +274,13 @@ def _for_each(values: object, count: int, what: str) -> Tensor:
     return values.detach().double()
 
 
+def named_logits(outputs: Any) -> Any:
+    """The `logits` of a dict, or of an object that names them, as Hugging Face's networks give; else the outputs."""
+    if isinstance(outputs, Mapping):
+        return outputs.get("logits", outputs)
+    return outputs if isinstance(outputs, Tensor) else getattr(outputs, "logits", outputs)
+
+
 def shape_of(value: object) -> tuple[int, ...] | str:
     """For messages: the shape of a tensor, the type of what is none."""
     return tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__

@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from bcnet.errors import DataError, ModelError, RecipeError, TrainingError
 from bcnet.measurement import Metric
-from bcnet.tasks.base import Distilling, Task, alone, scalar, shape_of
+from bcnet.tasks.base import Distilling, Task, alone, named_logits, scalar, shape_of
 from bcnet.tasks.shown import Shown, name_of
 
 _AUXILIARY = 0.3  # weight of the loss of an auxiliary head
@@ -93,10 +93,11 @@ class Classification(Task):
         """Cross-entropy, or the user's own."""
         return self.training_loss(outputs, targets)
 
-    def loss_score(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def loss_score(self, outputs: Any, targets: Tensor) -> Tensor:
         """Minus the weighted cross-entropy of each image, `(batch,)`."""
-        weights = self._weights(outputs.device)
-        return -functional.cross_entropy(outputs.float(), targets, weight=weights, reduction="none").double()
+        logits = named_logits(outputs).float()
+        weights = self._weights(logits.device)
+        return -functional.cross_entropy(logits, targets, weight=weights, reduction="none").double()
 
     def _cross_entropy(self, logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
         weights = self._weights(logits.device)
@@ -114,7 +115,7 @@ class Classification(Task):
 
     def score(self, outputs: Any, targets: Tensor) -> Tensor:
         """100 for an image that is classified right, 0 for others."""
-        right: Tensor = outputs.argmax(dim=1) == targets
+        right: Tensor = named_logits(outputs).argmax(dim=1) == targets
         return 100.0 * right.double()
 
     def figures(self, outputs: Any, targets: Tensor) -> Mapping[str, Tensor]:
@@ -122,9 +123,10 @@ class Classification(Task):
 
         An image whose logits are no numbers has none.
         """
-        guesses = outputs.topk(min(5, outputs.shape[1]), dim=1).indices  # (batch, <= 5)
+        logits = named_logits(outputs)
+        guesses = logits.topk(min(5, logits.shape[1]), dim=1).indices  # (batch, <= 5)
         right = guesses == targets[:, None]
-        broken = outputs.isnan().any(dim=1)
+        broken = logits.isnan().any(dim=1)
         shares = {"top1": right[:, 0], "top5": right.any(dim=1)}
         return {key: (100.0 * hits.double()).masked_fill(broken, torch.nan) for key, hits in shares.items()}
 
@@ -144,10 +146,12 @@ class Classification(Task):
 
     def check(self, outputs: Any, classes: int) -> None:
         """Raise ModelError unless there are logits for all classes."""
-        if not isinstance(outputs, Tensor) or outputs.ndim != 2 or outputs.shape[1] < classes:
+        logits = named_logits(outputs)
+        if not isinstance(logits, Tensor) or logits.ndim != 2 or logits.shape[1] < classes:
+            remedy = "change its last layer" if isinstance(logits, Tensor) else "return them alone, or named `logits`"
             raise ModelError(
                 f"the model must return logits (batch, classes), at least {classes} classes for these data; got "
-                f"{shape_of(outputs)}: change its last layer"
+                f"{shape_of(logits)}: {remedy}"
             )
 
     def show(
@@ -156,14 +160,14 @@ class Classification(Task):
         """The class, of a network's outputs with its chance."""
         if outputs is None:
             return Shown(words=tuple(name_of(label, names) for label in targets.tolist()))
-        chances, labels = outputs.float().softmax(dim=1).max(dim=1)
+        chances, labels = named_logits(outputs).float().softmax(dim=1).max(dim=1)
         found = zip(labels.tolist(), chances.tolist(), strict=True)
         return Shown(words=tuple(f"{name_of(label, names)} ({chance:.0%})" for label, chance in found))
 
     def main_output(self, outputs: Any) -> Any:
-        """The logits: the first of a tuple, whose others are those of auxiliary heads."""
-        several = isinstance(outputs, (tuple, list)) and len(outputs) > 0
-        return outputs[0] if several else outputs
+        """The logits: those that are named so, or the first of a tuple, whose others are those of auxiliary heads."""
+        logits = named_logits(outputs)
+        return logits[0] if isinstance(logits, (tuple, list)) and logits else logits
 
     def training_loss(
         self,
@@ -178,7 +182,8 @@ class Classification(Task):
 
         A loss of the user's own takes the place of cross-entropy and label smoothing. Of a tuple, as networks with
         auxiliary heads give in training mode, the first are the logits, and the losses of the others are added with a
-        weight of 0.3 (Szegedy et al., 2015); they learn from the labels alone.
+        weight of 0.3 (Szegedy et al., 2015); they learn from the labels alone. Of outputs that name their `logits`,
+        others whose names begin with `aux` are such heads.
 
         Raises:
             TrainingError: outputs that are no matrix of logits with a row per label, or an own loss that is no scalar.
@@ -188,8 +193,7 @@ class Classification(Task):
         if distilling is not None and taught is not None:
             learnt = distillation_loss(logits, taught, distilling.temperature)
             loss = (1 - distilling.weight) * loss + distilling.weight * learnt
-        heads = () if logits is outputs else outputs[1:]
-        for head in heads:
+        for head in _auxiliary_heads(outputs):
             if head is not None:
                 loss = loss + _AUXILIARY * self._head_loss(head, targets, label_smoothing)
         return loss
@@ -203,6 +207,14 @@ class Classification(Task):
         if self.own is None:
             return self._cross_entropy(logits.float(), targets, label_smoothing)
         return scalar(self.own(logits.float(), targets))
+
+
+def _auxiliary_heads(outputs: Any) -> Sequence[Any]:
+    """All but the first of a tuple; where the logits have a name, what is called by `aux...`."""
+    if isinstance(outputs, (tuple, list)) and not hasattr(outputs, "logits"):
+        return outputs[1:]
+    named = outputs if isinstance(outputs, Mapping) else getattr(outputs, "_asdict", dict)()
+    return [head for name, head in named.items() if name.startswith("aux")]
 
 
 def _remedy(targets: Tensor) -> str:

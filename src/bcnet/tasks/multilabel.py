@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from bcnet.errors import DataError, ModelError, RecipeError
 from bcnet.measurement import Metric
-from bcnet.tasks.base import Task, alone, pooled_ratio, shape_of
+from bcnet.tasks.base import Task, alone, named_logits, pooled_ratio, shape_of
 from bcnet.tasks.shown import Shown, list_words, name_of
 
 
@@ -58,25 +58,28 @@ class MultiLabel(Task):
 
     def check(self, outputs: Any, classes: int) -> None:
         """Raise ModelError unless there is a logit for each label."""
-        if not isinstance(outputs, Tensor) or outputs.shape[1:] != (self.labels,):
+        logits = named_logits(outputs)
+        if not isinstance(logits, Tensor) or logits.shape[1:] != (self.labels,):
             raise ModelError(
                 f"the model must return logits (batch, {self.labels}), one for each label; got "
-                f"{shape_of(outputs)}: change its last layer"
+                f"{shape_of(logits)}: change its last layer"
             )
 
     def loss(self, outputs: Any, targets: Tensor) -> Tensor:
         """Binary cross-entropy, the mean over images and labels."""
-        return functional.binary_cross_entropy_with_logits(outputs.float(), targets)
+        return functional.binary_cross_entropy_with_logits(named_logits(outputs).float(), targets)
 
     def score(self, outputs: Any, targets: Tensor) -> Tensor:
         """Minus the cross-entropy of each image."""
-        return -functional.binary_cross_entropy_with_logits(outputs.float(), targets, reduction="none").mean(dim=1)
+        logits = named_logits(outputs).float()
+        return -functional.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(dim=1)
 
     def figures(self, outputs: Any, targets: Tensor) -> Mapping[str, Tensor]:
         """Return what F1 is a ratio of, `(batch, labels, 2)`, and the share of an image's labels that are right."""
-        given = outputs > 0
+        logits = named_logits(outputs)
+        given = logits > 0
         wanted = targets > 0
-        broken = outputs.isnan().any(dim=1)
+        broken = logits.isnan().any(dim=1)
         twice = 2 * (given & wanted).double()
         counts = torch.stack([twice, given.double() + wanted.double()], dim=-1)
         right = 100.0 * (given == wanted).double().mean(dim=1)
@@ -89,7 +92,7 @@ class MultiLabel(Task):
         self, pictures: Tensor | None, targets: Tensor, outputs: Any = None, *, names: Sequence[str] = ()
     ) -> Shown:
         """The labels that are there."""
-        there = targets if outputs is None else outputs
+        there = targets if outputs is None else named_logits(outputs)
         return Shown(
             words=tuple(list_words([name_of(n, names) for n in row.nonzero()[:, 0].tolist()]) for row in there > 0)
         )

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from bcnet.errors import DataError, ModelError, RecipeError
 from bcnet.measurement import Metric
-from bcnet.tasks.base import Task, alone, shape_of
+from bcnet.tasks.base import Task, alone, named_logits, shape_of
 from bcnet.tasks.shown import Shown, list_words, picture_of
 
 _LEAST_ERROR = 1e-10  # of squares: a perfect image has no more than 100 dB below a peak of 1
@@ -56,10 +56,11 @@ class Regression(Task):
 
     def check(self, outputs: Any, classes: int) -> None:
         """Raise ModelError unless there are as many outputs as targets."""
-        if not isinstance(outputs, Tensor) or outputs.shape[1:] != (self.values,):
+        numbers = named_logits(outputs)
+        if not isinstance(numbers, Tensor) or numbers.shape[1:] != (self.values,):
             raise ModelError(
                 f"the model must return numbers (batch, {self.values}) for this regression; got "
-                f"{shape_of(outputs)}: change its last layer"
+                f"{shape_of(numbers)}: change its last layer"
             )
 
     def loss(self, outputs: Any, targets: Tensor) -> Tensor:
@@ -79,13 +80,14 @@ class Regression(Task):
         self, pictures: Tensor | None, targets: Tensor, outputs: Any = None, *, names: Sequence[str] = ()
     ) -> Shown:
         """The numbers."""
-        rows = (targets if outputs is None else outputs).float().reshape(len(targets), -1)
+        rows = (targets if outputs is None else named_logits(outputs)).float().reshape(len(targets), -1)
         return Shown(words=tuple(list_words([f"{value:.4g}" for value in row]) for row in rows.tolist()))
 
     @staticmethod
-    def _off(outputs: Tensor, targets: Tensor) -> Tensor:
+    def _off(outputs: Any, targets: Tensor) -> Tensor:
         """The errors; labels of a `DataSet` come as `(batch,)`, which would be broadcast against `(batch, 1)`."""
-        return outputs.float() - targets.reshape(outputs.shape)
+        numbers: Tensor = named_logits(outputs).float()
+        return numbers - targets.reshape(numbers.shape)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from bcnet.errors import DataError, ModelError, RecipeError
 from bcnet.measurement import Metric
-from bcnet.tasks.base import Task, alone, pooled_ratio, shape_of
+from bcnet.tasks.base import Task, alone, named_logits, pooled_ratio, shape_of
 from bcnet.tasks.shown import Shown, with_masks
 
 
@@ -27,7 +27,8 @@ from bcnet.tasks.shown import Shown, with_masks
 class Segmentation(Task):
     """Class numbers `(batch, H, W)`, logits `(batch, classes, h, w)`, which are resized to the targets' size.
 
-    Outputs may be a dict with logits as "out", as torchvision's are, or a tuple that starts with them. Pixels of the
+    Outputs may name their `logits`, be a dict with them as "out", as torchvision's are, or a tuple that starts with
+    them. Pixels of the
     class `ignore` count nowhere. `dice` is the share of the Dice loss. Widths are ranked by cross-entropy, which tells
     more apart than shares of pixels do; the test measures the mean over classes of intersection over union, pooled over
     all images, and the share of pixels that are right.
@@ -176,7 +177,8 @@ def _of_one_shape(given: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
 
 
 def logits_of(outputs: Any) -> Tensor | None:
-    """The logits among a network's outputs: "out" of a dict, the first of a tuple; None where there are none."""
+    """The logits among a network's outputs: `logits` by name, "out" of a dict, the first of a tuple, or None."""
+    outputs = named_logits(outputs)
     if isinstance(outputs, Mapping):
         outputs = outputs.get("out")
     elif isinstance(outputs, (tuple, list)) and outputs:

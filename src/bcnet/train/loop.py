@@ -283,7 +283,7 @@ class _Run:
         if self.teacher is None or self.recipe.distillation is None:
             return None
         with torch.no_grad(), autocast(self.precision, self.device):
-            logits: torch.Tensor = call_network(self.teacher, x)
+            logits: torch.Tensor = self.learner.task.main_output(call_network(self.teacher, x))
         return logits
 
     def stop(self, seen: Seen) -> NoReturn:
