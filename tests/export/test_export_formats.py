@@ -345,7 +345,7 @@ def test_a_network_that_counts_its_batch_gets_a_file_for_one_input(tmp_path):
 
 
 def test_a_file_that_onnx_runtime_does_not_run_is_told():
-    with pytest.raises(ExportError, match="ONNX Runtime does not run the file of TinyNetwork .*take --format pt2"):
+    with pytest.raises(ExportError, match=r"ONNX Runtime does not run the file of TinyNetwork .*take --format pt2"):
         Onnx().runner(b"no graph", TinyNetwork(), 1)
 
 
