@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -538,11 +539,13 @@ def _check_outputs(source: Source, example: Nest) -> None:
 
 
 def _check_batch(network: nn.Module, example: Nest) -> None:
-    """Raise ModelError where a network that takes the two inputs of the example does not take three."""
-    three = map_tensors(lambda tensor: torch.cat([tensor, tensor[:1]]), example)
+    """Raise ModelError where a network that takes the two inputs of the example takes neither three nor four."""
     try:
-        call_network(network, three)
+        call_network(network, map_tensors(lambda tensor: torch.cat([tensor, tensor[:1]]), example))
     except Exception as error:
+        with suppress(Exception):  # of pairs it may take any number
+            call_network(network, map_tensors(lambda tensor: torch.cat([tensor, tensor]), example))
+            return
         raise ModelError(
             f"a network to search takes any number of inputs at once; {type(network).__name__} took 2 and failed on 3 "
             f"({first_line(error)}): read the number off the input (x.size(0)); of an exported program pass the module "

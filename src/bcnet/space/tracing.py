@@ -209,7 +209,8 @@ def _copy_model(model: nn.Module, example: Example) -> nn.Module:
     check_closures(model, example.run)
     copied = copy_network(model)
     for tensor in (*copied.parameters(), *copied.buffers()):
-        tensor.data = row_major(tensor.data)
+        if tensor.ndim > 3:
+            tensor.data = row_major(tensor.data)
     return copied
 
 
