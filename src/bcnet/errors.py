@@ -62,3 +62,8 @@ class OpenBatchError(ExportError):
             "the batch size (--batch 1)"
         )
         self.reason = reason
+
+
+def first_line(error: BaseException) -> str:
+    """Type and first line of an error."""
+    return f"{type(error).__name__}: {next((line for line in str(error).splitlines() if line.strip()), '')}"

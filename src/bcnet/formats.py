@@ -19,9 +19,8 @@ from safetensors.torch import load as parse_safetensors
 from safetensors.torch import save as format_safetensors
 from torch import nn
 
-from bcnet.errors import ExportError, OpenBatchError
+from bcnet.errors import ExportError, OpenBatchError, first_line
 from bcnet.nests import Nest, arguments, call_network, tensors
-from bcnet.space.diagnosis import first_line
 
 __all__ = [
     "Format",

@@ -23,7 +23,7 @@ from bcnet.data.loaders import tensors_behind
 from bcnet.data.tables import is_table, load_tables
 from bcnet.data.unlabelled import input_loaders
 from bcnet.distributed import can_fork
-from bcnet.errors import BudgetError, DataError, ModelError, RecipeError
+from bcnet.errors import BudgetError, DataError, ModelError, RecipeError, first_line
 from bcnet.machine.defaults import Layout, computes_in, place, runs_channels_last
 from bcnet.machine.memory import largest_activation
 from bcnet.machine.precision import Precision
@@ -38,7 +38,6 @@ from bcnet.run.pretrained import Weights, load_pretrained
 from bcnet.run.settings import Settings
 from bcnet.space import Side, WidthSpace
 from bcnet.space.compiled import undo_compile
-from bcnet.space.diagnosis import first_line
 from bcnet.supernet import build
 from bcnet.supernet.build import narrow_in_place, own_space
 from bcnet.supernet.initialisation import is_trained

@@ -14,10 +14,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.weight_norm import WeightNorm
 
-
-def first_line(error: BaseException) -> str:
-    """Type and first line of an error."""
-    return f"{type(error).__name__}: {next((line for line in str(error).splitlines() if line.strip()), '')}"
+from bcnet.errors import first_line
 
 
 def lazy_layer(model: nn.Module) -> str | None:

@@ -21,10 +21,10 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from bcnet.errors import TraceError
+from bcnet.errors import TraceError, first_line
 from bcnet.space.closures import check_closures
 from bcnet.space.compiled import undo_compile
-from bcnet.space.diagnosis import first_line, lazy_layer, why_no_copy, why_no_export
+from bcnet.space.diagnosis import lazy_layer, why_no_copy, why_no_export
 from bcnet.space.example import Example, row_major
 from bcnet.space.groups import with_bounds
 from bcnet.space.labels import Propagation
