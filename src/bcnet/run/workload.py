@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.utils.data import DataLoader, Dataset
 
 from bcnet.costs import Budget, Latency, OnMicrocontroller
@@ -196,12 +197,12 @@ def task_of(task: Task | str | None) -> Task:
 
 
 def _check_weights(network: nn.Module) -> nn.Module:
-    """The network, if its weights are there, in single precision, and can be trained.
+    """The network, if its weights are there, in single precision, and can be trained; `copy_network` tells of lazy ones.
 
     Raises:
         ModelError: they are not.
     """
-    parameters = dict(network.named_parameters())
+    parameters = {name: tensor for name, tensor in network.named_parameters() if not is_lazy(tensor)}
     if parameters and not any(tensor.requires_grad for tensor in parameters.values()):
         raise ModelError(
             "a network to search can be trained; got one none of whose weights requires gradients: call "
