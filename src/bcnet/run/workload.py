@@ -197,7 +197,9 @@ def task_of(task: Task | str | None) -> Task:
 
 
 def _check_weights(network: nn.Module) -> nn.Module:
-    """The network, if its weights are there, in single precision, and can be trained; `copy_network` tells of lazy ones.
+    """The network, if its weights are there, in single precision, and can be trained.
+
+    Layers that have none before they run once are told of by `copy_network`.
 
     Raises:
         ModelError: they are not.
