@@ -91,9 +91,11 @@ def channels_last(nest: Some) -> Some:
 
 
 def contiguous(nest: Some) -> Some:
-    """The nest with every tensor in row-major memory."""
+    """The nest with every tensor in row-major memory; sparse ones, which have no order, stay."""
     # `t.contiguous()` keeps the channels-last strides of images with one channel, and a convolution follows them.
-    return map_tensors(lambda t: t.clone(memory_format=torch.contiguous_format), nest)
+    return map_tensors(
+        lambda t: t.clone(memory_format=torch.contiguous_format) if t.layout == torch.strided else t, nest
+    )
 
 
 def as_float(nest: Some, network: nn.Module) -> Some:

@@ -21,6 +21,7 @@ from bcnet.data.named import load
 from bcnet.errors import DataError, ModelError, RunError
 from bcnet.run.callables import name_of
 from bcnet.run.pretrained import load_pretrained
+from bcnet.run.workload import _check_batch
 
 
 class Focal(nn.Module):
@@ -196,6 +197,14 @@ def test_networks_that_no_search_can_train_are_refused(tmp_path, make, message, 
     with pytest.raises(ModelError, match=message):
         tiny_search(tmp_path / "run", model=make() if given == "module" else make)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_network_of_pairs_takes_any_number_of_them():
+    class OfPairs(TinyNetwork):
+        def forward(self, x):
+            return super().forward(x.view(-1, 2, *x.shape[1:]).flatten(0, 1))
+
+    _check_batch(OfPairs(), torch.zeros(2, 1, 8, 8))
 
 
 def test_gradients_that_are_switched_off_do_not_matter(tmp_path):

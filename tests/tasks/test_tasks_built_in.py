@@ -2,6 +2,7 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -433,3 +434,31 @@ def test_networks_with_auxiliary_heads_are_searched(tmp_path, method) -> None:
     trained, fresh = outcome.network.auxiliary.weight, TwoHeads().auxiliary.weight
     assert trained.shape[1] <= fresh.shape[1]
     assert outcome.network.eval()(torch.zeros(2, 1, 8, 8)).shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("task", "outputs", "targets"),
+    [
+        (Classification(), (4, 3), torch.tensor([0, 1, 2, 1])),
+        (MultiLabel(3), (4, 3), torch.eye(4, 3)),
+        (Regression(1), (4, 1), torch.arange(4.0)),
+        (Segmentation(3), (4, 3, 2, 2), torch.arange(16).view(4, 2, 2) % 3),
+    ],
+)
+@pytest.mark.parametrize("by_key", [True, False])
+def test_outputs_that_name_their_logits_are_worth_what_these_are(task, outputs, targets, by_key) -> None:
+    logits = torch.randn(outputs, generator=torch.Generator().manual_seed(0))
+    named = {"features": logits + 1, "logits": logits}
+    given = named if by_key else SimpleNamespace(**named)
+    task.check(given, 3)
+    for worth in (task.loss, task.score):
+        assert torch.equal(worth(given, targets), worth(logits, targets))
+    found, expected = task.figures(given, targets), task.figures(logits, targets)
+    assert all(torch.equal(found[key], values) for key, values in expected.items())
+    assert str(task.show(None, targets, given)) == str(task.show(None, targets, logits))
+
+
+def test_of_outputs_by_name_those_called_aux_are_auxiliary_heads() -> None:
+    logits, targets = torch.eye(3), torch.tensor([0, 1, 1])
+    by_name = Classification().loss({"logits": logits, "features": logits + 1, "aux_logits": 2 * logits}, targets)
+    assert torch.equal(by_name, Classification().loss((logits, 2 * logits), targets))

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from bcnet.errors import TraceError
+from bcnet.nests import contiguous
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Example:
             raise TraceError(
                 f"the example input is a tensor (batch, channels, ...), or a tuple of all arguments; got {got}"
             )
-        example = example.map_tensors(lambda tensor: row_major(tensor.detach()))
+        example = example.map_tensors(lambda tensor: contiguous(tensor.detach()))
         return example.map_tensors(_repeat) if example.batch == 1 else example
 
     @property
@@ -65,11 +66,6 @@ class Example:
     def shapes(self) -> str:
         """For messages: the shapes of all tensors."""
         return " and ".join(str(tuple(tensor.shape)) for tensor in self.tensors)
-
-
-def row_major(tensor: Tensor) -> Tensor:
-    """The tensor in contiguous memory; `contiguous()` would keep the channels-last strides of a single channel."""
-    return tensor.clone(memory_format=torch.contiguous_format) if tensor.layout == torch.strided else tensor
 
 
 def _repeat(tensor: Tensor) -> Tensor:

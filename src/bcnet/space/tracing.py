@@ -22,10 +22,11 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from bcnet.errors import TraceError, first_line
+from bcnet.nests import contiguous
 from bcnet.space.closures import check_closures
 from bcnet.space.compiled import undo_compile
 from bcnet.space.diagnosis import lazy_layer, why_no_copy, why_no_export
-from bcnet.space.example import Example, row_major
+from bcnet.space.example import Example
 from bcnet.space.groups import with_bounds
 from bcnet.space.labels import Propagation
 from bcnet.space.narrowing import tensors_of
@@ -210,7 +211,7 @@ def _copy_model(model: nn.Module, example: Example) -> nn.Module:
     copied = copy_network(model)
     for tensor in (*copied.parameters(), *copied.buffers()):
         if tensor.ndim > 3:
-            tensor.data = row_major(tensor.data)
+            tensor.data = contiguous(tensor.data)
     return copied
 
 

@@ -28,10 +28,9 @@ class Segmentation(Task):
     """Class numbers `(batch, H, W)`, logits `(batch, classes, h, w)`, which are resized to the targets' size.
 
     Outputs may name their `logits`, be a dict with them as "out", as torchvision's are, or a tuple that starts with
-    them. Pixels of the
-    class `ignore` count nowhere. `dice` is the share of the Dice loss. Widths are ranked by cross-entropy, which tells
-    more apart than shares of pixels do; the test measures the mean over classes of intersection over union, pooled over
-    all images, and the share of pixels that are right.
+    them. Pixels of the class `ignore` count nowhere. `dice` is the share of the Dice loss. Widths are ranked by
+    cross-entropy, which tells more apart than shares of pixels do; the test measures the mean over classes of
+    intersection over union, pooled over all images, and the share of pixels that are right.
 
     Example: `bcnet.search(unet, (train, validation, test), task=Segmentation(classes=21), budget=..., run_dir=...)`
 
