@@ -61,10 +61,11 @@ def main(
         name = "resnet_digits" if quick else network
         place = runs or (Path(folder) if quick else Path("runs") / f"spending-{name}")
         comparison = Comparison(Job(name, seed, place), 4 if quick else _NETWORKS)
-        lengths = (1,) if quick else (4, 8)
-        names: dict[str, Start] = {"supernet from scratch": "scratch", "supernet from the original": "original"}
+        lengths: dict[Start, tuple[int, ...]] = {"original": (1, 2, 4, 8), "scratch": (4, 8)}
         kinds: list[tuple[str, int, Callable[[], Scores]]] = [
-            (kind, n, partial(comparison.shared, start, n)) for n in lengths for kind, start in names.items()
+            (f"supernet from {'the ' * (start == 'original')}{start}", n, partial(comparison.shared, start, n))
+            for start, epochs in lengths.items()
+            for n in ((1,) if quick else epochs)
         ]
         kinds.append(("a training of its own", 1, partial(comparison.trained, 1)))
         cells = [
