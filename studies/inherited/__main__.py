@@ -21,26 +21,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 import torch
 import typer
-from torch import nn
 
 from bcnet.costs import Budget
-from bcnet.models import create
 from bcnet.searchers import SupernetEvaluator
-from bcnet.space import Widths, WidthSpace
-from bcnet.supernet import Supernet, by_importance, reorder
-from bcnet.train import Complementary, derived_seed
+from bcnet.space import Widths
 from studies.ranking.statistics import Estimate, kendall, resamples
 from studies.shared.cells import Cell, run_cells
 from studies.shared.provenance import ROOT
-from studies.shared.training import TrainingFolder
-from studies.spending.__main__ import DATA, Job, loss_and_accuracy
+from studies.spending.__main__ import DATA, Job, Start, loss_and_accuracy
 
-Start = Literal["scratch", "original"]
 _RATIO = 0.25
 _NETWORKS = 24
 
@@ -108,29 +102,14 @@ class Comparison:
 
     def shared(self, start: Start, epochs: int) -> Scores:
         """Return the scores of a supernet that was trained for so many epochs."""
-        space, ranked, _ = self.job.owner
-        batches, scoring, _ = self.job.parts
-        if start == "original":
-            model = reorder(ranked, space, both_ends(ranked, space), scoring[0][0][:2])
-        else:
-            torch.manual_seed(derived_seed(self.job.seed, "supernet"))
-            _, channels, size, _ = scoring[0][0].shape
-            model = create(self.job.network, num_classes=10, in_channels=channels, image_size=size).build()
-        supernet = Supernet(model, space)
-        kept = TrainingFolder(
-            self.job.runs / f"supernet-{start}-{epochs}-{self.job.seed}",
-            {"network": self.job.network, "seed": self.job.seed, "start": start, "epochs": epochs},
-        )
+        supernet, seconds = self.job.supernet(start, epochs)
+        scoring = self.job.parts[1]
         began = time.monotonic()
-        kept.train(
-            supernet, Complementary(), batches, self.job.recipe.with_changes({"epochs": epochs}), seed=self.job.seed
-        )
-        kept.load(supernet)
         accuracy, loss = SupernetEvaluator(supernet, scoring), SupernetEvaluator(supernet, scoring, "loss")
         return Scores(
             tuple(accuracy(widths) for widths in self.widths),
             tuple(-loss(widths) for widths in self.widths),
-            time.monotonic() - began,
+            seconds + time.monotonic() - began,
         )
 
     def trained(self, epochs: float) -> Scores:
@@ -175,15 +154,6 @@ class Comparison:
             "mean_loss": round(float(worth.mean()), 5),
             "seconds": round(found.seconds, 1),
         }
-
-
-def both_ends(model: nn.Module, space: WidthSpace) -> tuple[tuple[int, ...], ...]:
-    """For every group an order of its channels whose ends are alike: ranks 0, 2, 4, ..., 5, 3, 1."""
-    orders = []
-    for order, group in zip(by_importance(model, space), space.groups, strict=True):
-        units = [order[i : i + group.unit] for i in range(0, len(order), group.unit)]
-        orders.append(tuple(channel for unit in (*units[::2], *units[1::2][::-1]) for channel in unit))
-    return tuple(orders)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from bcnet.display import table
 from bcnet.errors import RecipeError
 from bcnet.files.documents import write_plain
 from bcnet.measurement import Measurement
+from bcnet.methods import SupernetMethod
 from bcnet.prior import Prior
 from bcnet.run import names
 from bcnet.run.reliability import Reliability
@@ -109,13 +110,14 @@ def stages_until(settings: Settings, until: Until | None) -> tuple[str, ...]:
     if until == "prior":
         if not method.trains_supernet:
             raise RecipeError(f"until='prior' needs a method with a supernet; got {method.name}: give method=BCNet()")
-        return ("supernet", "prior")
+        finding = ["supernet", "prior"]
     trains = until == "network"
     stages = [*finding, *(["searched"] if trains else [])]
     learns = trains and settings.training.distillation is not None and settings.teacher is None
     starts = (trains or method.trains_candidates) and settings.start == "original"
+    inherits = isinstance(method, SupernetMethod) and method.start == "trained" and settings.start != "pretrained"
     needs = {need for stage in stages_of(settings) if stage.name in finding for need in stage.needs}
-    return (*(("original",) if learns or starts or "original" in needs else ()), *stages)
+    return (*(("original",) if learns or starts or inherits or "original" in needs else ()), *stages)
 
 
 def go_on_until(context: Context, until: Until | None) -> SearchOutcome:

@@ -242,6 +242,13 @@ def _check(source: Source, settings: Settings) -> None:
             f"{settings.space.widen:g} with trained ones: leave one of them out"
         )
     method = settings.method
+    inherits = isinstance(method, SupernetMethod) and method.start == "trained"
+    if inherits and (settings.space.widen > 1 or settings.start == "supernet"):
+        wrong = "start='supernet'" if settings.start == "supernet" else f"widen {settings.space.widen:g}"
+        raise RecipeError(
+            "a supernet that starts from the trained original is as wide as that, and the original does not start from "
+            f"it; got {wrong}: leave it out, or take the method's start=scratch"
+        )
     if source.task.imitates and isinstance(method, Pruned) and method.criterion == "taylor":
         raise RecipeError(
             "Taylor terms rank channels by the gradient of the loss, which is zero where a network imitates itself; "

@@ -94,8 +94,6 @@ class Method(BaseModel):
     """One sentence for reports on where the widths come from."""
     narrowed: ClassVar[str] = "searched"
     """What was done to the network, for reports: "narrowed to given widths"."""
-    usual_start: ClassVar[Start] = "original"
-    """What final networks start from where the user does not say."""
     scores_candidates: ClassVar[bool] = False
     """The widths are the best of many that were scored."""
     trains_supernet: ClassVar[bool] = False
@@ -109,6 +107,11 @@ class Method(BaseModel):
         except ValidationError as error:
             known = tuple(type(self).model_fields)
             raise RecipeError(f"{type(self).__name__}: {describe(error, known)}") from None
+
+    @property
+    def usual_start(self) -> Start:
+        """What final networks start from where the user does not say."""
+        return "original"
 
     def stages(self) -> tuple[Any, ...]:
         """Return the stages that find the widths: names of the library's, or values of your own `bcnet.Stage`."""

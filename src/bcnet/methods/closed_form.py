@@ -51,8 +51,6 @@ class Given(Method):
     name: ClassVar[str] = "given"
     origin: ClassVar[str] = "The widths were given."
     narrowed: ClassVar[str] = "narrowed to given widths"
-    usual_start: ClassVar[Start] = "scratch"
-
     values: tuple[Count, ...] | dict[str, Count] | str
     """The widths, one per group, or where they are."""
 
@@ -63,6 +61,11 @@ class Given(Method):
     @classmethod
     def _as_text(cls, value: object) -> object:
         return str(value) if hasattr(value, "__fspath__") else value
+
+    @property
+    def usual_start(self) -> Start:
+        """Fresh weights: nothing was searched from trained ones."""
+        return "scratch"
 
     def widths(self, context: Context) -> Widths:
         """Return the widths; a run has resolved them to numbers before it starts."""

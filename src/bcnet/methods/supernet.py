@@ -30,10 +30,12 @@ _OF_EVOLUTION = ("population", "generations", "parents", "macs_from", "tournamen
 class SupernetMethod(Method):
     """Base of the methods that train a supernet and score its paths."""
 
-    usual_start: ClassVar[Start] = "scratch"
     scores_candidates: ClassVar[bool] = True
     trains_supernet: ClassVar[bool] = True
 
+    start: Literal["scratch", "trained"] = "scratch"
+    """Weights that the supernet starts from: fresh ones (scratch, as in the paper), or those of the trained original
+    (trained), in an order that gives both ends of a group as much importance where paths are taken from both."""
     epochs: Count | None = None
     """Epochs of the supernet, where not those of the final networks."""
     training: Recipe | dict[str, Any] = Field(default_factory=dict)
@@ -55,6 +57,11 @@ class SupernetMethod(Method):
     """The best candidates that are scored again, on images that took no part in the search."""
     seed: Seed | None = None
     """Seed of the search, where not that of the run."""
+
+    @property
+    def usual_start(self) -> Start:
+        """Trained weights where the supernet starts from them, else fresh ones."""
+        return "original" if self.start == "trained" else "scratch"
 
     @property
     def needs_prior(self) -> bool:
@@ -166,9 +173,13 @@ class AutoSlim(SupernetMethod):
 
     name: ClassVar[str] = "autoslim"
     narrowed: ClassVar[str] = "narrowed by AutoSlim's greedy slimming"
-    usual_start: ClassVar[Start] = "original"
 
     strategy: Literal["sandwich", "unilateral"] = "sandwich"
     """Paths of a step: the sandwich rule, or random left paths."""
     searcher: Literal["greedy"] = "greedy"
     """Greedy slimming, from the full width down."""
+
+    @property
+    def usual_start(self) -> Start:
+        """Trained weights, as every narrowing of a trained network."""
+        return "original"

@@ -10,6 +10,7 @@ recipe, at its learning rates, and not a recipe that is shorter.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from itertools import islice
 
 from torch import nn
@@ -24,7 +25,7 @@ from bcnet.methods.base import Kept
 from bcnet.methods.trainings import for_epochs
 from bcnet.space import Side, Widths
 from bcnet.stages.base import Context
-from bcnet.supernet import Supernet, build, by_importance, recalibrate, reorder
+from bcnet.supernet import Order, Supernet, build, by_importance, recalibrate, reorder
 from bcnet.train import Begun, EpochBatches, FirstBatches, NetworkLearner, derived_generator, train
 
 CALIBRATION = 20  # batches for the statistics of batch norm
@@ -78,12 +79,22 @@ def from_scratch(context: Context, widths: Widths) -> nn.Module:
 
 
 def _sort_channels(context: Context, kept: Kept) -> nn.Module:
-    """The model as it was given or as it was trained, with the channels first that a narrow network keeps."""
+    """The trained model with the channels first that a narrow network keeps."""
+
+    def kept_first(orders: tuple[Order, ...]) -> tuple[Order, ...]:
+        if not kept:
+            return orders
+        # The pruner's own choice; what it has cut comes after it.
+        return tuple((*k, *(c for c in order if c not in {*k})) for k, order in zip(kept, orders, strict=True))
+
+    return reordered(context, kept_first)
+
+
+def reordered(context: Context, arrange: Callable[[tuple[Order, ...]], tuple[Order, ...]]) -> nn.Module:
+    """The model as it was given or as it was trained, its channels in an order made from that of their importance."""
     workload = context.workload
     model = workload.model if context.settings.start == "pretrained" else context.output("original").network
-    orders = by_importance(model, workload.space)
-    if kept:  # the pruner's own choice; what it has cut comes after it
-        orders = tuple((*k, *(c for c in order if c not in {*k})) for k, order in zip(kept, orders, strict=True))
+    orders = arrange(by_importance(model, workload.space))
     device = next(model.parameters()).device
     return reorder(model, workload.space, orders, move(workload.source.example(), device))
 

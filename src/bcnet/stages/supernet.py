@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
+from torch import nn
 
 from bcnet.errors import RecipeError
 from bcnet.files.tensors import load_module
@@ -17,11 +18,13 @@ from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.stages.base import TRAINING_PASS, Context, Stage, copy_tensors
 from bcnet.stages.room import training_bytes
-from bcnet.supernet import Supernet
+from bcnet.stages.starting import reordered
+from bcnet.supernet import Supernet, both_ends
 from bcnet.supernet.pairs import Pairs, UnpairableError, worthwhile
 from bcnet.train import STRATEGIES, LossRecords, SupernetLearner, derived_generator, train
 
 SUPERNET = (
+    "method.start",
     *("method.training", "method.strategy", "method.pairs"),
     *("options.validation_fraction", "options.fresh_fraction", "options.layout"),
 )
@@ -44,8 +47,9 @@ class SupernetStage(Stage):
     kind: ClassVar[str] = "training"
 
     def reads(self, settings: Settings) -> tuple[str, ...]:
-        """Its own recipe and strategy, and which images are held out."""
-        return SUPERNET
+        """Its own recipe and strategy, which images are held out, and the original's recipe where it starts from it."""
+        trained = method_of(settings).start == "trained"
+        return (*SUPERNET, *(("training.", "start", "options.training_seed") if trained else ()))
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
         """All steps, each of the mean work of some draws."""
@@ -66,7 +70,7 @@ class SupernetStage(Stage):
         workload = context.workload
         directory = context.directory
         recipe = context.settings.supernet_recipe
-        supernet = Supernet(workload.model, workload.space)
+        supernet = Supernet(_starting_model(context), workload.space)
         context.check_processes(self.name)
         learner = supernet_learner(supernet, context.settings, workload.source.input)
         learner.task = workload.source.task
@@ -99,6 +103,15 @@ class SupernetStage(Stage):
     def reuse(self, theirs: RunDirectory, context: Context) -> None:
         """Weights, records and counts."""
         copy_tensors(theirs, context.directory, {"records": "records", "counts": "counts", "supernet": "supernet"})
+
+
+def _starting_model(context: Context) -> nn.Module:
+    """The model with the weights that the supernet starts from."""
+    method = method_of(context.settings)
+    if method.start == "scratch":
+        return context.workload.model
+    from_both = len(STRATEGIES[method.strategy]().sides) == 2
+    return reordered(context, lambda orders: both_ends(orders, context.workload.space) if from_both else orders)
 
 
 def supernet_learner(supernet: Supernet, settings: Settings, inputs: InputFacts) -> SupernetLearner:

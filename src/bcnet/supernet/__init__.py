@@ -4,7 +4,7 @@ from bcnet.space.layout import Side
 from bcnet.supernet.architecture import describe, rebuild
 from bcnet.supernet.build import build
 from bcnet.supernet.calibration import recalibrate
-from bcnet.supernet.importance import Order, by_importance, reorder
+from bcnet.supernet.importance import Order, both_ends, by_importance, reorder
 from bcnet.supernet.narrow import narrow
 from bcnet.supernet.reconstruction import reconstruct
 from bcnet.supernet.supernet import Supernet
@@ -13,6 +13,7 @@ __all__ = [
     "Order",
     "Side",
     "Supernet",
+    "both_ends",
     "build",
     "by_importance",
     "describe",

@@ -54,6 +54,18 @@ def by_importance(model: nn.Module, space: WidthSpace) -> tuple[Order, ...]:
     return tuple(_order(total, group.unit) for total, group in zip(totals, space.groups, strict=True))
 
 
+def both_ends(orders: Sequence[Order], space: WidthSpace) -> tuple[Order, ...]:
+    """The channels of `orders` (`by_importance`) such that both ends of a group are alike: ranks 0, 2, 4, ..., 5, 3, 1.
+
+    Units stay together. So first and last channels of a supernet, its left and right paths, hold as much importance.
+    """
+    ordered = []
+    for order, group in zip(orders, space.groups, strict=True):
+        units = [order[i : i + group.unit] for i in range(0, len(order), group.unit)]
+        ordered.append(tuple(channel for unit in (*units[::2], *units[1::2][::-1]) for channel in unit))
+    return tuple(ordered)
+
+
 def reorder(model: nn.Module, space: WidthSpace, orders: Sequence[Order], example: Nest) -> nn.Module:
     """A copy of the model whose channels come in `orders`, and which computes the same.
 
