@@ -26,6 +26,8 @@ from bcnet.tasks import task_described
 from bcnet.train import CHECKPOINT_SECONDS, Checkpoints, Progress
 
 _T = TypeVar("_T")
+TRAINING = ("training.", "teacher", "start", "options.training_seed")
+"""Settings that every network trained by itself depends on."""
 TRAINING_PASS = 3  # forward passes: a backward pass is two of them
 
 

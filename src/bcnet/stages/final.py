@@ -25,17 +25,15 @@ from bcnet.run.score import measurement_of
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.space import Widths
-from bcnet.stages.base import TRAINING_PASS, Context, Stage, copy_tensors
+from bcnet.stages.base import TRAINING, TRAINING_PASS, Context, Stage, copy_tensors
 from bcnet.stages.conversion import MEASURING, with_models
 from bcnet.stages.room import training_bytes
 from bcnet.stages.scores import held_out_loss
 from bcnet.stages.starting import begun_trial, drop_trials, empty_network, from_scratch, starting_network
-from bcnet.stages.supernet import SUPERNET
+from bcnet.stages.supernet import read_for_supernet
 from bcnet.tasks import Measurement
 from bcnet.train import Begun, EarlyStopping, EpochBatches, LossRecords, NetworkLearner, train
 
-TRAINING = ("training.", "teacher", "start", "options.training_seed")
-"""Settings that every network trained by itself depends on."""
 HELD_OUT = ("options.validation_fraction", "options.fresh_fraction")
 """Settings that say which images are held out."""
 
@@ -68,7 +66,7 @@ class FinalStage(Stage):
     def reads(self, settings: Settings) -> tuple[str, ...]:
         """Return how final networks are trained, the supernet where they start from it, and which images end them."""
         ending = HELD_OUT if settings.training.early_stopping is not None else ()
-        return (*TRAINING, *ending, *(SUPERNET if settings.start == "supernet" else ()))
+        return (*TRAINING, *ending, *(read_for_supernet(settings) if settings.start == "supernet" else ()))
 
     def macs(self, settings: Settings, workload: Workload) -> float:
         """Return what the network costs, about."""

@@ -38,9 +38,8 @@ from bcnet.space import Widths, WidthSpace
 from bcnet.space.problem import Problem
 from bcnet.stages.acceptance import Acceptance
 from bcnet.stages.base import TRAINING_PASS, Context, Stage
-from bcnet.stages.final import TRAINING
 from bcnet.stages.scores import Scorer
-from bcnet.stages.search import SEARCH, Searched, search_of, usual_macs
+from bcnet.stages.search import Searched, read_for_search, search_of, usual_macs
 from bcnet.stages.trials import longer_epochs
 
 _FINALISTS_OF_RANDOM = 10
@@ -125,7 +124,7 @@ class FinalistsStage(Stage):
 
     def reads(self, settings: Settings) -> tuple[str, ...]:
         """All that the search depends on."""
-        return (*SEARCH, *(TRAINING if settings.method.trains_candidates else ()))
+        return read_for_search(settings)
 
     def plan(self, settings: Settings, workload: Workload) -> Planned | None:
         """Worth telling of where the best are trained first."""

@@ -11,7 +11,7 @@ from bcnet.run import names
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.stages.base import Context, Stage
-from bcnet.stages.supernet import SUPERNET
+from bcnet.stages.supernet import read_for_supernet
 
 
 class PriorStage(Stage):
@@ -25,7 +25,7 @@ class PriorStage(Stage):
     def reads(self, settings: Settings) -> tuple[str, ...]:
         """The supernet's settings, the budget, and its own."""
         own = ("keep_records", "records_since", "effective_widths", "tightened")
-        return (*SUPERNET, *(f"method.{name}" for name in own), "limits")
+        return (*read_for_supernet(settings), *(f"method.{name}" for name in own), "limits")
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
         """One problem to solve, in seconds."""

@@ -37,9 +37,8 @@ from bcnet.run.workload import Workload
 from bcnet.searchers import Candidate, SupernetEvaluator, accuracy_interval
 from bcnet.searchers.score_model import ScoreModel
 from bcnet.stages.base import Context, Stage
-from bcnet.stages.final import TRAINING
 from bcnet.stages.scores import NetworkScores
-from bcnet.stages.search import SEARCH, Searched, scoring_passes, search_of, usual_macs
+from bcnet.stages.search import Searched, read_for_search, scoring_passes, search_of, usual_macs
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -126,7 +125,7 @@ class ReliabilityStage(Stage):
 
     def reads(self, settings: Settings) -> tuple[str, ...]:
         """All that the search depends on."""
-        return (*SEARCH, *(TRAINING if settings.method.trains_candidates else ()))
+        return read_for_search(settings)
 
     def plan(self, settings: Settings, workload: Workload) -> Planned | None:
         """Some candidates, on fresh images; networks have told all that they have to tell."""

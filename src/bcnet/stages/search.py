@@ -37,18 +37,24 @@ from bcnet.searchers import (
 from bcnet.searchers.search import Evaluator
 from bcnet.space.problem import Problem
 from bcnet.stages.acceptance import rounds_of
-from bcnet.stages.base import Context, Stage
+from bcnet.stages.base import TRAINING, Context, Stage
 from bcnet.stages.prior import PriorStage
 from bcnet.stages.room import search_bytes
 from bcnet.stages.scores import Scorer, supernet_scorer
 from bcnet.stages.supernet import method_of
 from bcnet.train import STRATEGIES
 
-SEARCH = (
+_SEARCH = (
     *("method.", "limits", "custom_score", "options.layout"),
     *("options.validation_fraction", "options.fresh_fraction", "options.score_batch_size"),
 )
-"""Settings that the search depends on."""
+
+
+def read_for_search(settings: Settings) -> tuple[str, ...]:
+    """Return the settings that the scores depend on: of trained networks, and of a supernet from one, its training."""
+    method = settings.method
+    trained = method.trains_candidates or getattr(method, "start", "scratch") == "trained"
+    return (*_SEARCH, *(TRAINING if trained else ()))
 
 
 @dataclass(frozen=True)
@@ -159,8 +165,8 @@ class EvolutionStage(Stage):
     kind: ClassVar[str] = "scoring"
 
     def reads(self, settings: Settings) -> tuple[str, ...]:
-        """The method, the budget, and which images score."""
-        return SEARCH
+        """The method, the budget, which images score, and all that the scores come from."""
+        return read_for_search(settings)
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
         """All candidates, at most."""

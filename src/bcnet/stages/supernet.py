@@ -16,19 +16,18 @@ from bcnet.run.directory import RunDirectory
 from bcnet.run.inputs import InputFacts
 from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
-from bcnet.stages.base import TRAINING_PASS, Context, Stage, copy_tensors
+from bcnet.stages.base import TRAINING, TRAINING_PASS, Context, Stage, copy_tensors
 from bcnet.stages.room import training_bytes
 from bcnet.stages.starting import reordered
 from bcnet.supernet import Supernet, both_ends
 from bcnet.supernet.pairs import Pairs, UnpairableError, worthwhile
 from bcnet.train import STRATEGIES, LossRecords, SupernetLearner, derived_generator, train
 
-SUPERNET = (
+_SUPERNET = (
     "method.start",
     *("method.training", "method.strategy", "method.pairs"),
     *("options.validation_fraction", "options.fresh_fraction", "options.layout"),
 )
-"""Settings that a supernet depends on."""
 _SAMPLES = 64  # draws of widths, for the mean work of a step
 
 
@@ -39,6 +38,11 @@ def method_of(settings: Settings) -> SupernetMethod:
     return method
 
 
+def read_for_supernet(settings: Settings) -> tuple[str, ...]:
+    """Return the settings that a supernet depends on: its own recipe, and the original's where it starts from that."""
+    return (*_SUPERNET, *(TRAINING if method_of(settings).start == "trained" else ()))
+
+
 class SupernetStage(Stage):
     """Comes to the trained supernet and the losses of its steps."""
 
@@ -47,9 +51,8 @@ class SupernetStage(Stage):
     kind: ClassVar[str] = "training"
 
     def reads(self, settings: Settings) -> tuple[str, ...]:
-        """Its own recipe and strategy, which images are held out, and the original's recipe where it starts from it."""
-        trained = method_of(settings).start == "trained"
-        return (*SUPERNET, *(("training.", "start", "options.training_seed") if trained else ()))
+        """See `read_for_supernet`."""
+        return read_for_supernet(settings)
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
         """All steps, each of the mean work of some draws."""

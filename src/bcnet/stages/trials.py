@@ -29,11 +29,9 @@ from bcnet.run.workload import Workload
 from bcnet.searchers.search import Mapper
 from bcnet.space import Widths
 from bcnet.stages.base import TRAINING_PASS, Context
-from bcnet.stages.final import TRAINING
 from bcnet.stages.room import training_bytes
 from bcnet.stages.scores import FloatArray, NetworkScores, Scorer
 from bcnet.stages.search import (
-    SEARCH,
     EvolutionStage,
     Searched,
     candidates_of,
@@ -50,10 +48,6 @@ class TrialsStage(EvolutionStage):
     name: ClassVar[str] = "trials"
     needs: ClassVar[tuple[str, ...]] = ()
     kind: ClassVar[str] = "training"
-
-    def reads(self, settings: Settings) -> tuple[str, ...]:
-        """Return how the trials are trained as well."""
-        return (*SEARCH, *TRAINING)
 
     def plan(self, settings: Settings, workload: Workload) -> Planned:
         """A short training for each."""
