@@ -1,14 +1,14 @@
 """How much of a labelled search's accuracy does imitation keep, with the labels hidden?
 
-Two jobs: the demo's (`vgg_digits` on scattered digits at 0.25x, by its own recipe and the small effort), and ResNet-20
-on CIFAR-10 reduced to 16 x 16 for ten epochs, at both budgets by the small effort. The original is trained with labels.
+Three jobs: the demo's (`vgg_digits` on scattered digits at 0.25x, by its own recipe and the small effort), and ResNet-20
+and a quarter of VGG19 on CIFAR-10 reduced to 16 x 16 for ten epochs, at both budgets by the small effort. The original is trained with labels.
 Then it is all that is known: widths are found, and networks trained, by imitation of it on the training images without
 labels, for as many epochs. Labels are read for the accuracy on the test images alone. `--share 0.1` imitates on a tenth
 of the images for as many steps (their pixels are scaled by their own mean and deviation, as of all data).
 
 Each row is one `bcnet.search` in a run directory of its own below `--runs`: a study that was stopped goes on where it
-was. Labelled rows to compare with are in `results/demo_digits.csv` and `results/cifar_table_resnet20.csv` ("start"
-original).
+was. Labelled rows to compare with are in `results/demo_digits.csv`, `results/cifar_table.csv` and
+`results/cifar_table_resnet20.csv` ("start" original).
 
     python -m studies.imitation [--quick] [--network vgg_digits] [--seeds 5] [--first-seed 0] [--threads 1] [--share 1]
 """
@@ -66,20 +66,23 @@ JOBS = {
         *("vgg_digits on scattered digits, 24 epochs", "scattered_digits", (0.25,), "ours, small effort"),
         bcnet.Trainings(effort="small"),
     ),
-    "resnet20": Job(
-        f"resnet20 at 16x16, ratios from {MIN_RATIO}, {EPOCHS} epochs",
-        *(f"parquet:{DATA}", (0.25, 0.5), "ours, small effort"),
-        bcnet.Trainings(effort="small"),
-        training={"recipe": "resnet-cifar10", "epochs": EPOCHS, "precision": "fp32"},
-        space={"min_ratio": MIN_RATIO, "multiple_of": 1},
-        image_size=16,
-    ),
+    **{
+        network: Job(
+            f"{network} at 16x16, ratios from {MIN_RATIO}, {EPOCHS} epochs",
+            *(f"parquet:{DATA}", (0.25, 0.5), "ours, small effort"),
+            bcnet.Trainings(effort="small"),
+            training={"recipe": "resnet-cifar10", "epochs": EPOCHS, "precision": "fp32"},
+            space={"min_ratio": MIN_RATIO, "multiple_of": 1},
+            image_size=16,
+        )
+        for network in ("resnet20", "vgg19_quarter")
+    },
 }
 
 
 def main(
     quick: Annotated[bool, typer.Option("--quick", help="Two epochs on digits; writes results/quick_*.")] = False,
-    network: Annotated[str, typer.Option(help="vgg_digits or resnet20.")] = "vgg_digits",
+    network: Annotated[str, typer.Option(help="vgg_digits, resnet20 or vgg19_quarter.")] = "vgg_digits",
     seeds: Annotated[int, typer.Option(help="How many seeds.")] = 5,
     first_seed: Annotated[int, typer.Option(help="The first of them.")] = 0,
     threads: Annotated[int, typer.Option(help="CPU threads.")] = 1,
@@ -91,7 +94,7 @@ def main(
     name = "resnet_digits" if quick else network
     job = JOBS[name]
     configuration = job.configuration if share == 1 else f"{job.configuration}, {share:.0%} of the images"
-    if name == "resnet20" and not DATA.exists():
+    if job.image_size and not DATA.exists():
         raise SystemExit(f"skipped: CIFAR-10 is read from {DATA}, which is not there")
     with tempfile.TemporaryDirectory() as folder:
         place = runs or (Path(folder) if quick else Path("runs") / f"imitation-{name}")
