@@ -1,14 +1,14 @@
 """How much of a labelled search's accuracy does imitation keep, with the labels hidden?
 
-Three jobs: the demo's (`vgg_digits` on scattered digits at 0.25x, by its own recipe and the small effort), and ResNet-20
-and a quarter of VGG19 on CIFAR-10 reduced to 16 x 16 for ten epochs, at both budgets by the small effort. The original is trained with labels.
-Then it is all that is known: widths are found, and networks trained, by imitation of it on the training images without
-labels, for as many epochs. Labels are read for the accuracy on the test images alone. `--share 0.1` imitates on a tenth
-of the images for as many steps (their pixels are scaled by their own mean and deviation, as of all data).
+Three jobs: the demo's (`vgg_digits` on scattered digits at 0.25x, by its own recipe and the small effort), and
+ResNet-20 and a quarter of VGG19 on CIFAR-10 reduced to 16 x 16 for ten epochs, at both budgets by the small effort. The
+original is trained with labels. Then it is all that is known: widths are found, and networks trained, by imitation of
+it on the training images without labels, for as many epochs. Labels are read for the accuracy on the test images alone.
+`--share 0.1` imitates on a tenth of the images for as many steps (their pixels are scaled by their own mean and
+deviation, as of all data).
 
 Each row is one `bcnet.search` in a run directory of its own below `--runs`: a study that was stopped goes on where it
-was. Labelled rows to compare with are in `results/demo_digits.csv`, `results/cifar_table.csv` and
-`results/cifar_table_resnet20.csv` ("start" original).
+was. The row "with labels" is the same search from the same original by its labels.
 
     python -m studies.imitation [--quick] [--network vgg_digits] [--seeds 5] [--first-seed 0] [--threads 1] [--share 1]
 """
@@ -35,6 +35,7 @@ RIVALS: Mapping[str, bcnet.Method] = {
     "balanced": bcnet.Balanced(),
     "magnitude": bcnet.Pruned("magnitude"),
 }
+LABELLED = "ours, with labels"
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,8 @@ class Job:
 
     @property
     def methods(self) -> Mapping[str, bcnet.Method]:
-        """The rivals and the search."""
-        return {**RIVALS, self.ours: self.method}
+        """The rivals, and the search without and with labels."""
+        return {**RIVALS, self.ours: self.method, LABELLED: self.method}
 
 
 JOBS = {
@@ -106,6 +107,7 @@ def main(
             for seed in range(first_seed, first_seed + (1 if quick else seeds))
             for budget in job.budgets
             for method in job.methods
+            if share == 1 or method != LABELLED
         ]
         failed = run_cells(cells, out / ("quick_imitation.csv" if quick else "imitation.csv"), place / "logs")
     raise typer.Exit(bool(failed))
@@ -137,16 +139,18 @@ def _row(
         shared["training"] = {"recipe": job.data, **changes}
     kept = f"{seed}-{budget}-" if part == 1 else f"{seed}-{budget}-{part}-"
     place = runs / f"{kept}{method.replace(' ', '-').replace(',', '')}"
-    others = [p for p in runs.glob(f"{kept}*") if (p / "original.safetensors").exists() and p != place]
+    start: dict[str, Any] = {"start": "original", "reuse": [labelled]}
+    if method != LABELLED:
+        others = [p for p in runs.glob(f"{kept}*") if (p / "original.safetensors").exists() and p != place]
+        start = {"task": "imitation", "pretrained": labelled / "original.safetensors"}
+        start["reuse"] = [p for p in others if not p.name.endswith("with-labels")]
     outcome = bcnet.search(
         network,
         data,
         limit,
         place,
         method=job.methods[method],
-        task="imitation",
-        pretrained=labelled / "original.safetensors",
-        reuse=others,
+        **start,
         **shared,
     )
     assert outcome.result is not None, "the run is whole"
@@ -155,7 +159,7 @@ def _row(
     seconds, _ = bcnet.Run.open(place).search_cost
     return {
         "top1": round(searched.test["top1"], 3),
-        "agreement": round(searched.test["agreement"], 3),
+        "agreement": round(searched.test["agreement"], 3) if "agreement" in searched.test else "",
         "original_top1": round(networks["original"].test["top1"], 3),
         "macs_ratio": round(searched.macs_ratio, 4),
         "params": searched.params,
