@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, FiniteFloat, NonNegativeInt, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    FiniteFloat,
+    NonNegativeFloat,
+    NonNegativeInt,
+    field_validator,
+    model_validator,
+)
 
 from bcnet.measurement import Count, Measurement, Metric
 from bcnet.run.reliability import Reliability
@@ -97,7 +105,7 @@ class SearchResults(_Part):
     fresh_score: FiniteFloat
     fresh_interval: tuple[float, float]
     fresh_images: NonNegativeInt
-    finalist_epochs: NonNegativeInt | None = None
+    finalist_epochs: NonNegativeInt | NonNegativeFloat | None = None
     evaluations: Count
     rescored: tuple[RescoredWidths, ...] = ()
     heuristics: tuple[ScoredWidths, ...] = ()
