@@ -63,15 +63,13 @@ _STATISTICS = 20  # batches for the statistics of batch norm before a candidate'
 class Arm:
     """So many `networks`, each trained for so many `epochs`, which may be a part of one.
 
-    With a `supernet` trained for so many epochs its paths score them, and `finalists` are trained. With `paths` so many
-    of its paths are scored first, which the model of the trainings' scores is told.
+    With a `supernet` trained for so many epochs its paths score them, and `finalists` are trained.
     """
 
     networks: int
     epochs: float
     supernet: int = 0
     finalists: int = 0
-    paths: int = 0
 
 
 ARMS = {
@@ -83,7 +81,6 @@ ARMS = {
     "medium": Arm(60, 1),
     "paths": Arm(160, 0, supernet=1),
     "paths and trainings": Arm(160, 1, supernet=1, finalists=8),
-    "trainings told by paths": Arm(14, 1, supernet=1, paths=160),
 }
 
 
@@ -242,25 +239,14 @@ class Job:
         searcher = ModelBased(arm.networks, reach=REACH)
         seconds = 0.0
         score: Callable[[Widths], float] = partial(self.score, epochs=arm.epochs)
-        by_path = None
         if arm.supernet:
             supernet, seconds = self.supernet("original", arm.supernet)
-            by_path = SupernetEvaluator(supernet, self.parts[1], "loss")
-            if arm.paths:
-                began = time.monotonic()
-                first = ModelBased(arm.paths, reach=REACH)
-                with Study(space, budget, searcher=first, seed=self.seed) as study:
-                    study.optimize(by_path)
-                    searcher = replace(searcher, earlier=study.evaluations)
-                seconds += time.monotonic() - began
-            else:
-                score = by_path
+            score = SupernetEvaluator(supernet, self.parts[1], "loss")
         began = time.monotonic()
         with Study(space, budget, searcher=searcher, seed=self.seed) as study:
             study.optimize(score)
             found = study.evaluations
-        took = time.monotonic() - began
-        seconds += took if score is by_path else self._seconds([c.widths for c in found], arm.epochs)
+        seconds += time.monotonic() - began if arm.supernet else self._seconds([c.widths for c in found], arm.epochs)
         best = [c.widths for c in searcher.choose(Problem.of(space, budget, self.seed), found)]
         if not arm.finalists:
             return best[0], seconds

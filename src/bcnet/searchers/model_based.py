@@ -26,8 +26,6 @@ from bcnet.space.options import BALANCE_EXPONENT
 from bcnet.space.problem import Problem
 
 TRUST_IN_PATHS = 0.5  # what scores of shared weights count beside the closed form
-_BEST_EARLIER = 3  # of the candidates with earlier scores, those that are scored first
-_APART = 0.15  # in log widths, on average over the groups: about 15 %
 
 
 @dataclass(frozen=True)
@@ -46,9 +44,6 @@ class ModelBased(Searcher):
     group by group (a trust region, as in TuRBO: Eriksson et al., NeurIPS 2019), and the choice is by the mean of what
     the model expects of a candidate and its own score, which knows what is not linear. 0 is anywhere, by the model.
 
-    `earlier` are candidates with scores of another kind that cost less, of a supernet's paths for instance. The best of
-    them that differ are in the first batch, and the slopes of a model of them are a hint to the one of the scores.
-
     Example: `ModelBased(evaluations=32, reach=1.4)`
 
     Raises:
@@ -59,7 +54,6 @@ class ModelBased(Searcher):
     batch: int = 8
     trust: float = 1.0
     reach: float = 0.0
-    earlier: tuple[Candidate, ...] = ()
 
     def __post_init__(self) -> None:
         if self.evaluations < 1 or self.batch < FEWEST:
@@ -92,7 +86,7 @@ class ModelBased(Searcher):
         usable = {widths: score for widths, score in known.items() if np.isfinite(score)}
         if len(usable) < FEWEST:
             return problem.fill(self.batch, known, rng)
-        model = self._fit(problem, list(usable), list(usable.values()))
+        model = ScoreModel.fit(problem.space, list(usable), list(usable.values()), self.trust)
         near = problem
         if self.reach:
             expected = self._expect_scores(model, list(usable), list(usable.values()))
@@ -119,31 +113,13 @@ class ModelBased(Searcher):
 
     def _first(self, problem: Problem, rng: np.random.Generator) -> list[Widths]:
         """Return what needs no scores, and random widths for as many as there are groups, a batch at least."""
-        found = dict.fromkeys(self._best_earlier(problem))
-        found |= dict.fromkeys(best_widths(problem, closed_slopes(problem.space, p)) for p in EXPONENTS)
+        found = dict.fromkeys(best_widths(problem, closed_slopes(problem.space, p)) for p in EXPONENTS)
         found[_uniform(problem)] = None
         count = min(max(2 * self.batch, len(problem.sizes)), max(FEWEST, self.evaluations // 2))
         if count < len(found):  # what a search is held against comes before other exponents
             found = dict.fromkeys((*heuristic_widths(problem).values(), *found))
         kept = list(found)[:count]
         return kept + problem.fill(count - len(kept), kept, rng)
-
-    def _fit(self, problem: Problem, candidates: Sequence[Widths], scores: Sequence[float]) -> ScoreModel:
-        hint = None if len(self.earlier) < FEWEST else self._model_of_earlier(problem).own
-        return ScoreModel.fit(problem.space, candidates, scores, self.trust, hint)
-
-    def _model_of_earlier(self, problem: Problem) -> ScoreModel:
-        return ScoreModel.fit(problem.space, [c.widths for c in self.earlier], [c.score for c in self.earlier], 1.0)
-
-    def _best_earlier(self, problem: Problem) -> list[Widths]:
-        """Return the best of the earlier candidates within the budget, each a good step from all before it."""
-        kept: list[FloatArray] = []
-        for one in ModelBased(reach=self.reach).choose(problem, self.earlier):
-            logs = np.log(np.array(one.widths, dtype=np.float64))
-            inside = problem.budget.admits(one.cost)
-            if inside and len(kept) < _BEST_EARLIER and all(np.abs(logs - k).mean() >= _APART for k in kept):
-                kept.append(logs)
-        return [tuple(np.exp(logs).round().astype(int).tolist()) for logs in kept]
 
     def choose(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Return those within the budget by what is expected of them, the best first (see `Searcher`)."""
@@ -152,7 +128,7 @@ class ModelBased(Searcher):
             return sorted(usable, key=lambda c: -c.score)
         widths = [c.widths for c in usable]
         scores = [c.score for c in usable]
-        expected = self._expect_scores(self._fit(problem, widths, scores), widths, scores)
+        expected = self._expect_scores(ScoreModel.fit(problem.space, widths, scores, self.trust), widths, scores)
         return [usable[int(number)] for number in np.argsort(-expected, kind="stable")]
 
 

@@ -5,10 +5,6 @@ both standardised over the candidates that were scored:
 
     score(c) = phi_p(c) * a + sum_g b_g u_g + noise,   a ~ N(0, G / lambda),   b_g ~ N(0, 1 / lambda)
 
-Where other scores are known that cost less, of a supernet's paths for instance, the slopes of a model of these are one
-more direction beside `phi_p`, with a coefficient as wide as `a`: where the two kinds of scores agree, few of the dearer
-ones do.
-
 Scores are nearly additive in log width, and noisy: what a model of all candidates says of one is worth more than its
 own score. Before anything is known the closed form, which looks at neither data nor weights, and what the groups add to
 it count alike. `lambda` and the noise are those of the greatest evidence (scikit-learn's `BayesianRidge`), `p` that of
@@ -57,20 +53,12 @@ class ScoreModel:
     r2: float
 
     @classmethod
-    def fit(
-        cls,
-        space: WidthSpace,
-        candidates: Sequence[Widths],
-        scores: Sequence[float],
-        trust: float,
-        hint: FloatArray | None = None,
-    ) -> ScoreModel:
-        """The model of some scored candidates, two at least; `hint` `(groups,)` are slopes of other scores."""
+    def fit(cls, space: WidthSpace, candidates: Sequence[Widths], scores: Sequence[float], trust: float) -> ScoreModel:
+        """The model of some scored candidates, two at least."""
         logs = np.log(np.array(candidates, dtype=np.float64))
         values = np.array(scores, dtype=np.float64)
         values = (values - values.mean()) / max(float(values.std()), 1e-12)
-        hints = np.empty((0, logs.shape[1])) if hint is None else hint[None]
-        fits = [_Fit.of(space, logs, values, hints, exponent) for exponent in EXPONENTS]
+        fits = [_Fit.of(space, logs, values, exponent) for exponent in EXPONENTS]
         best = min(fits, key=lambda fit: fit.error)
         return cls(best.exponent, trust, best.slopes, best.covariance, best.closed, max(0.0, 1 - best.error))
 
@@ -103,21 +91,20 @@ class _Fit:
     closed: FloatArray
 
     @classmethod
-    def of(cls, space: WidthSpace, logs: FloatArray, values: FloatArray, hints: FloatArray, exponent: float) -> _Fit:
+    def of(cls, space: WidthSpace, logs: FloatArray, values: FloatArray, exponent: float) -> _Fit:
         from sklearn.linear_model import BayesianRidge  # half a second to import
 
         groups = logs.shape[1]
         slope = closed_slopes(space, exponent)
-        # Features of log widths: the closed form and hints, then the groups. All are standardised, but for the former,
-        # which are larger: one coefficient then explains as much beforehand as those of all groups together.
-        maps = np.vstack([slope, hints, np.eye(groups)])
-        directions = 1 + len(hints)
+        # Features of log widths: the closed form, then the groups. All are standardised, but for the closed form, which
+        # is larger: one coefficient then explains as much beforehand as those of all groups together.
+        maps = np.vstack([slope, np.eye(groups)])
         centred = logs - logs.mean(axis=0)
         spreads = (centred @ maps.T).std(axis=0)
-        typical = max(float(spreads[directions:].mean()), 1e-9)
+        typical = max(float(spreads[1:].mean()), 1e-9)
         # A group that has not varied yet is as unknown as the others are, not infinitely more so.
         spreads = np.where(spreads < _VARIED * typical, typical, spreads)
-        scale = spreads / np.append(np.full(directions, np.sqrt(groups)), np.ones(groups))
+        scale = spreads / np.append(np.sqrt(groups), np.ones(groups))
         features = centred @ maps.T / scale
         fit = BayesianRidge(fit_intercept=False).fit(features, values)
         back = (maps / scale[:, None]).T  # (groups, features): slopes of coefficients
