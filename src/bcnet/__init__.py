@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bcnet.data import DataSet, Loaders
     from bcnet.export import export_run, measure_latency
     from bcnet.latency import calibrate
-    from bcnet.methods import AutoSlim, Balanced, BCNet, Given, Inherited, Method, Pruned, Random, Trainings, Uniform
+    from bcnet.methods import AutoSlim, Balanced, BCNet, Given, Method, Pruned, Random, Trainings, Uniform
     from bcnet.progress.base import Reporter
     from bcnet.progress.tensorboard import TensorBoard
     from bcnet.report import write_comparison, write_report
@@ -43,18 +43,7 @@ _HOMES = {
     "bcnet.data": ["DataSet", "Loaders"],
     "bcnet.export": ["export_run", "measure_latency"],
     "bcnet.latency": ["calibrate"],
-    "bcnet.methods": [
-        "AutoSlim",
-        "BCNet",
-        "Balanced",
-        "Given",
-        "Inherited",
-        "Method",
-        "Pruned",
-        "Random",
-        "Trainings",
-        "Uniform",
-    ],
+    "bcnet.methods": ["AutoSlim", "BCNet", "Balanced", "Given", "Method", "Pruned", "Random", "Trainings", "Uniform"],
     "bcnet.progress.base": ["Reporter"],
     "bcnet.progress.tensorboard": ["TensorBoard"],
     "bcnet.report": ["write_comparison", "write_report"],
@@ -86,7 +75,6 @@ __all__ = [
     "Evolution",
     "Flash",
     "Given",
-    "Inherited",
     "Latency",
     "Loaders",
     "Measure",

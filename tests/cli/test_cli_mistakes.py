@@ -195,7 +195,7 @@ MISTAKES = {
     "upload without a name": (["export", "{tmp}/none", "--push", "net"], "is ORG/NAME"),
     "a negative rate": (search(set="lr=-1"), "'lr' must be greater than 0; got -1"),
     "reuse of nothing": (search(reuse="{tmp}/none"), "is no run directory"),
-    "unknown method": (search(method="evolve"), "a method is one of trainings, inherited, bcnet.*got 'evolve'"),
+    "unknown method": (search(method="evolve"), "a method is one of trainings, bcnet.*got 'evolve'"),
     "unknown field": (method("size=3"), "unknown key 'size'.*population"),
     "method without value": (method("population"), "a method's fields are key=value .*got 'population'"),
     "effort beside the supernet": (search(effort="small"), "--effort is of the method trainings; got small"),

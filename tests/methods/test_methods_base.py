@@ -15,7 +15,6 @@ from bcnet.run.directory import RunDirectory, read_settings
 
 VALUES = [
     bcnet.Trainings(effort="small", networks=9),
-    bcnet.Inherited(networks=40, finalist_epochs=0.5),
     bcnet.BCNet(epochs=8, training={"lr": 0.1}),
     bcnet.BCNet.paper(population=5),
     bcnet.AutoSlim(strategy="unilateral"),
@@ -95,7 +94,7 @@ def test_a_method_is_read_from_text(text, method):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("bcnt", r"a method is one of trainings, inherited, bcnet, .*got 'bcnt' \(did you mean 'bcnet'\?\)"),
+        ("bcnt", r"a method is one of trainings, bcnet, .*got 'bcnt' \(did you mean 'bcnet'\?\)"),
         ("bcnet:speed=3", "BCNet: unknown key 'speed'"),
         ("bcnet:epochs", "key=value with commas between; got 'epochs'"),
         ("bcnet:epochs=many", "'epochs' must be .*; got 'many'"),

@@ -185,7 +185,7 @@ WRONG_ALWAYS = {
     "number": ({"training": 3}, "training is a bcnet.Recipe, the name of one, or a mapping of changes; got 3"),
     "epochs": ({"epochs": 0}, "'epochs' must be greater than 0; got 0"),
     "start": ({"start": "taste"}, "start is one of scratch, original, pretrained, supernet; got 'taste'"),
-    "method": ({"method": "best"}, "a method is one of trainings, inherited, bcnet"),
+    "method": ({"method": "best"}, "a method is one of trainings, bcnet"),
     "field of a method": ({"method": "bcnet:haste=3"}, "BCNet: unknown key 'haste'"),
     "value of a method": ({"method": "bcnet:score=taste"}, "'score' must be .*got 'taste'"),
     "space": ({"space": {"haste": 3}}, "space: unknown key 'haste'"),

@@ -34,7 +34,7 @@ InputShape = Annotated[
     list[str] | None,
     typer.Option("--input", help="Shape of an input, 3x224x224, or 128:int64 for tokens; repeatable.", metavar="SHAPE"),
 ]
-METHOD_NAMES = ("trainings", "inherited", "bcnet", "autoslim", "random", "uniform", "balanced", "pruned", "given")
+METHOD_NAMES = ("trainings", "bcnet", "autoslim", "random", "uniform", "balanced", "pruned", "given")
 """Names of the methods, for completion; a test holds them equal to `bcnet.methods.METHODS`."""
 EFFORTS = ("small", "medium", "large")
 STARTS = ("scratch", "original", "pretrained", "supernet")

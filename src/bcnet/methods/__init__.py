@@ -5,13 +5,12 @@ To add one, subclass `Method` in a file of its own and give a value of it to `bc
 
 from bcnet.methods.base import Method, Start, parse_method
 from bcnet.methods.closed_form import Balanced, Given, Uniform
-from bcnet.methods.inherited import Inherited
 from bcnet.methods.pruned import Pruned
-from bcnet.methods.supernet import PAPER, AutoSlim, BCNet, PathSearch, SupernetMethod
+from bcnet.methods.supernet import PAPER, AutoSlim, BCNet, SupernetMethod
 from bcnet.methods.trainings import Random, Trainings, TrainingsMethod
 
 METHODS: dict[str, type[Method]] = {
-    kind.name: kind for kind in (Trainings, Inherited, BCNet, AutoSlim, Random, Uniform, Balanced, Pruned, Given)
+    kind.name: kind for kind in (Trainings, BCNet, AutoSlim, Random, Uniform, Balanced, Pruned, Given)
 }
 """The methods of the library by name."""
 
@@ -22,9 +21,7 @@ __all__ = [
     "BCNet",
     "Balanced",
     "Given",
-    "Inherited",
     "Method",
-    "PathSearch",
     "Pruned",
     "Random",
     "Start",

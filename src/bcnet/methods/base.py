@@ -100,8 +100,6 @@ class Method(BaseModel):
     """A supernet is trained, whose paths are scored."""
     trains_candidates: ClassVar[bool] = False
     """Candidates are scored by short trainings of their own."""
-    trains_briefly: ClassVar[bool] = False
-    """Networks, candidates or the best of them, are trained for a while to be scored."""
 
     def __init__(self, **fields: Any) -> None:
         try:
@@ -109,16 +107,6 @@ class Method(BaseModel):
         except ValidationError as error:
             known = tuple(type(self).model_fields)
             raise RecipeError(f"{type(self).__name__}: {describe(error, known)}") from None
-
-    @property
-    def goes_on(self) -> bool:
-        """Return whether the best network's own training is continued as the final one."""
-        return False
-
-    @property
-    def candidates(self) -> int:
-        """Return how many candidates are scored, at most."""
-        return 0
 
     @property
     def usual_start(self) -> Start:

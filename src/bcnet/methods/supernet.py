@@ -28,7 +28,7 @@ _OF_EVOLUTION = ("population", "generations", "parents", "macs_from", "tournamen
 
 
 class SupernetMethod(Method):
-    """Base of the methods that train a supernet and score its paths, by default as the method of the paper."""
+    """Base of the methods that train a supernet and score its paths."""
 
     scores_candidates: ClassVar[bool] = True
     trains_supernet: ClassVar[bool] = True
@@ -47,6 +47,14 @@ class SupernetMethod(Method):
     """Whether two complementary paths share a pass; auto, where that should be faster."""
     score: Score = "accuracy"
     """What ranks candidates: accuracy (top-1, percent), loss (negative cross-entropy, nats), or a custom function."""
+    searcher: Any = "evolution"
+    """What proposes candidates."""
+    population: Count = 40
+    """Candidates per generation."""
+    generations: Count = 50
+    """Generations; population times generations candidates are scored at most."""
+    rescored: Count = 10
+    """The best candidates that are scored again, on images that took no part in the search."""
     seed: Seed | None = None
     """Seed of the search, where not that of the run."""
 
@@ -89,25 +97,7 @@ class SupernetMethod(Method):
         return self.model_copy(update={"training": recipe, "epochs": epochs})
 
 
-class PathSearch(SupernetMethod):
-    """Base of the methods whose paths alone decide."""
-
-    searcher: Any = "evolution"
-    """What proposes candidates."""
-    population: Count = 40
-    """Candidates per generation."""
-    generations: Count = 50
-    """Generations; population times generations candidates are scored at most."""
-    rescored: Count = 10
-    """The best candidates that are scored again, on images that took no part in the search."""
-
-    @property
-    def candidates(self) -> int:
-        """Return how many paths are scored, at most."""
-        return self.population * self.generations
-
-
-class BCNet(PathSearch):
+class BCNet(SupernetMethod):
     """BCNet: a supernet whose paths are judged from both sides, a prior fitted to its losses, and evolution.
 
     Source: "BCNet: Searching for Network Width with Bilaterally Coupled Network", CVPR 2021. `BCNet.paper()` has the
@@ -174,7 +164,7 @@ PAPER: dict[str, Any] = {
 """Fields of BCNet in which the paper differs from the defaults (docs/differences.md)."""
 
 
-class AutoSlim(PathSearch):
+class AutoSlim(SupernetMethod):
     """AutoSlim: greedy slimming on a supernet of the sandwich rule with in-place distillation.
 
     With `strategy="unilateral"` the supernet is one of random left paths that learn the labels.

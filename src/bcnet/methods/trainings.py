@@ -30,7 +30,7 @@ from bcnet.train.recipe import Count, Recipe
 
 EffortName = Literal["small", "medium", "large"]
 FEWEST = 8  # networks: what a model of the scores learns anything from
-SHARE_OF_TUNING = 0.05  # of a final training, for candidates that start from trained weights
+_SHARE_OF_TUNING = 0.05  # of a final training, for candidates that start from trained weights
 _USUAL_RANDOM_EPOCHS = 50  # of the paper
 SEARCHERS = ("model", "greedy", "random")
 
@@ -83,7 +83,6 @@ class TrainingsMethod(Method):
 
     scores_candidates: ClassVar[bool] = True
     trains_candidates: ClassVar[bool] = True
-    trains_briefly: ClassVar[bool] = True
 
     networks: Count | None = None
     """Networks that are trained to be scored."""
@@ -91,10 +90,9 @@ class TrainingsMethod(Method):
     """Epochs of each of them; 0.25 is a quarter of the batches of one."""
 
     @property
-    def candidates(self) -> int:
-        """Return how many networks are trained, at most."""
-        assert self.networks is not None, "a run completes its method before it starts"
-        return self.networks
+    def goes_on(self) -> bool:
+        """Return whether the best network's own training is continued as the final one."""
+        return False
 
     def stages(self) -> tuple[str, ...]:
         """Short trainings, how reliable their scores are, and the choice among the best."""
@@ -144,12 +142,14 @@ class Trainings(TrainingsMethod):
     @field_validator("reach")
     @classmethod
     def _a_factor(cls, value: float) -> float:
-        return check_reach(value)
+        if 0 < value <= 1:
+            raise ValueError("a factor above 1, or 0 for any")
+        return value
 
     @field_validator("searcher")
     @classmethod
     def _a_searcher(cls, value: Any) -> Any:
-        return check_searcher(value)
+        return check_searcher(value, SEARCHERS)
 
     def complete(self, request: Request) -> Self:
         """Return the method with the number of networks and their epochs as the effort comes to.
@@ -161,7 +161,7 @@ class Trainings(TrainingsMethod):
         training = request.training
         from_scratch = request.start == "scratch"
         effort = EFFORTS[self.effort]
-        share, usual_finalists = (effort.share, effort.finalists) if from_scratch else (SHARE_OF_TUNING, 1)
+        share, usual_finalists = (effort.share, effort.finalists) if from_scratch else (_SHARE_OF_TUNING, 1)
         epochs = self.epochs or max(1, round(share * training.epochs))
         finalists = self.finalists or usual_finalists
         longer = self.finalist_epochs
@@ -226,14 +226,7 @@ def for_epochs(training: Recipe, epochs: float) -> Recipe:
     return training.model_copy(update={"epochs": max(1, int(epochs)), "distillation": None})
 
 
-def check_reach(value: float) -> float:
-    """Return a factor for a region of trust, or 0 for none; ValueError for anything else."""
-    if 0 < value <= 1:
-        raise ValueError("a factor above 1, or 0 for any")
-    return value
-
-
-def check_searcher(value: Any, names: tuple[str, ...] = SEARCHERS) -> Any:
+def check_searcher(value: Any, names: tuple[str, ...]) -> Any:
     """Return a searcher by name, a custom one, or the description of one; ValueError for anything else."""
     if isinstance(value, Searcher) or value in names or (isinstance(value, str) and " " in value):
         return value

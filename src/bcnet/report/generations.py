@@ -9,7 +9,7 @@ import altair as alt
 import numpy as np
 
 from bcnet.display import score_text
-from bcnet.methods import BCNet, PathSearch
+from bcnet.methods import BCNet, SupernetMethod
 from bcnet.report.evidence import Evidence
 from bcnet.report.html import Chart, Section, figure, not_yet, paragraph
 from bcnet.report.look import SEARCHED, colour, inline, score_axis, spec, stack_layers, tip
@@ -78,7 +78,7 @@ def section(evidence: Evidence) -> Section:
 
 def _size(settings: Settings) -> int:
     """The size of a generation or a batch."""
-    return settings.method.population if isinstance(settings.method, PathSearch) else ModelBased.batch
+    return settings.method.population if isinstance(settings.method, SupernetMethod) else ModelBased.batch
 
 
 def generation_rows(evidence: Evidence) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bcnet.methods import Inherited, SupernetMethod, Trainings
+from bcnet.methods import SupernetMethod, Trainings
 from bcnet.report import (
     candidates,
     fairness,
@@ -35,7 +35,7 @@ def report_page(evidence: Evidence) -> str:
     settings = evidence.settings
     if generations.word_for(settings) is not None:
         sections.append(generations.section(evidence))
-    if isinstance(settings.method, (Trainings, Inherited)) and settings.method.searcher == "model":
+    if isinstance(settings.method, Trainings) and settings.method.searcher == "model":
         sections.append(worth.section(evidence))
     if isinstance(settings.method, SupernetMethod) and settings.method.needs_prior:
         sections.append(heat.section(evidence))

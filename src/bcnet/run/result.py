@@ -9,15 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    FiniteFloat,
-    NonNegativeFloat,
-    NonNegativeInt,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, FiniteFloat, NonNegativeInt, field_validator, model_validator
 
 from bcnet.measurement import Count, Measurement, Metric
 from bcnet.run.reliability import Reliability
@@ -105,7 +97,7 @@ class SearchResults(_Part):
     fresh_score: FiniteFloat
     fresh_interval: tuple[float, float]
     fresh_images: NonNegativeInt
-    finalist_epochs: NonNegativeInt | NonNegativeFloat | None = None
+    finalist_epochs: NonNegativeInt | None = None
     evaluations: Count
     rescored: tuple[RescoredWidths, ...] = ()
     heuristics: tuple[ScoredWidths, ...] = ()

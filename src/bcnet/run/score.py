@@ -19,8 +19,7 @@ def fresh_score_text(found: SearchResults) -> str:
         return "not asked again on fresh images"
     low, high = (score_text(end, found.metric, unit=False) for end in found.fresh_interval)
     text = f"{score_text(found.fresh_score, found.metric)} (95 % interval {low} to {high})"
-    epochs = found.finalist_epochs
-    return f"{text} after {epochs} epoch{'' if epochs == 1 else 's'} of training" if epochs else text
+    return f"{text} after {found.finalist_epochs} epochs of training" if found.finalist_epochs else text
 
 
 SEARCH_STAGES = (

@@ -291,7 +291,7 @@ class Settings(Section):
 
     def _threads_of_candidates(self, at_once: int | None, largest_activation: int) -> int | None:
         """1 where several candidates are to be trained at once, None where each is given all threads."""
-        if not self.method.trains_briefly or self.options.processes > 1:
+        if not self.method.trains_candidates or self.options.processes > 1:
             return None
         small = trains_side_by_side(largest_activation * self.training.batch_size)
         return 1 if (small if at_once is None else at_once > 1) else None

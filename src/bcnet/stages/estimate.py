@@ -27,7 +27,6 @@ from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.space import Side, Widths
 from bcnet.stages.calibration import CalibrationStage, latency_of
-from bcnet.stages.finalists import FinalistsStage
 from bcnet.stages.supernet import supernet_learner
 from bcnet.stages.trials import TrialsStage
 from bcnet.supernet import Supernet, build
@@ -95,7 +94,7 @@ def estimate(settings: Settings, workload: Workload, stages: Sequence[Planned]) 
         measure = _Measure(settings, workload, device)
         speeds = {stage.name: measure.speed(stage) for stage in ahead}
         kept = measure.activations()
-    at_once = dict.fromkeys((TrialsStage.name, FinalistsStage.name), settings.options.side_by_side)
+    at_once = {TrialsStage.name: settings.options.side_by_side}
     seconds = {
         s.name: s.total * s.work / speeds[s.name] / settings.options.processes / at_once.get(s.name, 1) for s in ahead
     }

@@ -27,7 +27,8 @@ import numpy as np
 
 from bcnet.display import score_text
 from bcnet.errors import RunError
-from bcnet.methods import Inherited, PathSearch, Trainings
+from bcnet.methods import SupernetMethod, Trainings
+from bcnet.methods.trainings import for_epochs
 from bcnet.progress.forecast import Planned
 from bcnet.run import names
 from bcnet.run.settings import Settings
@@ -39,7 +40,7 @@ from bcnet.stages.acceptance import Acceptance
 from bcnet.stages.base import TRAINING_PASS, Context, Stage
 from bcnet.stages.scores import Scorer
 from bcnet.stages.search import Searched, read_for_search, search_of, usual_macs
-from bcnet.stages.trials import finalist_scorer, longer_epochs
+from bcnet.stages.trials import longer_epochs
 
 _FINALISTS_OF_RANDOM = 10
 _INTERVAL = 2 * 1.96  # standard errors across a 95 % interval
@@ -129,7 +130,8 @@ class FinalistsStage(Stage):
         """Worth telling of where the best are trained first."""
         longer = longer_epochs(settings)
         if longer is not None:
-            passes = TRAINING_PASS * len(workload.training_batches) * longer * settings.training.batch_size
+            recipe = for_epochs(settings.training, longer)
+            passes = TRAINING_PASS * len(workload.training_batches) * recipe.epochs * recipe.batch_size
             work = passes * usual_macs(workload)
             return Planned(self.name, _count(settings), "networks", work, kind=self.kind, file=self.file)
         return None
@@ -151,12 +153,12 @@ class FinalistsStage(Stage):
         if not best:
             raise acceptance.error()
         with context.directory.time_stage("rescore"):
-            rows = [_row(r) for r in _scored_again(context, finalist_scorer(context, searched.scorer), best)]
+            rows = [_row(r) for r in _scored_again(context, searched.scorer, best)]
             context.directory.write(self.file, {"rescored": rows})
 
     def _best(self, context: Context, searched: Searched, acceptance: Acceptance) -> list[Candidate]:
         """Return those to score again, of what keeps to the budget as measured; none where nothing does."""
-        longer = longer_epochs(context.settings) is not None
+        longer = searched.scorer.longer
         problem = Problem.of(context.workload.space, context.workload.budget)
         inside = list(_inside(searched).values())
         modelled = searched.searcher.choose(problem, inside)  # by more than their scores
@@ -164,10 +166,9 @@ class FinalistsStage(Stage):
         free = acceptance.free
         if modelled is not None and context.settings.method.trains_candidates and not longer:
             ordered = no_worse([c for c in ordered if c.widths not in acceptance.slow], free)
-        trained = longer and context.settings.method.trains_candidates
-        ranked = heuristics_next(ordered, free) if trained else ordered
+        ranked = heuristics_next(ordered, free) if longer else ordered
         with context.directory.time_stage("rescore"):
-            best = acceptance.keep_limit(_finalists(context, ranked, trained), ordered)
+            best = acceptance.keep_limit(_finalists(context, searched.scorer, ranked), ordered)
         return best if modelled is None or longer else best[:1]
 
     def load(self, context: Context) -> Choice:
@@ -184,9 +185,8 @@ class FinalistsStage(Stage):
                 f"{context.directory.file(self.file)} names widths that {names.EVALUATIONS} lacks: restore the two "
                 "files, or start a new run"
             )
-        if longer_epochs(context.settings) is not None:
-            simple = Acceptance(context).free if context.settings.method.trains_candidates else frozenset[Widths]()
-            return best_again(rescored, fresh, simple)
+        if searched.scorer.longer:
+            return best_again(rescored, fresh, Acceptance(context).free)
         return pooled_choice(rescored, sum(len(y) for _, y in context.workload.validation), fresh)
 
 
@@ -195,13 +195,10 @@ def _inside(searched: Searched) -> dict[Widths, Candidate]:
     return {c.widths: c for c in found.evaluations if found.budget.admits(c.cost)}
 
 
-def _finalists(context: Context, ranked: Sequence[Candidate], trained: bool) -> list[Candidate]:
-    """Select finalists: the best candidates; at least one width choice apart on average if they were `trained` before.
-
-    Few longer trainings then tell what many short ones cannot; to paths each is a first training.
-    """
+def _finalists(context: Context, scorer: Scorer, ranked: Sequence[Candidate]) -> list[Candidate]:
+    """Select finalists: the best candidates, at least one width choice apart on average if they are trained further."""
     settings = context.settings
-    if not trained:
+    if not scorer.longer:
         return list(ranked[: _count(settings)])
     return apart(ranked, _count(settings), context.workload.space, 1 / settings.space.num_choices)
 
@@ -209,9 +206,9 @@ def _finalists(context: Context, ranked: Sequence[Candidate], trained: bool) -> 
 def _count(settings: Settings) -> int:
     """Return how many of the best are scored again."""
     method = settings.method
-    if isinstance(method, PathSearch):
+    if isinstance(method, SupernetMethod):
         return method.rescored
-    finalists = method.finalists if isinstance(method, (Trainings, Inherited)) else _FINALISTS_OF_RANDOM
+    finalists = method.finalists if isinstance(method, Trainings) else _FINALISTS_OF_RANDOM
     assert finalists is not None, "a run completes its method before it starts"
     return finalists
 

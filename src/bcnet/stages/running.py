@@ -174,7 +174,7 @@ def _machine(settings: Settings) -> str:
         f"{options.device}, {options.threads} CPU thread{'' if options.threads == 1 else 's'}",
         *(
             [f"{options.side_by_side} candidates at once"]
-            if settings.method.trains_briefly and options.side_by_side > 1
+            if settings.method.trains_candidates and options.side_by_side > 1
             else []
         ),
         precision if precision == final else f"{precision} ({final} at the end)",

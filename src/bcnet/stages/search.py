@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from bcnet.costs import Cost
 from bcnet.display import score_text
-from bcnet.methods import BCNet, Inherited, Trainings
+from bcnet.methods import BCNet, Trainings, TrainingsMethod
 from bcnet.prior import Prior
 from bcnet.progress.base import Advance
 from bcnet.progress.forecast import Planned
@@ -79,7 +79,7 @@ def searcher_of(context: Context) -> Searcher:
     candidates = candidates_of(None, context.settings)
     name = getattr(method, "searcher", "random")
     if name == "model":
-        if isinstance(method, (Trainings, Inherited)):
+        if isinstance(method, Trainings):
             return ModelBased(candidates, reach=method.reach)
         return ModelBased(candidates, trust=TRUST_IN_PATHS)
     if name == "greedy":
@@ -89,7 +89,7 @@ def searcher_of(context: Context) -> Searcher:
     if name == "prior-only":
         assert prior is not None
         return PriorOnly(prior, candidates)
-    assert isinstance(method, BCNet), "no other has evolution"
+    assert isinstance(method, BCNet), "only BCNet has evolution"
     problem = Problem.of(context.workload.space, context.workload.budget)
     heuristics = heuristic_widths(problem) if method.first_generation == "balanced" else {}
     return Evolution(
@@ -217,7 +217,12 @@ def candidates_of(own: Searcher | None, settings: Settings) -> int:
     """Return the most candidates that are scored."""
     if own is not None:
         return own.limit
-    return settings.method.candidates
+    method = settings.method
+    if isinstance(method, TrainingsMethod):
+        assert method.networks is not None, "a run completes its method before it starts"
+        return method.networks
+    supernet = method_of(settings)
+    return supernet.population * supernet.generations
 
 
 def usual_macs(workload: Workload) -> int:

@@ -20,6 +20,7 @@ from bcnet.distributed import Loaded
 from bcnet.errors import RecipeError
 from bcnet.files.tensors import read_tensors
 from bcnet.machine.defaults import place
+from bcnet.methods import TrainingsMethod
 from bcnet.methods.base import Kept
 from bcnet.methods.trainings import for_epochs
 from bcnet.space import Side, Widths
@@ -120,8 +121,9 @@ def trained_trial(context: Context, widths: Widths, epochs: float) -> nn.Module:
     settings = context.settings
     workload = context.workload
     # The first epochs of the whole recipe where the best one's own training goes on, else a recipe that is shorter.
+    goes_on = isinstance(settings.method, TrainingsMethod) and settings.method.goes_on
     short = for_epochs(settings.training, epochs)
-    recipe = for_epochs(settings.training, settings.training.epochs) if settings.method.goes_on else short
+    recipe = for_epochs(settings.training, settings.training.epochs) if goes_on else short
     batches = workload.training_batches
     network = starting_network(context, widths)
     train(

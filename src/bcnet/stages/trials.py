@@ -20,7 +20,7 @@ from bcnet.distributed import map_side_by_side
 from bcnet.errors import RecipeError
 from bcnet.machine.defaults import threads
 from bcnet.machine.precision import Precision
-from bcnet.methods import Inherited, Trainings, TrainingsMethod
+from bcnet.methods import Trainings, TrainingsMethod
 from bcnet.methods.trainings import for_epochs
 from bcnet.progress.forecast import Planned
 from bcnet.run import names
@@ -71,30 +71,14 @@ def trial_scorer(context: Context) -> Scorer:
         context.output("original")  # by all processes together, before they share out the candidates
     epochs = method.length
     longer = longer_epochs(settings)
+    context.directory.checkpoint("trial")  # makes the folder, which all processes do together
     kept = candidates_of(None, settings) if method.goes_on else 1  # trials at once, at most
-    _make_room(context, "trials", max(epochs, longer or 0), kept)
+    room = training_bytes(workload.model, for_epochs(settings.training, max(epochs, longer or 0)))
+    context.directory.check_room("trials", kept * room)
     scorer = Scorer(_Trials(context, workload.validation, epochs), mapper=_mapper(context))
     if longer is None:
         return scorer
     return dataclasses.replace(scorer, again=_Trials(context, workload.fresh, longer), longer=True)
-
-
-def finalist_scorer(context: Context, found: Scorer) -> Scorer:
-    """Return what scores the best candidates again: `found`, unless short trainings shall decide among paths."""
-    method = context.settings.method
-    if not isinstance(method, Inherited):
-        return found
-    assert method.finalist_epochs is not None, "a run completes its method before it starts"
-    _make_room(context, "finalists", method.finalist_epochs, 1)
-    again = _Trials(context, context.workload.fresh, method.finalist_epochs)
-    return Scorer(found.score, again, longer=True, mapper=_mapper(context))
-
-
-def _make_room(context: Context, stage: str, epochs: float, trials: int) -> None:
-    """Make the folder of the trials' checkpoints, which all processes do together, where there is room for them."""
-    context.directory.checkpoint("trial")
-    room = training_bytes(context.workload.model, for_epochs(context.settings.training, epochs))
-    context.directory.check_room(stage, trials * room)
 
 
 def _mapper(context: Context) -> Mapper | None:
@@ -121,11 +105,9 @@ def method_of(settings: Settings) -> TrainingsMethod:
     return method
 
 
-def longer_epochs(settings: Settings) -> float | None:
+def longer_epochs(settings: Settings) -> int | None:
     """Return the epochs of the longer training that tells the best candidates apart; None where there is none."""
-    method = settings.method
-    epochs: float | None = method.finalist_epochs if isinstance(method, (Trainings, Inherited)) else None
-    return epochs
+    return settings.method.finalist_epochs if isinstance(settings.method, Trainings) else None
 
 
 @dataclass(frozen=True)
@@ -148,5 +130,5 @@ class _Trials(NetworkScores):
     def network(self, widths: Widths) -> Iterator[nn.Module]:
         """After its trial; the checkpoints are there until it is scored, or gone on with."""
         yield trained_trial(self.context, widths, self.epochs).eval()
-        if not self.context.settings.method.goes_on:
+        if not method_of(self.context.settings).goes_on:
             drop_trial(self.context, widths, self.epochs)
