@@ -21,20 +21,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 import typer
 
 from bcnet.costs import Budget
+from bcnet.models import create
 from bcnet.searchers import SupernetEvaluator
 from bcnet.space import Widths
+from bcnet.supernet import Supernet, both_ends, by_importance, reorder
+from bcnet.train import Complementary, derived_seed
 from studies.ranking.statistics import Estimate, kendall, resamples
 from studies.shared.cells import Cell, run_cells
 from studies.shared.provenance import ROOT
-from studies.spending.__main__ import DATA, Job, Start, loss_and_accuracy
+from studies.shared.training import TrainingFolder
+from studies.spending.__main__ import DATA, Job, loss_and_accuracy
 
+Start = Literal["scratch", "original"]
 _RATIO = 0.25
 _NETWORKS = 24
 
@@ -102,14 +107,29 @@ class Comparison:
 
     def shared(self, start: Start, epochs: int) -> Scores:
         """Return the scores of a supernet that was trained for so many epochs."""
-        supernet, seconds = self.job.supernet(start, epochs)
-        scoring = self.job.parts[1]
+        space, ranked, _ = self.job.owner
+        batches, scoring, _ = self.job.parts
+        if start == "original":
+            model = reorder(ranked, space, both_ends(by_importance(ranked, space), space), scoring[0][0][:2])
+        else:
+            torch.manual_seed(derived_seed(self.job.seed, "supernet"))
+            _, channels, size, _ = scoring[0][0].shape
+            model = create(self.job.network, num_classes=10, in_channels=channels, image_size=size).build()
+        supernet = Supernet(model, space)
+        kept = TrainingFolder(
+            self.job.runs / f"supernet-{start}-{epochs}-{self.job.seed}",
+            {"network": self.job.network, "seed": self.job.seed, "start": start, "epochs": epochs},
+        )
         began = time.monotonic()
+        kept.train(
+            supernet, Complementary(), batches, self.job.recipe.with_changes({"epochs": epochs}), seed=self.job.seed
+        )
+        kept.load(supernet)
         accuracy, loss = SupernetEvaluator(supernet, scoring), SupernetEvaluator(supernet, scoring, "loss")
         return Scores(
             tuple(accuracy(widths) for widths in self.widths),
             tuple(-loss(widths) for widths in self.widths),
-            seconds + time.monotonic() - began,
+            time.monotonic() - began,
         )
 
     def trained(self, epochs: float) -> Scores:

@@ -2,10 +2,9 @@
 
 The original is trained on CIFAR-10 reduced to 16 x 16; candidates start from its most important channels, and a model
 of their scores proposes them, as in the usual search. Arms differ in how many candidates there are, and for how much of
-an epoch each is trained. Two arms score by the paths of a supernet instead, which starts from the original too and is
-trained for an epoch; in one the best of them are trained for an epoch each, which decides. The widths that an arm
-chooses are then trained for as long as final networks. Of the training images 10,000 are trained on by nobody: one half
-scores the candidates, the other judges the chosen networks. The test images take no part.
+an epoch each is trained. The widths that an arm chooses are then trained for as long as final networks. Of the training
+images 10,000 are trained on by nobody: one half scores the candidates, the other judges the chosen networks. The test
+images take no part.
 
     python -m studies.spending [--quick] [--network vgg19_quarter] [--seeds 3] [--first-seed 0] [--threads 1]
 
@@ -18,10 +17,10 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -32,12 +31,11 @@ from bcnet.costs import Budget
 from bcnet.data import Batch, TrainingBatches, fixed_batches, load
 from bcnet.files import make_folder, read_tensors, write_tensors
 from bcnet.models import create
-from bcnet.searchers import ModelBased, Study, SupernetEvaluator
+from bcnet.searchers import Candidate, ModelBased, Study
 from bcnet.space import Problem, Side, Widths, WidthSpace
-from bcnet.supernet import Supernet, both_ends, build, by_importance, recalibrate, reorder
+from bcnet.supernet import Supernet, build, by_importance, recalibrate, reorder
 from bcnet.train import (
     Checkpoints,
-    Complementary,
     FirstBatches,
     NetworkLearner,
     Recipe,
@@ -48,11 +46,9 @@ from bcnet.train import (
 )
 from studies.shared.cells import Cell, run_cells
 from studies.shared.provenance import ROOT
-from studies.shared.training import TrainingFolder
 
 DATA = ROOT.parent / "shared" / "data" / "cifar10"
 EPOCHS = 10
-Start = Literal["scratch", "original"]
 MIN_RATIO = 0.2
 REACH = 1.4
 _HELD_OUT = 10_000
@@ -61,15 +57,10 @@ _STATISTICS = 20  # batches for the statistics of batch norm before a candidate'
 
 @dataclass(frozen=True)
 class Arm:
-    """So many `networks`, each trained for so many `epochs`, which may be a part of one.
-
-    With a `supernet` trained for so many epochs its paths score them, and `finalists` are trained.
-    """
+    """So many `networks`, each trained for so many `epochs`, which may be a part of one."""
 
     networks: int
     epochs: float
-    supernet: int = 0
-    finalists: int = 0
 
 
 ARMS = {
@@ -79,8 +70,6 @@ ARMS = {
     "quarters": Arm(80, 1 / 4),
     "eighths": Arm(160, 1 / 8),
     "medium": Arm(60, 1),
-    "paths": Arm(160, 0, supernet=1),
-    "paths and trainings": Arm(160, 1, supernet=1, finalists=8),
 }
 
 
@@ -104,14 +93,13 @@ def main(
     with tempfile.TemporaryDirectory() as folder:
         name = "resnet_digits" if quick else network
         place = runs or (Path(folder) if quick else Path("runs") / f"spending-{name}")
-        few = {n: replace(arm, networks=8, finalists=min(arm.finalists, 2)) for n, arm in ARMS.items() if arm.networks}
-        chosen = ARMS | few if quick else ARMS
+        chosen = {n: Arm(8, arm.epochs) if quick and arm.networks else arm for n, arm in ARMS.items()}
         cells = [
             cell
             for seed in range(first_seed, first_seed + (1 if quick else seeds))
             for cell in _cells(
                 Job(name, seed, place),
-                {n: chosen[n] for n in (("Uniform", "quarters", "paths and trainings") if quick else arms or ARMS)},
+                {n: chosen[n] for n in (("Uniform", "quarters") if quick else arms or ARMS)},
                 (0.5,) if quick else budgets or (0.25,),
             )
         ]
@@ -220,7 +208,9 @@ class Job:
         seconds = 0.0
         widths = space.uniform(budget)
         if arm.networks:
-            widths, seconds = self.search(budget, arm)
+            found = self.search(space, budget, arm, lambda w: self.score(w, arm.epochs))
+            seconds = sum(self.scored[c.widths, arm.epochs][1] for c in found)
+            widths = ModelBased(arm.networks, reach=REACH).choose(Problem.of(space, budget, self.seed), found)[0].widths
         loss, accuracy = loss_and_accuracy(self.trained(widths, self.recipe.epochs), self.parts[2])
         original = loss_and_accuracy(self.owner[1], self.parts[2])
         return {
@@ -233,51 +223,13 @@ class Job:
             "widths": " ".join(map(str, widths)),
         }
 
-    def search(self, budget: Budget, arm: Arm) -> tuple[Widths, float]:
-        """The widths that an arm chooses, and the seconds that its scores took."""
-        space = self.owner[0]
-        searcher = ModelBased(arm.networks, reach=REACH)
-        seconds = 0.0
-        score: Callable[[Widths], float] = partial(self.score, epochs=arm.epochs)
-        if arm.supernet:
-            supernet, seconds = self.supernet("original", arm.supernet)
-            score = SupernetEvaluator(supernet, self.parts[1], "loss")
-        began = time.monotonic()
-        with Study(space, budget, searcher=searcher, seed=self.seed) as study:
+    def search(
+        self, space: WidthSpace, budget: Budget, arm: Arm, score: Callable[[Widths], float]
+    ) -> tuple[Candidate, ...]:
+        """All candidates of an arm with their scores."""
+        with Study(space, budget, searcher=ModelBased(arm.networks, reach=REACH), seed=self.seed) as study:
             study.optimize(score)
-            found = study.evaluations
-        seconds += time.monotonic() - began if arm.supernet else self._seconds([c.widths for c in found], arm.epochs)
-        best = [c.widths for c in searcher.choose(Problem.of(space, budget, self.seed), found)]
-        if not arm.finalists:
-            return best[0], seconds
-        widths = max(best[: arm.finalists], key=partial(self.score, epochs=arm.epochs))
-        return widths, seconds + self._seconds(best[: arm.finalists], arm.epochs)
-
-    def _seconds(self, trained: list[Widths], epochs: float) -> float:
-        return sum(self.scored[widths, epochs][1] for widths in trained)
-
-    def supernet(self, start: Start, epochs: int) -> tuple[Supernet, float]:
-        """A supernet that was trained by the paper's strategy for so many epochs, and the seconds that it took.
-
-        From the original its channels come in an order that gives both ends of a group as much importance.
-        """
-        space, ranked, _ = self.owner
-        batches, scoring, _ = self.parts
-        if start == "original":
-            model = reorder(ranked, space, both_ends(by_importance(ranked, space), space), scoring[0][0][:2])
-        else:
-            torch.manual_seed(derived_seed(self.seed, "supernet"))
-            _, channels, size, _ = scoring[0][0].shape
-            model = create(self.network, num_classes=10, in_channels=channels, image_size=size).build()
-        supernet = Supernet(model, space)
-        identity = {"network": self.network, "seed": self.seed, "start": start, "epochs": epochs}
-        kept = TrainingFolder(self.runs / f"supernet-{start}-{epochs}-{self.seed}", identity)
-        time_file = kept.path / "seconds.json"
-        began = time.monotonic()
-        kept.train(supernet, Complementary(), batches, self.recipe.with_changes({"epochs": epochs}), seed=self.seed)
-        if not time_file.exists():
-            time_file.write_text(json.dumps(time.monotonic() - began))
-        return kept.load(supernet), json.loads(time_file.read_text())
+            return study.evaluations
 
 
 @torch.no_grad()
