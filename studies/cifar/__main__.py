@@ -37,6 +37,7 @@ METHODS: Mapping[str, bcnet.Method] = {
     "taylor": bcnet.Pruned("taylor"),
     "autoslim": bcnet.AutoSlim(epochs=SUPERNET_EPOCHS),
     "ours, on a supernet": bcnet.BCNet(epochs=SUPERNET_EPOCHS, population=40, generations=6),
+    "ours, on a supernet from the original": bcnet.BCNet(start="trained", epochs=4, population=40, generations=6),
     "ours, small effort": bcnet.Trainings(effort="small"),
     "ours, medium effort": bcnet.Trainings(effort="medium"),
 }
@@ -46,6 +47,7 @@ QUICK = ("uniform", "balanced", "ours, small effort")
 def main(
     quick: Annotated[bool, typer.Option("--quick", help="Three methods on digits; writes results/quick_*.")] = False,
     network: Annotated[str, typer.Option(help="vgg19_quarter or resnet20.")] = "vgg19_quarter",
+    methods: Annotated[list[str] | None, typer.Option("--method", help="Some of the methods; all by default.")] = None,
     seeds: Annotated[int, typer.Option(help="How many seeds.")] = 3,
     first_seed: Annotated[int, typer.Option(help="The first of them.")] = 0,
     threads: Annotated[int, typer.Option(help="CPU threads.")] = 1,
@@ -55,6 +57,8 @@ def main(
     """Compute the rows that are missing."""
     if not quick and not DATA.exists():
         raise SystemExit(f"skipped: CIFAR-10 is read from {DATA}, which is not there")
+    if unknown := sorted({*(methods or ())} - {*METHODS}):
+        raise SystemExit(f"--method takes {', '.join(METHODS)}; got {', '.join(unknown)}")
     with tempfile.TemporaryDirectory() as folder:
         name = "resnet_digits" if quick else network
         place = runs or (Path(folder) if quick else Path("runs") / f"cifar-{name}")
@@ -62,7 +66,7 @@ def main(
             Cell(_key(name, seed, budget, method), lambda a=(name, seed, budget, method): _row(*a, threads, place))
             for seed in range(first_seed, first_seed + (1 if quick else seeds))
             for budget in ((0.5,) if quick else (0.5, 0.25))
-            for method in (QUICK if quick else METHODS)
+            for method in (QUICK if quick else methods or METHODS)
         ]
         failed = run_cells(cells, out / OUT[name], place / "logs")
     raise typer.Exit(bool(failed))
