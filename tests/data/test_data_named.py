@@ -55,7 +55,7 @@ def no_caches(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("name", ["digit", "", "parquet:", "parquet", "imagefolder:", "hf:a b", "hf:a/b/c", "mnist"])
 def test_unknown_names_list_what_there_is(name):
-    kinds = "parquet:PATH, imagefolder:PATH, csv:PATH, imagenet:PATH, hf:.*"
+    kinds = "parquet:PATH, imagefolder:PATH, csv:PATH, npz:PATH, imagenet:PATH, hf:.*"
     with pytest.raises(DataError, match=rf"one of digits, scattered_digits, cifar10, {kinds}; got"):
         load(name)
 
@@ -121,6 +121,28 @@ def test_a_parquet_file_of_the_hub_keeps_its_class_names(tmp_path):
     assert "a fixed fifth of every class is held out, 2 of 10" in data.notes[1]
 
 
+@pytest.mark.parametrize(("labels", "names"), [(["dog", "cat"], ("cat", "dog")), ([True, False], ("False", "True"))])
+def test_labels_that_are_words_are_numbered(tmp_path, labels, names):
+    write_parquet(tmp_path / "train.parquet", labels * 3)
+    write_parquet(tmp_path / "test.parquet", labels[::-1])
+    data = load(f"parquet:{tmp_path}")
+    assert data.class_names == names
+    assert data.train.labels.tolist() == [1, 0] * 3
+    assert data.test.labels.tolist() == [0, 1]
+
+
+def test_tables_that_were_saved_to_disk(tmp_path):
+    rows = {"image": [picture(number) for number in range(4)], "label": [0, 1, 0, 1]}
+    tables = datasets.DatasetDict({split: datasets.Dataset.from_dict(rows) for split in ("train", "test")})
+    tables.save_to_disk(str(tmp_path / "saved"))
+    data = load(f"hf:{tmp_path / 'saved'}")
+    assert torch.equal(data.test.pixels[1], torch.from_numpy(np.array(picture(1))).permute(2, 0, 1))
+    for file in (tmp_path / "saved" / "train").iterdir():
+        file.write_bytes(b"damaged")
+    with pytest.raises(DataError, match=r"takes a folder that save_to_disk wrote; .* is damaged"):
+        load(f"hf:{tmp_path / 'saved'}")
+
+
 def test_parquet_errors(tmp_path):
     with pytest.raises(DataError, match="takes a file or a folder; got '/no/such/place', which does not exist"):
         load("parquet:/no/such/place")
@@ -136,8 +158,9 @@ def test_parquet_errors(tmp_path):
     [
         ([0, 1, 0], {"image_column": "photo"}, "a column called image or img or .*; got photo, label: rename"),
         ([0, 1, 0], {"label_column": "y"}, "a column called label or labels or .*; got image, y"),
-        ([0.0, 1.0, 0.5], {}, "labels are integers.*got 0.0 for .*train: image 0"),
-        (["a", "b", "c"], {}, "labels are integers.*got 'a'"),
+        ([0.0, 1.0, 0.5], {}, "labels are integers.*got 0.0 for .*, training: image 0"),
+        (["a", "b", None], {}, "labels are integers, the class numbers from 0, or words; got 'a'"),
+        (["a", "b", "c"], {}, "training and other images have the same classes; got '0' for parquet.*, test: image 0"),
         ([0, None, 1], {}, "labels are integers.*got None for .*image 1"),
         ([0, 1, -1], {}, "labels are integers.*got -1 for .*image 2"),
         ([0, 2, 0], {}, "has training images; got none for 1"),
@@ -231,7 +254,7 @@ def test_validation_images_beside_test_images_are_read_for_themselves(tmp_path):
     (tmp_path / "Val" / "dog" / "0.png").rename(tmp_path / "0.png")
     (tmp_path / "Val" / "cow").mkdir()
     (tmp_path / "0.png").rename(tmp_path / "Val" / "cow" / "0.png")
-    with pytest.raises(DataError, match="training and validation images have the same classes; got cow in only one"):
+    with pytest.raises(DataError, match=r"training and validation images have .*; got cow in validation alone"):
         load(f"imagefolder:{tmp_path}")
 
 
@@ -260,7 +283,11 @@ def test_a_csv_file_lists_images(tmp_path, delimiter):
     assert data.train.labels.tolist() == [1, 0, 0]
     assert {name: len(images) for name, images in data.parts.items()} == {"training": 3, "validation": 1, "test": 1}
     assert torch.equal(data.test.pixels[0], torch.from_numpy(np.array(picture(9))).permute(2, 0, 1))
-    assert data.notes == ("2 classes, 3 images in train, 1 images in val and 1 images in test.",)
+    assert data.notes == (
+        "2 classes, 3 images in train, 1 images in val and 1 images in test.",
+        "There are no validation images of 9.",
+        "There are no test images of 10.",
+    )
 
 
 def test_csv_files_of_splits_and_files_without(tmp_path):
@@ -451,6 +478,15 @@ def test_palette_images_with_transparency(tmp_path):
     assert load(f"imagefolder:{tmp_path}").image_shape == (3, 8, 8)
 
 
+def test_a_test_folder_may_lack_a_class(tmp_path):
+    write_folder(tmp_path / "train", ["cat", "cow", "dog"])
+    write_folder(tmp_path / "test", ["dog"])
+    data = load(f"imagefolder:{tmp_path}")
+    assert data.class_names == ("cat", "cow", "dog")
+    assert data.test.labels.tolist() == [2] * 5
+    assert data.notes[1] == "There are no test images of cat, cow."
+
+
 def test_image_folder_errors(tmp_path):
     with pytest.raises(DataError, match="takes a folder; got '/no/such/place', which is none"):
         load("imagefolder:/no/such/place")
@@ -460,7 +496,7 @@ def test_image_folder_errors(tmp_path):
     with pytest.raises(DataError, match="has train/ beside it"):
         load(f"imagefolder:{tmp_path}")
     write_folder(tmp_path / "train", ["cat", "cow"])
-    with pytest.raises(DataError, match="have the same classes; got cow, dog in only one"):
+    with pytest.raises(DataError, match="training and test images have the same classes; got dog in test alone"):
         load(f"imagefolder:{tmp_path}")
     (tmp_path / "train" / "elk").mkdir()
     with pytest.raises(DataError, match=r"every class has images; got none in .* for elk"):

@@ -67,8 +67,8 @@ other settings the directory is refused. Several processes share the work when t
 --nproc-per-node 8 -m bcnet search ...
 
 MODEL is a name (bcnet profile --list), torchvision:NAME, timm:NAME or package.module:factory, which imports and runs
-that code, installed or in the current folder. DATA is digits, cifar10, imagefolder:PATH, csv:PATH, parquet:PATH or
-hf:ORG/NAME.
+that code, installed or in the current folder. DATA is digits, cifar10, imagefolder:PATH, csv:PATH, npz:PATH,
+parquet:PATH or hf:ORG/NAME.
 
 The default method scores candidates by short trainings that start from the trained original, or from --pretrained.
 --effort small, medium or large says what that costs. --method bcnet is the method of the paper, on a supernet: bcnet

@@ -59,11 +59,14 @@ def load_image_folder(path: Path, image_size: int | None) -> DataSet:
 
 def _load_folder(path: Path, image_size: int | None, name: str, *, in_files: bool) -> DataSet:
     folders = _split_folders(path)
-    files = {part: _files_by_class(folder) for part, folder in folders.items()}
+    files = {part: _files_by_class(folder, all_there=part == "training") for part, folder in folders.items()}
     class_names = list(files["training"])
     for part, members in files.items():
-        if differing := sorted({*members} ^ {*class_names}):
-            raise DataError(f"training and {part} images have the same classes; got {', '.join(differing)} in only one")
+        if unknown := sorted({*members} - {*class_names}):
+            raise DataError(
+                f"training and {part} images have the same classes; got {', '.join(unknown)} in {part} alone"
+            )
+        files[part] = {name: members.get(name, []) for name in class_names}
     much = in_files or is_much(sum(map(len, files["training"].values())), image_size)
     return data_set(
         {part: _load(members, image_size, in_files=much) for part, members in files.items()},
@@ -91,17 +94,18 @@ def _split_folders(path: Path) -> dict[str, Path]:
     return {"training": path}
 
 
-def _files_by_class(folder: Path) -> dict[str, list[Path]]:
+def _files_by_class(folder: Path, *, all_there: bool) -> dict[str, list[Path]]:
+    """Return the image files of every class; two classes at least, none of them empty, where they are `all_there`."""
     classes = _subfolders(folder)
     if not classes:
         raise DataError(f"a folder of images has a subfolder for each class; got none in {str(folder)!r}")
-    if len(classes) == 1:
+    if len(classes) == 1 and all_there:
         inner = classes[0]
         advice = f"give {str(inner)!r}" if _subfolders(inner) else "give the folder that holds all classes"
         raise DataError(f"a classifier needs two classes or more; got only {inner.name!r} in {str(folder)!r}: {advice}")
     files = {entry.name: files_of_images(entry) for entry in classes}
     empty = [name for name, members in files.items() if not members]
-    if empty:
+    if len(empty) == len(files) or (empty and all_there):
         raise DataError(f"every class has images; got none in {str(folder)!r} for {', '.join(empty)}")
     return files
 
@@ -150,6 +154,7 @@ def _read_note(path: Path, read: dict[Path, dict[str, list[Path]]]) -> str:
         len([file for file in files_under(folder / name) if not file.name.startswith(".")]) - len(members)
         for folder, files in read.items()
         for name, members in files.items()
+        if (folder / name).is_dir()
     )
     unread = [*folders, *([f"{others} files that are not images"] if others else [])]
     return what_was_read(classes, counts, unread)

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from bcnet.data.arrays import load_arrays
 from bcnet.data.big_images import resizing_of_tests
 from bcnet.data.decoding import resizing_to
 from bcnet.data.digits import digits, scattered_digits
@@ -26,11 +27,12 @@ NAMES = (
     "parquet:PATH",
     "imagefolder:PATH",
     "csv:PATH",
+    "npz:PATH",
     "imagenet:PATH",
     "hf:ORG/NAME",
     "inputs:PATH",
 )
-_KINDS = ("parquet", "imagefolder", "csv", "imagenet", "hf", "inputs")
+_KINDS = ("parquet", "imagefolder", "csv", "npz", "imagenet", "hf", "inputs")
 _FORMS = f"one of {', '.join(NAMES)}, or package.module:function"
 _CIFAR10 = "uoft-cs/cifar10"
 
@@ -42,12 +44,13 @@ def load(name: str, *, image_size: int | None = None) -> DataSet:
     - `scattered_digits`: 4,314 training and 2,872 test images, 20x20 and grey, made of these digits (`scattered`);
     - `cifar10`: from the Hugging Face hub, fetched once;
     - `parquet:PATH`: a file, or a folder with `train*.parquet` and `test*.parquet` or `validation*.parquet`, with an
-      image column (`image`, `img` or `image.bytes`) and integer labels (`label`);
+      image column (`image`, `img` or `image.bytes`) and class numbers or words (`label`);
     - `imagefolder:PATH`: `train/CLASS/...` and `test/CLASS/...` (or `val`, which beside `test` scores candidates);
     - `csv:PATH`: a table of file names and classes, perhaps with a column of splits, or a folder with `train.csv` and
       `test.csv`;
+    - `npz:PATH`: arrays of images and labels (`x_train`, `y_train`, ..., or `train_images`, `train_labels`, ...);
     - `imagenet:PATH`: `train/CLASS/...` and `val/CLASS/...`, decoded batch by batch, never all in memory;
-    - `hf:ORG/NAME`: any such set of the Hugging Face hub.
+    - `hf:ORG/NAME`: any such set of the Hugging Face hub, or a folder that `DatasetDict.save_to_disk` wrote.
 
     `inputs:PATH`, inputs alone (a `.npy` or `.npz` file, or a folder of images), is for the task imitation, which reads
     it by itself.
@@ -80,9 +83,11 @@ def _load(name: str, image_size: int | None) -> DataSet:
         return load_image_folder(Path(place).expanduser(), image_size)
     if kind == "csv" and place:
         return load_csv(Path(place).expanduser(), image_size)
+    if kind == "npz" and place:
+        return load_arrays(Path(place).expanduser(), image_size)
     if kind == "imagenet" and place:
         return load_imagenet(Path(place).expanduser(), image_size)
-    if kind == "hf" and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", place):
+    if kind == "hf" and (re.fullmatch(r"[\w.-]+(/[\w.-]+)?", place) or Path(place).expanduser().is_dir()):
         return load_hub(name, place, image_size)
     if kind == "inputs":
         raise DataError(f"inputs alone are for task='imitation' (--task imitation); got {name!r}: give that task")
@@ -114,5 +119,8 @@ def made_by(name: str) -> Any:
 def _hint(name: str) -> str:
     if name and Path(name).is_dir():
         return f": a folder of images, with a subfolder for each class, is imagefolder:{name}"
+    kind = Path(name).suffix.removeprefix(".").lower()
+    if kind in _KINDS and Path(name).is_file():
+        return f": such a file is {kind}:{name}"
     near = get_close_matches(name, NAMES[:3], n=1)
     return f" (nearest: {near[0]})" if near else ""

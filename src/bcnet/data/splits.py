@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +18,8 @@ VALIDATION_NAMES = ("val", "valid", "validation", "dev", "eval")
 TEST_NAMES = ("test", "testing", *VALIDATION_NAMES)
 """Names of splits as people write them, in any case; of several test splits the first of these is used."""
 
+_LABELS = "labels are integers, the class numbers from 0, or words"
+_MOST_LISTED = 10  # classes
 _TEST_SHARE = 0.2  # of sources that have no test images
 _Split = TypeVar("_Split")
 
@@ -55,6 +57,28 @@ def usual_parts(splits: Mapping[str, _Split], where: str) -> dict[str, tuple[str
     return {part: split for part, split in found.items() if split is not None}
 
 
+def numbered(labels: Mapping[str, Sequence[Any]], name: str) -> tuple[list[str] | None, dict[str, torch.Tensor]]:
+    """Return the labels of every part as class numbers, int64 `(n,)`, and their names where they were words.
+
+    Words are numbered in the order of the alphabet, as far as they are among the training labels.
+
+    Raises:
+        DataError: labels that are neither, or words that training lacks.
+    """
+    words = all(isinstance(label, (str, bool)) for label in labels["training"])
+    names = sorted({str(label) for label in labels["training"]}) if words else None
+    places = {word: number for number, word in enumerate(names or ())}
+    found = {}
+    for part, values in labels.items():
+        numbers = [places.get(str(value)) for value in values] if words else list(values)
+        for index, number in enumerate(numbers):
+            if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+                wanted = "training and other images have the same classes" if words else _LABELS
+                raise DataError(f"{wanted}; got {values[index]!r} for {name}, {part}: image {index}")
+        found[part] = torch.tensor(numbers, dtype=torch.int64)
+    return names, found
+
+
 def what_was_read(classes: int, read: Mapping[str, int], unread: Sequence[str]) -> str:
     """Return a note on the numbers of images by where they are, and on what was not read."""
     counts = [f"{count} images in {place}" for place, count in read.items()]
@@ -80,6 +104,13 @@ def data_set(parts: Mapping[str, SomeImages], *, name: str, class_names: Sequenc
     for pixels, _ in (given[part] for part in ("validation", "test") if part in given):
         if isinstance(pixels, FilePixels):
             pixels.check_readable()
+    trained = set(given["training"][1].tolist())
+    for part in ("validation", "test"):
+        if part in given and (absent := sorted(trained - set(given[part][1].tolist()))):
+            known = class_names or range(max(trained) + 1)
+            listed = in_words(known[c] for c in absent[:_MOST_LISTED] if c < len(known))
+            more = f" and {len(absent) - _MOST_LISTED} more classes" if len(absent) > _MOST_LISTED else ""
+            notes.append(f"There are no {part} images of {listed}{more}.")
     return DataSet.from_tensors(
         given["training"],
         given["test"],

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from bcnet.data.conversion import IMAGE_COLUMNS, LABEL_COLUMNS, column_of, in_words, read_items
-from bcnet.data.decoding import Labelled, decode_all
+from bcnet.data.decoding import decode_all
 from bcnet.data.images import DataSet
-from bcnet.data.splits import TEST_NAMES, TRAINING_NAMES, data_set, named_split, usual_parts, what_was_read
+from bcnet.data.splits import TEST_NAMES, TRAINING_NAMES, data_set, named_split, numbered, usual_parts, what_was_read
 from bcnet.errors import DataError
 
 _ROWS = 1000  # read at once
@@ -49,10 +49,16 @@ def load_parquet(path: Path, image_size: int | None) -> DataSet:
 def load_hub(name: str, repository: str, image_size: int | None) -> DataSet:
     """A data set of the Hugging Face hub, by its `ORG/NAME`, fetched once and then taken from the local cache.
 
+    A folder of that name that `save_to_disk` wrote is read instead.
+
     Raises:
         DataError: it cannot be fetched, or has no columns or splits that do.
     """
     datasets = _import_datasets(name)
+    saved = Path(repository).expanduser()
+    if (saved / "dataset_dict.json").is_file():
+        tables = _saved(datasets, saved)
+        return _from_tables(name, tables, image_size, (saved,))
     try:
         tables = datasets.load_dataset(repository)
     except Exception as error:
@@ -63,6 +69,16 @@ def load_hub(name: str, repository: str, image_size: int | None) -> DataSet:
         ) from error
     cache = datasets.config
     return _from_tables(name, tables, image_size, (Path(cache.HF_CACHE_HOME), Path(cache.HF_DATASETS_CACHE)))
+
+
+def _saved(datasets: ModuleType, folder: Path) -> Mapping[str, Any]:
+    try:
+        found: Mapping[str, Any] = datasets.load_from_disk(str(folder))
+    except Exception as error:
+        raise DataError(
+            f"hf:PATH takes a folder that save_to_disk wrote; {str(folder)!r} is damaged: {error}"
+        ) from None
+    return found
 
 
 def _import_datasets(what: str) -> ModuleType:
@@ -151,27 +167,30 @@ def _from_tables(name: str, tables: Mapping[str, Any], image_size: int | None, r
     features = found["training"][1].features
     parts = {part: _read(f"{name}, {split}", table, image_size, roots) for part, (split, table) in found.items()}
     counts = {found[part][0]: len(labels) for part, (_, labels) in parts.items()}
+    words, numbers = numbered({part: labels for part, (_, labels) in parts.items()}, name)
     return data_set(
-        parts,
+        {part: (pixels, numbers[part]) for part, (pixels, _) in parts.items()},
         name=name,
-        class_names=getattr(features[column_of(name, features, LABEL_COLUMNS)], "names", None),
+        class_names=words or getattr(features[column_of(name, features, LABEL_COLUMNS)], "names", None),
         note=what_was_read(
-            len(set(parts["training"][1].tolist())), counts, [split for split in tables if split not in counts]
+            len(set(numbers["training"].tolist())), counts, [split for split in tables if split not in counts]
         ),
     )
 
 
-def _read(name: str, table: Any, image_size: int | None, roots: Sequence[Path]) -> Labelled:
+def _read(name: str, table: Any, image_size: int | None, roots: Sequence[Path]) -> tuple[torch.Tensor, list[Any]]:
+    """Return the pixels `(n, C, H, W)` and the labels as the table has them."""
     if getattr(table, "format", {}).get("type") == "custom":  # of `set_transform`
-        return read_items(table, name, image_size)
+        pixels, numbers = read_items(table, name, image_size)
+        return pixels, numbers.tolist()
     image_column, label_column = (column_of(name, table.features, names) for names in (IMAGE_COLUMNS, LABEL_COLUMNS))
     encoded: list[bytes | Path] = []
-    labels: list[int] = []
+    labels: list[Any] = []
     for rows in table.with_format("arrow").iter(batch_size=_ROWS):
         encoded += _encoded_images(name, rows[image_column].to_pylist(), len(encoded), roots)
-        labels += _labels(name, rows[label_column].to_pylist(), len(labels))
+        labels += rows[label_column].to_pylist()
     images = ((f"{name}: image {index}", image) for index, image in enumerate(encoded))
-    return decode_all(images, image_size), torch.tensor(labels, dtype=torch.int64)
+    return decode_all(images, image_size), labels
 
 
 def _encoded_images(name: str, values: list[Any], start: int, roots: Sequence[Path]) -> list[bytes | Path]:
@@ -197,10 +216,3 @@ def _inside(path: Any, roots: Sequence[Path]) -> Path | None:
         return None
     file = (roots[0] / str(path)).resolve()  # an absolute path stays what it is
     return file if file.is_file() and any(file.is_relative_to(root.resolve()) for root in roots) else None
-
-
-def _labels(name: str, values: list[Any], start: int) -> list[int]:
-    for index, value in enumerate(values, start):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise DataError(f"labels are integers, the class numbers from 0; got {value!r} for {name}: image {index}")
-    return values

@@ -1,0 +1,113 @@
+"""Images and labels in an `.npz` file of NumPy arrays, named as Keras and MedMNIST name them."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from bcnet.data.conversion import in_words, read_items
+from bcnet.data.images import DataSet
+from bcnet.data.splits import data_set, numbered, usual_parts, what_was_read
+from bcnet.errors import DataError
+
+_IMAGES = ("x", "images", "image", "imgs", "data", "inputs")
+_LABELS = ("y", "labels", "label", "targets", "target")
+_CHANNELS = (1, 3)
+_EXPECTED = (
+    "arrays called x_train, y_train, x_test and y_test, or train_images, train_labels, ..., or images and labels"
+)
+
+
+def load_arrays(path: Path, image_size: int | None) -> DataSet:
+    """Load images and labels from the arrays of an `.npz` file; pickles are never loaded.
+
+    Images are bytes, or floats in [0, 1], `(n, H, W)`, `(n, H, W, C)` or `(n, C, H, W)` of one or three channels;
+    labels `(n,)` or `(n, 1)` are class numbers or words. Names are a word for either (`x`, `images`, `data`; `y`,
+    `labels`, `targets`) and one for the split, in any order; without one all are for training. A split for validation
+    scores candidates, where there is one for testing beside it. Where there are no test images a fixed fifth of every
+    class is held out.
+
+    Raises:
+        DataError: no such file, arrays of other names, or images or labels that do not do.
+    """
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            splits, unread = _splits_of(list(archive.files), str(path))
+            arrays = {split: tuple(archive[name] for name in names) for split, names in splits.items()}
+    except DataError:
+        raise
+    except Exception as error:  # a damaged file makes NumPy and zipfile raise whatever they stumble over
+        raise DataError(
+            f"npz:PATH takes an .npz file of arrays of numbers; {str(path)!r} could not be read: {error}"
+        ) from None
+    found = usual_parts(arrays, str(path))
+    if "training" not in found:
+        raise DataError(f"npz:PATH takes {_EXPECTED}; got the splits {in_words(arrays)} in {str(path)!r}")
+    pixels = {}
+    labels = {}
+    for part, (split, (images, targets)) in found.items():
+        place = f"npz:{path}, {split}"
+        labels[part] = _flat_labels(targets, len(images), place)
+        pairs = [(image, 0) for image in _as_bytes(images, place)]
+        pixels[part], _ = read_items(pairs, place, image_size)
+    class_names, numbers = numbered(labels, f"npz:{path}")
+    counts = {found[part][0]: len(values) for part, values in labels.items()}
+    return data_set(
+        {part: (pixels[part], numbers[part]) for part in found},
+        name=f"npz:{path}",
+        class_names=class_names,
+        note=what_was_read(len(set(numbers["training"].tolist())), counts, [*unread, *({*arrays} - {*counts})]),
+    )
+
+
+def _splits_of(names: list[str], place: str) -> tuple[dict[str, tuple[str, str]], list[str]]:
+    """Return the names of images and labels by split, and the names that are neither."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    unread = []
+    for name in names:
+        words = re.split(r"[^A-Za-z0-9]+", name)
+        kinds = [("images" if w.lower() in _IMAGES else "labels") for w in words if w.lower() in (*_IMAGES, *_LABELS)]
+        if len(kinds) != 1:
+            unread.append(name)
+            continue
+        split = "_".join(w for w in words if w.lower() not in (*_IMAGES, *_LABELS)) or "train"
+        if kinds[0] in found[split]:
+            raise DataError(f"npz:PATH takes {_EXPECTED}; got two of {kinds[0]}, {found[split][kinds[0]]} and {name}")
+        found[split][kinds[0]] = name
+    whole = {split: (of["images"], of["labels"]) for split, of in found.items() if len(of) == 2}
+    if not whole:
+        raise DataError(f"npz:PATH takes {_EXPECTED}; got {in_words(names) or 'none'} in {place!r}: rename yours")
+    return whole, [*unread, *(name for split, of in found.items() if split not in whole for name in of.values())]
+
+
+def _as_bytes(images: npt.NDArray[Any], place: str) -> npt.NDArray[np.uint8] | torch.Tensor:
+    """Return images `(n, H, W)` or `(n, H, W, C)` of bytes, or tensors `(n, C, H, W)` of floats."""
+    last = images.ndim == 4 and images.shape[3] in _CHANNELS
+    first = images.ndim == 4 and images.shape[1] in _CHANNELS and not last
+    if not (last or first or images.ndim == 3):
+        raise DataError(
+            f"images are arrays (n, H, W), (n, H, W, C) or (n, C, H, W) of 1 or 3 channels; got {images.shape} for "
+            f"{place}"
+        )
+    if images.dtype.kind == "f":
+        array = images[:, None] if images.ndim == 3 else np.moveaxis(images, 3, 1) if last else images
+        return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+    if images.dtype != np.uint8:
+        raise DataError(f"images are bytes, or floats in [0, 1]; got {images.dtype} for {place}: convert them")
+    return np.moveaxis(images, 1, 3) if first else images
+
+
+def _flat_labels(labels: npt.NDArray[Any], count: int, place: str) -> list[Any]:
+    if labels.ndim not in (1, 2) or labels.size != count:
+        raise DataError(
+            f"labels are one for each image, (n,) or (n, 1); got {labels.shape} for {count} images in {place}: of "
+            "several labels for an image take one, or give bcnet.search the arrays and a task of your own"
+        )
+    found: list[Any] = labels.reshape(-1).tolist()
+    return found
