@@ -13,7 +13,7 @@ import torch
 
 from bcnet.data.conversion import in_words, read_items
 from bcnet.data.images import DataSet
-from bcnet.data.splits import data_set, numbered, usual_parts, what_was_read
+from bcnet.data.splits import data_set, number_classes, usual_parts, what_was_read
 from bcnet.errors import DataError
 
 _IMAGES = ("x", "images", "image", "imgs", "data", "inputs")
@@ -56,7 +56,7 @@ def load_arrays(path: Path, image_size: int | None) -> DataSet:
         labels[part] = _flat_labels(targets, len(images), place)
         pairs = [(image, 0) for image in _as_bytes(images, place)]
         pixels[part], _ = read_items(pairs, place, image_size)
-    class_names, numbers = numbered(labels, f"npz:{path}")
+    class_names, numbers = number_classes(labels, f"npz:{path}")
     counts = {found[part][0]: len(values) for part, values in labels.items()}
     return data_set(
         {part: (pixels[part], numbers[part]) for part in found},

@@ -57,7 +57,7 @@ def usual_parts(splits: Mapping[str, _Split], where: str) -> dict[str, tuple[str
     return {part: split for part, split in found.items() if split is not None}
 
 
-def numbered(labels: Mapping[str, Sequence[Any]], name: str) -> tuple[list[str] | None, dict[str, torch.Tensor]]:
+def number_classes(labels: Mapping[str, Sequence[Any]], name: str) -> tuple[list[str] | None, dict[str, torch.Tensor]]:
     """Return the labels of every part as class numbers, int64 `(n,)`, and their names where they were words.
 
     Words are numbered in the order of the alphabet, as far as they are among the training labels.

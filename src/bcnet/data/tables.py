@@ -15,7 +15,15 @@ import torch
 from bcnet.data.conversion import IMAGE_COLUMNS, LABEL_COLUMNS, column_of, in_words, read_items
 from bcnet.data.decoding import decode_all
 from bcnet.data.images import DataSet
-from bcnet.data.splits import TEST_NAMES, TRAINING_NAMES, data_set, named_split, numbered, usual_parts, what_was_read
+from bcnet.data.splits import (
+    TEST_NAMES,
+    TRAINING_NAMES,
+    data_set,
+    named_split,
+    number_classes,
+    usual_parts,
+    what_was_read,
+)
 from bcnet.errors import DataError
 
 _ROWS = 1000  # read at once
@@ -57,7 +65,7 @@ def load_hub(name: str, repository: str, image_size: int | None) -> DataSet:
     datasets = _import_datasets(name)
     saved = Path(repository).expanduser()
     if (saved / "dataset_dict.json").is_file():
-        tables = _saved(datasets, saved)
+        tables = _load_saved(datasets, saved)
         return _from_tables(name, tables, image_size, (saved,))
     try:
         tables = datasets.load_dataset(repository)
@@ -71,7 +79,7 @@ def load_hub(name: str, repository: str, image_size: int | None) -> DataSet:
     return _from_tables(name, tables, image_size, (Path(cache.HF_CACHE_HOME), Path(cache.HF_DATASETS_CACHE)))
 
 
-def _saved(datasets: ModuleType, folder: Path) -> Mapping[str, Any]:
+def _load_saved(datasets: ModuleType, folder: Path) -> Mapping[str, Any]:
     try:
         found: Mapping[str, Any] = datasets.load_from_disk(str(folder))
     except Exception as error:
@@ -167,7 +175,7 @@ def _from_tables(name: str, tables: Mapping[str, Any], image_size: int | None, r
     features = found["training"][1].features
     parts = {part: _read(f"{name}, {split}", table, image_size, roots) for part, (split, table) in found.items()}
     counts = {found[part][0]: len(labels) for part, (_, labels) in parts.items()}
-    words, numbers = numbered({part: labels for part, (_, labels) in parts.items()}, name)
+    words, numbers = number_classes({part: labels for part, (_, labels) in parts.items()}, name)
     return data_set(
         {part: (pixels, numbers[part]) for part, (pixels, _) in parts.items()},
         name=name,

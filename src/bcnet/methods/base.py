@@ -110,7 +110,7 @@ class Method(BaseModel):
 
     @property
     def usual_start(self) -> Start:
-        """What final networks start from where the user does not say."""
+        """The start of final networks where the user does not say."""
         return "original"
 
     def stages(self) -> tuple[Any, ...]:

@@ -87,10 +87,10 @@ def _sort_channels(context: Context, kept: Kept) -> nn.Module:
         # The pruner's own choice; what it has cut comes after it.
         return tuple((*k, *(c for c in order if c not in {*k})) for k, order in zip(kept, orders, strict=True))
 
-    return reordered(context, kept_first)
+    return reorder_trained(context, kept_first)
 
 
-def reordered(context: Context, arrange: Callable[[tuple[Order, ...]], tuple[Order, ...]]) -> nn.Module:
+def reorder_trained(context: Context, arrange: Callable[[tuple[Order, ...]], tuple[Order, ...]]) -> nn.Module:
     """The model as it was given or as it was trained, its channels in an order made from that of their importance."""
     workload = context.workload
     model = workload.model if context.settings.start == "pretrained" else context.output("original").network

@@ -18,7 +18,7 @@ from bcnet.run.settings import Settings
 from bcnet.run.workload import Workload
 from bcnet.stages.base import TRAINING, TRAINING_PASS, Context, Stage, copy_tensors
 from bcnet.stages.room import training_bytes
-from bcnet.stages.starting import reordered
+from bcnet.stages.starting import reorder_trained
 from bcnet.supernet import Supernet, both_ends
 from bcnet.supernet.pairs import Pairs, UnpairableError, worthwhile
 from bcnet.train import STRATEGIES, LossRecords, SupernetLearner, derived_generator, train
@@ -114,7 +114,7 @@ def _starting_model(context: Context) -> nn.Module:
     if method.start == "scratch":
         return context.workload.model
     from_both = len(STRATEGIES[method.strategy]().sides) == 2
-    return reordered(context, lambda orders: both_ends(orders, context.workload.space) if from_both else orders)
+    return reorder_trained(context, lambda orders: both_ends(orders, context.workload.space) if from_both else orders)
 
 
 def supernet_learner(supernet: Supernet, settings: Settings, inputs: InputFacts) -> SupernetLearner:
