@@ -187,20 +187,22 @@ def stack(images: Iterable[tuple[str, Image.Image]]) -> torch.Tensor:
     Raises:
         DataError: images of different sizes, or none.
     """
-    arrays: list[Bytes] = []
+    pixels = bytearray()  # grows in place, so that no image is held twice
+    channels = height = width = 0
     for name, image in images:
-        array = np.asarray(image)
-        if arrays and array.shape[:2] != arrays[0].shape[:2]:
-            sizes = [f"{shape[1]}x{shape[0]}" for shape in (arrays[0].shape, array.shape)]
+        array = np.atleast_3d(np.asarray(image)).transpose(2, 0, 1)
+        if not channels:
+            channels, height, width = array.shape
+        if array.shape[1:] != (height, width):
             raise DataError(
-                f"images have one size; got {sizes[0]} and, for {name}, {sizes[1]}: give image_size (--image-size)"
+                f"images have one size; got {width}x{height} and, for {name}, {array.shape[2]}x{array.shape[1]}: give "
+                "image_size (--image-size)"
             )
-        arrays.append(array)
-    if not arrays:
+        if len(array) > channels:  # the first one in colour
+            grey = np.frombuffer(pixels, np.uint8).reshape(-1, 1, height, width)
+            pixels = bytearray(np.repeat(grey, len(array), axis=1))
+            channels = len(array)
+        pixels += np.broadcast_to(array, (channels, height, width)).tobytes()
+    if not channels:
         raise DataError("a set of images holds at least one; got none: check the split it comes from")
-    channels = max(1 if array.ndim == 2 else array.shape[2] for array in arrays)
-    height, width = arrays[0].shape[:2]
-    pixels = np.empty((len(arrays), channels, height, width), dtype=np.uint8)
-    for index, array in enumerate(arrays):
-        pixels[index] = array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
-    return torch.from_numpy(pixels)
+    return torch.frombuffer(pixels, dtype=torch.uint8).reshape(-1, channels, height, width)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -192,13 +192,16 @@ def _read(name: str, table: Any, image_size: int | None, roots: Sequence[Path]) 
         pixels, numbers = read_items(table, name, image_size)
         return pixels, numbers.tolist()
     image_column, label_column = (column_of(name, table.features, names) for names in (IMAGE_COLUMNS, LABEL_COLUMNS))
-    encoded: list[bytes | Path] = []
     labels: list[Any] = []
-    for rows in table.with_format("arrow").iter(batch_size=_ROWS):
-        encoded += _encoded_images(name, rows[image_column].to_pylist(), len(encoded), roots)
-        labels += rows[label_column].to_pylist()
-    images = ((f"{name}: image {index}", image) for index, image in enumerate(encoded))
-    return decode_all(images, image_size), labels
+
+    def images() -> Iterator[tuple[str, bytes | Path]]:
+        for rows in table.with_format("arrow").iter(batch_size=_ROWS):
+            start = len(labels)
+            labels.extend(rows[label_column].to_pylist())
+            encoded = _encoded_images(name, rows[image_column].to_pylist(), start, roots)
+            yield from ((f"{name}: image {index}", image) for index, image in enumerate(encoded, start))
+
+    return decode_all(images(), image_size), labels
 
 
 def _encoded_images(name: str, values: list[Any], start: int, roots: Sequence[Path]) -> list[bytes | Path]:
