@@ -137,6 +137,8 @@ def test_tables_that_were_saved_to_disk(tmp_path):
     tables.save_to_disk(str(tmp_path / "saved"))
     data = load(f"hf:{tmp_path / 'saved'}")
     assert torch.equal(data.test.pixels[1], torch.from_numpy(np.array(picture(1))).permute(2, 0, 1))
+    tables["train"].save_to_disk(str(tmp_path / "one"))
+    assert len(load(f"hf:{tmp_path / 'one'}").train) == 3, "one of four images is held out"
     for file in (tmp_path / "saved" / "train").iterdir():
         file.write_bytes(b"damaged")
     with pytest.raises(DataError, match=r"takes a folder that save_to_disk wrote; .* is damaged"):
@@ -160,7 +162,7 @@ def test_parquet_errors(tmp_path):
         ([0, 1, 0], {"label_column": "y"}, "a column called label or labels or .*; got image, y"),
         ([0.0, 1.0, 0.5], {}, "labels are integers.*got 0.0 for .*, training: image 0"),
         (["a", "b", None], {}, "labels are integers, the class numbers from 0, or words; got 'a'"),
-        (["a", "b", "c"], {}, "training and other images have the same classes; got '0' for parquet.*, test: image 0"),
+        (["a", "b", "c"], {}, "all images are of the classes of training; got '0' for parquet.*, test: image 0"),
         ([0, None, 1], {}, "labels are integers.*got None for .*image 1"),
         ([0, 1, -1], {}, "labels are integers.*got -1 for .*image 2"),
         ([0, 2, 0], {}, "has training images; got none for 1"),
@@ -254,7 +256,7 @@ def test_validation_images_beside_test_images_are_read_for_themselves(tmp_path):
     (tmp_path / "Val" / "dog" / "0.png").rename(tmp_path / "0.png")
     (tmp_path / "Val" / "cow").mkdir()
     (tmp_path / "0.png").rename(tmp_path / "Val" / "cow" / "0.png")
-    with pytest.raises(DataError, match=r"training and validation images have .*; got cow in validation alone"):
+    with pytest.raises(DataError, match=r"validation images are of the .*; got cow in validation alone"):
         load(f"imagefolder:{tmp_path}")
 
 
@@ -320,7 +322,7 @@ def test_csv_images_of_gigabytes_stay_in_their_files(tmp_path, monkeypatch):
         (CSV.replace("label", "kind"), r"a column called label or class .*; got file_name, kind, split"),
         (CSV.replace("b/2.png", "b/7.png"), r"'b/7.png' in list.csv, line 4 is not: names count from"),
         (CSV.replace("b/2.png", "../c.png"), r"lie in its folder.* got '\.\./c.png' in list.csv, line 4: put"),
-        (CSV.replace("a.png,9", "a.png,11"), r"the same classes; got '11' in list.csv, line 6 alone"),
+        (CSV.replace("a.png,9", "a.png,11"), "of the classes of training; got '11' in list.csv, line 6"),
         (CSV.replace("b/2.png,9", "b/2.png,"), r"a file and a class; got 'b/2.png', '', 'train' in list.csv, line 4"),
         (CSV.replace("train", "other"), r"has rows for training; got the splits other, val, test"),
         (CSV.replace(",10,train", ",9,train"), r"two classes or more; got only 9 for training"),
@@ -496,7 +498,7 @@ def test_image_folder_errors(tmp_path):
     with pytest.raises(DataError, match="has train/ beside it"):
         load(f"imagefolder:{tmp_path}")
     write_folder(tmp_path / "train", ["cat", "cow"])
-    with pytest.raises(DataError, match="training and test images have the same classes; got dog in test alone"):
+    with pytest.raises(DataError, match="test images are of the classes of training; got dog in test alone"):
         load(f"imagefolder:{tmp_path}")
     (tmp_path / "train" / "elk").mkdir()
     with pytest.raises(DataError, match=r"every class has images; got none in .* for elk"):

@@ -109,5 +109,6 @@ def _flat_labels(labels: npt.NDArray[Any], count: int, place: str) -> list[Any]:
             f"labels are one for each image, (n,) or (n, 1); got {labels.shape} for {count} images in {place}: of "
             "several labels for an image take one, or give bcnet.search the arrays and a task of your own"
         )
-    found: list[Any] = labels.reshape(-1).tolist()
+    flat = labels.reshape(-1)
+    found: list[Any] = (np.char.decode(flat, errors="replace") if flat.dtype.kind == "S" else flat).tolist()
     return found

@@ -63,9 +63,7 @@ def _load_folder(path: Path, image_size: int | None, name: str, *, in_files: boo
     class_names = list(files["training"])
     for part, members in files.items():
         if unknown := sorted({*members} - {*class_names}):
-            raise DataError(
-                f"training and {part} images have the same classes; got {', '.join(unknown)} in {part} alone"
-            )
+            raise DataError(f"{part} images are of the classes of training; got {', '.join(unknown)} in {part} alone")
         files[part] = {name: members.get(name, []) for name in class_names}
     much = in_files or is_much(sum(map(len, files["training"].values())), image_size)
     return data_set(

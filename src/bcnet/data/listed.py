@@ -133,6 +133,6 @@ def _images(rows: list[_Row], names: list[str], image_size: int | None, *, in_fi
     places = {name: index for index, name in enumerate(names)}
     for row in rows:
         if row.label not in places:
-            raise DataError(f"training and test images have the same classes; got {row.label!r} in {row.line} alone")
+            raise DataError(f"all images are of the classes of training; got {row.label!r} in {row.line}")
     labels = torch.tensor([places[row.label] for row in rows])
     return read_images([(f"{row.line}: {row.file}", row.file) for row in rows], labels, image_size, in_files=in_files)

@@ -16,7 +16,7 @@ from bcnet.data.files import FilePixels
 from bcnet.data.folders import load_image_folder, load_imagenet
 from bcnet.data.images import DataSet
 from bcnet.data.listed import load_csv
-from bcnet.data.tables import load_hub, load_parquet
+from bcnet.data.tables import is_saved, load_hub, load_parquet
 from bcnet.errors import DataError
 from bcnet.importing import import_object
 
@@ -50,7 +50,7 @@ def load(name: str, *, image_size: int | None = None) -> DataSet:
       `test.csv`;
     - `npz:PATH`: arrays of images and labels (`x_train`, `y_train`, ..., or `train_images`, `train_labels`, ...);
     - `imagenet:PATH`: `train/CLASS/...` and `val/CLASS/...`, decoded batch by batch, never all in memory;
-    - `hf:ORG/NAME`: any such set of the Hugging Face hub, or a folder that `DatasetDict.save_to_disk` wrote.
+    - `hf:ORG/NAME`: any such set of the Hugging Face hub, or a folder that `save_to_disk` wrote.
 
     `inputs:PATH`, inputs alone (a `.npy` or `.npz` file, or a folder of images), is for the task imitation, which reads
     it by itself.
@@ -87,7 +87,7 @@ def _load(name: str, image_size: int | None) -> DataSet:
         return load_arrays(Path(place).expanduser(), image_size)
     if kind == "imagenet" and place:
         return load_imagenet(Path(place).expanduser(), image_size)
-    if kind == "hf" and (re.fullmatch(r"[\w.-]+(/[\w.-]+)?", place) or Path(place).expanduser().is_dir()):
+    if kind == "hf" and (re.fullmatch(r"[\w.-]+(/[\w.-]+)?", place) or is_saved(Path(place).expanduser())):
         return load_hub(name, place, image_size)
     if kind == "inputs":
         raise DataError(f"inputs alone are for task='imitation' (--task imitation); got {name!r}: give that task")

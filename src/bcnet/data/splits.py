@@ -73,7 +73,7 @@ def number_classes(labels: Mapping[str, Sequence[Any]], name: str) -> tuple[list
         numbers = [places.get(str(value)) for value in values] if words else list(values)
         for index, number in enumerate(numbers):
             if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-                wanted = "training and other images have the same classes" if words else _LABELS
+                wanted = "all images are of the classes of training" if words else _LABELS
                 raise DataError(f"{wanted}; got {values[index]!r} for {name}, {part}: image {index}")
         found[part] = torch.tensor(numbers, dtype=torch.int64)
     return names, found

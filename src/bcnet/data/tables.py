@@ -27,6 +27,7 @@ from bcnet.data.splits import (
 from bcnet.errors import DataError
 
 _ROWS = 1000  # read at once
+_SAVED = ("dataset_dict.json", "state.json")
 
 
 def load_parquet(path: Path, image_size: int | None) -> DataSet:
@@ -57,16 +58,15 @@ def load_parquet(path: Path, image_size: int | None) -> DataSet:
 def load_hub(name: str, repository: str, image_size: int | None) -> DataSet:
     """A data set of the Hugging Face hub, by its `ORG/NAME`, fetched once and then taken from the local cache.
 
-    A folder of that name that `save_to_disk` wrote is read instead.
+    A folder of that name or path that `save_to_disk` wrote is read instead.
 
     Raises:
         DataError: it cannot be fetched, or has no columns or splits that do.
     """
     datasets = _import_datasets(name)
     saved = Path(repository).expanduser()
-    if (saved / "dataset_dict.json").is_file():
-        tables = _load_saved(datasets, saved)
-        return _from_tables(name, tables, image_size, (saved,))
+    if is_saved(saved):
+        return _from_tables(name, _load_saved(datasets, saved), image_size, (saved,))
     try:
         tables = datasets.load_dataset(repository)
     except Exception as error:
@@ -79,14 +79,20 @@ def load_hub(name: str, repository: str, image_size: int | None) -> DataSet:
     return _from_tables(name, tables, image_size, (Path(cache.HF_CACHE_HOME), Path(cache.HF_DATASETS_CACHE)))
 
 
+def is_saved(folder: Path) -> bool:
+    """Return whether `save_to_disk` wrote a folder, of a `DatasetDict` or of one `Dataset`."""
+    return any((folder / file).is_file() for file in _SAVED)
+
+
 def _load_saved(datasets: ModuleType, folder: Path) -> Mapping[str, Any]:
     try:
-        found: Mapping[str, Any] = datasets.load_from_disk(str(folder))
+        found = datasets.load_from_disk(str(folder))
     except Exception as error:
         raise DataError(
             f"hf:PATH takes a folder that save_to_disk wrote; {str(folder)!r} is damaged: {error}"
         ) from None
-    return found
+    tables: Mapping[str, Any] = found if isinstance(found, Mapping) else {"train": found}
+    return tables
 
 
 def _import_datasets(what: str) -> ModuleType:
