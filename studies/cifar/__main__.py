@@ -5,8 +5,8 @@ the same original (pruned ones those that the pruner chose) and are trained for 
 all see the same images in the same order. Widths are chosen without the test images.
 
 Each row is one `bcnet.search` in a run directory of its own below `--runs`: a study that was stopped goes on where it
-was, and runs of one seed share their original. `results/cifar_table*.csv` also have rows of methods that were tried and
-dropped (docs/dropped.md); the commit in a row has the code that computed it.
+was, and runs of one seed share their original. Rows go to `results/cifar_methods.csv`; the older `cifar_table*.csv`,
+with other columns, are what the README quotes, methods that were dropped since among them (docs/dropped.md).
 
     python -m studies.cifar [--quick] [--network vgg19_quarter] [--seeds 3] [--first-seed 0] [--threads 1]
 """
@@ -25,7 +25,7 @@ from studies.shared.cells import Cell, run_cells
 from studies.shared.provenance import ROOT
 
 DATA = ROOT.parent / "shared" / "data" / "cifar10"
-OUT = {"vgg19_quarter": "cifar_table.csv", "resnet20": "cifar_table_resnet20.csv", "resnet_digits": "quick_cifar.csv"}
+OUT = {"vgg19_quarter": "cifar_methods.csv", "resnet20": "cifar_methods.csv", "resnet_digits": "quick_cifar.csv"}
 EPOCHS = 10
 SUPERNET_EPOCHS = 8
 MIN_RATIO = 0.2
