@@ -277,8 +277,8 @@ def test_a_supernet_from_the_trained_original(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "studies.inherited", "--quick", "--out", str(tmp_path)], check=True, cwd=ROOT)
     rows = list(csv.DictReader((tmp_path / "quick_inherited.csv").read_text().splitlines()))
     assert [row["score"] for row in rows] == [
-        "supernet from scratch",
         "supernet from the original",
+        "supernet from scratch",
         "a training of its own",
     ]
     assert all(-1 <= float(row["tau_by_loss"]) <= 1 for row in rows)
