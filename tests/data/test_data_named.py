@@ -161,7 +161,7 @@ def test_parquet_errors(tmp_path):
         ([0, 1, 0], {"image_column": "photo"}, "a column called image or img or .*; got photo, label: rename"),
         ([0, 1, 0], {"label_column": "y"}, "a column called label or labels or .*; got image, y"),
         ([0.0, 1.0, 0.5], {}, "labels are integers.*got 0.0 for .*, training: image 0"),
-        (["a", "b", None], {}, "labels are integers, the class numbers from 0, or words; got 'a'"),
+        (["a", "b", None], {}, "labels are integers, the class numbers from 0, or words; got None for .*image 2"),
         (["a", "b", "c"], {}, "all images are of the classes of training; got '0' for parquet.*, test: image 0"),
         ([0, None, 1], {}, "labels are integers.*got None for .*image 1"),
         ([0, 1, -1], {}, "labels are integers.*got -1 for .*image 2"),

@@ -11,7 +11,7 @@ from torch import nn
 
 import bcnet
 from bcnet.space import Side, WidthSpace
-from bcnet.supernet import by_importance, reorder
+from bcnet.supernet import both_ends, by_importance, reorder
 from bcnet.supernet.importance import Order
 
 COUPLED = {"ChannelConvolution": ["stem"], "Shuffles": ["stem"]}  # groups whose neighbours meet in the forward
@@ -55,6 +55,17 @@ def test_every_group_is_sorted_but_for_those_whose_neighbours_meet(name: str) ->
     for group, order in zip(space.groups, sorted_again, strict=True):
         as_it_is = order == tuple(range(group.max_width))
         assert as_it_is or group.name in COUPLED.get(name, ()), f"{group.name} is sorted"
+
+
+@pytest.mark.parametrize("name", [*TRICKY, "resnet20"])
+def test_ranks_alternate_between_both_ends(name: str) -> None:
+    model, space, _ = known(name)
+    orders = by_importance(model, space)
+    for order, ends, group in zip(orders, both_ends(orders, space), space.groups, strict=True):
+        units = [order[i : i + group.unit] for i in range(0, len(order), group.unit)]
+        ranks = [units.index(ends[i : i + group.unit]) for i in range(0, len(ends), group.unit)]
+        from_outside = [rank for pair in zip(ranks, ranks[::-1], strict=True) for rank in pair]
+        assert from_outside[: len(units)] == [*range(len(units))]
 
 
 @pytest.mark.parametrize("name", [*TRICKY, "resnet20"])

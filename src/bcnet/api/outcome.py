@@ -12,7 +12,6 @@ from bcnet.display import table
 from bcnet.errors import RecipeError
 from bcnet.files.documents import write_plain
 from bcnet.measurement import Measurement
-from bcnet.methods import SupernetMethod
 from bcnet.prior import Prior
 from bcnet.run import names
 from bcnet.run.reliability import Reliability
@@ -115,7 +114,7 @@ def stages_until(settings: Settings, until: Until | None) -> tuple[str, ...]:
     stages = [*finding, *(["searched"] if trains else [])]
     learns = trains and settings.training.distillation is not None and settings.teacher is None
     starts = (trains or method.trains_candidates) and settings.start == "original"
-    inherits = isinstance(method, SupernetMethod) and method.start == "trained" and settings.start != "pretrained"
+    inherits = method.inherits and settings.start != "pretrained"
     needs = {need for stage in stages_of(settings) if stage.name in finding for need in stage.needs}
     return (*(("original",) if learns or starts or inherits or "original" in needs else ()), *stages)
 

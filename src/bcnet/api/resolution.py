@@ -242,8 +242,7 @@ def _check(source: Source, settings: Settings) -> None:
             f"{settings.space.widen:g} with trained ones: leave one of them out"
         )
     method = settings.method
-    inherits = isinstance(method, SupernetMethod) and method.start == "trained"
-    if inherits and (settings.space.widen > 1 or settings.start == "supernet"):
+    if method.inherits and (settings.space.widen > 1 or settings.start == "supernet"):
         wrong = "start='supernet'" if settings.start == "supernet" else f"widen {settings.space.widen:g}"
         raise RecipeError(
             "a supernet that starts from the trained original is as wide as that, and the original does not start from "

@@ -16,8 +16,10 @@ from bcnet.data.images import DataSet
 from bcnet.data.splits import data_set, number_classes, usual_parts, what_was_read
 from bcnet.errors import DataError
 
-_IMAGES = ("x", "images", "image", "imgs", "data", "inputs")
-_LABELS = ("y", "labels", "label", "targets", "target")
+_KINDS = {
+    **dict.fromkeys(("x", "images", "image", "imgs", "data", "inputs"), "images"),
+    **dict.fromkeys(("y", "labels", "label", "targets", "target"), "labels"),
+}
 _CHANNELS = (1, 3)
 _EXPECTED = (
     "arrays called x_train, y_train, x_test and y_test, or train_images, train_labels, ..., or images and labels"
@@ -49,17 +51,16 @@ def load_arrays(path: Path, image_size: int | None) -> DataSet:
     found = usual_parts(arrays, str(path))
     if "training" not in found:
         raise DataError(f"npz:PATH takes {_EXPECTED}; got the splits {in_words(arrays)} in {str(path)!r}")
-    pixels = {}
-    labels = {}
-    for part, (split, (images, targets)) in found.items():
-        place = f"npz:{path}, {split}"
-        labels[part] = _flat_labels(targets, len(images), place)
-        pairs = [(image, 0) for image in _as_bytes(images, place)]
-        pixels[part], _ = read_items(pairs, place, image_size)
-    class_names, numbers = number_classes(labels, f"npz:{path}")
-    counts = {found[part][0]: len(values) for part, values in labels.items()}
+    places = {part: f"npz:{path}, {split}" for part, (split, _) in found.items()}
+    flat = {part: _flat_labels(labels, len(images), places[part]) for part, (_, (images, labels)) in found.items()}
+    class_names, numbers = number_classes(flat, f"npz:{path}")
+    counts = {split: len(flat[part]) for part, (split, _) in found.items()}
+    parts = {}
+    for part, (_, (images, _)) in found.items():
+        pairs = zip(_readable(images, places[part]), numbers[part].tolist(), strict=True)
+        parts[part] = read_items(pairs, places[part], image_size)
     return data_set(
-        {part: (pixels[part], numbers[part]) for part in found},
+        parts,
         name=f"npz:{path}",
         class_names=class_names,
         note=what_was_read(len(set(numbers["training"].tolist())), counts, [*unread, *({*arrays} - {*counts})]),
@@ -72,11 +73,11 @@ def _splits_of(names: list[str], place: str) -> tuple[dict[str, tuple[str, str]]
     unread = []
     for name in names:
         words = re.split(r"[^A-Za-z0-9]+", name)
-        kinds = [("images" if w.lower() in _IMAGES else "labels") for w in words if w.lower() in (*_IMAGES, *_LABELS)]
+        kinds = [_KINDS[word.lower()] for word in words if word.lower() in _KINDS]
         if len(kinds) != 1:
             unread.append(name)
             continue
-        split = "_".join(w for w in words if w.lower() not in (*_IMAGES, *_LABELS)) or "train"
+        split = "_".join(word for word in words if word.lower() not in _KINDS) or "train"
         if kinds[0] in found[split]:
             raise DataError(f"npz:PATH takes {_EXPECTED}; got two of {kinds[0]}, {found[split][kinds[0]]} and {name}")
         found[split][kinds[0]] = name
@@ -86,7 +87,7 @@ def _splits_of(names: list[str], place: str) -> tuple[dict[str, tuple[str, str]]
     return whole, [*unread, *(name for split, of in found.items() if split not in whole for name in of.values())]
 
 
-def _as_bytes(images: npt.NDArray[Any], place: str) -> npt.NDArray[np.uint8] | torch.Tensor:
+def _readable(images: npt.NDArray[Any], place: str) -> npt.NDArray[np.uint8] | torch.Tensor:
     """Return images `(n, H, W)` or `(n, H, W, C)` of bytes, or tensors `(n, C, H, W)` of floats."""
     last = images.ndim == 4 and images.shape[3] in _CHANNELS
     first = images.ndim == 4 and images.shape[1] in _CHANNELS and not last

@@ -65,18 +65,20 @@ def number_classes(labels: Mapping[str, Sequence[Any]], name: str) -> tuple[list
     Raises:
         DataError: labels that are neither, or words that training lacks.
     """
-    words = all(isinstance(label, (str, bool)) for label in labels["training"])
-    names = sorted({str(label) for label in labels["training"]}) if words else None
-    places = {word: number for number, word in enumerate(names or ())}
+    names = sorted({str(label) for label in labels["training"] if isinstance(label, (str, bool))})
+    places = {word: number for number, word in enumerate(names)}
     found = {}
     for part, values in labels.items():
-        numbers = [places.get(str(value)) for value in values] if words else list(values)
-        for index, number in enumerate(numbers):
-            if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-                wanted = "all images are of the classes of training" if words else _LABELS
-                raise DataError(f"{wanted}; got {values[index]!r} for {name}, {part}: image {index}")
+        numbers = []
+        for index, value in enumerate(values):
+            word = isinstance(value, (str, bool))
+            number = places.get(str(value)) if word else value
+            if not isinstance(number, int) or number < 0 or (names and not word):
+                wanted = "all images are of the classes of training" if word and names else _LABELS
+                raise DataError(f"{wanted}; got {value!r} for {name}, {part}: image {index}")
+            numbers.append(number)
         found[part] = torch.tensor(numbers, dtype=torch.int64)
-    return names, found
+    return names or None, found
 
 
 def what_was_read(classes: int, read: Mapping[str, int], unread: Sequence[str]) -> str:

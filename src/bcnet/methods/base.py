@@ -109,6 +109,11 @@ class Method(BaseModel):
             raise RecipeError(f"{type(self).__name__}: {describe(error, known)}") from None
 
     @property
+    def inherits(self) -> bool:
+        """Return whether its supernet starts from the weights of the trained original."""
+        return False
+
+    @property
     def usual_start(self) -> Start:
         """The start of final networks where the user does not say."""
         return "original"

@@ -59,9 +59,14 @@ class SupernetMethod(Method):
     """Seed of the search, where not that of the run."""
 
     @property
+    def inherits(self) -> bool:
+        """Return whether the supernet starts from the weights of the trained original."""
+        return self.start == "trained"
+
+    @property
     def usual_start(self) -> Start:
         """Trained weights where the supernet starts from them, else fresh ones."""
-        return "original" if self.start == "trained" else "scratch"
+        return "original" if self.inherits else "scratch"
 
     @property
     def needs_prior(self) -> bool:

@@ -76,8 +76,8 @@ def _describe_scores(evidence: Evidence) -> str:
     held_out = "on training images held out from it. Scores"
     if evidence.settings.method.trains_candidates:
         return f"scored by a short training of its own {held_out} of short trainings are lower than those of long ones,"
-    trained = getattr(evidence.settings.method, "start", "scratch") == "trained"
-    weights = f"by the shared weights of the supernet{', which started from the trained original,' * trained}"
+    start = ", which started from the trained original," if evidence.settings.method.inherits else ""
+    weights = f"by the shared weights of the supernet{start}"
     return f"scored {weights} {held_out} of shared weights are lower than those of trained networks,"
 
 

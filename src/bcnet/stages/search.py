@@ -53,8 +53,7 @@ _SEARCH = (
 def read_for_search(settings: Settings) -> tuple[str, ...]:
     """Return the settings that the scores depend on: of trained networks, and of a supernet from one, its training."""
     method = settings.method
-    trained = method.trains_candidates or getattr(method, "start", "scratch") == "trained"
-    return (*_SEARCH, *(TRAINING if trained else ()))
+    return (*_SEARCH, *(TRAINING if method.trains_candidates or method.inherits else ()))
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def method_of(settings: Settings) -> SupernetMethod:
 
 def read_for_supernet(settings: Settings) -> tuple[str, ...]:
     """Return the settings that a supernet depends on: its own recipe, and the original's where it starts from that."""
-    return (*_SUPERNET, *(TRAINING if method_of(settings).start == "trained" else ()))
+    return (*_SUPERNET, *(TRAINING if settings.method.inherits else ()))
 
 
 class SupernetStage(Stage):
@@ -111,7 +111,7 @@ class SupernetStage(Stage):
 def _starting_model(context: Context) -> nn.Module:
     """The model with the weights that the supernet starts from."""
     method = method_of(context.settings)
-    if method.start == "scratch":
+    if not method.inherits:
         return context.workload.model
     from_both = len(STRATEGIES[method.strategy]().sides) == 2
     return reorder_trained(context, lambda orders: both_ends(orders, context.workload.space) if from_both else orders)
