@@ -1,14 +1,15 @@
 """The table of the README: every method at the same budgets, from the same trained original.
 
-VGG19 of a quarter width, or ResNet-20, on CIFAR-10 reduced to 16 x 16. All networks keep the most important channels of
-the same original (pruned ones those that the pruner chose) and are trained for ten epochs by one recipe; of one seed
-all see the same images in the same order. Widths are chosen without the test images.
+VGG19 of a quarter width, ResNet-20, or MobileNetV2 of a quarter width (on which nothing was tuned), on CIFAR-10 reduced
+to 16 x 16. All networks keep the most important channels of the same original (pruned ones those that the pruner
+chose) and are trained for ten epochs by one recipe; of one seed all see the same images in the same order. Widths are
+chosen without the test images.
 
 Each row is one `bcnet.search` in a run directory of its own below `--runs`: a study that was stopped goes on where it
 was, and runs of one seed share their original. Rows go to `results/cifar_methods.csv`; the older `cifar_table*.csv`,
 with other columns, are what the README quotes, methods that were dropped since among them (docs/dropped.md).
 
-    python -m studies.cifar [--quick] [--network vgg19_quarter] [--seeds 3] [--first-seed 0] [--threads 1]
+    python -m studies.cifar [--quick] [--network vgg19_quarter] [--budget 0.25] [--seeds 3] [--first-seed 0]
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from torch import nn
 
 import bcnet
+from bcnet.models.mobile import mobilenetv2
 from studies.shared.cells import Cell, run_cells
 from studies.shared.provenance import ROOT
 
 DATA = ROOT.parent / "shared" / "data" / "cifar10"
-OUT = {"vgg19_quarter": "cifar_methods.csv", "resnet20": "cifar_methods.csv", "resnet_digits": "quick_cifar.csv"}
+NETWORKS = ("vgg19_quarter", "resnet20", "mobilenetv2_quarter")
 EPOCHS = 10
 SUPERNET_EPOCHS = 8
 MIN_RATIO = 0.2
@@ -44,10 +47,16 @@ METHODS: Mapping[str, bcnet.Method] = {
 QUICK = ("uniform", "balanced", "ours, small effort")
 
 
+def mobilenetv2_quarter() -> nn.Module:
+    """MobileNetV2 with a quarter of its channels: 5.4M multiply-adds on 16x16 images."""
+    return mobilenetv2(width_mult=0.25)
+
+
 def main(
     quick: Annotated[bool, typer.Option("--quick", help="Three methods on digits; writes results/quick_*.")] = False,
-    network: Annotated[str, typer.Option(help="vgg19_quarter or resnet20.")] = "vgg19_quarter",
+    network: Annotated[str, typer.Option(help=f"One of {', '.join(NETWORKS)}.")] = "vgg19_quarter",
     methods: Annotated[list[str] | None, typer.Option("--method", help="Some of the methods; all by default.")] = None,
+    budgets: Annotated[list[float] | None, typer.Option("--budget", help="Shares of multiply-adds; 0.5, 0.25.")] = None,
     seeds: Annotated[int, typer.Option(help="How many seeds.")] = 3,
     first_seed: Annotated[int, typer.Option(help="The first of them.")] = 0,
     threads: Annotated[int, typer.Option(help="CPU threads.")] = 1,
@@ -57,6 +66,8 @@ def main(
     """Compute the rows that are missing."""
     if not quick and not DATA.exists():
         raise SystemExit(f"skipped: CIFAR-10 is read from {DATA}, which is not there")
+    if network not in NETWORKS:
+        raise SystemExit(f"--network takes {', '.join(NETWORKS)}; got {network}")
     if unknown := sorted({*(methods or ())} - {*METHODS}):
         raise SystemExit(f"--method takes {', '.join(METHODS)}; got {', '.join(unknown)}")
     with tempfile.TemporaryDirectory() as folder:
@@ -65,10 +76,10 @@ def main(
         cells = [
             Cell(_key(name, seed, budget, method), lambda a=(name, seed, budget, method): _row(*a, threads, place))
             for seed in range(first_seed, first_seed + (1 if quick else seeds))
-            for budget in ((0.5,) if quick else (0.5, 0.25))
+            for budget in ((0.5,) if quick else budgets or (0.5, 0.25))
             for method in (QUICK if quick else methods or METHODS)
         ]
-        failed = run_cells(cells, out / OUT[name], place / "logs")
+        failed = run_cells(cells, out / ("quick_cifar.csv" if quick else "cifar_methods.csv"), place / "logs")
     raise typer.Exit(bool(failed))
 
 
@@ -89,7 +100,7 @@ def _row(network: str, seed: int, budget: float, method: str, threads: int, runs
     others = [place for place in runs.glob(f"{seed}-*") if (place / "original.safetensors").exists()]
     options: dict[str, Any] = {"threads": threads} if quick else {"threads": threads, "image_size": 16}
     outcome = bcnet.search(
-        network,
+        mobilenetv2_quarter if network == "mobilenetv2_quarter" else network,
         "digits" if quick else f"parquet:{DATA}",
         bcnet.Budget(macs=budget),
         places[method],

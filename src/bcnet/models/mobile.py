@@ -70,8 +70,8 @@ def _stage(channels: int, kernel_sizes: Sequence[int], expansions: Sequence[int]
     ]
 
 
-def mobilenetv2(num_classes: int = 10, in_channels: int = 3) -> MobileNet:
-    """MobileNetV2 for 32x32 images: 296.5M MACs, 2.24M parameters, 25 width groups.
+def mobilenetv2(num_classes: int = 10, in_channels: int = 3, *, width_mult: float = 1.0) -> MobileNet:
+    """MobileNetV2 for 32x32 images: 296.5M MACs, 2.24M parameters, 25 width groups at a `width_mult` of 1.
 
     As for ImageNet, but the stem and the 24- and 32-channel stages keep the resolution.
     """
@@ -79,7 +79,7 @@ def mobilenetv2(num_classes: int = 10, in_channels: int = 3) -> MobileNet:
     blocks = [Block(1, 16)]
     for channels, count, stride in stages:
         blocks += _stage(channels, [3] * count, [6] * count, stride)
-    return MobileNet(blocks, num_classes, in_channels, stem_stride=1)
+    return MobileNet(blocks, num_classes, in_channels, stem_stride=1, width_mult=width_mult)
 
 
 def proxylessnas_mobile(num_classes: int = 1000, in_channels: int = 3, *, width_mult: float = 1.0) -> MobileNet:
