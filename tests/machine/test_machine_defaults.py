@@ -15,9 +15,10 @@ from bcnet.errors import RecipeError, RunError
 from bcnet.machine import defaults as machine
 from bcnet.machine.allocator import keep_memory
 from bcnet.machine.defaults import _learns as learns
-from bcnet.machine.defaults import computes_in, layout_of, lives_on, precision_of, score_batch, usual_threads
+from bcnet.machine.defaults import computes_in, layout_of, lives_on, place, precision_of, score_batch, usual_threads
 from bcnet.machine.memory import largest_activation
 from bcnet.machine.precision import autocast
+from bcnet.nests import channels_last
 from bcnet.run.directory import read_settings
 
 MIB = 2**20
@@ -112,6 +113,11 @@ CONVOLUTIONS = [  # a layer, the size of its input, and whether it is one of tho
     (lambda: nn.ConvTranspose2d(8, 8, 3, 2, 1), (8, 1, 1), True),
     (lambda: nn.ConvTranspose2d(8, 8, 2, 2), (8, 1, 1), False),
     (lambda: nn.ConvTranspose2d(8, 8, 2, 2), (8, 6, 1), True),
+    (lambda: nn.Conv2d(8, 8, 3, 1, 2, dilation=2, groups=8), (8, 8, 29), True),
+    (lambda: nn.Conv2d(8, 8, 3, 1, 2, dilation=2, groups=8), (8, 8, 28), False),
+    (lambda: nn.Conv2d(8, 8, 3, 1, (1, 2), dilation=(1, 2), groups=8), (8, 8, 40), False),
+    (lambda: nn.Conv2d(8, 8, 3, 1, 2, dilation=2, groups=4), (8, 8, 40), False),
+    (lambda: nn.Conv2d(8, 8, 3, 1, 1, groups=8), (8, 8, 40), False),
 ]
 
 
@@ -133,7 +139,7 @@ def test_convolutions_that_bf16_gets_wrong_are_found_without_computing_in_it(mon
 @pytest.mark.parametrize(("make", "size", "wrong"), [case for case in CONVOLUTIONS if not case[2]])
 def test_what_is_computed_in_bf16_is_right(make, size, wrong):
     torch.manual_seed(0)
-    layer, x, cpu = make(), torch.randn(4, *size), torch.device("cpu")
+    layer, x, cpu = place(make(), None, "channels_last"), channels_last(torch.randn(4, *size)), torch.device("cpu")
     back = torch.randn_like(layer(x))
     found = []
     for precision in ("fp32", "bf16"):

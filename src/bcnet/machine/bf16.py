@@ -1,9 +1,14 @@
-"""Strided convolutions of narrow maps, which oneDNN computes wrongly in bf16 on processors with AVX-512.
+"""Convolutions that oneDNN 3.12, as in torch 2.13, computes wrongly in bf16 on processors with AVX-512.
 
-Where a map is narrower than the stride, or what is made of it is one column of several rows, outputs or the weight
-gradient hold what was in memory before (oneDNN 3.12 in torch 2.13, `brgconv`); some convolutions in three dimensions
-end the process. In fp32 they are right. Residual networks for large images have such layers where the images are small:
-of 16 pixels nothing but one is left before the last stage of ResNet-18.
+Strided ones of narrow maps (`brgconv`): where a map is narrower than the stride, or what is made of it is one column of
+several rows, outputs or the weight gradient hold what was in memory before; some in three dimensions end the process.
+Residual networks for large images have such layers where the images are small: of 16 pixels nothing but one is left
+before the last stage of ResNet-18.
+
+Depthwise ones that are dilated from row to row (`jit_bf16`): where the output of a channels-last map is 29 columns wide
+or more, the weight gradient is wrong. Segmentation networks have such layers.
+
+In fp32 all of them are right.
 """
 
 from __future__ import annotations
@@ -13,6 +18,8 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+
+_WIDE = 29  # columns
 
 
 class WrongInBf16(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -29,9 +36,10 @@ class WrongInBf16(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Run an operator, and look at its sizes where it is a convolution."""
         output = func(*args, **(kwargs or {}))
         if func is torch.ops.aten.convolution.default:
-            x, _, _, stride, _, _, transposed, *_ = args
+            x, _, _, stride, _, dilation, transposed, _, groups = args
             large, small = (output, x) if transposed else (x, output)
             self.found |= _is_wrong(large.shape[2:], small.shape[2:], stride)
+            self.found |= groups == x.shape[1] == output.shape[1] and _is_wrongly_dilated(output.shape[2:], dilation)
         return output
 
 
@@ -42,3 +50,8 @@ def _is_wrong(large: torch.Size, small: torch.Size, stride: list[int]) -> bool:
     if small[-1] == 1 < stride[-1] and math.prod(small) > 1:
         return True
     return len(large) == 3 and max(stride) > 1
+
+
+def _is_wrongly_dilated(made: torch.Size, dilation: list[int]) -> bool:
+    """Return whether a depthwise convolution that makes maps of this size, `(height, width)`, is one of them."""
+    return len(made) == 2 and dilation[0] > 1 and made[1] >= _WIDE
