@@ -511,6 +511,26 @@ def test_stored_numbers_that_are_parts_of_a_length_follow_the_widths(blocks):
             assert copy.left == 3 * copy.taken
 
 
+class ToMap(nn.Module):
+    """A decoder that makes a map of its features by a number that is written out."""
+
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Linear(8, 16 * 4)
+        self.up = nn.ConvTranspose2d(16, 12, 4, 2, 1)
+        self.out = nn.Conv2d(12, 3, 3, padding=1)
+
+    def forward(self, z):
+        return self.out(torch.relu(self.up(self.features(z).view(-1, 16, 2, 2))))
+
+
+def test_of_two_readings_that_hold_as_much_the_one_that_says_what_to_do_is_reported():
+    space = bcnet.trace(ToMap(), torch.randn(2, 8))
+    (held,) = [fixed for fixed in space.fixed if (fixed.name, fixed.dim) == ("features.weight", 0)]
+    assert "shape '[-1, 16, 2, 2]' is invalid" in held.reason
+    assert held.remedy == "let the code read numbers of channels off the tensor (x.shape[1])"
+
+
 class Merged(nn.Module):
     """Two branches that a method of its own makes one."""
 

@@ -100,7 +100,10 @@ def _tie_attention(propagation: Propagation, model: nn.Module) -> None:
 
 
 def _freest(model: nn.Module, example: Example, attempts: Iterable[Propagation], options: SpaceOptions) -> WidthSpace:
-    """The first space that holds nothing by need, else the one that holds least; else the error of the first."""
+    """The first space that holds nothing by need, else the one that holds least; else the error of the first.
+
+    Of two that hold as much, the one whose reasons tell the user what to do.
+    """
     spaces: list[WidthSpace] = []
     errors = []
     for propagation in attempts:
@@ -113,7 +116,7 @@ def _freest(model: nn.Module, example: Example, attempts: Iterable[Propagation],
             break
     if not spaces:
         raise errors[0]
-    return min(spaces, key=lambda space: len(space.fixed))
+    return min(spaces, key=lambda space: (len(space.fixed), sum(not dimension.remedy for dimension in space.fixed)))
 
 
 def _try_widths(model: nn.Module, example: Example, propagation: Propagation, options: SpaceOptions) -> WidthSpace:
