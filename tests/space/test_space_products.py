@@ -102,6 +102,10 @@ class Recurrent(nn.Module):
         return self.head(self.layer(x)[0].mean(1))
 
 
+assigned = pytest.mark.filterwarnings("ignore:The tensor attributes self.layer._flat_weights")  # by torch.export
+
+
+@assigned
 @pytest.mark.filterwarnings("ignore:LSTM with projections")
 @pytest.mark.parametrize(
     ("layer", "features", "each"),
@@ -117,11 +121,9 @@ class Recurrent(nn.Module):
         ),
     ],
 )
-def test_recurrent_layers_are_counted_and_held(layer, features, each) -> None:
-    network, x = Recurrent(layer(), features), torch.randn(2, 3, 5, 9)
-    space = WidthSpace.trace(network, x)
-    assert [g.name for g in space.groups] == ["stem"]  # the layer that feeds it keeps its features
-    assert "a recurrent layer keeps its number of features" in {f.reason for f in space.fixed}
+def test_recurrent_layers_read_what_comes_and_keep_their_state(layer, features, each) -> None:
+    space = check_network(Recurrent(layer(), features).double(), torch.randn(2, 3, 5, 9, dtype=torch.float64))
+    assert [(g.name, g.max_width) for g in space.groups] == [("stem", 8), ("mix", 10)]
     assert space.reference.macs == 9 * each + 5 * 9 * (27 * 8 + 8 * 10) + features * 4
     assert not space.uncounted
 
@@ -145,12 +147,45 @@ class StepByStep(nn.Module):
 
 
 @pytest.mark.parametrize(("cell", "gates"), [(nn.GRUCell, 3), (nn.LSTMCell, 4), (nn.RNNCell, 1)])
-def test_recurrent_cells_are_counted_and_held(cell, gates) -> None:
-    space = WidthSpace.trace(StepByStep(cell(8, 6)), torch.randn(2, 3, 5, 9))
-    assert [g.name for g in space.groups] == ["stem"]
-    assert "a recurrent layer keeps its number of features" in {f.reason for f in space.fixed}
+def test_recurrent_cells_read_what_comes_and_keep_their_state(cell, gates) -> None:
+    space = check_network(StepByStep(cell(8, 6)).double(), torch.randn(2, 3, 5, 9, dtype=torch.float64))
+    assert [(g.name, g.max_width) for g in space.groups] == [("stem", 4), ("before", 8)]
     assert space.reference.macs == 5 * 9 * (27 * 4 + 4 * 8) + 5 * gates * 6 * (8 + 6) + 6 * 4
     assert not space.uncounted
+
+
+class Stacked(nn.Module):
+    """Convolutions behind a recurrent layer, whose state has channels of their map."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.state = nn.Conv1d(3, 8, 3, padding=1), nn.Conv1d(3, 6, 1)
+        self.layer, self.last, self.head = nn.GRU(8, 6, batch_first=True), nn.Conv1d(6, 5, 1), nn.Linear(5, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = self.state(x).mean(2)[None]
+        x = self.layer(torch.relu(self.stem(x)).transpose(1, 2), state)[0]
+        return self.head(self.last(x.transpose(1, 2)).mean(2))
+
+
+@assigned
+def test_what_a_recurrent_layer_gives_and_begins_with_is_held() -> None:
+    space = check_network(Stacked().double(), torch.randn(2, 3, 7, dtype=torch.float64))
+    assert [g.name for g in space.groups] == ["stem", "last"]
+    held = {fixed.name: fixed.reason for fixed in space.fixed}
+    assert held["state.weight"] == "a recurrent layer keeps its number of features"
+
+
+def test_a_narrow_recurrent_layer_is_one_of_its_own() -> None:
+    network, x = Recurrent(nn.LSTM(10, 7, batch_first=True, bidirectional=True), 14), torch.randn(16, 3, 5, 9)
+    space = bcnet.trace(network, x)
+    before = [id(weight) for weight in network.layer._flat_weights]
+    narrow = bcnet.narrow(network, space, space.narrowest, calibrate=[x], reconstruct=True)
+    assert narrow.layer.input_size == space.narrowest[1]
+    assert [id(weight) for weight in narrow.layer._flat_weights] == [*map(id, narrow.layer.parameters())]
+    assert [id(weight) for weight in network.layer._flat_weights] == before
+    narrow(x).sum().backward()
+    assert all(parameter.grad is not None for parameter in narrow.parameters())
 
 
 @given(st.integers(1, 4), st.integers(1, 4))

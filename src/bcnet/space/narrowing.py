@@ -162,7 +162,7 @@ def _without_checkpoints() -> Iterator[None]:
 
 _NUMBERS = (
     "in_channels", "out_channels", "groups", "in_features", "out_features", "num_features", "num_channels",
-    "num_groups", "normalized_shape", "num_parameters", "embedding_dim",
+    "num_groups", "normalized_shape", "num_parameters", "embedding_dim", "input_size", "_flat_weights",
 )  # fmt: skip
 
 
@@ -179,7 +179,10 @@ def _computed_weight(
 
 
 def _numbers(part: nn.Module) -> dict[str, Any]:
-    known = (_ConvNd, nn.Linear, nn.Embedding, _NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.PReLU)
+    known = (
+        _ConvNd, nn.Linear, nn.Embedding, _NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.PReLU,
+        nn.RNNBase, nn.RNNCellBase,
+    )  # fmt: skip
     return {key: part.__dict__[key] for key in _NUMBERS if key in part.__dict__} if isinstance(part, known) else {}
 
 
@@ -197,6 +200,11 @@ def _fit_numbers(
         if isinstance(part, nn.Linear):
             return {"out_features": shape[0], "in_features": shape[1]}
         return _fitted_conv(part, full, shape, within=_alike(own["weight"][0], full["groups"]))
+    if isinstance(part, nn.RNNBase):  # it computes with a list of its weights
+        weights = [getattr(part, name, None) for name in part._flat_weights_names]
+        return {"input_size": length(own["weight_ih_l0"][1], widths), "_flat_weights": weights}
+    if isinstance(part, nn.RNNCellBase):
+        return {"input_size": length(own["weight_ih"][1], widths)}
     if isinstance(part, nn.Embedding):
         return {"embedding_dim": sizes[1]}
     if isinstance(part, nn.GroupNorm):

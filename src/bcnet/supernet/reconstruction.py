@@ -58,9 +58,10 @@ def reconstruct(
     original.eval()
     generator = torch.Generator().manual_seed(0)
     for name in _layers_in_order(network, batches[0]):
-        runs = spans(space.layouts[f"{name}.weight"][0], widths, Side.LEFT)
-        kept = torch.cat([torch.arange(start, start + length) for start, length in runs])
         layer: Any = network.get_submodule(name)
+        layout = space.layouts.get(f"{name}.weight")  # none where all of the layer's channels are held
+        runs = spans(layout[0], widths, Side.LEFT) if layout else [(0, len(layer.weight))]
+        kept = torch.cat([torch.arange(start, start + length) for start, length in runs])
         columns = layer.weight[0].numel() + (layer.bias is not None)
         share = max(_LEAST_ROWS, _ROWS_PER_COLUMN * columns) // len(batches)
         products = torch.zeros(columns, columns, dtype=torch.float64)

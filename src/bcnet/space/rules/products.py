@@ -16,6 +16,7 @@ from bcnet.space.symbols import Dim
 
 _MET = "is multiplied with channels that are pinned at full width or have no label"
 _RECURRENT = "a recurrent layer keeps its number of features"
+_READ = "a recurrent layer reads channels that are pinned at full width"
 _ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -96,14 +97,14 @@ def _attention(
 
 @rule("gru", "lstm", "rnn_tanh", "rnn_relu")
 def _recurrent(p: Propagation, node: Any, x: Labels, state: Any, weights: Any, *rest: Any) -> Any:
-    """Every weight is used at every position of the sequence; none is sliced, as a fused layer keeps lists of them."""
+    """Every weight is used at every position of the sequence; what the first layer reads may change, its state not."""
     matrices = [w for w in weights if isinstance(w, Labels) and len(w.shape) == 2] if _is_padded(weights) else []
     if not matrices:  # a packed sequence: how long it is, the data say
         return unknown(p, node, [labels for labels in (x, state, weights) if isinstance(labels, Labels)])
     positions = x.without(len(x.shape) - 1)
-    for labels in (x, *_labels_in(state), *_labels_in(weights)):
-        for dim in labels.dims:
-            p.fix(dim, p.reason(_RECURRENT, "exclude it, or search the layers before the one that feeds it"))
+    _, layers, _, _, bidirectional, *_ = rest
+    each = len(weights) // (layers * (2 if bidirectional else 1))  # weights of a layer in one direction
+    _hold_states(p, x, [weights[0], weights[each]] if bidirectional else [weights[0]], (state, weights))
     for weight in matrices:
         p.count_macs(positions, weight, None)
     value = node.meta["val"]
@@ -116,9 +117,7 @@ def _is_padded(weights: Any) -> bool:
 
 @rule("gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell")
 def _cell(p: Propagation, node: Any, x: Labels, state: Any, *weights: Any) -> Any:
-    for labels in (x, *_labels_in(state), *_labels_in(weights)):
-        for dim in labels.dims:
-            p.fix(dim, p.reason(_RECURRENT))
+    _hold_states(p, x, weights[:1], (state, weights))
     for weight in _labels_in(weights):
         if len(weight.shape) == 2:
             p.count_macs(x.without(len(x.shape) - 1), weight, None)
@@ -126,6 +125,17 @@ def _cell(p: Propagation, node: Any, x: Labels, state: Any, *weights: Any) -> An
     if isinstance(value, (tuple, list)):
         return tuple(Labels(tuple(v.shape), (None,) * len(v.shape)) for v in value)
     return Labels(tuple(value.shape), (None,) * len(value.shape))
+
+
+def _hold_states(p: Propagation, x: Labels, readers: Sequence[Labels], others: Any) -> None:
+    """Tie the features of `x` to those that the first weights read, and hold all other dimensions."""
+    for weight in readers:
+        p.unify(x.dims[-1], weight.dims[1], _READ)
+    read = [dim for weight in readers for dim in weight.dims[1:]]
+    for labels in (x.without(len(x.shape) - 1), *_labels_in(others)):
+        for dim in labels.dims:
+            if all(dim is not one for one in read):
+                p.fix(dim, p.reason(_RECURRENT))
 
 
 def _labels_in(items: Any) -> Iterator[Labels]:
