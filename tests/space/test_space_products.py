@@ -83,6 +83,25 @@ class Heads(nn.Module):
         return self.head(seen.transpose(2, 3).flatten(1, 2).mean(2))
 
 
+class Pooled(nn.Module):
+    """Means of the features under four maps of weights, as vectors of local descriptors have them, side by side."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.maps, self.head = nn.Conv2d(3, 12, 3), nn.Conv2d(12, 4, 1), nn.Linear(48, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.stem(x))
+        means = self.maps(x).flatten(2).softmax(-1) @ x.flatten(2).transpose(1, 2)  # (batch, 4, 12)
+        return self.head(means.flatten(1))
+
+
+def test_of_two_dimensions_of_channels_made_one_the_wider_is_searched() -> None:
+    space = check_network(Pooled().double(), torch.randn(2, 3, 6, 6, dtype=torch.float64))
+    assert [group.name for group in space.groups] == ["stem"]
+    assert {"dimensions merged in a way that leaves no runs of channels"} < {fixed.reason for fixed in space.fixed}
+
+
 @pytest.mark.parametrize("masked", [False, True])
 def test_heads_are_searched(masked: bool) -> None:
     space = check_network(Heads(masked).double(), torch.randn(2, 3, 4, 4, dtype=torch.float64))

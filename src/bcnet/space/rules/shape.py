@@ -10,6 +10,7 @@ from bcnet.space.labels import Labels, Propagation
 from bcnet.space.rules.table import axes_of, out_shape, rule
 from bcnet.space.symbols import Dim, Piece
 
+_MERGED = "dimensions merged in a way that leaves no runs of channels"
 MAX_PIECES = 4096  # a flatten with the channels last repeats its pieces for every position
 
 
@@ -55,8 +56,12 @@ def _reshape_block(p: Propagation, x: Labels, old: list[int], sizes: list[int]) 
     labelled = [d for d in old if x.dims[d] is not None and x.shape[d] > 1]
     if not labelled:
         return [None] * len(sizes)
-    if len(labelled) > 1:  # what is pinned anyway counts as positions
-        labelled = [d for d in labelled if not _is_pinned(p, x.dims[d])] or labelled
+    if len(labelled) > 1:  # what is pinned counts as positions, and only one can be searched: the widest
+        widest = max(labelled, key=lambda d: (not _is_pinned(p, x.dims[d]), x.shape[d]))
+        for d in labelled:
+            if d != widest:
+                p.fix(x.dims[d], p.reason(_MERGED))
+        labelled = labelled if _is_pinned(p, x.dims[widest]) else [widest]
     dim = _merge(p, x, [d for d in old if x.shape[d] > 1], labelled)
     wide = [k for k, size in enumerate(sizes) if size > 1]
     if len(wide) <= 1:
@@ -77,7 +82,7 @@ def _merge(p: Propagation, x: Labels, old: list[int], labelled: list[int]) -> Di
     before = math.prod(x.shape[d] for d in old if d < channel)
     behind = math.prod(x.shape[d] for d in old if d > channel)
     if len(labelled) > 1 or before * len(p.symbols.resolve(dim)) > MAX_PIECES:
-        reason = p.reason("dimensions merged in a way that leaves no runs of channels")
+        reason = p.reason(_MERGED)
         for d in labelled:
             p.fix(x.dims[d], reason)
         return p.symbols.fresh(math.prod(x.shape[d] for d in old), reason)
