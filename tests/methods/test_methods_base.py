@@ -11,6 +11,7 @@ from bcnet.files.tensors import read_tensors
 from bcnet.methods import METHODS, parse_method
 from bcnet.methods.base import CustomMethod, Start, method_from_document
 from bcnet.methods.trainings import EFFORTS
+from bcnet.report.write import write_report
 from bcnet.run.directory import RunDirectory, read_settings
 
 VALUES = [
@@ -233,6 +234,19 @@ def test_another_budget_reuses_the_original(tmp_path):
     tiny_search(tmp_path / "less", budget=bcnet.Budget(macs=0.4), reuse=tmp_path / "half", reporter=recorder)
     assert "original" not in recorder.stages
     assert "trials" in recorder.stages
+
+
+@pytest.mark.parametrize(("first", "then"), [("macs", "memory"), ("memory", "macs"), ("memory", "size")])
+def test_an_original_of_a_run_under_another_measure_has_the_costs_of_this_one(tmp_path, first, then):
+    tiny_search(tmp_path / "a", method="uniform", budget=bcnet.Budget(**{first: 0.5}))
+    budget = bcnet.Budget(**{then: 0.5})
+    tiny_search(tmp_path / "b", method="uniform", budget=budget, reuse=tmp_path / "a")
+    run = bcnet.Run.open(tmp_path / "b")
+    told = {then} - {"macs"}
+    assert all(set(network.cost.others) == told for network in run.networks.values())
+    assert run.networks["original"].cost == run.space.reference
+    assert run.result.networks["original"].others == run.space.reference.others
+    write_report(tmp_path / "b")
 
 
 def test_another_budget_searches_on_the_same_supernet(tmp_path):

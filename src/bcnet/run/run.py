@@ -256,7 +256,9 @@ def _networks(directory: RunDirectory, space: WidthSpace) -> dict[str, Network]:
         if file.exists():
             _, state = read_tensors(file, directory.identity(label))
             widths = tuple(state["widths"])
-            cost = dataclasses.replace(space.cost(widths), others=state.get("others", {}))
+            # An original that was taken over from another run has the costs that were told there.
+            others = space.reference.others if key == "original" else state.get("others", {})
+            cost = dataclasses.replace(space.cost(widths), others=others)
             test = measurement_of(state)
             value = test.figures[metric.key]
             interval = test.interval(metric)
