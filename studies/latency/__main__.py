@@ -6,26 +6,23 @@ have the default multiples. Median and 90 % quantile of the relative error and S
 each beside those of an affine function of the multiply-adds that is fitted to those forty networks themselves; and
 what the calibration took.
 
-`accuracy`: CIFAR-10 halved to 16 x 16 pixels, on ONNX Runtime, one thread. Widths searched by multiply-adds, under a
-share of the original's; widths searched by latency, under what the first ones take as measured; and the widest Uniform
-network that takes no longer, as measured too. Both searches are of the usual effort and from one original, from which
-all three networks are trained by the same recipe, and they are timed in turns. Widths are chosen on held-out training
-images.
+`accuracy`: CIFAR-10 at 16 x 16 pixels, one thread. The small search under half of the original's time on an engine, and
+the widest Uniform network in multiples of 8 that takes no longer, as both are measured in turns. Both networks are
+trained by one recipe from one original. Widths are chosen on held-out training images.
 
 Finished cells are rows of the CSVs and are never computed again.
 
-    python -m studies.latency model|accuracy [--quick]
+    python -m studies.latency model [--quick]
+    python -m studies.latency accuracy [--quick] [--engine onnxruntime] [--network vgg19_quarter] [--seeds 3]
 """
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -35,7 +32,7 @@ import typer
 from scipy.stats import spearmanr
 
 import bcnet
-from bcnet.costs import Latency, read_latency
+from bcnet.costs import Latency
 from bcnet.errors import BudgetError, ExportError, RunError
 from bcnet.latency import draws, engine_of, engine_times, measure_steadily
 from bcnet.models import create
@@ -45,36 +42,18 @@ from studies.shared.provenance import ROOT, append_row, finished, provenance
 from studies.shared.torchvision_here import let_torchvision_import
 
 RESULTS = ROOT / "results"
+CIFAR = ROOT.parent / "shared" / "data" / "cifar10"
 NETWORKS = {"resnet20": 32, "vgg19_quarter": 32, "timm:mobilenetv2_100": 224}
 ENGINES = ("onnxruntime", "openvino", "torch", "ncnn", "litert", "executorch")  # those last that convert slowly
 UNSEEN = 20  # of each kind
-SEEDS_OF_ACCURACY = 2
-SHARES_OF_MACS = (0.5, 0.25)
-NEAR = np.linspace(-0.25, 0.15, 41)  # Uniform networks that are timed, off the limit as predicted
+UNIFORM = np.linspace(0.1, 1, 31)  # shares of the channels in the Uniform networks that are timed
+SHARE, QUICK_SHARE = 0.5, 0.8  # of the original's time
 RUNS = ROOT / "runs" / "latency_accuracy"
 Timer = Callable[[Widths], Callable[[], object]]
 app = typer.Typer(add_completion=False)
 Quick = Annotated[bool, typer.Option(help="One cell, to see that everything runs.")]
 Out = Annotated[Path, typer.Option(help="Folder of the CSVs.")]
 Runs = Annotated[Path, typer.Option(help="Folder of the runs.")]
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How much is trained and searched for accuracies."""
-
-    networks: tuple[str, ...] = ("vgg19_quarter", "resnet20")
-    data: str = f"parquet:{ROOT.parent / 'shared' / 'data' / 'cifar10'}"
-    image_size: int = 16
-    recipe: str = "resnet-cifar10"
-    epochs: int = 6
-    shares: tuple[float, ...] = SHARES_OF_MACS
-
-    def __str__(self) -> str:
-        return f"{self.image_size}x{self.image_size}, medium effort, from the original, networks {self.epochs} epochs"
-
-
-QUICK = Effort(("resnet_digits",), "digits", 8, "digits", 1, (0.5,))
 
 
 def timer(network: torch.nn.Module, image: torch.Tensor, space: WidthSpace, latency: Latency) -> Timer:
@@ -146,105 +125,99 @@ def _errors_of(name: str, engine: str, count: int) -> dict[str, object]:
 
 
 @app.command()
-def accuracy(quick: Quick = False, out: Out = RESULTS, runs: Runs = RUNS) -> None:
-    """Accuracy at equal latency: searched by latency, searched by multiply-adds, Uniform."""
-    effort = QUICK if quick else Effort()
-    seeds = range(1 if quick else SEEDS_OF_ACCURACY)
-    for seed, share, name in itertools.product(seeds, effort.shares, effort.networks):
-        key = {"configuration": str(effort), "network": name, "macs_share": str(share), "seed": str(seed)}
-        table = out / "latency_accuracy.csv"
+def accuracy(
+    quick: Quick = False,
+    engine: Annotated[str, typer.Option(help="Where times are taken.")] = "onnxruntime",
+    network: Annotated[str, typer.Option(help="vgg19_quarter or resnet20.")] = "vgg19_quarter",
+    seeds: Annotated[int, typer.Option(help="How many seeds.")] = 3,
+    first_seed: Annotated[int, typer.Option(help="The first of them.")] = 0,
+    out: Out = RESULTS,
+    runs: Runs = RUNS,
+) -> None:
+    """Accuracy at equal latency: searched by latency, and Uniform."""
+    name = "resnet_digits" if quick else network
+    share = QUICK_SHARE if quick else SHARE
+    table = out / "latency_accuracy.csv"
+    for seed in range(first_seed, first_seed + (1 if quick else seeds)):
+        key = {
+            "configuration": f"{'8x8, 1 epoch' if quick else '16x16, 10 epochs'}, small effort",
+            "network": name,
+            "engine": engine,
+            "share": str(share),
+            "seed": str(seed),
+        }
         if finished(table, {**key, "widths_by": "Uniform"}):
             continue
         try:
-            found = _at_equal_latency(effort, name, share, seed, runs / name)
+            found = _at_equal_latency(name, engine, share, seed, runs / f"{name}-{engine}" / str(seed), quick)
         except RunError as error:  # none of the best is quick enough as measured
             print(f"{key}: {error}", flush=True)
             continue
         for row in found:
             append_row(table, {**key, **row, **provenance()})
+            print(key, row, flush=True)
 
 
-def _at_equal_latency(effort: Effort, name: str, share: float, seed: int, folder: Path) -> list[dict[str, object]]:
-    """The rows of one network, share and seed; what is trained or searched already is read."""
-    spec = create(name, 10, image_size=effort.image_size)
-    network = spec.build()
-    image = torch.rand(1, *spec.input_size, generator=torch.Generator().manual_seed(0))
-    space = WidthSpace.trace(network, image, multiple_of=1)
-    latency = _calibrated(network, image, folder / "device.json")
-    assert latency.model is not None
+def _at_equal_latency(
+    name: str, engine: str, share: float, seed: int, folder: Path, quick: bool
+) -> list[dict[str, object]]:
+    """The rows of one network and seed; what is trained, searched or chosen already is read."""
     settings = {
         "model": name,
-        "data": effort.data,
-        "training": {"recipe": effort.recipe, "epochs": effort.epochs},
+        "data": "digits" if quick else f"parquet:{CIFAR}",
+        "start": "original",
+        "training": {"epochs": 1} if quick else {"recipe": "resnet-cifar10", "epochs": 10, "precision": "fp32"},
         "seed": seed,
-        "options": {"threads": 1, "image_size": effort.image_size},
+        "options": {"threads": 1} if quick else {"threads": 1, "image_size": 16},
         "progress": False,
     }
-    cell = folder / f"seed{seed}-{share}"
-    of_seed = [folder / f"seed{seed}-{other}" / "MACs" for other in effort.shares]  # one original for all
-
-    def searched(by: str, budget: Budget) -> Widths:
-        found = bcnet.search(**settings, budget=budget, run_dir=cell / by, reuse=_there(of_seed), until="widths")
-        assert found.widths is not None, "the search is at its end"
-        return found.widths
-
-    def nanoseconds(widths: Iterable[Widths]) -> dict[Widths, float]:
-        times = timer(network, image, space, latency)
-        return {m.widths: m.nanoseconds for m in measure_steadily(times, list(dict.fromkeys(widths)), 1, references)}
-
-    references = latency.model.references
-    by_macs = searched("MACs", Budget(macs=share))
-    limit = _kept(cell / "limit.json", lambda: round(nanoseconds([by_macs])[by_macs]))
-    by_latency = searched("latency", Budget({latency: limit}))
-    near = [space.uniform(Budget({latency: round(limit * (1 + off))})) for off in NEAR]
-    uniform = max((w for w, time in nanoseconds(near).items() if time <= limit), key=lambda w: space.cost(w).macs)
-    found = {"MACs": by_macs, "latency": by_latency, "Uniform": uniform}
-    taken = nanoseconds(found.values())
-    rows: list[dict[str, object]] = []
-    for label, widths in found.items():
-        trained = bcnet.search(
-            **settings,
-            method=bcnet.Given(widths),
-            start="original",
-            run_dir=cell / f"trained-{label}",
-            reuse=_there(of_seed),
-            until="network",
-        )
-        cost = space.cost(widths)
-        rows.append(
-            {
-                "widths_by": label,
-                "top1": round(trained.test.figures["top1"], 3),
-                "latency_ratio": round(taken[widths] / latency.model.original, 4),
-                "macs_ratio": round(cost.macs / space.reference.macs, 4),
-                "params": cost.params,
-                "widths": " ".join(map(str, widths)),
-            }
-        )
-        print(name, share, seed, rows[-1], flush=True)
-    return rows
+    latency = Latency(engine)  # type: ignore[arg-type]
+    small = bcnet.Trainings(effort="small", networks=4 if quick else None)
+    found = bcnet.search(**settings, budget=Budget({latency: share}), method=small, run_dir=folder / "searched").result
+    assert found is not None, "the run is whole"
+    spec = create(name, 10, image_size=None if quick else 16)
+    network = spec.build()
+    image = torch.rand(1, *spec.input_size, generator=torch.Generator().manual_seed(0))
+    space = WidthSpace.trace(network, image, multiple_of=8)
+    searched = tuple(found.networks["searched"].widths)
+    uniform, ratios = _no_slower(space, searched, timer(network, image, space, latency), folder / "uniform.json")
+    given = bcnet.search(
+        **settings, method=bcnet.Given(uniform), run_dir=folder / "uniform", reuse=[folder / "searched"]
+    ).result
+    assert given is not None, "the run is whole"
+    original = found.networks["original"]
+    trained = {"latency": found.networks["searched"], "Uniform": given.networks["searched"]}
+    return [
+        {
+            "widths_by": label,
+            "top1": round(network.test["top1"], 3),
+            "original_top1": round(original.test["top1"], 3),
+            "latency_ratio": ratio,
+            "macs_ratio": round(network.macs_ratio, 4),
+            "params": network.params,
+            "widths": " ".join(map(str, network.widths)),
+        }
+        for (label, network), ratio in zip(trained.items(), ratios, strict=True)
+    ]
 
 
-def _kept(file: Path, measure: Callable[[], int]) -> int:
-    """A number that is measured once: what depends on it goes on with the same one."""
+def _no_slower(space: WidthSpace, searched: Widths, times: Timer, file: Path) -> tuple[Widths, list[float]]:
+    """The widest Uniform network that takes no longer than the one searched, and both times over the original's.
+
+    Kept in `file`: what depends on it goes on with the same one.
+    """
     if not file.exists():
-        file.write_text(json.dumps(measure()), encoding="utf-8")
-    return int(json.loads(file.read_text(encoding="utf-8")))
-
-
-def _calibrated(network: torch.nn.Module, image: torch.Tensor, file: Path) -> Latency:
-    """The latency of a network, as kept in `file`, without the margin, which only what it limits would pay for."""
-    if file.exists():
-        latency = read_latency(file)
-    else:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        latency = bcnet.calibrate(network, image, latency=Latency("onnxruntime"), path=file)
-    assert latency.model is not None
-    return dataclasses.replace(latency, model=dataclasses.replace(latency.model, margin=0.0))
-
-
-def _there(runs: Iterable[Path]) -> list[Path]:
-    return [run for run in runs if (run / "settings.json").exists()]
+        uniforms = dict.fromkeys(space.scaled(float(ratio)) for ratio in UNIFORM)
+        batch = list(dict.fromkeys((searched, space.full, *uniforms)))
+        taken = {one.widths: one.nanoseconds for one in measure_steadily(times, batch, 1, ())}
+        no_slower = [widths for widths in uniforms if taken[widths] <= taken[searched]]
+        widest = max(
+            no_slower or [min(uniforms, key=lambda widths: taken[widths])], key=lambda widths: space.cost(widths).macs
+        )
+        ratios = [round(taken[widths] / taken[space.full], 4) for widths in (searched, widest)]
+        file.write_text(json.dumps({"widths": widest, "ratios": ratios}), encoding="utf-8")
+    kept = json.loads(file.read_text(encoding="utf-8"))
+    return tuple(kept["widths"]), kept["ratios"]
 
 
 if __name__ == "__main__":

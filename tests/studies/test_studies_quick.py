@@ -65,6 +65,19 @@ def test_the_latency_of_unseen_networks(tmp_path: Path, monkeypatch: pytest.Monk
     assert (tmp_path / "latency_model.csv").read_text() == written
 
 
+def test_accuracy_at_equal_latency(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setattr("bcnet.latency.measurement.BUSY", float("inf"))  # other tests run beside this one
+    latency.accuracy(quick=True, out=tmp_path, runs=tmp_path / "runs")
+    written = (tmp_path / "latency_accuracy.csv").read_text()
+    rows = list(csv.DictReader(written.splitlines()))
+    assert [row["widths_by"] for row in rows] == ["latency", "Uniform"]
+    assert all(0 < float(row["latency_ratio"]) < 2 and 0 <= float(row["top1"]) <= 100 for row in rows)
+    assert all(int(width) % 8 == 0 for width in rows[1]["widths"].split())
+    latency.accuracy(quick=True, out=tmp_path, runs=tmp_path / "runs")
+    assert (tmp_path / "latency_accuracy.csv").read_text() == written
+
+
 @needs_table
 def test_a_model_of_scores_against_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(score_model, "DRAWS", 2)
