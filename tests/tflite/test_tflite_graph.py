@@ -126,7 +126,7 @@ def test_a_graph_that_no_model_explains_is_refused(space, change, message):
 def test_a_budget_names_it(space):
     budget = bcnet.Budget(arena="2 KiB")
     assert budget.limits == {ARENA: 2048}
-    assert measure_named("arena") == ARENA == Arena(read(space))
+    assert measure_named("arena") == measure_named("memory:tflm") == ARENA == Arena(read(space))
     assert str(budget) == "2 KiB of arena"
     with pytest.raises(
         RunError, match=r"bcnet\.tflite\.read_graph\(model, example_input\), or let bcnet\.search do it"

@@ -185,9 +185,13 @@ def measure_called(name: str, own: Iterable[Measure] = ()) -> Measure:
 def measure_named(text: str) -> Measure | None:
     """One of our measures, by its name with its settings: "macs", "memory:int8"; None for another one.
 
+    "memory:tflm" is the arena of tflite-micro.
+
     Raises:
         BudgetError: settings that it does not take.
     """
+    if text == "memory:tflm":
+        return ARENA
     name, *words = text.split(":")
     if name not in MEASURES or not words:
         return MEASURES.get(text)
