@@ -12,10 +12,10 @@ from tiny_job import tiny_search
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, WeightedRandomSampler
 
-from bcnet.data import take_items, take_loaders
+from bcnet.data import given_data
 from bcnet.data.images import DataSet
+from bcnet.data.items import take_items, take_loaders
 from bcnet.errors import DataError
-from bcnet.run.workload import _data_of
 
 COUNT = 60
 LABELS = torch.arange(COUNT) % 3
@@ -65,12 +65,12 @@ OTHERS = {
 
 @pytest.mark.parametrize("name", RAW_IMAGES)
 def test_raw_images_are_normalised_by_us(name) -> None:
-    assert isinstance(_data_of((RAW_IMAGES[name], RAW_IMAGES[name])), DataSet)
+    assert isinstance(given_data((RAW_IMAGES[name], RAW_IMAGES[name]), None), DataSet)
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_items_are_taken_as_they_come(name) -> None:
-    data = _data_of((OTHERS[name], OTHERS[name]))
+    data = given_data((OTHERS[name], OTHERS[name]), None)
     whole = next(iter(DataLoader(data.whole.dataset, COUNT, collate_fn=data.whole.collate_fn)))
     inputs, targets = whole.values() if isinstance(whole, dict) else whole
     expected = BYTES / 255 if name == "images as targets" else FLOATS

@@ -11,9 +11,8 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from bcnet.data import Augmentation, DataSet, load
+from bcnet.data import Augmentation, DataSet, given_data, load
 from bcnet.errors import DataError
-from bcnet.run.workload import _own_data
 
 CIFAR10 = Path(__file__).parents[2].parent / "shared" / "data" / "cifar10"
 IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -366,21 +365,21 @@ def tables(**counts):
 
 
 def test_tables_of_the_hub_in_memory(tmp_path):
-    found = _own_data(tables(train=6, validation=4, test=2), None)
+    found = given_data(tables(train=6, validation=4, test=2), None)
     assert {name: len(images) for name, images in found.parts.items()} == {"training": 6, "validation": 4, "test": 2}
     assert found.class_names == ("cat", "dog")
     assert torch.equal(found.validation.pixels[3], torch.from_numpy(np.array(picture(3))).permute(2, 0, 1))
     parts = tables(train=6, validation=4, test=2)
-    same = _own_data((parts["train"], parts["validation"], parts["test"]), None)
+    same = given_data((parts["train"], parts["validation"], parts["test"]), None)
     assert [images.digest() for images in same.parts.values()] == [i.digest() for i in found.parts.values()]
-    pair = _own_data((parts["train"], parts["validation"]), 4)
+    pair = given_data((parts["train"], parts["validation"]), 4)
     assert (len(pair.test), pair.validation, pair.image_shape) == (4, None, (3, 4, 4))
     picture(0).save(tmp_path / "0.png")
     rows = {"image": [str(tmp_path / "0.png")] * 4, "label": [0, 1, 0, 1]}
     files = datasets.Dataset.from_dict(rows).cast_column("image", datasets.Image())
-    assert len(_own_data({"train": files, "test": files}, None).train) == 4
+    assert len(given_data({"train": files, "test": files}, None).train) == 4
     with pytest.raises(DataError, match=r"tables, train needs a column called image or img .*; got pixels, label"):
-        _own_data({"train": files.rename_column("image", "pixels"), "test": files}, None)
+        given_data({"train": files.rename_column("image", "pixels"), "test": files}, None)
 
 
 def test_a_transform_of_a_table_is_used():
@@ -388,9 +387,9 @@ def test_a_transform_of_a_table_is_used():
         return {**batch, "img": [image.resize((4, 4)) for image in batch["img"]]}
 
     parts = tables(train=6, test=2)
-    assert _own_data(parts, None).image_shape == (3, 8, 8)
+    assert given_data(parts, None).image_shape == (3, 8, 8)
     parts.set_transform(halve)
-    assert _own_data(parts, None).image_shape == (3, 4, 4)
+    assert given_data(parts, None).image_shape == (3, 4, 4)
 
 
 def test_items_may_be_dicts():

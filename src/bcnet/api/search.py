@@ -64,9 +64,10 @@ def search(
     Args:
         model: an `nn.Module`, a function without arguments that makes one, or a name as `--model` takes it.
         data: a name as `--data` takes it, a `DataSet`, a `datasets.DatasetDict`, or `(train, test)` or `(train,
-            validation, test)`, of torch datasets, pairs of arrays, or loaders. Raw images with class numbers are
-            normalised and augmented (see `DataSet.from_datasets`); other items, and the batches of loaders, are used as
-            they come (see `Loaders`, also for what they have to keep for a run to be repeatable).
+            validation, test)`, of torch datasets, pairs of arrays, or loaders; of one alone a fifth is held out for the
+            test. Raw images with class numbers are normalised and augmented (see `DataSet.from_datasets`); other items,
+            and the batches of loaders, are used as they come (see `Loaders`, also for what they have to keep for a run
+            to be repeatable).
         budget: the limit, for instance `Budget(macs=0.5)`. With the method `Given` it is the cost of the widths where
             it is left out.
         run_dir: a new folder, an empty one, or one of a run with the same settings.

@@ -4,8 +4,8 @@ from bcnet.data.augmentation import Augmentation, usual_augmentation
 from bcnet.data.batches import Batch, TrainingBatches, all_batches, fixed_batches
 from bcnet.data.big_images import ResizedCrop
 from bcnet.data.files import FilePixels
+from bcnet.data.given import given_data
 from bcnet.data.images import DataSet, Images, Normaliser
-from bcnet.data.items import take_items, take_loaders
 from bcnet.data.loaders import Loaders, cut, loaders_of
 from bcnet.data.named import NAMES, imports_code, load, made_by
 from bcnet.data.splits import split_validation
@@ -24,12 +24,11 @@ __all__ = [
     "all_batches",
     "cut",
     "fixed_batches",
+    "given_data",
     "imports_code",
     "load",
     "loaders_of",
     "made_by",
     "split_validation",
-    "take_items",
-    "take_loaders",
     "usual_augmentation",
 ]

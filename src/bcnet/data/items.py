@@ -19,6 +19,7 @@ from bcnet.data.splits import stratified_mask
 from bcnet.errors import DataError
 
 _HELD_OUT = 0.2  # of the training items, where none are given for validation: as many as of images
+_CHANNELS = (1, 3, 4)  # of images
 _READ_BATCH = 64  # of items that are scored or tested; a run cuts its own batches
 _TRANSFORMS = ("transform", "transforms")  # what torchvision's data sets call how they prepare an image
 
@@ -78,7 +79,7 @@ def take_items(parts: Sequence[Any], class_names: Sequence[str] | None = None) -
     Raises:
         DataError: a part without a length or items, items of another form, or strings as targets.
     """
-    given = [_data_set(part) for part in parts]
+    given = [data_set_of(part) for part in parts]
     if are_images(given[0]):
         return None
     names = ("training", "test") if len(parts) == 2 else ("training", "validation", "test")
@@ -97,6 +98,48 @@ def take_items(parts: Sequence[Any], class_names: Sequence[str] | None = None) -
         notes=("Items are taken as they come: nothing is normalised and nothing augmented.", *notes),
         whole=of_all,
     )
+
+
+def is_pair_of_arrays(part: Any) -> bool:
+    """Return whether something is inputs and targets, each an array; the targets may be a list of numbers."""
+    if not isinstance(part, (tuple, list)) or len(part) != 2:
+        return False
+    inputs, targets = part
+    numbers = isinstance(targets, list) and all(isinstance(target, (int, float)) for target in targets)
+    return isinstance(inputs, (Tensor, np.ndarray)) and (isinstance(targets, (Tensor, np.ndarray)) or numbers)
+
+
+def hold_out_items(data: Any) -> tuple[Any, Any, str]:
+    """Return training and test data, the latter a fixed fifth of the items, and a note that says so.
+
+    The fifth is of every class alike where class numbers can be seen. Two loaders are made of one.
+
+    Raises:
+        DataError: data without a length or items by number, or a loader of such or with a sampler of its own.
+    """
+    own = data if isinstance(data, DataLoader) else None
+    items: Any = data_set_of(data) if own is None else own.dataset
+    if own is not None and not _draws_every_item_once(own):
+        raise DataError(
+            "of one loader a fifth of the items is held out for the test, which needs no sampler of its own; got "
+            f"{type(own.sampler).__name__}: give two, (train, test), or three, (train, validation, test)"
+        )
+    _check_items(items, "given")
+    mask = _held_out(labels_behind(items), len(items))
+    kept, held = (_some(items, chosen.nonzero().flatten().tolist()) for chosen in (~mask, mask))
+    share = f"{len(held):,} of {len(mask):,}"
+    note = f"There are no test data: a fixed fifth of the items is held out for the test, {share}."
+    if own is None:
+        return kept, held, note
+    test = DataLoader(held, own.batch_size, collate_fn=own.collate_fn, num_workers=own.num_workers)
+    return _training_loader(kept, _READ_BATCH, own), test, note
+
+
+def _some(data: Any, chosen: list[int]) -> Any:
+    """The chosen items of a data set; tensors in memory stay so."""
+    if isinstance(data, TensorDataset):
+        return TensorDataset(*(tensor[chosen] for tensor in data.tensors))
+    return [data[index] for index in chosen] if isinstance(data, list) else Subset(data, chosen)
 
 
 def take_loaders(train: DataLoader[Any], test: Any) -> Items:
@@ -162,16 +205,25 @@ def labels_behind(data: Any) -> Tensor | None:
     return labels.long()
 
 
-def _data_set(part: Any) -> Any:
+def data_set_of(part: Any) -> Any:
     """A data set of what somebody gave; a pair of arrays becomes one of pairs."""
-    if isinstance(part, (tuple, list)) and len(part) == 2 and all(isinstance(a, (Tensor, np.ndarray)) for a in part):
+    if is_pair_of_arrays(part):
         inputs, targets = part
         if len(inputs) != len(targets):
             raise DataError(f"arrays of inputs and targets are equally long; got {len(inputs)} and {len(targets)}")
-        if isinstance(inputs, Tensor) and isinstance(targets, Tensor):
-            return TensorDataset(inputs, targets)
+        inputs = _in_usual_order(inputs)
+        if isinstance(inputs, Tensor) and not isinstance(targets, list):
+            return TensorDataset(inputs, torch.as_tensor(targets))
         return list(zip(inputs, targets, strict=True))
     return part
+
+
+def _in_usual_order(inputs: Any) -> Any:
+    """Bytes as images have them: a tensor where channels come first, an array where they come last or are not there."""
+    if inputs.dtype not in (torch.uint8, np.uint8) or inputs.ndim not in (3, 4):
+        return inputs
+    first = inputs.ndim == 4 and inputs.shape[1] in _CHANNELS and inputs.shape[3] not in _CHANNELS
+    return torch.as_tensor(inputs) if first else np.asarray(inputs)
 
 
 def _check_items(data: Any, which: str) -> None:
@@ -207,15 +259,20 @@ def _check_items(data: Any, which: str) -> None:
 
 def _hold_out(train: Any, test: Any, labels: Tensor | None) -> tuple[Any, Any, tuple[str, ...]]:
     """The training items that score nothing, those that do, and a note that says how they were chosen."""
-    kinds = torch.zeros(len(train), dtype=torch.int64)  # all alike
-    if labels is not None and 2 * len(set(labels.tolist())) <= len(labels):
-        kinds = labels
-    mask = stratified_mask(kinds, _HELD_OUT, seed=0)
+    mask = _held_out(labels, len(train))
     kept, held = ((~mask).nonzero().flatten().tolist(), mask.nonzero().flatten().tolist())
     scoring, as_test = _prepared_as(train, test)
     note = f"A fixed fifth of the training items, {len(held):,}, scores candidates"
     note += ", prepared by the transform of the test items." if as_test else "."
     return Subset(train, kept), Subset(scoring, held), (note,)
+
+
+def _held_out(labels: Tensor | None, count: int) -> Tensor:
+    """Return which of `count` items are held out, of every class alike where there are class numbers."""
+    kinds = torch.zeros(count, dtype=torch.int64)  # all alike
+    if labels is not None and 2 * len(set(labels.tolist())) <= count:
+        kinds = labels
+    return stratified_mask(kinds, _HELD_OUT, seed=0)
 
 
 def _prepared_as(train: Any, test: Any) -> tuple[Any, bool]:

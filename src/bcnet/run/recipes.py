@@ -35,6 +35,9 @@ def check_training(training: TrainingLike | None, epochs: int | None) -> tuple[R
     if base is not None:
         recipe = load_recipe(base) if isinstance(base, str) else Recipe.model_validate(base)
     if epochs is not None:
+        if changes.get("epochs", epochs) != epochs:
+            told = changes["epochs"]
+            raise RecipeError(f"epochs are given once; got epochs={epochs} and training's {told}: leave one out")
         changes["epochs"] = epochs
     if recipe is not None:
         return recipe.with_changes(changes), {}

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,13 +15,11 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
-from torch.utils.data import DataLoader, Dataset
 
 from bcnet.costs import Budget, Latency, OnMicrocontroller
-from bcnet.data import Batch, DataSet, Loaders, load, loaders_of, made_by, take_items, take_loaders
+from bcnet.data import Batch, DataSet, Loaders, given_data, load, made_by
 from bcnet.data import imports_code as data_imports_code
 from bcnet.data.loaders import tensors_behind
-from bcnet.data.tables import is_table, load_tables
 from bcnet.data.unlabelled import input_loaders
 from bcnet.distributed import can_fork
 from bcnet.errors import BudgetError, DataError, ModelError, RecipeError, first_line
@@ -338,7 +336,7 @@ def _load_data(data: DataLike, task: Task, size: int | None, image_size: int | N
         return load(data, image_size=size)
     given = made_by(data) if isinstance(data, str) else data
     found = input_loaders(given) if task.imitates else None
-    return _own_data(given, image_size) if found is None else found
+    return given_data(given, image_size) if found is None else found
 
 
 def _with_imitation(source: Source, task: Imitation) -> Source:
@@ -444,45 +442,6 @@ def trace(model: nn.Module, example: Nest, settings: Settings) -> WidthSpace:
         only=options.only,
         widen=options.widen,
     )
-
-
-def _own_data(data: Any, image_size: int | None) -> DataSet | Loaders:
-    """Return what somebody gave as data, or what a function of theirs did."""
-    if isinstance(data, Mapping) and data and all(map(is_table, data.values())):
-        return load_tables(data, image_size)
-    if isinstance(data, (tuple, list)) and len(data) in (2, 3) and all(map(is_table, data)):
-        names = ("train", "test") if len(data) == 2 else ("train", "validation", "test")
-        return load_tables(dict(zip(names, data, strict=True)), image_size)
-    found = _data_of(data) if isinstance(data, (tuple, list)) else data
-    if not isinstance(found, (DataSet, Loaders)):
-        raise DataError(
-            "data is a name, a bcnet.DataSet, a datasets.DatasetDict, or (train, test) or (train, validation, test) of "
-            f"torch datasets, pairs of arrays, or loaders; got {type(found).__name__}"
-        )
-    if image_size is not None and found.image_shape[1:] != (image_size, image_size):
-        raise DataError(
-            f"image_size is for data that we load by name; got {image_size} with images of {found.image_shape[1:]} "
-            "pixels: give it to DataSet.from_datasets"
-        )
-    return found
-
-
-def _data_of(parts: Sequence[Any]) -> DataSet | Loaders:
-    if any(isinstance(part, DataLoader) for part in parts):
-        if len(parts) == 2 and isinstance(parts[0], DataLoader):
-            return take_loaders(parts[0], parts[1])
-        return loaders_of(parts)
-    if len(parts) not in (2, 3) or not all(isinstance(part, (Dataset, Iterable)) for part in parts):
-        got = ", ".join(type(part).__name__ for part in parts)
-        raise DataError(f"torch datasets are (train, test) or (train, validation, test); got ({got})")
-    classes = getattr(parts[0], "classes", None)
-    named = isinstance(classes, (list, tuple)) and all(isinstance(name, str) for name in classes)
-    names = classes if named else None
-    items = take_items(parts, names)
-    if items is not None:
-        return items
-    validation = parts[1] if len(parts) == 3 else None
-    return DataSet.from_datasets(parts[0], parts[-1], validation=validation, class_names=names)
 
 
 def _usual_size(spec: ModelSpec) -> int | None:

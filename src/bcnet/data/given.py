@@ -1,0 +1,83 @@
+"""Data as somebody gives them in Python: data sets, loaders, arrays or tables, with a part for the test or without."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from torch.utils.data import DataLoader, Dataset
+
+from bcnet.data.images import DataSet
+from bcnet.data.items import data_set_of, hold_out_items, is_pair_of_arrays, take_items, take_loaders
+from bcnet.data.loaders import Loaders, loaders_of
+from bcnet.data.splits import usual_parts
+from bcnet.data.tables import is_table, load_tables
+from bcnet.errors import DataError
+
+_MOST_PARTS = 3
+_FORMS = (
+    "data is a name, a bcnet.DataSet, a datasets.DatasetDict, or a torch data set, a loader or a pair of arrays "
+    "(images, labels): one, of which a fifth is held out for the test, or (train, test) or (train, validation, test)"
+)
+
+
+def given_data(data: Any, image_size: int | None) -> DataSet | Loaders:
+    """Return the data that somebody gave; where there is no part for the test, a fixed fifth of them is it.
+
+    Raises:
+        DataError: data of another form, or an `image_size` for images that are not loaded here.
+    """
+    if isinstance(data, Mapping) and data and all(map(is_table, data.values())):
+        return load_tables(data, image_size)
+    if isinstance(data, (DataSet, Loaders)):
+        found = data
+    else:
+        parts = _parts_of(data)
+        if all(map(is_table, parts.values())):
+            return load_tables(parts, image_size)
+        found = _taken([*parts.values()])
+    if image_size is not None and found.image_shape[1:] != (image_size, image_size):
+        raise DataError(
+            f"image_size is for data that we load by name; got {image_size} with images of {found.image_shape[1:]} "
+            "pixels: give it to DataSet.from_datasets"
+        )
+    return found
+
+
+def _parts_of(data: Any) -> dict[str, Any]:
+    """The parts "train", "validation" and "test", as far as they are given."""
+    if isinstance(data, Mapping):
+        parts = {name: part for name, (_, part) in usual_parts(data, "the mapping").items()}
+        if "training" not in parts:
+            raise DataError(f"data in a mapping have a part 'train'; got {', '.join(map(repr, data)) or 'nothing'}")
+        return {"train": parts.pop("training"), **parts}
+    if isinstance(data, (Dataset, DataLoader)) or is_table(data) or is_pair_of_arrays(data):
+        return {"train": data}
+    if isinstance(data, list) and len(data) > _MOST_PARTS:  # items
+        return {"train": data}
+    if not isinstance(data, (tuple, list)):
+        raise DataError(f"{_FORMS}; got {type(data).__name__}")
+    if len(data) not in (2, _MOST_PARTS) or not all(isinstance(part, (Dataset, DataLoader, Iterable)) for part in data):
+        raise DataError(f"{_FORMS}; got ({', '.join(type(part).__name__ for part in data)})")
+    return dict(zip(("train", "test") if len(data) == 2 else ("train", "validation", "test"), data, strict=True))
+
+
+def _taken(parts: Sequence[Any]) -> DataSet | Loaders:
+    if len(parts) == 1:
+        train, test, note = hold_out_items(parts[0])
+        found = _taken((train, test))
+        return dataclasses.replace(found, notes=(note, *found.notes))
+    if any(isinstance(part, DataLoader) for part in parts):
+        if len(parts) == 2 and isinstance(parts[0], DataLoader):
+            return take_loaders(parts[0], parts[1])
+        return loaders_of(parts)
+    parts = [data_set_of(part) for part in parts]
+    classes = getattr(parts[0], "classes", None)
+    named = isinstance(classes, (list, tuple)) and all(isinstance(name, str) for name in classes)
+    names = classes if named else None
+    items = take_items(parts, names)
+    if items is not None:
+        return items
+    validation = parts[1] if len(parts) == _MOST_PARTS else None
+    return DataSet.from_datasets(parts[0], parts[-1], validation=validation, class_names=names)

@@ -1,0 +1,140 @@
+"""Data sets without a part for the test, and parts by name: what people pass first."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tiny_job import tiny_search
+from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset, WeightedRandomSampler
+
+import bcnet
+from bcnet.data import DataSet, Loaders, given_data
+from bcnet.errors import DataError, RecipeError
+
+COUNT = 60
+LABELS = torch.arange(COUNT) % 3
+NUMBERS = torch.arange(COUNT, dtype=torch.float32).reshape(-1, 1, 1, 1).expand(-1, 1, 4, 4) + 0.5
+NUMBERS[:, :, 1:] = -1  # no image
+BYTES = torch.arange(COUNT, dtype=torch.uint8).reshape(-1, 1, 1, 1).expand(-1, 3, 8, 8).clone()
+
+ALONE = {
+    "two tensors": lambda x, y: (x, y),
+    "a list of two": lambda x, y: [x, y],
+    "arrays": lambda x, y: (x.numpy(), y.numpy()),
+    "labels in a list": lambda x, y: (x.numpy(), y.tolist()),
+    "a data set": lambda x, y: TensorDataset(x, y),
+    "a part of one": lambda x, y: Subset(TensorDataset(x, y), range(len(x))),
+    "pairs": lambda x, y: list(zip(x, y.tolist(), strict=True)),
+    "in a mapping": lambda x, y: {"train": (x, y)},
+    "a loader": lambda x, y: DataLoader(TensorDataset(x, y), 16, shuffle=True),
+}
+
+
+def items_of(batches) -> list[int]:
+    return sorted(int(number) for x, *_ in batches for number in x.flatten(1)[:, 0])
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_of_data_without_a_test_a_fixed_fifth_is_held_out(name) -> None:
+    data = given_data(ALONE[name](NUMBERS, LABELS), None)
+    assert isinstance(data, Loaders)
+    test, scoring, whole = (items_of(batches) for batches in (data.test, data.validation, data.whole))
+    assert sorted(test + whole) == list(range(COUNT))
+    assert len(test) == 12
+    assert torch.bincount(LABELS[test]).tolist() == [4, 4, 4]
+    assert set(scoring) < set(whole)
+    assert data.notes[0] == ("There are no test data: a fixed fifth of the items is held out for the test, 12 of 60.")
+    again = given_data(ALONE[name](NUMBERS, LABELS), None)
+    assert items_of(again.test) == test
+    if name == "a loader":
+        assert data.batch_size == 16
+
+
+@pytest.mark.parametrize("name", ["two tensors", "a data set", "pairs", "in a mapping"])
+def test_raw_images_without_a_test_are_normalised_by_us(name) -> None:
+    data = given_data(ALONE[name](BYTES, LABELS), None)
+    assert isinstance(data, DataSet)
+    assert sorted(int(x[0, 0, 0]) for part in (data.train, data.test) for x in part.pixels) == list(range(COUNT))
+    assert (len(data.train), len(data.test)) == (48, 12)
+    assert data.notes[0].startswith("There are no test data: a fixed fifth")
+
+
+def test_raw_images_in_two_pairs_of_arrays_are_normalised_by_us() -> None:
+    pair = (BYTES.permute(0, 2, 3, 1).numpy(), LABELS.numpy())
+    data = given_data((pair, pair), None)
+    assert isinstance(data, DataSet)
+    assert data.image_shape == (3, 8, 8)
+    assert torch.equal(data.test.pixels, BYTES)
+
+
+@pytest.mark.parametrize("labels", [torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.clone])
+@pytest.mark.parametrize("make", [torch.Tensor.numpy, torch.Tensor.clone])
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 3, 1)])
+def test_channels_of_bytes_come_first_or_last(order, make, labels) -> None:
+    images = BYTES + torch.arange(8, dtype=torch.uint8)
+    data = given_data([(make(images.permute(*order)), labels(LABELS))] * 2, None)
+    assert torch.equal(data.test.pixels, images)
+    assert torch.equal(data.test.labels, LABELS)
+
+
+@pytest.mark.parametrize("make", [torch.Tensor.numpy, torch.Tensor.clone])
+def test_bytes_without_channels_are_grey(make) -> None:
+    data = given_data([(make(BYTES[:, 0]), LABELS)] * 2, None)
+    assert torch.equal(data.test.pixels, BYTES[:, :1])
+
+
+def test_tensors_stay_in_memory() -> None:
+    assert given_data((NUMBERS, LABELS), None).in_memory
+    assert not given_data(ALONE["a loader"](NUMBERS, LABELS), None).in_memory
+
+
+@pytest.mark.parametrize("names", [("train", "test"), ("Training", "val"), ("test", "validation", "train")])
+def test_parts_by_name_are_those_parts(names) -> None:
+    cuts = {name: slice(20 * place, 20 * place + 20) for place, name in enumerate(names)}
+    data = given_data({name: (NUMBERS[cut], LABELS[cut]) for name, cut in cuts.items()}, None)
+    test = "test" if "test" in names else "val"
+    assert items_of(data.test) == [*range(COUNT)][cuts[test]]
+    if len(names) == 3:
+        assert items_of(data.validation) == [*range(COUNT)][cuts["validation"]]
+        assert items_of(data.train) == [*range(COUNT)][cuts["train"]]
+
+
+class Passing(IterableDataset):
+    def __iter__(self):
+        return iter(zip(NUMBERS, LABELS, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ((NUMBERS, LABELS[:50]), "arrays of inputs and targets are equally long; got 60 and 50"),
+        (Passing(), "the given data are a data set with a length and items by number; got Passing"),
+        (
+            DataLoader(TensorDataset(NUMBERS, LABELS), 16, sampler=WeightedRandomSampler([1.0] * COUNT, COUNT)),
+            "needs no sampler of its own; got WeightedRandomSampler: give two, ",
+        ),
+        ({"x": NUMBERS, "y": LABELS}, "data in a mapping have a part 'train'; got 'x', 'y'"),
+        ({}, "data in a mapping have a part 'train'; got nothing"),
+        (NUMBERS, "data is a name, .*; got Tensor"),
+        ((NUMBERS, LABELS, 3), r"of which a fifth is held out for the test, .*; got \(Tensor, Tensor, int\)"),
+        (None, "data is a name, .*; got NoneType"),
+        ((NUMBERS[:2], LABELS[:2]), "holding out needs at least one image"),
+    ],
+)
+def test_data_of_another_form_are_refused_with_what_to_give(data, said) -> None:
+    with pytest.raises(DataError, match=said):
+        given_data(data, None)
+
+
+def test_a_pair_of_arrays_is_searched(tmp_path) -> None:
+    x = np.random.default_rng(0).normal(size=(COUNT, 1, 8, 8)).astype(np.float32)
+    outcome = tiny_search(tmp_path, method="uniform", data=(x, LABELS.tolist()), epochs=1)
+    assert outcome.result.networks["searched"].test_images == 12
+
+
+def test_epochs_that_are_given_twice_agree(tmp_path) -> None:
+    budget = bcnet.Budget(macs=0.5)
+    with pytest.raises(RecipeError, match=r"epochs are given once; got epochs=2 and training's 3: leave one out"):
+        bcnet.search("resnet_digits", "digits", budget, tmp_path / "run", training={"epochs": 3}, epochs=2)
+    assert not (tmp_path / "run").exists()
