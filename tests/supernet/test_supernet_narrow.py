@@ -58,6 +58,13 @@ def test_statistics_are_those_of_the_calibration_images(model):
     torch.testing.assert_close(network.first[1].running_mean, mean)
 
 
+def test_one_tensor_of_calibration_images_is_one_batch(model):
+    space = bcnet.trace(model, IMAGES)
+    networks = [bcnet.narrow(model, space, (3, 5), calibrate=images) for images in (IMAGES, [IMAGES])]
+    first, second = (network.state_dict() for network in networks)
+    assert all(torch.equal(first[key], second[key]) for key in first)
+
+
 def test_what_does_not_fit_is_refused(model):
     space = bcnet.trace(model, IMAGES[:2])
     with pytest.raises(WidthError, match="important, first, fresh; got 'best'"):

@@ -28,7 +28,7 @@ def narrow(
     widths: Sequence[int],
     *,
     weights: Weights = "important",
-    calibrate: Iterable[Nest] | None = None,
+    calibrate: Iterable[Nest] | torch.Tensor | None = None,
     reconstruct: bool = False,
     factory: Callable[[], nn.Module] | None = None,
     generator: torch.Generator | None = None,
@@ -41,9 +41,10 @@ def narrow(
         widths: one per group, of `space.balanced(...)` for instance.
         weights: "important" keeps the channels of the largest magnitude (`by_importance`), "first" the first ones,
             "fresh" draws new weights as the model's constructor would.
-        calibrate: network inputs `(batch, ...)` for the statistics of batch norm, some hundred in all; the first one
-            also checks that sorting the channels of a group changes no output. Without them batch norms keep the
-            statistics of the channels that are kept, which do not fit a narrower network.
+        calibrate: batches of network inputs `(batch, ...)`, or one tensor of them, for the statistics of batch norm,
+            some hundred inputs in all; the first batch also checks that sorting the channels of a group changes no
+            output. Without them batch norms keep the statistics of the channels that are kept, which do not fit a
+            narrower network.
         reconstruct: solve layer after layer for weights that give what the original's give for the inputs to
             `calibrate` (`bcnet.supernet.reconstruct`), in place of new statistics; both networks run on all of these
             once for each layer.
@@ -66,7 +67,7 @@ def narrow(
     if weights == "fresh":
         network = build(model, space, widths, factory=factory, generator=generator)
         return network.train(model.training)
-    batches = iter(() if calibrate is None else calibrate)
+    batches = iter(() if calibrate is None else (calibrate,) if isinstance(calibrate, torch.Tensor) else calibrate)
     first = next(batches, None)
     every = chain(() if first is None else (first,), batches)
     source = copy.deepcopy(model)
