@@ -292,8 +292,21 @@ def test_a_network_that_was_disturbed_once_does_not_set_the_pace(monkeypatch, sp
     found = measurement.measure_steadily(lambda widths: None, new, 1, known)
     assert np.allclose([m.nanoseconds for m in found], truth(space, new))
     hit |= {m.widths for m in known[1:4]}
-    with pytest.raises(BudgetError, match=r"they lie 33% apart"):
+    with pytest.raises(BudgetError, match=r"lie 33% apart from it, each by itself, .* or calibrate again"):
         measurement.measure_steadily(lambda widths: None, new, 1, known)
+
+
+@pytest.mark.parametrize("exponent", [0.85, 1.0, 1.1])
+def test_a_pace_that_depends_on_the_size_is_seen(monkeypatch, space, exponent):
+    def measured(times, batch, threads):
+        now = (truth(space, batch) / 1.3) ** (1 / exponent)
+        return [TimedNetwork(w, float(t)) for w, t in zip(batch, now, strict=True)]
+
+    monkeypatch.setattr(measurement, "measure_networks", measured)
+    timed = sorted(times_of(space, 9), key=lambda m: m.nanoseconds)
+    known, new = [timed[0], *timed[2:5], *timed[6:]], [timed[1].widths, timed[5].widths]
+    found = measurement.measure_steadily(lambda widths: None, new, 1, known)
+    assert np.allclose([m.nanoseconds for m in found], truth(space, new))
 
 
 def test_networks_are_timed_in_turns_that_rotate_each_after_a_call_that_is_not_timed(monkeypatch):

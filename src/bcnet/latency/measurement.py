@@ -10,8 +10,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import theilslopes
 from torch import nn
 
 from bcnet.costs import TimedNetwork
@@ -24,6 +26,7 @@ from bcnet.nests import Nest
 from bcnet.space import Widths
 
 TRIES = 3
+_FEW = 4  # as many networks make a law
 
 
 def engine_times(
@@ -49,21 +52,56 @@ def measure_steadily(
     """The latencies of a batch, measured again while the machine is too busy for them to say anything.
 
     Networks that are `known` from before are timed with them, and all are told at the pace at which these took what
-    they took then.
+    they took then (`_Pace`).
 
     Raises:
-        BudgetError: the machine stays too busy.
+        BudgetError: the machine stays too busy, or the times of `known` were taken while it was.
     """
     before = {network.widths: network.nanoseconds for network in known}
     once = functools.cache(prepared)  # writing a file takes seconds
     for _ in range(TRIES):
         found = {m.widths: m for m in measure_networks(once, list(dict.fromkeys((*before, *batch))), threads)}
-        paces = np.array([before[w] / found[w].nanoseconds for w in before] or [1.0])
-        low, pace, high = np.percentile(paces, (25, 50, 75)).tolist()
-        noise = max(float(np.median([m.noise for m in found.values()])), (high - low) / pace)
-        if noise <= BUSY:
-            return [dataclasses.replace(found[w], nanoseconds=found[w].nanoseconds * pace) for w in batch]
+        pace = _Pace.of([found[w].nanoseconds for w in before], [*before.values()])
+        noise = float(np.median([m.noise for m in found.values()]))
+        if max(noise, pace.apart) <= BUSY:
+            return [dataclasses.replace(found[w], nanoseconds=pace.as_then(found[w].nanoseconds)) for w in batch]
+    if noise <= BUSY:
+        raise BudgetError(
+            f"times of networks that the calibration knows lie {pace.apart:.0%} apart from it, each by itself, after "
+            f"{TRIES} tries: it was taken on a busy machine, or this one is busy; wait for it to be calm, or calibrate "
+            "again, in a new run directory (--reuse takes over what the times do not change)"
+        )
     raise too_busy(noise, f", after {TRIES} tries")
+
+
+@dataclass(frozen=True)
+class _Pace:
+    """How fast a machine is now, by networks whose times are known from before: `then = exp(offset) * now ** exponent`.
+
+    A machine that shares its caches slows small networks by another factor than large ones. `apart` is how far the
+    networks lie from that law, between their quartiles; beyond the `fastest` and the `slowest` of them it is a factor.
+    """
+
+    exponent: float
+    offset: float
+    fastest: float
+    slowest: float
+    apart: float
+
+    @classmethod
+    def of(cls, now: Sequence[float], then: Sequence[float]) -> _Pace:
+        """Return the pace by the times of the same networks, now and then; that of then where there are none."""
+        if not now:
+            return cls(1.0, 0.0, 0.0, np.inf, 0.0)
+        here, there = np.log(now), np.log(then)
+        exponent = float(theilslopes(there, here)[0]) if len(now) >= _FEW and np.ptp(here) > 0 else 1.0
+        low, offset, high = np.percentile(there - exponent * here, (25, 50, 75)).tolist()
+        return cls(exponent, offset, min(now), max(now), float(np.expm1(high - low)))
+
+    def as_then(self, nanoseconds: float) -> float:
+        """The time that a network would have taken then."""
+        near = min(max(nanoseconds, self.fastest), self.slowest)
+        return float(nanoseconds * np.exp(self.offset) * near ** (self.exponent - 1)) if near else nanoseconds
 
 
 def too_busy(noise: float, when: str = "") -> BudgetError:
