@@ -168,7 +168,7 @@ def test_a_search_with_validation_images_and_batches_in_dicts(tmp_path):
     ("data", "message"),
     [
         (lambda d: (d.train, d.test), "same images every time.*or give items for validation"),
-        (lambda d: (1, 2, 3), r"torch datasets are \(train, test\) or .*; got \(int, int, int\)"),
+        (lambda d: (1, 2, 3), r"data is a name, .*; got \(int, int, int\)"),
         (lambda d: 3, "data is a name, a bcnet.DataSet, a datasets.DatasetDict, or .*; got int"),
         (lambda d: tiny_loaders(validation=d.train), "the validation loader gives its images in one order"),
         (lambda d: tiny_loaders(validation=DataLoader(d.train.dataset)), "got others on a second reading"),

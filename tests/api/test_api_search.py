@@ -260,7 +260,7 @@ class WrongInput(TinyNetwork):
         ({"model": lambda: 3}, ModelError, "must return a torch.nn.Module; got int"),
         ({"model": lambda channels: TinyNetwork(channels)}, ModelError, "has to run without arguments; it failed with"),
         ({"model": 3}, ModelError, "a function that makes one, or a name; got int"),
-        ({"data": (1, 2)}, DataError, r"torch datasets are \(train, test\) or .*; got \(int, int\)"),
+        ({"data": (1, 2)}, DataError, r"data is a name, .*; got \(int, int\)"),
         ({"budget": 0.5}, BudgetError, r"a budget is a bcnet.Budget; got 0.5: write Budget\(macs=0.5\)"),
         ({"method": "bcnt"}, RecipeError, "one of"),
         ({"method": "bcnet:population=0"}, RecipeError, "'population' must be greater than 0; got 0"),

@@ -23,6 +23,7 @@ from bcnet.prior.prior import Prior, prior_of_errors
 from bcnet.run.directory import RunDirectory, read_result, read_settings
 from bcnet.run.settings import Settings, make_settings
 from bcnet.run.status import as_document, read_status
+from bcnet.run.subject import Subject
 from bcnet.space import Budget
 from bcnet.tasks import Classification
 from bcnet.testing import toy_space
@@ -249,6 +250,24 @@ def result_document(**changes: Any) -> dict[str, Any]:
     }
 
 
+SUBJECT = Subject(
+    fingerprint="x",
+    images="y",
+    input={"shape": [1, 8, 8], "class_names": ["0", "1"], "normaliser": None},
+    task={"name": "classification", "headline": dataclasses.asdict(Classification.headline)},
+    macs=1000,
+    params=100,
+    others={},
+    original_widths=(16, 16),
+    groups=(),
+    fixed=(),
+    layers=(),
+    uncounted=(),
+    live=(),
+)
+"""What a run works on, with costs and no groups."""
+
+
 class Progress(Result):
     """What `bcnet status` says of documents that a stranger wrote."""
 
@@ -259,7 +278,7 @@ class Progress(Result):
         super().prepare()
         record = {"name": "supernet", "total": 8, "unit": "steps", "done": 3, "detail": ""}
         stages = {"state": "stopped", "pid": 1, "host": "h", "started": 1.0, "updated": 2.0, "stages": [record]}
-        space = {"macs": 10, "params": 7, "fingerprint": "x"}
+        space = SUBJECT.model_dump(mode="json")
         own = settings().to_document()
         self.documents = {"settings.json": own, "space.json": space, "result.json": self.document}
         self.documents["progress.json"] = {"format": 1, **stages, "stage": "supernet", "run_left": 3.0}

@@ -17,7 +17,7 @@ from bcnet.files.documents import write_document
 from bcnet.files.evaluation_tables import TABLES
 from bcnet.progress.record import Record, StageRecord, read_record, write_record
 from bcnet.run.status import read_status
-from tests.robustness.fuzz_states import result_document
+from tests.robustness.fuzz_states import SUBJECT, result_document
 
 SETTINGS = {"model": "resnet20", "data": "cifar10", "limits": {"macs": 0.5}, "seed": 3}
 RECORD = Record(
@@ -49,7 +49,7 @@ def store(path, rows=ROWS):
 @pytest.fixture
 def run(tmp_path):
     write_document(tmp_path / "settings.json", SETTINGS)
-    write_document(tmp_path / "space.json", {"macs": 1000, "params": 100})
+    write_document(tmp_path / "space.json", SUBJECT.model_dump(mode="json"))
     write_record(tmp_path, RECORD)
     return tmp_path
 

@@ -14,7 +14,6 @@ from torch import nn
 
 from bcnet.distributed import ProcessGroup
 from bcnet.errors import BudgetError, RecipeError
-from bcnet.files.documents import read_document
 from bcnet.latency import multiples
 from bcnet.methods import Given, Method, Pruned, SupernetMethod, Trainings, parse_method
 from bcnet.methods.base import CustomMethod, Request, Start
@@ -25,6 +24,7 @@ from bcnet.run.directory import check_usable, read_settings
 from bcnet.run.pretrained import Weights
 from bcnet.run.recipes import TrainingLike, check_training, recipe_for
 from bcnet.run.settings import RunOptions, Settings, SpaceSettings, limits_of, make_section, make_settings
+from bcnet.run.subject import read_subject
 from bcnet.run.widths import resolve_widths
 from bcnet.run.workload import DataLike, ModelLike, Source, Workload, open_source, prepare, task_of, trace
 from bcnet.space import Budget, WidthSpace
@@ -138,7 +138,7 @@ def _by_its_first_place(source: Source, path: Path) -> Source:
     before = read_settings(path).data
     kind = source.data_name.partition(":")[0]
     moved = before != source.data_name and before.partition(":")[0] == kind and ":" in before
-    if not moved or read_document(path / names.SPACE).get("images") != source.data_digest:
+    if not moved or read_subject(path).images != source.data_digest:
         return source
     note = f"The data are those of {before.partition(':')[2]}, which the run was started with."
     return dataclasses.replace(source, data_name=before, notes=(*source.notes, note))

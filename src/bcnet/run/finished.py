@@ -21,6 +21,7 @@ from bcnet.run.directory import RunDirectory, read_result, read_settings
 from bcnet.run.inputs import InputFacts
 from bcnet.run.result import NETWORKS, RunResult, Which
 from bcnet.run.settings import Settings
+from bcnet.run.subject import Subject, subject_of
 from bcnet.run.workload import ModelLike, is_name, refuse_to_import, trace
 from bcnet.space import Widths, WidthSpace
 from bcnet.space.compiled import undo_compile
@@ -127,7 +128,7 @@ class FinishedRun:
         space = self.traced
         if space is None:
             space = trace(self.factory(), self.input.zeros(2), self.settings)
-        searched = RunDirectory(self.path, self.settings).read(names.SPACE).get("fingerprint")
+        searched = _subject(self.path, self.settings).fingerprint
         if space.fingerprint() != searched:
             raise ModelError(
                 f"the network must be the one that run {self.path} searched, of the space {searched}; got the space "
@@ -163,7 +164,11 @@ def input_facts(path: Path, settings: Settings) -> InputFacts:
     Raises:
         RunError: the run has not begun, or does not say it.
     """
-    return InputFacts.from_dict(RunDirectory(path, settings).read(names.SPACE).get("input"), path)
+    return InputFacts.from_dict(_subject(path, settings).input, path)
+
+
+def _subject(path: Path, settings: Settings) -> Subject:
+    return subject_of(RunDirectory(path, settings).read(names.SPACE), path)
 
 
 def factory_of(path: Path, searched: str, facts: InputFacts, factory: ModelLike | None) -> Callable[[], nn.Module]:

@@ -13,7 +13,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
 from torch import nn
 
 from bcnet.costs import Budget, Cost, IntArray, Latency, OnMicrocontroller, Polynomial
@@ -29,10 +28,11 @@ from bcnet.run.directory import (
     read_settings,
 )
 from bcnet.run.finished import NETWORK_FILES, FinishedRun, factory_of, input_facts
-from bcnet.run.result import NETWORKS, RunResult, TaskResult, Which
+from bcnet.run.result import NETWORKS, RunResult, Which
 from bcnet.run.score import measurement_of, search_seconds
 from bcnet.run.settings import Settings
 from bcnet.run.status import Status, read_status
+from bcnet.run.subject import Subject, not_of_this_version, subject_of
 from bcnet.run.workload import ModelLike, make_model, trace, widened_model
 from bcnet.searchers import Candidate, EvaluationStore
 from bcnet.space import FixedDimension, LayerTerms, WidthGroup, Widths, WidthSpace
@@ -100,9 +100,14 @@ class Run:
         return budget
 
     @cached_property
+    def _subject(self) -> Subject | None:
+        document = _optional(self._directory, names.SPACE)
+        return None if document is None else subject_of(document, self.path)
+
+    @cached_property
     def space(self) -> WidthSpace | None:
         """Groups, layers and costs, without layouts; None before the network is traced."""
-        return _space(self._directory)
+        return None if self._subject is None else _space_of(self._subject, self.path)
 
     @cached_property
     def result(self) -> RunResult | None:
@@ -122,7 +127,9 @@ class Run:
     @cached_property
     def networks(self) -> Mapping[str, Network]:
         """Return what the final networks did: "original", "uniform" and "searched", as far as they are trained."""
-        return {} if self.space is None else _networks(self._directory, self.space)
+        if self._subject is None or self.space is None:
+            return {}
+        return _networks(self._directory, self.space, self._subject.task.headline)
 
     @cached_property
     def counts(self) -> tuple[IntArray, ...]:
@@ -143,7 +150,7 @@ class Run:
     @property
     def class_names(self) -> tuple[str, ...]:
         """Return the names of the classes, or their numbers; none before the network is traced."""
-        return input_facts(self.path, self.settings).class_names if self._directory.has(names.SPACE) else ()
+        return () if self._subject is None else input_facts(self.path, self.settings).class_names
 
     @property
     def seconds(self) -> Mapping[str, float]:
@@ -208,31 +215,22 @@ def _optional(directory: RunDirectory, name: str) -> dict[str, Any] | None:
     return directory.read(name) if directory.file(name).exists() else None
 
 
-def _space(directory: RunDirectory) -> WidthSpace | None:
-    document = _optional(directory, names.SPACE)
-    if document is None:
-        return None
+def _space_of(subject: Subject, path: Path) -> WidthSpace:
     try:
-        layers = tuple(LayerTerms.from_dict(layer) for layer in document["layers"])
+        layers = tuple(LayerTerms.from_dict(layer) for layer in subject.layers)
         return WidthSpace(
-            groups=tuple(
-                WidthGroup(g["name"], g["max_width"], g["unit"], tuple(g["choices"]), tuple(g["members"]))
-                for g in document["groups"]
-            ),
+            groups=tuple(WidthGroup(**group.model_dump()) for group in subject.groups),
             macs_terms=sum((layer.macs for layer in layers), Polynomial({})),
             params_terms=sum((layer.params for layer in layers), Polynomial({})),
-            live_terms=tuple(Polynomial.from_list(terms) for terms in document["live"]),
-            fixed=tuple(FixedDimension(**dimension) for dimension in document["fixed"]),
+            live_terms=tuple(Polynomial.from_list(terms) for terms in subject.live),
+            fixed=tuple(FixedDimension(**dimension.model_dump()) for dimension in subject.fixed),
             layers=layers,
-            uncounted=tuple(document.get("uncounted", ())),
-            original=Cost(document["macs"], document["params"], document.get("others", {})),
-            own_widths=tuple(document["original_widths"]) if "original_widths" in document else None,
+            uncounted=subject.uncounted,
+            original=Cost(subject.macs, subject.params, subject.others),
+            own_widths=subject.original_widths,
         )
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise RunError(
-            f"{directory.file('space.json')} is not of this version: repeat the run's `bcnet search` command, which "
-            "brings it up to date and repeats nothing that is finished"
-        ) from None
+        raise not_of_this_version(path) from None
 
 
 def _prior(directory: RunDirectory, space: WidthSpace) -> Prior | None:
@@ -248,9 +246,8 @@ def _evaluations(directory: RunDirectory, space: WidthSpace) -> tuple[Candidate,
         return store.evaluations
 
 
-def _networks(directory: RunDirectory, space: WidthSpace) -> dict[str, Network]:
+def _networks(directory: RunDirectory, space: WidthSpace, metric: Metric) -> dict[str, Network]:
     networks: dict[str, Network] = {}
-    metric = _task(directory).headline
     for key, label in NETWORKS.items():
         file = directory.file(NETWORK_FILES[key])
         if file.exists():
@@ -264,13 +261,6 @@ def _networks(directory: RunDirectory, space: WidthSpace) -> dict[str, Network]:
             interval = test.interval(metric)
             networks[key] = Network(label, widths, cost, value, test.count, metric, *interval, test.by_class)
     return networks
-
-
-def _task(directory: RunDirectory) -> TaskResult:
-    try:
-        return TaskResult.model_validate(directory.read(names.SPACE).get("task"))
-    except ValidationError:
-        raise RunError("the run does not say what its task measures: repeat its command in a new directory") from None
 
 
 def _counts(directory: RunDirectory) -> tuple[IntArray, ...]:

@@ -26,6 +26,7 @@ from bcnet.progress.record import Record, StageRecord, read_record
 from bcnet.run import names
 from bcnet.run.evaluations import Best, look
 from bcnet.run.result import RunResult
+from bcnet.run.subject import Subject, subject_of
 
 State = Literal["running", "finished", "in part", "stopped", "failed", "damaged", "empty"]
 _IN_TURN = ("finished", "at hand", "ahead")
@@ -106,7 +107,7 @@ class _Reader:
         self.problems: list[str] = []
         self.record = read_record(path)
         self.settings = self._document(names.SETTINGS) or {}
-        self.space = self._document(names.SPACE) or {}
+        self.subject = self._subject()
         self.result = self._result()
 
     def status(self) -> Status:
@@ -131,7 +132,7 @@ class _Reader:
             best=best,
             best_ratio=ratio,
             limits=limits,
-            original_macs=self.space.get("macs"),
+            original_macs=None if self.subject is None else self.subject.macs,
             result=_headline(self.result) if state == "finished" and self.result is not None else None,
             message=record.message if state == "failed" else "",
             problems=tuple(self.problems),
@@ -162,10 +163,10 @@ class _Reader:
 
     def _limits(self) -> dict[str, float]:
         """The limits of the budget as counts, as far as they are known."""
-        space = self.space
-        reference = {"macs": space.get("macs"), "params": space.get("params"), **space.get("others", {})}
+        subject = self.subject
+        costs = {} if subject is None else {"macs": subject.macs, "params": subject.params, **subject.others}
         given = {re.split("[ :]", name)[0]: limit for name, limit in self.settings.get("limits", {}).items()}
-        limits = {name: _limit(limit, reference.get(name)) for name, limit in given.items()}
+        limits = {name: _limit(limit, costs.get(name)) for name, limit in given.items()}
         return {name: limit for name, limit in limits.items() if limit is not None}
 
     def _find_best(self, limits: dict[str, float]) -> tuple[int | None, Best | None, float | None]:
@@ -177,7 +178,7 @@ class _Reader:
         except RunError as error:
             self.problems.append(str(error))
             return None, None, None
-        macs = self.space.get("macs")
+        macs = 0 if self.subject is None else self.subject.macs
         return count, best, best.macs / macs if best is not None and macs else None
 
     def _result(self) -> RunResult | None:
@@ -186,6 +187,14 @@ class _Reader:
             return None if document is None else RunResult.model_validate(document)
         except ValidationError:
             self.problems.append(f"{self.path / names.RESULT} is no result of this version")
+            return None
+
+    def _subject(self) -> Subject | None:
+        document = self._document(names.SPACE)
+        try:
+            return None if document is None else subject_of(document, self.path)
+        except RunError as error:
+            self.problems.append(str(error))
             return None
 
     def _document(self, name: str) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from bcnet.errors import RunError
 from bcnet.run import names
 from bcnet.run.directory import RunDirectory, read_settings
 from bcnet.run.settings import Settings
+from bcnet.run.subject import subject_of
 from bcnet.stages.base import Context, Stage
 from bcnet.stages.plan import stages_of
 
@@ -80,11 +81,13 @@ def reuse(source: Path, context: Context) -> tuple[str, ...]:
 def _check_subject(theirs: RunDirectory, context: Context) -> None:
     if not theirs.file(names.SPACE).exists():
         return
-    summary = theirs.read(names.SPACE)
-    here = {"fingerprint": context.workload.space.fingerprint(), "images": context.workload.source.data_digest}
-    for key, what in (("fingerprint", "model"), ("images", "data")):
-        if summary.get(key) != here[key]:
+    subject = subject_of(theirs.read(names.SPACE), theirs.path)
+    for what, was, found in (
+        ("model", subject.fingerprint, context.workload.space.fingerprint()),
+        ("data", subject.images, context.workload.source.data_digest),
+    ):
+        if was != found:
             raise RunError(
                 f"stages are reused from a run of the same model and data; the {what} of run {theirs.path} has "
-                f"changed since ({key} {summary.get(key)}, now {here[key]}): put it back, or start a new search"
+                f"changed since (digest {was}, now {found}): put it back, or start a new search"
             )

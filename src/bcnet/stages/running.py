@@ -24,6 +24,7 @@ from bcnet.run import names
 from bcnet.run.directory import RunDirectory, read_settings
 from bcnet.run.parts import augmentation_of
 from bcnet.run.settings import Settings
+from bcnet.run.subject import Fixed, Group, Subject, subject_of
 from bcnet.run.workload import Source, Workload
 from bcnet.stages.base import Context, Stage
 from bcnet.stages.conversion import MEASURING, with_models
@@ -201,43 +202,34 @@ def _record_workload(context: Context) -> None:
         RunError: one of them has changed since the run started.
     """
     directory = context.directory
-    now = _space_summary(context)
-    before = directory.read(names.SPACE) if directory.has(names.SPACE) else {}
-    for key, what, name in (
-        ("fingerprint", "model", context.settings.model),
-        ("images", "data", context.settings.data),
+    now = _subject_of(context.workload)
+    before = subject_of(directory.read(names.SPACE), directory.path) if directory.has(names.SPACE) else now
+    for what, name, was, found in (
+        ("model", context.settings.model, before.fingerprint, now.fingerprint),
+        ("data", context.settings.data, before.images, now.images),
     ):
-        if before.get(key, now[key]) != now[key]:
+        if was != found:
             raise RunError(
                 f"run directory {directory.path} was started with another {what} of the name {name!r}: it has "
-                f"changed since ({key} {before[key]}, now {now[key]}); put it back to go on, or give another --out"
+                f"changed since (digest {was}, now {found}); put it back to go on, or give another --out"
             )
-    directory.write(names.SPACE, now)
+    directory.write(names.SPACE, now.model_dump(mode="json"))
 
 
-def _space_summary(context: Context) -> dict[str, Any]:
-    space = context.workload.space
-    return {
-        "fingerprint": space.fingerprint(),
-        "images": context.workload.source.data_digest,
-        "input": context.workload.source.input.to_dict(),
-        "task": task_result(context.workload.source.task).model_dump(mode="json"),
-        "macs": space.reference.macs,
-        "params": space.reference.params,
-        **({"others": dict(space.reference.others)} if space.reference.others else {}),
-        "original_widths": list(space.original_widths),
-        "groups": [
-            {
-                "name": g.name,
-                "max_width": g.max_width,
-                "unit": g.unit,
-                "choices": list(g.choices),
-                "members": list(g.members),
-            }
-            for g in space.groups
-        ],
-        "fixed": [dataclasses.asdict(f) for f in space.fixed],
-        "layers": [layer.to_dict() for layer in space.layers],
-        "uncounted": list(space.uncounted),
-        "live": [terms.to_list() for terms in space.live_terms],
-    }
+def _subject_of(workload: Workload) -> Subject:
+    space = workload.space
+    return Subject(
+        fingerprint=space.fingerprint(),
+        images=workload.source.data_digest,
+        input=workload.source.input.to_dict(),
+        task=task_result(workload.source.task),
+        macs=space.reference.macs,
+        params=space.reference.params,
+        others=dict(space.reference.others),
+        original_widths=space.original_widths,
+        groups=tuple(Group(**dataclasses.asdict(group)) for group in space.groups),
+        fixed=tuple(Fixed(**dataclasses.asdict(dimension)) for dimension in space.fixed),
+        layers=tuple(layer.to_dict() for layer in space.layers),
+        uncounted=space.uncounted,
+        live=tuple(terms.to_list() for terms in space.live_terms),
+    )
