@@ -7,8 +7,8 @@ each beside those of an affine function of the multiply-adds that is fitted to t
 what the calibration took.
 
 `accuracy`: CIFAR-10 at 16 x 16 pixels, one thread. The small search under half of the original's time on an engine, and
-the widest Uniform network in multiples of 8 that takes no longer, as both are measured in turns. Both networks are
-trained by one recipe from one original. Widths are chosen on held-out training images.
+the widest Uniform network in multiples of 8 that takes no longer, as both are measured in turns; beside them the run's
+own Uniform network, in the usual multiples under the same limit. All are trained by one recipe from one original. Widths are chosen on held-out training images.
 
 Finished cells are rows of the CSVs and are never computed again.
 
@@ -179,14 +179,18 @@ def _at_equal_latency(
     network = spec.build()
     image = torch.rand(1, *spec.input_size, generator=torch.Generator().manual_seed(0))
     space = WidthSpace.trace(network, image, multiple_of=8)
-    searched = tuple(found.networks["searched"].widths)
-    uniform, ratios = _no_slower(space, searched, timer(network, image, space, latency), folder / "uniform.json")
+    own = {which: tuple(found.networks[which].widths) for which in ("searched", "uniform")}
+    uniform, ratios = _no_slower(space, own, timer(network, image, space, latency), folder / "uniform.json")
     given = bcnet.search(
         **settings, method=bcnet.Given(uniform), run_dir=folder / "uniform", reuse=[folder / "searched"]
     ).result
     assert given is not None, "the run is whole"
     original = found.networks["original"]
-    trained = {"latency": found.networks["searched"], "Uniform": given.networks["searched"]}
+    trained = {
+        "latency": found.networks["searched"],
+        "Uniform under the same limit": found.networks["uniform"],
+        "Uniform": given.networks["searched"],
+    }
     return [
         {
             "widths_by": label,
@@ -201,20 +205,20 @@ def _at_equal_latency(
     ]
 
 
-def _no_slower(space: WidthSpace, searched: Widths, times: Timer, file: Path) -> tuple[Widths, list[float]]:
-    """The widest Uniform network that takes no longer than the one searched, and both times over the original's.
+def _no_slower(space: WidthSpace, own: dict[str, Widths], times: Timer, file: Path) -> tuple[Widths, list[float]]:
+    """The widest Uniform network that takes no longer than the one searched, and times over the original's.
 
-    Kept in `file`: what depends on it goes on with the same one.
+    These are of the run's `own` two and of it. Kept in `file`: what depends on it goes on with the same one.
     """
     if not file.exists():
         uniforms = dict.fromkeys(space.scaled(float(ratio)) for ratio in UNIFORM)
-        batch = list(dict.fromkeys((searched, space.full, *uniforms)))
+        batch = list(dict.fromkeys((*own.values(), space.full, *uniforms)))
         taken = {one.widths: one.nanoseconds for one in measure_steadily(times, batch, 1, ())}
-        no_slower = [widths for widths in uniforms if taken[widths] <= taken[searched]]
+        no_slower = [widths for widths in uniforms if taken[widths] <= taken[own["searched"]]]
         widest = max(
             no_slower or [min(uniforms, key=lambda widths: taken[widths])], key=lambda widths: space.cost(widths).macs
         )
-        ratios = [round(taken[widths] / taken[space.full], 4) for widths in (searched, widest)]
+        ratios = [round(taken[widths] / taken[space.full], 4) for widths in (*own.values(), widest)]
         file.write_text(json.dumps({"widths": widest, "ratios": ratios}), encoding="utf-8")
     kept = json.loads(file.read_text(encoding="utf-8"))
     return tuple(kept["widths"]), kept["ratios"]
