@@ -8,7 +8,8 @@ what the calibration took.
 
 `accuracy`: CIFAR-10 at 16 x 16 pixels, one thread. The small search under half of the original's time on an engine, and
 the widest Uniform network in multiples of 8 that takes no longer, as both are measured in turns; beside them the run's
-own Uniform network, in the usual multiples under the same limit. All are trained by one recipe from one original. Widths are chosen on held-out training images.
+own Uniform network, in the usual multiples under the same limit. All are trained by one recipe from one original.
+Widths are chosen on held-out training images.
 
 Finished cells are rows of the CSVs and are never computed again.
 
