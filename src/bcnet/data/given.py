@@ -36,7 +36,7 @@ def given_data(data: Any, image_size: int | None) -> DataSet | Loaders:
         parts = _parts_of(data)
         if all(map(is_table, parts.values())):
             return load_tables(parts, image_size)
-        found = _taken([*parts.values()])
+        found = _take([*parts.values()])
     if image_size is not None and found.image_shape[1:] != (image_size, image_size):
         raise DataError(
             f"image_size is for data that we load by name; got {image_size} with images of {found.image_shape[1:]} "
@@ -63,10 +63,10 @@ def _parts_of(data: Any) -> dict[str, Any]:
     return dict(zip(("train", "test") if len(data) == 2 else ("train", "validation", "test"), data, strict=True))
 
 
-def _taken(parts: Sequence[Any]) -> DataSet | Loaders:
+def _take(parts: Sequence[Any]) -> DataSet | Loaders:
     if len(parts) == 1:
         train, test, note = hold_out_items(parts[0])
-        found = _taken((train, test))
+        found = _take((train, test))
         return dataclasses.replace(found, notes=(note, *found.notes))
     if any(isinstance(part, DataLoader) for part in parts):
         if len(parts) == 2 and isinstance(parts[0], DataLoader):

@@ -76,7 +76,7 @@ def measure_steadily(
 
 @dataclass(frozen=True)
 class _Pace:
-    """How fast a machine is now, by networks whose times are known from before: `then = exp(offset) * now ** exponent`.
+    """The pace of a machine, by networks whose times are known from before: `then = exp(offset) * now ** exponent`.
 
     A machine that shares its caches slows small networks by another factor than large ones. `apart` is how far the
     networks lie from that law, between their quartiles; beyond the `fastest` and the `slowest` of them it is a factor.
