@@ -372,6 +372,8 @@ def test_tables_of_the_hub_in_memory(tmp_path):
     parts = tables(train=6, validation=4, test=2)
     same = given_data((parts["train"], parts["validation"], parts["test"]), None)
     assert [images.digest() for images in same.parts.values()] == [i.digest() for i in found.parts.values()]
+    alone = given_data(parts["train"], None)
+    assert len(alone.train) + len(alone.test) == 6
     pair = given_data((parts["train"], parts["validation"]), 4)
     assert (len(pair.test), pair.validation, pair.image_shape) == (4, None, (3, 4, 4))
     picture(0).save(tmp_path / "0.png")
