@@ -160,6 +160,9 @@ OPERATORS = {
     "spectrum of channels": lambda x: x + torch.fft.fft(x, dim=1).real,
     "shifted channels": lambda x: torch.fft.ifftshift(x),
     "spectrum of all": lambda x: torch.fft.rfftn(x, s=(8, 8)).real,
+    "layer norm of a shape": lambda x: F.layer_norm(x, x.shape[1:]),
+    "layer norm of numbers": lambda x: F.layer_norm(x, (8, 8, 8)),
+    "rms norm of channels": lambda x: F.rms_norm(x.movedim(1, -1), (x.shape[1],)).movedim(-1, 1),
     "added product": lambda x: torch.baddbmm(x.flatten(2), x.flatten(2)[:, :, :8], x[:, 0].repeat(1, 1, 8))[..., None],
 }
 LAYERS = {
@@ -175,6 +178,7 @@ LAYERS = {
     "blurred by a number": BlurredByNumber,
     "group norm": lambda: nn.GroupNorm(2, 8),
     "group norm without parameters": lambda: nn.GroupNorm(2, 8, affine=False),
+    "layer norm without parameters": lambda: nn.LayerNorm([8, 8, 8], elementwise_affine=False),
     "along channels": lambda: AlongChannels(0),
     "more along channels": lambda: AlongChannels(1),
     "fewer along channels": lambda: AlongChannels(-1),
@@ -231,6 +235,9 @@ EXPECTED = {
     "wider grouped transposed": (8, 2),
     "depthwise transposed": (8, 1),
     "group norm": (8, 4),
+    "layer norm without parameters": (8, 1),
+    "layer norm of a shape": (8, 1),
+    "layer norm of numbers": "the model's own code breaks at other widths: Given normalized_shape=[8, 8, 8]",
     "group norm without parameters": "a group norm without parameters does not adapt to narrower inputs",
     "bilinear pooling": "dimensions merged in a way that leaves no runs of channels",
     "along channels": (8, 1),

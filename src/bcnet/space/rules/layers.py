@@ -210,12 +210,10 @@ def _layer_norm(
 ) -> Labels:  # fmt: skip
     first = len(x.shape) - len(shape)
     for d in range(first, len(x.shape)):
-        if weight is None:
-            p.fix(
-                x.dims[d],
-                p.reason("a layer norm without parameters does not adapt to narrower inputs", "give it parameters"),
-            )
+        dim = x.dims[d]
+        if weight is None and dim is not None:
+            p.count_channels(dim, f"normalized_shape.{d - first}")
         for part in (weight, bias):
             if isinstance(part, Labels):
-                p.unify(x.dims[d], part.dims[d - first], "normalises channels that are pinned at full width")
+                p.unify(dim, part.dims[d - first], "normalises channels that are pinned at full width")
     return x
