@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import io
+import logging
 import re
 import warnings
 from abc import ABC, abstractmethod
@@ -397,9 +398,15 @@ def _plain_onnx(model: Any, notes: Mapping[str, str]) -> bytes:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """PyTorch's exporters warn of deprecations in their own code."""
+    """PyTorch's exporters warn of deprecations in their own code, and ONNX's intermediate form logs its own choices."""
+    log = logging.getLogger("onnx_ir")
+    level = log.level
+    log.setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         warnings.simplefilter("ignore", FutureWarning)
         warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\..*")
-        yield
+        try:
+            yield
+        finally:
+            log.setLevel(level)

@@ -1,4 +1,5 @@
 import json
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from PIL import Image
 from tiny_job import TinyNetwork, tiny_data, tiny_search
 from torch import nn
+from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 from typer.testing import CliRunner
 
@@ -189,6 +191,25 @@ def test_an_export_states_tolerance_sizes_and_times(finished, as_onnx):
     (entry,) = (one for one in exports if one["takes"] == "images in [0, 1]")
     assert entry["path"] == "export/network_with_normalisation.onnx"
     assert entry["milliseconds"]["onnxruntime"]["median"] == as_onnx.milliseconds["onnxruntime"].median
+
+
+class Unpooled(nn.Module):
+    """A pooling whose places are used again, of which the exporter makes an attribute without content."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 2, 1)
+
+    def forward(self, x):
+        x, places = F.max_pool2d(self.first(x), 2, return_indices=True)
+        return self.last(F.max_unpool2d(x, places, 2))
+
+
+def test_what_the_exporter_logs_of_itself_stays_out_of_the_terminal(caplog):
+    image = torch.randn(2, 1, 8, 8)
+    Onnx().write(Unpooled().eval(), image, {})
+    assert not [record for record in caplog.records if record.name.startswith("onnx_ir")]
+    assert logging.getLogger("onnx_ir").level == logging.NOTSET
 
 
 def test_pt2_gives_the_same_logits(finished, tmp_path):
