@@ -150,9 +150,14 @@ class Propagation:
         self.has_made = True
         if self.made_alike and tuple(value.shape) in self._latest:
             return self._latest[tuple(value.shape)]
-        dims = tuple(self.symbols.fresh(size) if size > 1 else None for size in value.shape)
-        self._made.update(piece.variable for dim in dims for piece in dim or ())
-        return Labels(tuple(value.shape), dims)
+        return Labels(tuple(value.shape), tuple(self.label_made(size) if size > 1 else None for size in value.shape))
+
+    def label_made(self, size: int) -> Dim:
+        """A dimension of which there was none, or one of a single element: it becomes what it meets first."""
+        self.has_made = True
+        dim = self.symbols.fresh(size)
+        self._made.update(piece.variable for piece in dim)
+        return dim
 
     def fix(self, dim: Dim | None, reason: Reason) -> None:
         """Hold a dimension at full width."""

@@ -53,7 +53,11 @@ def _repeat(p: Propagation, node: Any, x: Labels, times: Sequence[int]) -> Label
     new = len(shape) - len(x.shape)
     counts = (1,) * (len(shape) - len(times)) + tuple(times)
     dims: list[Dim | None] = [None] * new
-    dims += [None if dim is None else dim * count for dim, count in zip(x.dims, counts[new:], strict=True)]
+    for d, (size, dim, count) in enumerate(zip(x.shape, x.dims, counts[new:], strict=True), new):
+        if d > 0 and size == 1 < count:
+            dims.append(p.label_made(count))
+        else:
+            dims.append(None if dim is None else dim * count)
     return Labels(shape, tuple(dims))
 
 

@@ -157,6 +157,10 @@ def _squeeze(p: Propagation, node: Any, x: Labels, dim: int | Sequence[int] | No
 def _expand(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> Labels:
     shape = out_shape(node)
     new = len(shape) - len(x.shape)
-    return Labels(
-        shape, tuple(None if d < new or x.shape[d - new] != shape[d] else x.dims[d - new] for d in range(len(shape)))
-    )
+    dims: list[Dim | None] = []
+    for d, size in enumerate(shape):
+        if d >= new and x.shape[d - new] == size:
+            dims.append(x.dims[d - new])
+        else:  # of the batch there are no labels
+            dims.append(p.label_made(size) if d > 0 else None)
+    return Labels(shape, tuple(dims))
