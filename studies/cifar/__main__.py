@@ -23,7 +23,7 @@ import typer
 from torch import nn
 
 import bcnet
-from bcnet.models.mobile import mobilenetv2
+from bcnet.models import mobilenetv2
 from studies.shared.cells import Cell, run_cells
 from studies.shared.provenance import ROOT
 
