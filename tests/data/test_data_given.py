@@ -60,6 +60,23 @@ def test_raw_images_without_a_test_are_normalised_by_us(name) -> None:
     assert data.notes[0].startswith("There are no test data: a fixed fifth")
 
 
+class Named(torch.utils.data.Dataset):
+    """Images of a folder, as torchvision has them."""
+
+    classes = ("ant", "bee", "cat")
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, index):
+        return BYTES[index], int(LABELS[index])
+
+
+@pytest.mark.parametrize("part", [Named(), Subset(Named(), range(30)), (Subset(Named(), range(30)), Named())])
+def test_names_of_classes_are_those_of_the_whole(part) -> None:
+    assert given_data(part, None).class_names == ("ant", "bee", "cat")
+
+
 def test_raw_images_in_two_pairs_of_arrays_are_normalised_by_us() -> None:
     pair = (BYTES.permute(0, 2, 3, 1).numpy(), LABELS.numpy())
     data = given_data((pair, pair), None)

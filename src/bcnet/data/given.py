@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Subset
 
 from bcnet.data.images import DataSet
 from bcnet.data.items import data_set_of, hold_out_items, is_pair_of_arrays, take_items, take_loaders
@@ -73,11 +73,17 @@ def _take(parts: Sequence[Any]) -> DataSet | Loaders:
             return take_loaders(parts[0], parts[1])
         return loaders_of(parts)
     parts = [data_set_of(part) for part in parts]
-    classes = getattr(parts[0], "classes", None)
-    named = isinstance(classes, (list, tuple)) and all(isinstance(name, str) for name in classes)
-    names = classes if named else None
+    names = _class_names(parts[0])
     items = take_items(parts, names)
     if items is not None:
         return items
     validation = parts[1] if len(parts) == _MOST_PARTS else None
     return DataSet.from_datasets(parts[0], parts[-1], validation=validation, class_names=names)
+
+
+def _class_names(train: Any) -> Sequence[str] | None:
+    """The names that a data set, or the one that it is a part of, has for its classes."""
+    classes = getattr(train, "classes", None)
+    if isinstance(classes, (list, tuple)) and all(isinstance(name, str) for name in classes):
+        return classes
+    return _class_names(train.dataset) if isinstance(train, Subset) else None

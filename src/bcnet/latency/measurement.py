@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import theilslopes
 from torch import nn
 
 from bcnet.costs import TimedNetwork
@@ -91,6 +90,8 @@ class _Pace:
     @classmethod
     def of(cls, now: Sequence[float], then: Sequence[float]) -> _Pace:
         """Return the pace by the times of the same networks, now and then; that of then where there are none."""
+        from scipy.stats import theilslopes  # takes a second to import
+
         if not now:
             return cls(1.0, 0.0, 0.0, np.inf, 0.0)
         here, there = np.log(now), np.log(then)
@@ -101,7 +102,7 @@ class _Pace:
     def as_then(self, nanoseconds: float) -> float:
         """The time that a network would have taken then."""
         near = min(max(nanoseconds, self.fastest), self.slowest)
-        return float(nanoseconds * np.exp(self.offset) * near ** (self.exponent - 1)) if near else nanoseconds
+        return float(nanoseconds * np.exp(self.offset) * near ** (self.exponent - 1))
 
 
 def too_busy(noise: float, when: str = "") -> BudgetError:
