@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset,
 
 import bcnet
 from bcnet.data import DataSet, Loaders, given_data
+from bcnet.data.conversion import channel_axis
 from bcnet.errors import DataError, RecipeError
 
 COUNT = 60
@@ -93,6 +94,22 @@ def test_channels_of_bytes_come_first_or_last(order, make, labels) -> None:
     data = given_data([(make(images.permute(*order)), labels(LABELS))] * 2, None)
     assert torch.equal(data.test.pixels, images)
     assert torch.equal(data.test.labels, LABELS)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [
+        ((9, 3, 8, 8), 1),
+        ((9, 8, 8, 3), 3),
+        ((9, 3, 8, 4), 1),  # four pixels wide
+        ((9, 4, 8, 8), 1),
+        ((9, 3, 8, 3), 3),
+        ((9, 8, 8, 8), None),
+        ((9, 3, 8), None),
+    ],
+)
+def test_the_axis_of_channels(shape, axis) -> None:
+    assert channel_axis(shape) == axis
 
 
 @pytest.mark.parametrize("make", [torch.Tensor.numpy, torch.Tensor.clone])

@@ -162,7 +162,7 @@ def test_of_two_loaders_a_fifth_is_held_out_and_batches_stay_theirs() -> None:
 )
 def test_other_forms_are_refused(parts, said) -> None:
     with pytest.raises(DataError, match=said):
-        take_items(parts)
+        given_data(parts, None)
 
 
 def test_items_of_several_shapes_are_refused() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bcnet.data.conversion import in_words, read_items
+from bcnet.data.conversion import channel_axis, in_words, read_items
 from bcnet.data.images import DataSet
 from bcnet.data.splits import data_set, number_classes, usual_parts, what_was_read
 from bcnet.errors import DataError
@@ -89,19 +89,18 @@ def _splits_of(names: list[str], place: str) -> tuple[dict[str, tuple[str, str]]
 
 def _readable(images: npt.NDArray[Any], place: str) -> npt.NDArray[np.uint8] | torch.Tensor:
     """Return images `(n, H, W)` or `(n, H, W, C)` of bytes, or tensors `(n, C, H, W)` of floats."""
-    last = images.ndim == 4 and images.shape[3] in _CHANNELS
-    first = images.ndim == 4 and images.shape[1] in _CHANNELS and not last
-    if not (last or first or images.ndim == 3):
+    axis = channel_axis(images.shape)
+    if images.ndim != 3 and (axis is None or images.shape[axis] not in _CHANNELS):
         raise DataError(
             f"images are arrays (n, H, W), (n, H, W, C) or (n, C, H, W) of 1 or 3 channels; got {images.shape} for "
             f"{place}"
         )
     if images.dtype.kind == "f":
-        array = images[:, None] if images.ndim == 3 else np.moveaxis(images, 3, 1) if last else images
+        array = images[:, None] if images.ndim == 3 else np.moveaxis(images, 3, 1) if axis == 3 else images
         return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
     if images.dtype != np.uint8:
         raise DataError(f"images are bytes, or floats in [0, 1]; got {images.dtype} for {place}: convert them")
-    return np.moveaxis(images, 1, 3) if first else images
+    return np.moveaxis(images, 1, 3) if axis == 1 else images
 
 
 def _flat_labels(labels: npt.NDArray[Any], count: int, place: str) -> list[Any]:

@@ -17,6 +17,7 @@ IMAGE_COLUMNS = ("image", "img", "image.bytes", "pixel_values")
 LABEL_COLUMNS = ("label", "labels", "fine_label", "target", "targets")
 """What tables, items and batches call an image and its label; the first that is there is read."""
 
+_CHANNELS = ((1, 3), (4,))  # of images, what is usual first
 _AS_THEY_COME = "give bcnet.search the data sets themselves, (train, test), which are taken as they come"
 
 
@@ -60,6 +61,13 @@ def are_images(data: Any) -> bool:
     except DataError:
         return False
     return True
+
+
+def channel_axis(shape: Sequence[int]) -> int | None:
+    """The axis that counts channels in images `(n, ...)` of this shape: 1 or 3, and None where there is none."""
+    if len(shape) != 4:
+        return None
+    return next((axis for counts in _CHANNELS for axis in (3, 1) if shape[axis] in counts), None)
 
 
 def read_items(source: Iterable[Any], name: str, image_size: int | None) -> Labelled:

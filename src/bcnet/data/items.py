@@ -13,13 +13,12 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Subset, TensorDataset, default_collate
 
-from bcnet.data.conversion import LABEL_COLUMNS, are_images, split_dict
+from bcnet.data.conversion import LABEL_COLUMNS, are_images, channel_axis, split_dict
 from bcnet.data.loaders import LoaderBatches, Loaders
 from bcnet.data.splits import stratified_mask
 from bcnet.errors import DataError
 
 _HELD_OUT = 0.2  # of the training items, where none are given for validation: as many as of images
-_CHANNELS = (1, 3, 4)  # of images
 _READ_BATCH = 64  # of items that are scored or tested; a run cuts its own batches
 _TRANSFORMS = ("transform", "transforms")  # what torchvision's data sets call how they prepare an image
 
@@ -71,28 +70,27 @@ class Items(Loaders):
 def take_items(parts: Sequence[Any], class_names: Sequence[str] | None = None) -> Items | None:
     """Return data sets as they come, `(train, test)` or `(train, validation, test)`; None where they hold raw images.
 
-    A part is a torch `Dataset` or a list of pairs of input and target (or of dicts, the target under a usual name), or
-    a pair of arrays. Floats of 64 bits become floats of 32. Without a part for validation a fixed fifth of the training
-    items is held out, of every class alike where class numbers can be seen. A data set that prepares its images by a
-    `transform` prepares these as the test's does.
+    A part is a torch `Dataset` or a list of pairs of input and target (or of dicts, the target under a usual name), as
+    `data_set_of` gives them. Floats of 64 bits become floats of 32. Without a part for validation a fixed fifth of the
+    training items is held out, of every class alike where class numbers can be seen. A data set that prepares its
+    images by a `transform` prepares these as the test's does.
 
     Raises:
         DataError: a part without a length or items, items of another form, or strings as targets.
     """
-    given = [data_set_of(part) for part in parts]
-    if are_images(given[0]):
+    if are_images(parts[0]):
         return None
     names = ("training", "test") if len(parts) == 2 else ("training", "validation", "test")
-    for data, which in zip(given, names, strict=True):
+    for data, which in zip(parts, names, strict=True):
         _check_items(data, which)
-    whole = given[0]
+    whole = parts[0]
     labels = labels_behind(whole)
-    train, validation, notes = (whole, given[1], ()) if len(parts) == 3 else _hold_out(whole, given[-1], labels)
+    train, validation, notes = (whole, parts[1], ()) if len(parts) == 3 else _hold_out(whole, parts[-1], labels)
     of_all = _training_loader(whole, _READ_BATCH)
     return Items(
         of_all if train is whole else _training_loader(train, _READ_BATCH),
         DataLoader(validation, _READ_BATCH, collate_fn=_collate),
-        DataLoader(given[-1], _READ_BATCH, collate_fn=_collate),
+        DataLoader(parts[-1], _READ_BATCH, collate_fn=_collate),
         name="datasets",
         class_names=_names_of(labels) if class_names is None else tuple(class_names),
         notes=("Items are taken as they come: nothing is normalised and nothing augmented.", *notes),
@@ -222,8 +220,7 @@ def _in_usual_order(inputs: Any) -> Any:
     """Bytes as images have them: a tensor where channels come first, an array where they come last or are not there."""
     if inputs.dtype not in (torch.uint8, np.uint8) or inputs.ndim not in (3, 4):
         return inputs
-    first = inputs.ndim == 4 and inputs.shape[1] in _CHANNELS and inputs.shape[3] not in _CHANNELS
-    return torch.as_tensor(inputs) if first else np.asarray(inputs)
+    return torch.as_tensor(inputs) if channel_axis(inputs.shape) == 1 else np.asarray(inputs)
 
 
 def _check_items(data: Any, which: str) -> None:
