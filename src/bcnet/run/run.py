@@ -28,6 +28,7 @@ from bcnet.run.directory import (
     read_settings,
 )
 from bcnet.run.finished import NETWORK_FILES, FinishedRun, factory_of, input_facts
+from bcnet.run.inputs import InputFacts
 from bcnet.run.result import NETWORKS, RunResult, Which
 from bcnet.run.score import measurement_of, search_seconds
 from bcnet.run.settings import Settings
@@ -150,7 +151,7 @@ class Run:
     @property
     def class_names(self) -> tuple[str, ...]:
         """Return the names of the classes, or their numbers; none before the network is traced."""
-        return () if self._subject is None else input_facts(self.path, self.settings).class_names
+        return () if self._subject is None else InputFacts.from_dict(self._subject.input, self.path).class_names
 
     @property
     def seconds(self) -> Mapping[str, float]:

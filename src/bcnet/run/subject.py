@@ -16,7 +16,9 @@ from bcnet.run.result import Number, TaskResult
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True)
+    """Has the fields of what it stores, which this module may not import: another one is refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Group(_Part):
@@ -43,13 +45,15 @@ class Fixed(_Part):
     remedy: str
 
 
-class Subject(_Part):
+class Subject(BaseModel):
     """The model and the data of a run, and the width space of the model.
 
     `fingerprint` is the space's, `images` the data's digest; the same run finds both as they were. `input` is an
     `InputFacts` as plain data. `macs`, `params` and `others` are the original's. `layers` and `live` hold the terms of
     costs, as `LayerTerms.to_dict` and `Polynomial.to_list` give them.
     """
+
+    model_config = ConfigDict(frozen=True)
 
     fingerprint: str
     images: str
