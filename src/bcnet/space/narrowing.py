@@ -202,9 +202,9 @@ def _fit_numbers(
         return _fitted_conv(part, full, shape, within=_alike(own["weight"][0], full["groups"]))
     if isinstance(part, nn.RNNBase):  # it computes with a list of its weights
         weights = [getattr(part, name, None) for name in part._flat_weights_names]
-        return {"input_size": length(own["weight_ih_l0"][1], widths), "_flat_weights": weights}
+        return {"input_size": sizes[1], "_flat_weights": weights}
     if isinstance(part, nn.RNNCellBase):
-        return {"input_size": length(own["weight_ih"][1], widths)}
+        return {"input_size": sizes[1]}
     if isinstance(part, nn.Embedding):
         return {"embedding_dim": sizes[1]}
     if isinstance(part, nn.GroupNorm):
