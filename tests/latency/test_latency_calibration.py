@@ -292,7 +292,7 @@ def test_a_network_that_was_disturbed_once_does_not_set_the_pace(monkeypatch, sp
     found = measurement.measure_steadily(lambda widths: None, new, 1, known)
     assert np.allclose([m.nanoseconds for m in found], truth(space, new))
     hit |= {m.widths for m in known[1:4]}
-    with pytest.raises(BudgetError, match=r"lie 33% apart from it, each by itself, .* or calibrate again"):
+    with pytest.raises(BudgetError, match=r"by factors that lie 33% apart, after 3 tries: .* or calibrate again"):
         measurement.measure_steadily(lambda widths: None, new, 1, known)
 
 

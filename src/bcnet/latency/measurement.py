@@ -25,7 +25,7 @@ from bcnet.nests import Nest
 from bcnet.space import Widths
 
 TRIES = 3
-_FEW = 4  # as many networks make a law
+_LEAST = 4  # networks whose times tell more than a factor
 
 
 def engine_times(
@@ -66,9 +66,10 @@ def measure_steadily(
             return [dataclasses.replace(found[w], nanoseconds=pace.as_then(found[w].nanoseconds)) for w in batch]
     if noise <= BUSY:
         raise BudgetError(
-            f"times of networks that the calibration knows lie {pace.apart:.0%} apart from it, each by itself, after "
-            f"{TRIES} tries: it was taken on a busy machine, or this one is busy; wait for it to be calm, or calibrate "
-            "again, in a new run directory (--reuse takes over what the times do not change)"
+            "the networks of a calibration take what they took then, or all of them more or less; here their times "
+            f"have changed by factors that lie {pace.apart:.0%} apart, after {TRIES} tries: the machine is busy, or "
+            "was when it was calibrated; wait for it to be calm, or calibrate again, in a new run directory (--reuse "
+            "takes over what the times do not change)"
         )
     raise too_busy(noise, f", after {TRIES} tries")
 
@@ -95,7 +96,7 @@ class _Pace:
         if not now:
             return cls(1.0, 0.0, 0.0, np.inf, 0.0)
         here, there = np.log(now), np.log(then)
-        exponent = float(theilslopes(there, here)[0]) if len(now) >= _FEW and np.ptp(here) > 0 else 1.0
+        exponent = float(theilslopes(there, here)[0]) if len(now) >= _LEAST and np.ptp(here) > 0 else 1.0
         low, offset, high = np.percentile(there - exponent * here, (25, 50, 75)).tolist()
         return cls(exponent, offset, min(now), max(now), float(np.expm1(high - low)))
 
