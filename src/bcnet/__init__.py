@@ -62,7 +62,7 @@ _ROOMS = (
     *("costs", "data", "distributed", "export", "latency", "methods", "models", "prior"),
     *("report", "searchers", "space", "supernet", "tasks", "tflite", "train"),
 )
-"""Packages with more names, reached as `bcnet.supernet.build` for instance."""
+"""Subpackages that hold further names, reached as attributes: `bcnet.supernet.build`, for instance."""
 
 __all__ = [
     "Arena",

@@ -12,7 +12,7 @@ _TITLES = {"accuracy": "score (%)", "loss": "score (negative loss)", "own": "sco
 
 
 def duration(seconds: float) -> str:
-    """A time for people.
+    """Format a duration in seconds.
 
     Example: `duration(0.02) == "0.02 s"`, `duration(563) == "9 min 23 s"`, `duration(4800) == "1 h 20 min"`.
     """
@@ -30,7 +30,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes for people.
+    """Format a number of bytes.
 
     Example: `size(2_254_857_830) == "2.1 GiB"`.
     """
@@ -42,7 +42,7 @@ def size(count: float) -> str:
 
 
 def trainings_text(count: float) -> str:
-    """A number of trainings for people, of two digits or whole.
+    """Format a number of trainings with two digits, or as a whole number.
 
     Example: `trainings_text(2.413) == "2.4"`, `trainings_text(150.2) == "150"`.
     """
@@ -50,7 +50,7 @@ def trainings_text(count: float) -> str:
 
 
 def table(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]], notes: Iterable[str] = ()) -> str:
-    """A table of plain values as HTML, everything in it escaped; ints get thousands separators, long tables are cut."""
+    """Return an HTML table of escaped values. Integers get thousands separators; long tables are truncated."""
     listed = list(rows)
     head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in listed[:_MOST])
@@ -68,12 +68,12 @@ def _cell(value: object) -> str:
 
 
 def stage_title(name: str) -> str:
-    """Return what people read for a stage of this name."""
+    """Return the title of a stage for people."""
     return _STAGES.get(name, name)
 
 
 def score_text(score: float, metric: str, *, unit: bool = True) -> str:
-    """A score with the digits that mean something, and its unit.
+    """Format a score with its significant digits and its unit.
 
     Example: `score_text(91.5, "accuracy")` is "91.50 %", `score_text(-0.25, "loss")` is "-0.2500".
     """
@@ -82,5 +82,5 @@ def score_text(score: float, metric: str, *, unit: bool = True) -> str:
 
 
 def axis_title(metric: str) -> str:
-    """Return what an axis of scores is called."""
+    """Return the title of a plot axis for this score."""
     return _TITLES[metric]

@@ -1,4 +1,4 @@
-"""Errors a user can cause. Each states the rule, the value got, and what to do."""
+"""Errors that users can cause. Each message says what is wrong, the value received, and what to do."""
 
 
 class BCNetError(Exception):
@@ -6,54 +6,54 @@ class BCNetError(Exception):
 
 
 class TraceError(BCNetError):
-    """The model could not be turned into a width space."""
+    """The model cannot be traced into a width space."""
 
 
 class WidthError(BCNetError, ValueError):
-    """Widths that do not belong to the space they are used with."""
+    """Widths that do not fit their space."""
 
 
 class BudgetError(BCNetError, ValueError):
-    """A budget out of range, or below the narrowest network of the space."""
+    """A budget out of range, or below the cost of the narrowest network."""
 
 
 class DataError(BCNetError):
-    """A data set that is missing, unreadable, or does not fit the network."""
+    """Data that are missing, unreadable or do not fit the network."""
 
 
 class ModelError(BCNetError):
-    """An unknown model name, or a factory that does not give a module."""
+    """An unknown model name, or a factory that does not return a module."""
 
 
 class RecipeError(BCNetError, ValueError):
-    """Settings that are unknown, of the wrong type, or impossible together."""
+    """Settings that are unknown, of the wrong type, or contradictory."""
 
 
 class TrainingError(BCNetError):
-    """Training that cannot go on, for instance because the loss is not a number."""
+    """Training that cannot continue, for instance because the loss is NaN."""
 
 
 class SearchError(BCNetError):
-    """A search that cannot go on, for instance because a score is not a number."""
+    """A search that cannot continue, for instance because a score is NaN."""
 
 
 class RunError(BCNetError):
-    """A run directory that cannot be used: another configuration, or no run at all."""
+    """A directory that cannot be used as the run directory: it holds another run, or no run."""
 
 
 class ProcessError(BCNetError):
-    """Processes of one run that do not find each other, differ, or have gone."""
+    """Processes of one run that cannot connect, disagree, or have ended."""
 
 
 class ExportError(BCNetError):
-    """A network that cannot be written in another format, or differs there from what it was."""
+    """A network that cannot be exported, or whose exported file computes other outputs."""
 
 
 class OpenBatchError(ExportError):
-    """A network whose code takes the batch size for a constant, so that no file of it can leave the size open.
+    """A network whose code fixes the batch size, so that no exported file can leave it open.
 
     Args:
-        reason: which network, and at which line of its code.
+        reason: the network, and the line of its code that fixes the batch size.
     """
 
     def __init__(self, reason: str) -> None:
@@ -65,5 +65,5 @@ class OpenBatchError(ExportError):
 
 
 def first_line(error: BaseException) -> str:
-    """Type and first line of an error."""
+    """Return the type and the first line of an error."""
     return f"{type(error).__name__}: {next((line for line in str(error).splitlines() if line.strip()), '')}"

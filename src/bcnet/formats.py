@@ -1,4 +1,4 @@
-"""The formats a network can be written in, each with the way back that checks it."""
+"""Export formats of a network, each with the runner that checks its files."""
 
 from __future__ import annotations
 
@@ -37,45 +37,49 @@ __all__ = [
 ]
 
 Opened = Literal["nothing", "batch", "size"]
-"""What a graph takes of any size: nothing, the batch, or batch, height and width."""
+"""Open dimensions of an exported graph: none, the batch, or batch, height and width."""
 
-Runner = Callable[[Nest], Any]  # inputs (batch, ...) -> what the network gives, logits (batch, classes) usually
+Runner = Callable[[Nest], Any]  # inputs (batch, ...) -> outputs of the network, usually logits (batch, classes)
 
 
-_OLDEST_EXPORTED = 18  # of the versions of ONNX's operators, by PyTorch's exporter
+_OLDEST_EXPORTED = 18  # the oldest operator set version that PyTorch's exporter writes
 _OPEN = {0: "batch", 2: "height", 3: "width"}  # names of open dimensions
 
 
 class Format(ABC):
-    """A way to write a network, and to run what was written."""
+    """An export format, and how to run a file of it."""
 
     suffix: ClassVar[str]
-    runtime: ClassVar[str]  # what runs the file
-    holds_graph: ClassVar[bool] = True  # and not the weights alone
+    runtime: ClassVar[str]  # the library that runs the file
+    holds_graph: ClassVar[bool] = True  # False: the file holds weights only
 
-    opens_batch: ClassVar[bool] = True  # takes batches of any size where none is given
+    opens_batch: ClassVar[bool] = True  # accepts any batch size if none is given
     opens_size: ClassVar[bool] = False  # can leave height and width open too, and resize images
     takes_bytes: ClassVar[bool] = False
     is_int8: ClassVar[bool] = False
 
     @abstractmethod
     def write(self, network: nn.Module, example: Nest, notes: Mapping[str, str], *, opened: Opened = "batch") -> bytes:
-        """The content of the file; `example` is a network input of two images or more, `opened` what may be others.
+        """Return the content of the file.
+
+        Args:
+            example: a network input with a batch of at least two.
+            opened: the dimensions to leave open.
 
         Raises:
-            ExportError: the network has something that the format lacks, or a package is missing.
+            ExportError: the network has an operator that the format lacks, or a package is missing.
         """
 
     @abstractmethod
     def runner(self, content: bytes, network: nn.Module, threads: int) -> Runner:
-        """Runs what `write` gave. Formats of weights alone run it in a copy of `network`."""
+        """Return a function that runs what `write` returned. Formats of weights alone run a copy of `network`."""
 
 
 class Int8(Format):
-    """A format in int8, quantised after training.
+    """Format in int8, by quantisation after training.
 
     Args:
-        samples: inputs, `(samples, batch, ...)`, whose ranges a file is quantised by; none is written without.
+        samples: calibration inputs `(samples, batch, ...)`, from which ranges are taken; required to write a file.
     """
 
     is_int8 = True
@@ -86,10 +90,10 @@ class Int8(Format):
 
     @property
     def samples(self) -> Nest:
-        """The inputs.
+        """Calibration inputs.
 
         Raises:
-            ExportError: there are none.
+            ExportError: none were given.
         """
         if self._samples is None:
             raise ExportError(f"an int8 file is quantised by samples; got none: give {type(self).__name__}(samples)")
@@ -98,9 +102,9 @@ class Int8(Format):
 
 @dataclass(frozen=True)
 class Onnx(Format):
-    """ONNX, by PyTorch's own exporter, in the version `opset` of its operators, by default the exporter's.
+    """ONNX by PyTorch's exporter, in operator set `opset` (default: the exporter's).
 
-    A single input is named `images`, a single output `logits`; several inputs are named as the arguments of `forward`.
+    A single input is named `images`, a single output `logits`. Several inputs are named as the arguments of `forward`.
     """
 
     suffix: ClassVar[str] = "onnx"
@@ -115,7 +119,7 @@ class Onnx(Format):
         return optimized_onnx(self.graph(network, example, opened=opened), notes, self.opset)
 
     def graph(self, network: nn.Module, example: Nest, *, opened: Opened = "batch") -> Any:
-        """Return the `onnx.ModelProto` before `optimized_onnx`: weights are the network's own, batch norm by itself."""
+        """Return the `onnx.ModelProto` before `optimized_onnx`: original weights, batch norm not folded."""
         for package in ("onnx", "onnxscript", "onnxruntime"):
             import_package(package)
         newest = import_package("onnx").defs.onnx_opset_version()
@@ -148,7 +152,7 @@ class Onnx(Format):
         options.inter_op_num_threads = 1
         try:
             session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # its own, of several types
+        except Exception as error:  # ONNX Runtime raises several types of its own
             raise ExportError(
                 f"ONNX Runtime does not run the file of {type(network).__name__} ({first_line(error)}): take --format "
                 "pt2 or safetensors, or leave out of forward() what it names (torch.autocast, where that is a type)"
@@ -166,9 +170,9 @@ class Onnx(Format):
 
 
 class Pt2(Format):
-    """The archive of `torch.export`, for `torch.export.load` and AOTInductor.
+    """Archive of `torch.export`, for `torch.export.load` and AOTInductor.
 
-    Loading one may unpickle, so load only archives you trust; here only the one just written is.
+    Loading an archive may unpickle objects: load only archives that you trust. This class loads only its own output.
     """
 
     suffix = "pt2"
@@ -180,7 +184,7 @@ class Pt2(Format):
         """See `Format`."""
         program = export_graph(network, example, opened=opened)
         for node in program.graph_module.graph.nodes:
-            node.meta.pop("stack_trace", None)  # lines of the user's own files
+            node.meta.pop("stack_trace", None)  # source lines of the user's files
         buffer = io.BytesIO()
         with _quiet():
             torch.export.save(program, buffer, extra_files=dict(notes))
@@ -194,7 +198,7 @@ class Pt2(Format):
 
 
 class SafeTensors(Format):
-    """The weights, with the architecture in the file's metadata: `bcnet.load` rebuilds the network from both."""
+    """Weights as safetensors; the metadata hold the architecture, from which `bcnet.load` rebuilds the network."""
 
     suffix = "safetensors"
     runtime = "PyTorch with the loaded weights"
@@ -213,15 +217,15 @@ class SafeTensors(Format):
 
 
 def export_graph(network: nn.Module, example: Nest, *, opened: Opened = "batch") -> torch.export.ExportedProgram:
-    """The network's graph with sizes left open, or those of the example.
+    """Return the exported graph of the network, with the dimensions `opened` left open.
 
     Raises:
-        OpenBatchError: its code depends on the batch size, which is to be open.
-        ExportError: it has code that `torch.export` cannot follow.
+        OpenBatchError: the batch is to be open, but the network's code depends on its size.
+        ExportError: `torch.export` cannot follow the network's code.
     """
     dims: dict[int, Any] = {} if opened == "nothing" else {0: torch.export.Dim("batch", min=1)}
     if opened == "size":
-        dims |= {2: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC}  # from the least size that the network takes
+        dims |= {2: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC}  # the exporter finds the smallest valid size
     try:
         with _quiet():
             args, kwargs = arguments(example)
@@ -234,7 +238,7 @@ def export_graph(network: nn.Module, example: Nest, *, opened: Opened = "batch")
 def _shapes_by_argument(
     network: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], dims: Mapping[int, Any]
 ) -> dict[str, Any]:
-    """The open dimensions of every argument of `forward`, by its name; those of `*args` and `**kwargs` are nested."""
+    """Return the open dimensions of every argument of `forward` by name; `*args` and `**kwargs` are nested."""
     signature = inspect.signature(network.forward)
     shapes: dict[str, Any] = {}
     for name, value in signature.bind(*args, **kwargs).arguments.items():
@@ -257,13 +261,13 @@ class _InOrder(nn.Module):
 
 
 def in_order(network: nn.Module, inputs: Nest) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    """Return the network and its inputs as positional arguments, for files that hold no names of inputs."""
+    """Return a network that takes positional arguments only, and those arguments, for files without input names."""
     args, kwargs = arguments(inputs)
     return (_InOrder(network, tuple(kwargs)), tuple(kwargs.values())) if kwargs else (network, args)
 
 
 def without_gradients(network: nn.Module) -> Runner:
-    """The network as a function that keeps nothing for a backward pass."""
+    """Return the network as a function that runs without gradients."""
 
     def run(inputs: Nest) -> Any:
         with torch.no_grad():
@@ -275,14 +279,14 @@ def without_gradients(network: nn.Module) -> Runner:
 def import_package(
     package: str, *, need: str = "ONNX needs the packages onnx, onnxscript and onnxruntime", extra: str = "onnx"
 ) -> ModuleType:
-    """A package of an extra; `need` says in the error what it is for.
+    """Import a package of an optional extra. `need` completes the error message: what the package is for.
 
     Raises:
-        ExportError: it is not installed, or does not import.
+        ExportError: it is not installed, or cannot be imported.
     """
     try:
         return importlib.import_module(package)
-    except Exception as error:  # a build that does not match the machine raises more than ImportError
+    except Exception as error:  # a build for another machine raises other types than ImportError
         raise ExportError(
             f"{need}; importing {package} failed with {type(error).__name__}: {error}: run "
             f"`pip install 'bcnet[{extra}]'`"
@@ -328,11 +332,11 @@ def _refusal(what: str, network: nn.Module, error: Exception) -> ExportError:
 def optimized_onnx(model: Any, notes: Mapping[str, str], opset: int | None = None) -> bytes:
     """Return the content of the ONNX file of a graph: batch norm folded, constants computed, `notes` in the metadata.
 
-    These are the steps of `torch.onnx.export(optimize=True)`. Every file that is exported or timed is made here. Where
-    the graph is not of the version `opset` it is converted.
+    The steps are those of `torch.onnx.export(optimize=True)`. Every exported and every timed file is made here. A graph
+    of another version than `opset` is converted.
 
     Raises:
-        ExportError: it cannot be converted.
+        ExportError: the graph cannot be converted.
     """
     ir = import_package("onnx_ir")
     optimizer = import_package("onnxscript.optimizer")
@@ -345,13 +349,16 @@ def optimized_onnx(model: Any, notes: Mapping[str, str], opset: int | None = Non
 
 
 def _of_opset(model: Any, opset: int | None) -> Any:
-    """The model in that version of ONNX's operators: asked for one below 18, PyTorch's exporter writes 18."""
+    """Return the model in operator set `opset`.
+
+    PyTorch's exporter writes at least version 18, so older ones are converted.
+    """
     known = next(one.version for one in model.opset_import if not one.domain)
     if opset in (None, known):
         return model
     try:
         converted = import_package("onnx.version_converter").convert_version(model, opset)
-        for node in converted.graph.node:  # reductions of before 18 know no such attribute, 0 is what they do
+        for node in converted.graph.node:  # older reductions lack this attribute; 0 is their behaviour
             kept = [a for a in node.attribute if a.name != "noop_with_empty_axes" or a.i]
             del node.attribute[:]
             node.attribute.extend(kept)
@@ -367,7 +374,7 @@ def _of_opset(model: Any, opset: int | None) -> Any:
 
 
 def _use_flatten(graph: Any) -> None:
-    """Write each reshape from `(batch, ...)` to `(batch, n)` as Flatten, which holds no number of channels."""
+    """Replace reshapes from `(batch, ...)` to `(batch, n)` by Flatten, which stores no number of channels."""
     onnx = import_package("onnx")
     dims = {value.name: value.type.tensor_type.shape.dim for value in (*graph.input, *graph.value_info, *graph.output)}
     for node in graph.node:
@@ -379,7 +386,7 @@ def _use_flatten(graph: Any) -> None:
 
 
 def _plain_onnx(model: Any, notes: Mapping[str, str]) -> bytes:
-    """The model without PyTorch's notes for its developers, which name lines of the user's files, and with ours."""
+    """Return the model with our `notes` and without PyTorch's debug notes, which name lines of the user's files."""
     graph = model.graph
     for part in (model, graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
         del part.metadata_props[:]
@@ -398,7 +405,7 @@ def _plain_onnx(model: Any, notes: Mapping[str, str]) -> bytes:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """PyTorch's exporters warn of deprecations in their own code, and ONNX's intermediate form logs its own choices."""
+    """Silence deprecation warnings from PyTorch's exporters and the log of ONNX's intermediate representation."""
     log = logging.getLogger("onnx_ir")
     level = log.level
     log.setLevel(logging.ERROR)

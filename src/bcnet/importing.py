@@ -1,4 +1,4 @@
-"""Objects of the user's own by name, `package.module:object`: their code is imported and runs."""
+"""Import the user's own objects by name, `package.module:object`. This executes their code."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from bcnet.errors import BCNetError
 
 
 def import_object(name: str, *, what: str, forms: str, error: type[BCNetError]) -> Callable[..., Any]:
-    """The function or class that `name` says; `what` it is for and its `forms` are for messages.
+    """Import and return the function or class `name`.
+
+    `what` (its purpose) and `forms` (the valid forms of a name) complete error messages.
 
     Raises:
-        BCNetError: as `error`, a malformed name, a module that does not import, or one without such a function.
+        BCNetError: of type `error`: a malformed name, a module that cannot be imported, or no such function in it.
     """
     package, _, member = name.partition(":")
     if not all(part.isidentifier() for part in (*package.split("."), member)):

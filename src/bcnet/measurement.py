@@ -1,4 +1,4 @@
-"""Figures measured on the test images, and how they are written. Importing this loads no torch."""
+"""Metrics measured on the test images, and their formatting. Importing this module loads no torch."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Annotated
 from pydantic import Field
 
 Count = Annotated[int, Field(gt=0, lt=2**31)]
-"""A field of a whole number of things, one at least."""
+"""Return a field for a positive integer."""
 
-Z95 = 1.96  # standard errors on either side in a 95 % interval
+Z95 = 1.96  # half-width of a 95 % interval in standard errors
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure measured on the test images, and how it is written.
+    """A metric on the test images, and its formatting.
 
-    `key` names it in files, `name` and `unit` are for people; `higher` says which way is better. `share` is for
-    percents of images, each of which counts as 0 or 100. `meaning` continues "it is", for who does not know the name.
+    `key` names it in files; `name` and `unit` are for people; `higher` says whether higher is better. `share` marks a
+    percentage of images, each of which counts 0 or 100. `meaning` completes the sentence "it is ..." in explanations.
 
     Example: `Metric("mae", "mean absolute error", "years", digits=1, higher=False)`.
     """
@@ -35,19 +35,19 @@ class Metric:
 
     @property
     def column(self) -> str:
-        """For the head of a column: "top-1 (%)"."""
+        """Heading of a table column: "top-1 (%)"."""
         return f"{self.name} ({self.unit})" if self.unit else self.name
 
     def text(self, value: float) -> str:
-        """A value with its unit: "91.52 %"."""
+        """Format a value with its unit: "91.52 %"."""
         return f"{value:.{self.digits}f} {self.unit}".rstrip()
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Figures of a network on `count` test images: means of the task's figures, by key, and their standard errors.
+    """Metrics of a network on `count` test images: means by key, and their standard errors.
 
-    `by_class` has for each class number, where images have one, how many there were and the mean of the headline.
+    `by_class` maps each class number to the number of its images and the mean of the headline metric.
     """
 
     figures: Mapping[str, float]
@@ -56,7 +56,7 @@ class Measurement:
     by_class: Mapping[int, tuple[int, float]] = field(default_factory=dict)
 
     def interval(self, metric: Metric) -> tuple[float, float]:
-        """Return what the number of images leaves to chance: the 95 % interval of one of the figures."""
+        """Return the 95 % confidence interval of one metric for this number of images."""
         value = self.figures[metric.key]
         if metric.share:
             return share_interval(value, self.count)
@@ -65,10 +65,10 @@ class Measurement:
 
 
 def share_interval(percent: float, count: float) -> tuple[float, float]:
-    """95 % interval of a share of `count` images, in percent.
+    """Return the 95 % confidence interval of a percentage of `count` images, in percent.
 
-    Wilson's interval ("Probable inference", 1927), which keeps its width where all images are right or all wrong and
-    never leaves [0, 100].
+    This is Wilson's interval ("Probable inference", 1927). It has a positive width even where all images are right, and
+    it stays within [0, 100].
 
     Example: 20 images of 20: `share_interval(100.0, 20)` is (83.9, 100).
     """

@@ -1,6 +1,6 @@
-"""The content of a batch: one tensor, or several in a tuple or a dict, each with the batch as its first dimension.
+"""Nests: the inputs or outputs of a batch, one tensor or several in a tuple or dict, batch dimension first.
 
-As inputs of a network a tuple are its arguments, in order, and a dict its keyword arguments.
+As network inputs a tuple holds positional arguments and a dict keyword arguments.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Leaf = TypeVar("Leaf")
 
 
 def by_name(nest: Leaf | tuple[Leaf, ...] | dict[str, Leaf]) -> dict[str, Leaf]:
-    """The tensors, or what is said of each, by name: "" of one alone, "[0]", "[1]" in a tuple, ".key" in a dict."""
+    """Return the values by name: "" for a single one, "[0]", "[1]" in a tuple, ".key" in a dict."""
     if isinstance(nest, tuple):
         return {f"[{number}]": leaf for number, leaf in enumerate(nest)}
     if isinstance(nest, dict):
@@ -27,19 +27,19 @@ def by_name(nest: Leaf | tuple[Leaf, ...] | dict[str, Leaf]) -> dict[str, Leaf]:
 
 
 def tensors(nest: Nest) -> list[Tensor]:
-    """The tensors, in order."""
+    """Return the tensors in order."""
     return list(by_name(nest).values())
 
 
 def like(nest: Nest, found: Sequence[Any]) -> Any:
-    """`found`, one for each tensor of `nest`, in the form of `nest`."""
+    """Return `found`, one value for each tensor of `nest`, in the structure of `nest`."""
     if isinstance(nest, Tensor):
         return found[0]
     return tuple(found) if isinstance(nest, tuple) else dict(zip(nest, found, strict=True))
 
 
 def from_named(parts: Mapping[str, Any]) -> Any:
-    """Return what `by_name` took apart."""
+    """Return the nest that `by_name` flattened."""
     if "" in parts:
         return parts[""]
     if parts and all(name.startswith("[") for name in parts):
@@ -48,20 +48,20 @@ def from_named(parts: Mapping[str, Any]) -> Any:
 
 
 def map_tensors(function: Callable[[Tensor], Tensor], nest: Some) -> Some:
-    """The nest with every tensor replaced."""
+    """Return the nest with `function` applied to every tensor."""
     replaced: Some = like(nest, [function(tensor) for tensor in tensors(nest)])
     return replaced
 
 
 def count(nest: Nest) -> int:
-    """The size of the batch."""
+    """Return the batch size."""
     return len(tensors(nest)[0])
 
 
 def nth_part(count: int, number: int, parts: int) -> slice:
-    """Part `number` of `count` things in order, cut into `parts`: neighbours, the first ones having one more if uneven.
+    """Return the slice of part `number` of `count` items in `parts` consecutive parts, the longer ones first.
 
-    Example: 7 things in 3 parts are 0..2, 3..4 and 5..6; 2 in 3 are 0, 1 and none.
+    Example: 7 items in 3 parts are 0..2, 3..4 and 5..6; 2 items in 3 parts are 0, 1 and an empty part.
     """
     each, more = divmod(count, parts)
     start = number * each + min(number, more)
@@ -69,59 +69,59 @@ def nth_part(count: int, number: int, parts: int) -> slice:
 
 
 def take_images(nest: Some, index: Tensor | slice | int) -> Some:
-    """Some images of the batch."""
+    """Return a part of the batch."""
     return map_tensors(lambda tensor: tensor[index], nest)
 
 
 def join_batches(nests: Sequence[Some]) -> Some:
-    """Batches of one form, one after the other."""
+    """Concatenate batches of the same structure."""
     parts = [tensors(nest) for nest in nests]
     whole: Some = like(nests[0], [torch.cat(column) for column in zip(*parts, strict=True)])
     return whole
 
 
 def upper_bound(tensor: Tensor) -> int:
-    """Return what all integers of a tensor are below; 1 for floats."""
+    """Return the exclusive upper bound of an integer tensor; 1 for floats."""
     return 1 if tensor.is_floating_point() else max(1, int(tensor.max()) + 1)
 
 
 def channels_last(nest: Some) -> Some:
-    """The nest with its images in the memory format that convolutions like."""
+    """Return the nest with its images in channels-last memory format."""
     return map_tensors(lambda t: t.contiguous(memory_format=torch.channels_last) if t.ndim == 4 else t, nest)
 
 
 def contiguous(nest: Some) -> Some:
-    """The nest with every tensor in row-major memory; sparse ones, which have no order, stay."""
-    # `t.contiguous()` keeps the channels-last strides of images with one channel, and a convolution follows them.
+    """Return the nest with every tensor in row-major memory order. Sparse tensors are unchanged."""
+    # `t.contiguous()` keeps channels-last strides of one-channel images, and a convolution follows strides.
     return map_tensors(
         lambda t: t.clone(memory_format=torch.contiguous_format) if t.layout == torch.strided else t, nest
     )
 
 
 def as_float(nest: Some, network: nn.Module) -> Some:
-    """The nest on the device of a network, with its floats in the precision of the network's."""
+    """Return the nest on the network's device, with floating-point tensors in the dtype of its parameters."""
     floats = next((p for p in network.parameters() if p.is_floating_point()), torch.empty(0))
     return map_tensors(lambda t: t.to(floats) if t.is_floating_point() else t.to(floats.device), nest)
 
 
 def call_network(network: Callable[..., Any], inputs: Any) -> Any:
-    """Return what a network gives for `inputs`: a tuple are its arguments, a dict its keyword arguments."""
+    """Call a network; a tuple of inputs is passed as positional, a dict as keyword arguments."""
     if isinstance(inputs, tuple):
         return network(*inputs)
     return network(**inputs) if isinstance(inputs, dict) else network(inputs)
 
 
 def arguments(inputs: Nest) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
-    """Positional and keyword arguments of a call with `inputs`."""
+    """Return `inputs` as positional and keyword arguments."""
     if isinstance(inputs, dict):
         return (), inputs
     return (inputs if isinstance(inputs, tuple) else (inputs,)), {}
 
 
 def check_close(output: Any, expected: Any) -> None:
-    """Raise AssertionError where a tensor of two outputs of one form differs by more than rounding.
+    """Raise AssertionError if a tensor of two outputs with one structure differs by more than rounding.
 
-    That of float64 is far below what channels that meet would change; that of single precision a hundredth of it.
+    The tolerance for float64 is far below the effect of a misplaced channel; for float32 it is 1 % of that effect.
     """
     for a, b in zip(tree_leaves(output), tree_leaves(expected), strict=True):
         if isinstance(b, Tensor):

@@ -1,4 +1,4 @@
-"""The call that people make; the command line makes the same."""
+"""The Python entry point `search`, which the command line calls too."""
 
 from bcnet.api.dry_run import Preview, preview
 from bcnet.api.outcome import SearchOutcome

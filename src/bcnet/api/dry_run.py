@@ -1,4 +1,4 @@
-"""A dry run: the steps of `search` for the same arguments, and their price."""
+"""Dry run: the stages that `search` would execute for the same arguments, and their cost."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ from bcnet.stages.room import search_bytes, training_bytes
 from bcnet.stages.running import plan_stages
 from bcnet.stages.search import candidates_of
 
-_CLEARLY = 0.8  # of the time: what is worth saying
+_CLEARLY = 0.8  # one thread is recommended where it takes at most this share of the time
 
 
 @dataclass(frozen=True)
 class Preview:
-    """Settings as they would be stored, the width space, and what the run would take.
+    """Settings as they would be stored, the width space, and the estimated cost of the run.
 
-    `estimate` is None where the run is finished. `one_thread` is that of a single CPU thread, where the number of
-    threads was left open. `disk` is what the run holds on disk at most, `disk_free` what there
-    is, in bytes.
+    `estimate` is None if the run is finished. `one_thread` is the estimate for a single CPU thread, given if the number
+    of threads is not set. `disk` is the peak disk usage of the run and `disk_free` the free disk space, in bytes.
     """
 
     settings: Settings
@@ -41,7 +40,7 @@ class Preview:
 
     @property
     def threads_text(self) -> str:
-        """Return a sentence where one thread is faster than as many as torch takes."""
+        """Return a recommendation to use one thread, or "" if the default number of threads is as fast."""
         one, all_ = self.one_thread, self.estimate
         if one is None or all_ is None or one.total > _CLEARLY * all_.total:
             return ""
@@ -53,16 +52,16 @@ class Preview:
 
 
 def preview(model: Any, data: Any, budget: Budget | None, run_dir: str | Path, **arguments: Any) -> Preview:
-    """Return what `search` would do with the same arguments. Nothing is written.
+    """Return what `search` would do for the same arguments, without writing anything.
 
     Raises:
-        BCNetError: something that `search` would refuse.
+        BCNetError: an argument that `search` would refuse.
     """
     path = Path(run_dir)
     with join_processes(make_section(RunOptions, arguments.get("options"), "options").device) as world:
         workload, settings = resolve(model, data, budget, path, world=world, **arguments)
     if not all(measure.countable for measure in workload.budget.limits):
-        # What widths a latency admits is known once networks are timed: what the widest need is the most.
+        # A latency limit is resolved only after networks are timed; until then, plan for the widest choices.
         workload = dataclasses.replace(workload, budget=Budget(macs=1.0))
     there = {file.name for file in path.iterdir()} if path.exists() else set()
     planned = plan_stages(stages_of(settings), settings, workload, there)

@@ -1,4 +1,4 @@
-"""The outcome of `search`, and how far it goes for it."""
+"""Result of `search`, and the stages that `until` selects."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ Until = Literal["prior", "widths", "network"]
 
 @dataclass(frozen=True, repr=False)
 class SearchOutcome:
-    """The outcome of `search`; what it did not get to, as `until` says, is None.
+    """Result of `search`. Fields that the run did not reach, because of `until`, are None.
 
-    `network` is the narrow network of the model's own class, trained, in eval mode; `widths` its widths, one per group
-    of `space`; `test` what it did on the test images; `found` all candidates that were scored, None where the method
-    scores none; `result` the content of `result.json`, accuracies in percent. `supernet` and `prior` are there with
-    `until="prior"`.
+    `network` is the narrow network, trained, in eval mode and of the model's own class. `widths` has one width for each
+    group of `space`. `test` holds its figures on the test images. `found` lists all scored candidates and is None if
+    the method scores none. `result` is the content of `result.json`, with accuracies in percent. `supernet` and `prior`
+    are set if `until="prior"`.
     """
 
     run_dir: Path
@@ -51,11 +51,11 @@ class SearchOutcome:
 
     @property
     def reliability(self) -> Reliability | None:
-        """The trust that the scores of candidates deserve: `verdict`, `text` and figures; None without scores."""
+        """Reliability of the candidate scores: `verdict`, `text` and figures. None if there are no scores."""
         return None if self.result is None else self.result.reliability
 
     def compare(self) -> str:
-        """Return a table of the original, the Uniform and the searched network: multiply-adds, parameters, test."""
+        """Return a table of multiply-adds, parameters and test figures: original, Uniform and searched network."""
         if self.result is None:
             return f"The run in {self.run_dir} has no networks to compare yet: call search again without until=."
         metric = self.result.headline
@@ -69,7 +69,7 @@ class SearchOutcome:
         gain = "" if self.result is None else f"{gain_text(self.result)}\n"
         return f"{self.compare()}\n{gain}Report: {self.run_dir / 'report.html'}"
 
-    __repr__ = __str__  # at a prompt the table, as in a notebook
+    __repr__ = __str__  # show the table at a prompt too
 
     def _repr_html_(self) -> str:
         if self.result is None:
@@ -89,7 +89,7 @@ class SearchOutcome:
 
 
 def check_until(until: Until | None) -> None:
-    """Raise RecipeError for a place to stop at that does not exist."""
+    """Raise RecipeError unless `until` is None or the name of a stopping point."""
     if until is not None and until not in get_args(Until):
         raise RecipeError(
             f"until is one of {', '.join(get_args(Until))}; got {until!r}: leave it out for the whole run"
@@ -97,10 +97,10 @@ def check_until(until: Until | None) -> None:
 
 
 def stages_until(settings: Settings, until: Until | None) -> tuple[str, ...]:
-    """Return the names of the stages that a run has up to there; nothing for all of them.
+    """Return the names of the stages to run for `until`; an empty tuple means all stages.
 
     Raises:
-        RecipeError: the prior of a method without a supernet.
+        RecipeError: `until="prior"` with a method that trains no supernet.
     """
     if until is None:
         return ()
@@ -120,7 +120,7 @@ def stages_until(settings: Settings, until: Until | None) -> tuple[str, ...]:
 
 
 def go_on_until(context: Context, until: Until | None) -> SearchOutcome:
-    """Run the stages up to there, and return what they came to."""
+    """Run the stages that `until` selects and return the outcome."""
     path = context.directory.path
     space = context.workload.space
     if until == "prior":
@@ -139,7 +139,7 @@ def go_on_until(context: Context, until: Until | None) -> SearchOutcome:
 
 
 def _to_the_end(context: Context) -> SearchOutcome:
-    """Go through all stages, and compare the original, the Uniform and the searched network."""
+    """Run all stages and compare the original, the Uniform and the searched network."""
     for name in context.names:
         context.output(name)
     result = result_of(context)

@@ -1,4 +1,4 @@
-"""Arguments of `search` resolved: what a run works on, and all its settings, checked against each other."""
+"""Resolve the arguments of `search` into a workload and checked settings."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ def resolve(
     tags: Mapping[str, str] | None = None,
     world: ProcessGroup | None = None,
 ) -> tuple[Workload, Settings]:
-    """Return what a run with these arguments of `search` works on, and all its settings; nothing is written.
+    """Return the workload and the complete settings for these arguments of `search`. Nothing is written.
 
-    `world` are the processes that will share the run, by default this one alone.
+    `world` is the group of processes that will share the run; by default, this process alone.
 
     Raises:
-        BCNetError: something that `search` would refuse.
+        BCNetError: an argument that `search` would refuse.
     """
     path = Path(run_dir)
     world = world or ProcessGroup()
@@ -132,7 +132,7 @@ def resolve(
 
 
 def _by_its_first_place(source: Source, path: Path) -> Source:
-    """Return the source under the name of data that the run in `path` was started with, where the data are the same."""
+    """Return the source under the data name that the run in `path` was started with, if the data are the same."""
     if not (path / names.SETTINGS).exists() or not (path / names.SPACE).exists():
         return source
     before = read_settings(path).data
@@ -145,7 +145,7 @@ def _by_its_first_place(source: Source, path: Path) -> Source:
 
 
 def _with_distillation(recipe: Recipe, own: UserCallables) -> Recipe:
-    """Return the recipe, which distils where there is a teacher."""
+    """Return the recipe with distillation enabled if a teacher was given."""
     if own.teacher is None or recipe.distillation is not None:
         return recipe
     return recipe.model_copy(update={"distillation": Distillation()})
@@ -167,7 +167,7 @@ def _check_start_name(start: str | None) -> None:
 
 
 def _with_functions(method: Method, loss: Loss | None, tags: Mapping[str, str]) -> tuple[Method, UserCallables]:
-    """Return the method with names in place of functions and searchers of the user's own, and these."""
+    """Return the method with functions and custom searchers replaced by names, and those functions."""
     score = getattr(method, "score", "accuracy")
     own = user_callables(loss, score, tags)
     changes: dict[str, Any] = {"score": "custom"} if own.per_image is not None else {}
@@ -180,7 +180,7 @@ def _with_functions(method: Method, loss: Loss | None, tags: Mapping[str, str]) 
 
 
 def _start_of(method: Method, start: str | None, space: SpaceSettings, source: Source) -> Start:
-    """Return what networks start from: as was asked, else trained weights unless networks may be wider than these."""
+    """Return the start that was requested; by default trained weights, unless networks may be wider than these."""
     if source.task.imitates:
         if start not in (None, "pretrained") or space.widen > 1:
             raise RecipeError(
@@ -200,14 +200,14 @@ def _start_of(method: Method, start: str | None, space: SpaceSettings, source: S
 def _complete_method(
     settings: Settings, source: Source, budget: Budget | None, traced: Callable[[], WidthSpace]
 ) -> tuple[Settings, Budget]:
-    """Return the settings with the fields that the method had left open, and the budget."""
+    """Return the settings with the method's unset fields filled in, and the budget."""
     method = settings.method
     limit = budget
     if isinstance(method, Given):
         space = traced()
         widths = resolve_widths(method.values, space, source.model, settings.model)
         method = Given(widths)
-        # A budget admits the narrowest choices of a space: widths that are narrower still are compared with these.
+        # The budget is checked against the space's narrowest choices; given widths may be narrower still.
         limit = budget or Budget(macs=int(max(space.cost(w).macs for w in (widths, space.narrowest))))
     assert limit is not None, "only given widths come without a budget"
     options = settings.options
@@ -218,14 +218,14 @@ def _complete_method(
 
 
 def _without_weights(source: Source) -> Source:
-    """Return the source as one without trained weights, which a wider network cannot start from."""
+    """Return the source without its trained weights, which a wider network cannot start from."""
     if source.pretrained is None:
         return source
     return dataclasses.replace(source, pretrained=None, notes=(*source.notes, _TOO_NARROW))
 
 
 def _with_note_on_weights(source: Source, start: Start) -> Source:
-    """Return the source with a note on what is done with the weights that the model comes with."""
+    """Return the source with a note that says how the model's own weights are used."""
     if source.pretrained is None:
         return source
     note = _FROM_TRAINED if start == "pretrained" else _NOT_FROM_TRAINED.format(start)
@@ -233,7 +233,7 @@ def _with_note_on_weights(source: Source, start: Start) -> Source:
 
 
 def _check(source: Source, settings: Settings) -> None:
-    """Raise RecipeError where a recipe or teacher does not suit, or networks shall start from weights there are not."""
+    """Raise RecipeError if recipe and task disagree, the teacher does not fit, or required weights are missing."""
     _check_teacher(source)
     check_task(source, settings)
     if settings.space.widen > 1 and (settings.pretrained or settings.start in ("pretrained", "original")):
@@ -266,7 +266,7 @@ def _check(source: Source, settings: Settings) -> None:
 
 
 def _check_teacher(source: Source) -> None:
-    """Raise RecipeError unless the teacher of the user's, if there is one, gives what the model gives."""
+    """Raise RecipeError if the user's teacher has other outputs than the model."""
     teacher = source.own.teacher
     if teacher is None:
         return
@@ -288,7 +288,7 @@ def _check_teacher(source: Source) -> None:
 
 
 def check_task(source: Source, settings: Settings) -> None:
-    """Raise RecipeError where a recipe does not suit the task."""
+    """Raise RecipeError if the recipe does not suit the task."""
     if source.task.soft_labels:
         return
     method = settings.method
@@ -306,7 +306,7 @@ def check_task(source: Source, settings: Settings) -> None:
 
 
 def _with_multiples(settings: Settings, source: Source, budget: Budget | None, path: Path) -> Settings:
-    """Return the settings with the multiples that pay by the budget's latency model, or those of the run there."""
+    """Return the settings with the width multiples of the stored run, or those that the latency model recommends."""
     if settings.space.multiple_of != "auto":
         return settings
     stored = read_settings(path).space.multiple_of if (path / names.SETTINGS).exists() else None

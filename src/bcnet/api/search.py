@@ -1,4 +1,4 @@
-"""The call that people make: `search`."""
+"""`search`, the function that users call."""
 
 from __future__ import annotations
 
@@ -58,57 +58,57 @@ def search(
 ) -> SearchOutcome:
     """Find, train and compare the best widths of `model` under `budget`.
 
-    Where `run_dir` holds the same run unfinished it is resumed, and what is finished is not done again. Started by
-    torchrun, all processes make this call, share the work and get the same result (docs/distributed.md).
+    If `run_dir` holds an unfinished run with the same arguments, it is resumed; finished stages are not repeated. Under
+    torchrun every process makes this call, the work is shared, and all get the same result (docs/distributed.md).
 
     Args:
-        model: an `nn.Module`, a function without arguments that makes one, or a name as `--model` takes it.
-        data: a name as `--data` takes it, a `DataSet`, a `datasets.DatasetDict`, or `(train, test)` or `(train,
-            validation, test)`, of torch datasets, pairs of arrays, or loaders; of one alone a fifth is held out for the
-            test. Raw images with class numbers are normalised and augmented (see `DataSet.from_datasets`); other items,
-            and the batches of loaders, are used as they come (see `Loaders`, also for what they have to keep for a run
-            to be repeatable).
-        budget: the limit, for instance `Budget(macs=0.5)`. With the method `Given` it is the cost of the widths where
-            it is left out.
-        run_dir: a new folder, an empty one, or one of a run with the same settings.
-        method: how the widths are found, a value of `bcnet.Trainings` (the default), `BCNet`, `AutoSlim`, `Random`,
-            `Uniform`, `Balanced`, `Pruned`, `Given` or your own `Method`; or a text as `--method` takes it.
+        model: an `nn.Module`, a function without arguments that returns one, or a name as for `--model`.
+        data: a name as for `--data`, a `DataSet`, a `datasets.DatasetDict`, or a tuple `(train, test)` or `(train,
+            validation, test)` of torch datasets, pairs of arrays or loaders. From a single data set a fifth is held out
+            for the test. Raw images with class numbers are normalised and augmented (see `DataSet.from_datasets`).
+            Other items and the batches of loaders are used unchanged (see `Loaders`, which also says when a run on
+            loaders is repeatable).
+        budget: the limit, for instance `Budget(macs=0.5)`. It may be omitted with the method `Given`, whose widths then
+            define it.
+        run_dir: a new or empty folder, or the folder of a run with the same settings.
+        method: how widths are found: an instance of `bcnet.Trainings` (the default), `BCNet`, `AutoSlim`, `Random`,
+            `Uniform`, `Balanced`, `Pruned`, `Given` or your own `Method`; or text as for `--method`.
         training: how networks are trained: a `Recipe`, the name of one, a YAML file, or a mapping of changes to the
-            recipe that suits model and data. By default that recipe.
-        epochs: epochs of the training, in place of the recipe's.
-        start: what networks start from: "scratch"; "original", the most important channels of the original once it is
-            trained; "pretrained", those of weights that the model comes with or of `pretrained`; or "supernet", the
-            first channels of the supernet. By default "original", or "pretrained" for a model with trained weights,
-            and "scratch" with the method `BCNet`.
-        pretrained: weights of the model, a state dict or a safetensors file; a supernet starts from them too. Tensors
-            of another shape, as of a last layer for other classes, are left out.
-        space: which widths may be chosen: `SpaceSettings(multiple_of=8)`, or a mapping of its fields.
-        task: what the network is trained for, where that is not classification: a `bcnet.Task`, or its name with its
-            settings ("segmentation:classes=21").
-        loss: a function of logits `(batch, classes)` and labels `(batch,)` that gives a scalar, in place of
-            cross-entropy (and label smoothing) in all training.
-        teacher: a trained network, with the inputs and classes of `model`, that the Uniform and the searched network
-            learn from beside the labels, in place of the original; with the recipe's `distillation`, or the usual one.
-        seed: of every random draw.
+            default recipe for the model and data. By default that recipe.
+        epochs: number of training epochs; replaces the recipe's.
+        start: initial weights of narrow networks. "scratch": random. "original": the most important channels of the
+            original after its training. "pretrained": the most important channels of the weights that the model comes
+            with, or of `pretrained`. "supernet": the first channels of the supernet. Default: "original"; "pretrained"
+            for a model with trained weights; "scratch" with the method `BCNet`.
+        pretrained: weights of the model, as a state dict or a safetensors file. A supernet starts from them too.
+            Tensors of other shapes, such as a last layer for other classes, are skipped.
+        space: the admissible widths: `SpaceSettings(multiple_of=8)`, or a mapping of its fields.
+        task: the training task, if it is not classification: a `bcnet.Task`, or a name with settings
+            ("segmentation:classes=21").
+        loss: a function of logits `(batch, classes)` and labels `(batch,)` that returns a scalar. It replaces
+            cross-entropy and label smoothing in all training.
+        teacher: a trained network with the inputs and classes of `model`. The Uniform and the searched network are
+            distilled from it instead of from the original, with the recipe's `distillation` or its default.
+        seed: seed of every random draw.
         until: stop early: "prior" after the supernet and its prior, "widths" after the search, "network" after the
-            training of the found network, without the networks to compare with. The same call without it goes on.
-        reuse: other runs of the model on the data; what they have finished and share with this one is reused, never
-            done again. All runs of one seed and recipe share the original.
-        stages: stages of your own (`bcnet.Stage`), which come where they need others, else at the end.
-        options: options that most runs leave alone: `RunOptions(threads=1)`, or a mapping of its fields.
-        tags: names for `loss` and the method's `score` where the functions have none that a resumed run could know them
-            by.
-        progress: show progress and the closing table; by default in a terminal and in a notebook.
+            found network is trained, without the comparison. Calling again without `until` continues the run.
+        reuse: directories of other runs of the model on the same data. Finished results that both runs share are copied
+            and not computed again. All runs with the same seed and recipe share the original.
+        stages: your own stages (`bcnet.Stage`). Each runs before the stages that need it, by default at the end.
+        options: options that most runs leave unset: `RunOptions(threads=1)`, or a mapping of its fields.
+        tags: names for `loss` and for the method's `score`, required where the functions have no importable name by
+            which a resumed run could recognise them.
+        progress: show progress and the closing table. Default: True in a terminal and in a notebook.
         reporter: receives the events of the run.
-        checkpoint_seconds: the most training that is lost when the run is killed; longer where saving takes so long
-            that it would cost more than 2 % of the time.
+        checkpoint_seconds: longest training time between two checkpoints. It is exceeded where writing them would cost
+            more than 2 % of the time.
 
-    Searches in several threads of one process wait for each other.
+    Only one thread of a process searches at a time; further calls wait.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C, with a sentence on what is kept.
-        BCNetError: with one message that says what is wrong, what was received, and what to do. Nothing is written
-            before model, data, space and budget are known to fit.
+        KeyboardInterrupt: on Ctrl-C, with one sentence that says what is kept.
+        BCNetError: any other failure; the message says what is wrong, the value received, and what to do. Nothing is
+            written before model, data, space and budget are known to fit.
 
     Example: `search(resnet, "cifar10", Budget(macs=0.5), "runs/half").network`
     """
@@ -159,11 +159,11 @@ def search(
 
 @contextmanager
 def told_when_stopped(path: Path) -> Iterator[None]:
-    """Say, where Ctrl-C ends the block, what is kept in the run directory `path` and how to go on."""
+    """On Ctrl-C inside the block, say what is kept in the run directory `path` and how to resume."""
     try:
         yield
     except KeyboardInterrupt as stop:
-        if type(stop) is not KeyboardInterrupt:  # one with a meaning of its own, as SIGTERM on the command line
+        if type(stop) is not KeyboardInterrupt:  # subclasses have their own handler (SIGTERM)
             raise
         kept = f"Stopped. What is finished is kept in {path}: the same call goes on with it."
         begun = (path / names.SETTINGS).exists()
@@ -171,9 +171,9 @@ def told_when_stopped(path: Path) -> Iterator[None]:
 
 
 def in_one_sentence(text: str) -> KeyboardInterrupt:
-    """Return what Python and IPython show as `text` alone, without a traceback; Python then ends with code 130."""
+    """Return an exception that Python and IPython print as `text` only, without a traceback (exit code 130)."""
     stopped = KeyboardInterrupt(text)
-    stopped._render_traceback_ = lambda: [text]  # type: ignore[attr-defined]  # IPython asks for it
+    stopped._render_traceback_ = lambda: [text]  # type: ignore[attr-defined]  # IPython calls it
     usual = sys.excepthook
 
     def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -192,11 +192,11 @@ _SEARCHING = threading.RLock()
 
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Within the block no other thread searches: torch's exports and global generators are those of the process."""
+    """Let one thread search at a time: torch.export and the global generators belong to the whole process."""
     with _SEARCHING:
         yield
 
 
 def _is_interactive() -> bool:
-    """Return whether somebody watches: a terminal, or a notebook."""
+    """Return whether the output is a terminal or a notebook."""
     return sys.stdout.isatty() or "ipykernel" in sys.modules

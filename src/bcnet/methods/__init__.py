@@ -1,6 +1,6 @@
-"""Methods: how a run finds its widths, each a value with its own fields, checks and stages.
+"""Search methods. Each finds the widths of a run, as a value with its own fields, checks and stages.
 
-To add one, subclass `Method` in a file of its own and give a value of it to `bcnet.search(..., method=...)`.
+To add a method, subclass `Method` in one file and pass an instance to `bcnet.search(..., method=...)`.
 """
 
 from bcnet.methods.base import Method, Start, parse_method

@@ -1,4 +1,4 @@
-"""Methods: the base class, and how one it is read from text and from documents."""
+"""Base class of search methods, and how a method is read from text and from documents."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from bcnet.space import Budget, Widths, WidthSpace
 from bcnet.train.recipe import Recipe, describe
 
 Start = Literal["scratch", "original", "pretrained", "supernet"]
-"""What networks that are trained by themselves start from."""
+"""Initial weights of networks that are trained on their own."""
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Kept = tuple[tuple[int, ...], ...]
-"""Of every group the channels that a pruner left."""
+"""Channels of each group that a pruner kept."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """The facts that a method is completed with before a run starts.
+    """Facts that complete a method before a run starts.
 
-    `training` is the recipe of the final networks, `start` what they start from, `trained_share` the share of the
-    training images that candidates are trained on. `space` is traced when it is first read.
+    `training` is the recipe of the final networks and `start` their initial weights. `trained_share` is the share of
+    the training images that candidates are trained on. `space` is traced on first access.
     """
 
     training: Recipe
@@ -51,23 +51,23 @@ class Request:
 
 
 class Context(Protocol):
-    """The view that a method has of a run: a `bcnet.stages.Context`."""
+    """View of a run that methods receive: a `bcnet.stages.Context`."""
 
     @property
     def workload(self) -> Any:
         """Model, data, `space` and `budget` (`bcnet.run.workload.Workload`)."""
 
     def output(self, name: str) -> Any:
-        """Return what the stage of this name came to; it is run where it has not been."""
+        """Return the output of the stage `name`, running the stage if necessary."""
 
 
 class Method(BaseModel):
     """A way to find the widths of a run. Subclass it, set `name`, and implement `widths`.
 
-    Fields are settings of the run: they are stored, compared on resuming, and shown in the report. A value checks
-    itself when it is made. The class attributes say what a run of the method has beside the final networks.
+    Fields are settings of the run: they are stored, compared when the run is resumed, and shown in the report. They are
+    validated when the object is made. The class attributes say which other stages a run of the method has.
 
-    Example: widths that halve every group,
+    Example: halve every group,
 
         class Half(bcnet.Method):
             name = "half"
@@ -89,17 +89,17 @@ class Method(BaseModel):
     )
 
     name: ClassVar[str]
-    """The word for it on the command line, in files and in reports."""
+    """Name on the command line, in files and in reports."""
     origin: ClassVar[str] = ""
-    """One sentence for reports on where the widths come from."""
+    """Sentence for reports that says where the widths come from."""
     narrowed: ClassVar[str] = "searched"
-    """What was done to the network, for reports: "narrowed to given widths"."""
+    """Description of the resulting network in reports: "narrowed to given widths"."""
     scores_candidates: ClassVar[bool] = False
-    """The widths are the best of many that were scored."""
+    """True if the widths are the best of many scored candidates."""
     trains_supernet: ClassVar[bool] = False
-    """A supernet is trained, whose paths are scored."""
+    """True if a supernet is trained and its paths are scored."""
     trains_candidates: ClassVar[bool] = False
-    """Candidates are scored by short trainings of their own."""
+    """True if each candidate is scored by a short training."""
 
     def __init__(self, **fields: Any) -> None:
         try:
@@ -110,16 +110,16 @@ class Method(BaseModel):
 
     @property
     def inherits(self) -> bool:
-        """Return whether its supernet starts from the weights of the trained original."""
+        """Return whether the supernet starts from the weights of the trained original."""
         return False
 
     @property
     def usual_start(self) -> Start:
-        """The start of final networks where the user does not say."""
+        """Default start of final networks."""
         return "original"
 
     def stages(self) -> tuple[Any, ...]:
-        """Return the stages that find the widths: names of the library's, or values of your own `bcnet.Stage`."""
+        """Return the stages that find the widths: names of built-in stages, or instances of your own `bcnet.Stage`."""
         return ()
 
     @abstractmethod
@@ -128,17 +128,17 @@ class Method(BaseModel):
         raise TypeError(f"a method implements widths(context); {type(self).__name__} does not")
 
     def select_channels(self, context: Context) -> Kept:
-        """Return the channels of each group that a narrow network keeps; none where it keeps the most important."""
+        """Return the channels that a narrow network keeps in each group; {} for the most important ones."""
         return ()
 
     def check(self) -> None:
-        """Raise RecipeError where the method cannot work here; called before any data are loaded."""
+        """Raise RecipeError if the method cannot run here. Called before data are loaded."""
 
     def complete(self, request: Request) -> Self:
-        """Return the method with the fields filled in that were left open.
+        """Return the method with its unset fields filled in.
 
         Raises:
-            RecipeError: a field that does not suit the run.
+            RecipeError: a field does not suit the run.
         """
         return self
 
@@ -148,14 +148,14 @@ class Method(BaseModel):
 
 
 class CustomMethod(Method):
-    """A method of the user's as a run directory knows it: its name and its fields, but not its code."""
+    """Name and fields of a user's own method, as read from a run directory, without its code."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     name: ClassVar[str] = "custom"
     kind: str
 
     def widths(self, context: Context) -> Widths:
-        """Raise RecipeError: the code is the user's."""
+        """Raise RecipeError: the user's code is needed."""
         raise RecipeError(f"the method {self.kind!r} is yours: give bcnet.search the value of it, method=...")
 
     @model_serializer(mode="wrap")
@@ -165,17 +165,17 @@ class CustomMethod(Method):
 
 
 def is_custom(method: Method) -> bool:
-    """Return whether a method is the user's own."""
+    """Return whether the method is not one of the library's."""
     from bcnet.methods import METHODS
 
     return METHODS.get(method.name) is not type(method)
 
 
 def method_from_document(document: Any) -> Method:
-    """Return the method that a document describes; one with an unknown name is the user's (`CustomMethod`).
+    """Return the method that a document describes; an unknown name gives a `CustomMethod`.
 
     Raises:
-        ValueError: no method, or fields that do not suit it.
+        ValueError: not a method, or invalid fields.
     """
     from bcnet.methods import METHODS
 
@@ -191,12 +191,12 @@ def method_from_document(document: Any) -> Method:
 
 
 def parse_method(text: str) -> Method:
-    """Return the method that a text names: `NAME` or `NAME:key=value,key=value`; values are YAML.
+    """Parse `NAME` or `NAME:key=value,key=value` into a method; values are YAML.
 
-    `package.module:Class` and `package.module:Class:key=value` import a method of the user's own.
+    `package.module:Class` and `package.module:Class:key=value` import your own method.
 
     Raises:
-        RecipeError: an unknown name or key, or a value that does not suit.
+        RecipeError: an unknown name or key, or an invalid value.
 
     Example: `parse_method("bcnet:epochs=8,generations=20")`.
     """
@@ -218,12 +218,12 @@ def parse_method(text: str) -> Method:
         raise RecipeError(f"a method is one of {forms}; got {text!r}{hint}")
     try:
         return kind(**_fields(rest))
-    except TypeError as error:  # of a constructor of the user's own
+    except TypeError as error:  # raised by a user's own constructor
         raise RecipeError(f"--method {name}: {error}") from None
 
 
 def _fields(text: str) -> dict[str, Any]:
-    """Return `key=value` pairs with commas between; a dotted key goes into a mapping."""
+    """Parse comma-separated `key=value` pairs; a dotted key goes into a nested mapping."""
     from bcnet.train.yaml_text import parse_yaml
 
     fields: dict[str, Any] = {}
@@ -244,7 +244,7 @@ def _fields(text: str) -> dict[str, Any]:
 
 
 def _split(text: str) -> list[str]:
-    """Split at commas outside of brackets; a piece without an equals sign goes on with the value before it."""
+    """Split at commas outside brackets; a piece without an equals sign belongs to the value before it."""
     parts: list[str] = []
     depth = 0
     for piece in text.split(",") if text else ():

@@ -1,4 +1,4 @@
-"""Methods that look at no data: one ratio for all layers, a formula, and widths that the user gives."""
+"""Methods that need no data: one ratio for all layers, a closed form, and given widths."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ from bcnet.train.recipe import Count
 
 
 class Uniform(Method):
-    """One ratio for all groups, as large as the budget allows. The Uniform network of every run is this one."""
+    """The largest ratio, equal for all groups, that satisfies the budget. Every run trains this Uniform network."""
 
     name: ClassVar[str] = "uniform"
     origin: ClassVar[str] = "All groups have the same ratio."
     narrowed: ClassVar[str] = "narrowed by one ratio"
 
     def widths(self, context: Context) -> Widths:
-        """Return one ratio of every group."""
+        """Return the widths of the largest feasible ratio."""
         widths: Widths = context.workload.space.uniform(context.workload.budget)
         return widths
 
 
 class Balanced(Method):
-    """A formula that looks at neither data nor weights (`WidthSpace.balanced`)."""
+    """Closed-form widths that depend on neither data nor weights (`WidthSpace.balanced`)."""
 
     name: ClassVar[str] = "balanced"
     origin: ClassVar[str] = "The widths follow from a formula that looks at neither data nor weights."
     narrowed: ClassVar[str] = "narrowed by a formula that balances its layers"
 
     exponent: float = Field(default=BALANCE_EXPONENT, ge=0, le=2)
-    """Share of a layer's multiply-adds: its positions to this power."""
+    """Exponent of a layer's number of positions in its share of the multiply-adds."""
 
     def widths(self, context: Context) -> Widths:
-        """Return the balanced widths of the budget."""
+        """Return the balanced widths for the budget."""
         widths: Widths = context.workload.space.balanced(context.workload.budget, exponent=self.exponent)
         return widths
 
 
 class Given(Method):
-    """Widths that the user gives. Their own cost is the budget that the Uniform network keeps to.
+    """Widths that the user gives. Their cost is the budget of the Uniform network.
 
-    `values` are widths, one per group; a mapping of group names to widths; or a text: numbers with commas, a JSON file,
-    a run directory, or "published:VARIANT".
+    `values` is a list of widths, one per group, a mapping of group names to widths, or text: comma-separated numbers, a
+    JSON file, a run directory, or "published:VARIANT".
     """
 
     name: ClassVar[str] = "given"
     origin: ClassVar[str] = "The widths were given."
     narrowed: ClassVar[str] = "narrowed to given widths"
     values: tuple[Count, ...] | dict[str, Count] | str
-    """The widths, one per group, or where they are."""
+    """The widths, one per group, or the place to read them from."""
 
     def __init__(self, values: object) -> None:
         super().__init__(values=values)
@@ -64,10 +64,10 @@ class Given(Method):
 
     @property
     def usual_start(self) -> Start:
-        """Fresh weights: nothing was searched from trained ones."""
+        """Random weights, since no search started from trained ones."""
         return "scratch"
 
     def widths(self, context: Context) -> Widths:
-        """Return the widths; a run has resolved them to numbers before it starts."""
+        """Return the widths; a run resolves them to numbers before it starts."""
         assert isinstance(self.values, tuple), "widths are numbers once a run has started"
         return self.values

@@ -1,4 +1,4 @@
-"""The method `pruned`: widths that another library's pruner leaves of the trained original."""
+"""Method `pruned`: widths from another library's pruner, applied to the trained original."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Criterion = Literal["magnitude", "taylor", "fastnas"]
 
 
 class Pruned(Method):
-    """The trained original, pruned until it satisfies the budget: its widths, and the channels that were kept.
+    """The trained original, pruned until it satisfies the budget: its widths and the kept channels.
 
-    "magnitude" and "taylor" are global pruning by Torch-Pruning (extra `magnitude`), by the size of weights and by the
-    first-order Taylor terms of the loss, which an imitation has none of. "fastnas" is FastNAS of NVIDIA's Model
-    Optimizer (extra `fastnas`), which says nothing of single channels.
+    "magnitude" and "taylor" are global pruning by Torch-Pruning (extra `magnitude`): by weight magnitude, and by
+    first-order Taylor terms of the loss (not available for imitation). "fastnas" is FastNAS of NVIDIA's Model Optimizer
+    (extra `fastnas`), which reports widths but no channels.
     """
 
     name: ClassVar[str] = "pruned"
@@ -24,25 +24,25 @@ class Pruned(Method):
     narrowed: ClassVar[str] = "narrowed by pruning the trained original"
 
     criterion: Criterion = "magnitude"
-    """What decides which channels go."""
+    """Criterion that selects the channels to remove."""
 
     def __init__(self, criterion: Criterion = "magnitude") -> None:
         super().__init__(criterion=criterion)
 
     def stages(self) -> tuple[str, ...]:
-        """The stage that prunes the trained original."""
+        """Stage that prunes the trained original."""
         return ("pruning",)
 
     def widths(self, context: Context) -> Widths:
-        """Return the widths that the pruner left."""
+        """Return the widths after pruning."""
         widths: Widths = context.output("pruning").widths
         return widths
 
     def select_channels(self, context: Context) -> Kept:
-        """Return the channels that the pruner left; none by FastNAS."""
+        """Return the channels that the pruner kept; {} with FastNAS."""
         kept: Kept = context.output("pruning").kept
         return kept
 
     def check(self) -> None:
-        """Raise RecipeError where the pruner's package is not installed."""
+        """Raise RecipeError if the pruner's package is not installed."""
         check_installed(self.criterion)

@@ -1,4 +1,4 @@
-"""Methods that score the paths of a supernet: BCNet, the method of the paper, and AutoSlim's greedy slimming."""
+"""Methods that score the paths of a supernet: BCNet, the paper's method, and AutoSlim's greedy slimming."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ StrategyName = Literal[
 ]
 FirstGeneration = Literal["balanced", "prior"]
 FROM_PRIOR = ("evolution", "prior-only")
-"""Searchers that start from the prior."""
-TAKES_PRIOR = '"prior": "learnt"'  # in the description of a custom searcher
+"""Searchers that sample their first candidates from the prior."""
+TAKES_PRIOR = '"prior": "learnt"'  # appears in the description of a custom searcher
 SEARCHERS = (*FROM_PRIOR, "evolution-without-prior", "greedy", "model", "random")
 _OF_EVOLUTION = ("population", "generations", "parents", "macs_from", "tournament")
 
@@ -34,29 +34,31 @@ class SupernetMethod(Method):
     trains_supernet: ClassVar[bool] = True
 
     start: Literal["scratch", "trained"] = "scratch"
-    """Weights that the supernet starts from: fresh ones (scratch, as in the paper), or those of the trained original
-    (trained), in an order that gives both ends of a group as much importance where paths are taken from both."""
+    """Initial weights of the supernet: random (scratch, as in the paper), or those of the trained original (trained),
+    with channels ordered so that both ends of a group are equally important where paths are taken from both ends.
+    """
     epochs: Count | None = None
-    """Epochs of the supernet, where not those of the final networks."""
+    """Epochs of the supernet; default: those of the final networks."""
     training: Recipe | dict[str, Any] = Field(default_factory=dict)
-    """Recipe of the supernet, or other values in the recipe of the final networks."""
+    """Recipe of the supernet, or changes to the recipe of the final networks."""
     strategy: StrategyName = "complementary"
     """Paths of a step: complementary (BCNet, fair), complementary-bounded (BCNetV2: with a smallest width the middle
-    channels are trained more often), bilateral, unilateral, unilateral-complementary or sandwich (AutoSlim)."""
+    channels are trained more often), bilateral, unilateral, unilateral-complementary or sandwich (AutoSlim).
+    """
     pairs: Literal["auto", "on", "off"] = "auto"
-    """Whether two complementary paths share a pass; auto, where that should be faster."""
+    """Run two complementary paths in one pass: on, off, or auto (where it should be faster)."""
     score: Score = "accuracy"
-    """What ranks candidates: accuracy (top-1, percent), loss (negative cross-entropy, nats), or a custom function."""
+    """Score of a candidate: accuracy (top-1, percent), loss (negative cross-entropy, nats), or a custom function."""
     searcher: Any = "evolution"
-    """What proposes candidates."""
+    """Searcher that proposes candidates."""
     population: Count = 40
     """Candidates per generation."""
     generations: Count = 50
-    """Generations; population times generations candidates are scored at most."""
+    """Number of generations; at most population times generations candidates are scored."""
     rescored: Count = 10
-    """The best candidates that are scored again, on images that took no part in the search."""
+    """Number of best candidates that are scored again on images not used in the search."""
     seed: Seed | None = None
-    """Seed of the search, where not that of the run."""
+    """Seed of the search; default: that of the run."""
 
     @property
     def inherits(self) -> bool:
@@ -65,22 +67,22 @@ class SupernetMethod(Method):
 
     @property
     def usual_start(self) -> Start:
-        """Trained weights where the supernet starts from them, else fresh ones."""
+        """Trained weights if the supernet starts from them, else random ones."""
         return "original" if self.inherits else "scratch"
 
     @property
     def needs_prior(self) -> bool:
-        """Return whether the searcher starts from a prior that is fitted to the supernet's training losses."""
+        """Return whether the searcher uses a prior fitted to the supernet's training losses."""
         return False
 
     @property
     def recipe(self) -> Recipe:
-        """The recipe of the supernet, once a run has completed it."""
+        """Recipe of the supernet, available once a run has completed it."""
         assert isinstance(self.training, Recipe), "a run completes its method before it starts"
         return self.training
 
     def stages(self) -> tuple[str, ...]:
-        """The supernet, the prior where the searcher starts from it, the search, and the choice among the best."""
+        """Stages: supernet, prior if the searcher uses it, search, and choice among the best candidates."""
         prior = ("prior",) if self.needs_prior else ()
         return ("supernet", *prior, "evolution", "reliability", "finalists")
 
@@ -90,9 +92,9 @@ class SupernetMethod(Method):
         return widths
 
     def complete(self, request: Request) -> Self:
-        """Return the method with the whole recipe of its supernet.
+        """Return the method with the complete recipe of its supernet.
 
-        A supernet has no teacher: every path would need its own.
+        A supernet is never distilled, since every path would need its own teacher.
         """
         recipe = self.training
         if isinstance(recipe, Mapping):
@@ -103,38 +105,39 @@ class SupernetMethod(Method):
 
 
 class BCNet(SupernetMethod):
-    """BCNet: a supernet whose paths are judged from both sides, a prior fitted to its losses, and evolution.
+    """BCNet: a supernet whose paths are scored from both sides, a prior fitted to its losses, and evolution.
 
     Source: "BCNet: Searching for Network Width with Bilaterally Coupled Network", CVPR 2021. `BCNet.paper()` has the
-    paper's settings where the defaults differ (docs/differences.md).
+    paper's settings; docs/differences.md lists where the defaults differ.
     """
 
     name: ClassVar[str] = "bcnet"
 
     searcher: Any = "evolution"
-    """What proposes candidates: evolution, evolution-without-prior, greedy, model, prior-only, random, a
-    bcnet.Evolution, or a custom bcnet.Searcher."""
+    """Searcher: evolution, evolution-without-prior, greedy, model, prior-only, random, a bcnet.Evolution, or a custom
+    bcnet.Searcher.
+    """
     parents: Count = 10
-    """Candidates that a generation of evolution keeps."""
+    """Candidates that survive a generation of evolution."""
     macs_from: float = Field(default=0.9, ge=0, le=1)
-    """Share of the budget below which a cheaper candidate is no better to evolution (0 in the paper)."""
+    """Share of the budget below which evolution sees no benefit in cheaper candidates (0 in the paper)."""
     first_generation: FirstGeneration = "balanced"
-    """Evolution starts from the balanced and the Uniform widths as well (balanced), or without them (prior)."""
+    """Start evolution from the balanced and Uniform widths too (balanced), or from the prior only (prior)."""
     tournament: Tournament = "score"
-    """What wins a tournament of evolution: score, or rank and crowding (rank) as in the paper."""
+    """Tournament criterion of evolution: score, or rank and crowding (rank) as in the paper."""
     keep_records: Count | None = None
-    """How many records of smallest loss the prior is fitted to; all where left out (100 in the paper)."""
+    """Number of lowest-loss records that the prior is fitted to; default: all (100 in the paper)."""
     records_since: float = Field(default=DEFAULT_SINCE, ge=0, lt=1)
-    """Share of the training before which records are left out (0 in the paper)."""
+    """Share of the training whose first records are discarded (0 in the paper)."""
     effective_widths: float = Field(default=DEFAULT_EFFECTIVE_WIDTHS, ge=1)
-    """Widths per group that the prior weighs, exp of its entropy; 1 is the optimum itself."""
+    """Effective number of widths per group in the prior, the exponential of its entropy; 1 is the optimum itself."""
     tightened: bool = True
     """Tighten the prior's budget until nearly half of its samples satisfy it (off in the paper)."""
 
     @model_validator(mode="before")
     @classmethod
     def _with_evolution(cls, values: Any) -> Any:
-        """Take the settings of a `bcnet.Evolution`."""
+        """Accept the settings of a `bcnet.Evolution`."""
         searcher = values.get("searcher") if isinstance(values, dict) else None
         if type(searcher) is not Evolution:
             return values
@@ -148,12 +151,12 @@ class BCNet(SupernetMethod):
 
     @classmethod
     def paper(cls, **fields: Any) -> Self:
-        """Return the method as the paper has it, with other `fields`."""
+        """Return the method with the paper's settings, changed by `fields`."""
         return cls(**{**PAPER, **fields})
 
     @property
     def needs_prior(self) -> bool:
-        """Return whether the searcher starts from a prior that is fitted to the supernet's training losses."""
+        """Return whether the searcher uses a prior fitted to the supernet's training losses."""
         return isinstance(self.searcher, str) and (self.searcher in FROM_PRIOR or TAKES_PRIOR in self.searcher)
 
 
@@ -166,13 +169,13 @@ PAPER: dict[str, Any] = {
     "tournament": "rank",
     "rescored": 1,
 }
-"""Fields of BCNet in which the paper differs from the defaults (docs/differences.md)."""
+"""Fields of BCNet for which the paper's value differs from the default (docs/differences.md)."""
 
 
 class AutoSlim(SupernetMethod):
-    """AutoSlim: greedy slimming on a supernet of the sandwich rule with in-place distillation.
+    """AutoSlim: greedy slimming on a supernet trained by the sandwich rule with in-place distillation.
 
-    With `strategy="unilateral"` the supernet is one of random left paths that learn the labels.
+    `strategy="unilateral"` trains random left paths on the labels instead.
     Source: Yu and Huang, "AutoSlim", 2019.
     """
 
@@ -182,9 +185,9 @@ class AutoSlim(SupernetMethod):
     strategy: Literal["sandwich", "unilateral"] = "sandwich"
     """Paths of a step: the sandwich rule, or random left paths."""
     searcher: Literal["greedy"] = "greedy"
-    """Greedy slimming, from the full width down."""
+    """Greedy slimming, starting at full width."""
 
     @property
     def usual_start(self) -> Start:
-        """Trained weights, as every narrowing of a trained network."""
+        """Trained weights, as for every method that narrows a trained network."""
         return "original"

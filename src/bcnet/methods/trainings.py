@@ -1,15 +1,16 @@
-"""Methods that score candidates by short trainings of their own: the default search, and random widths.
+"""Methods that score each candidate by a short training: the default search, and random widths.
 
-Candidates are networks that are trained for a share of the final epochs, and a model of their scores proposes them.
-From trained weights a twentieth of the epochs tells them apart. From scratch it takes a tenth to three tenths, and is
-biased (`docs/score_model.md`): the best of them that differ, the balanced and the Uniform widths among them, are then
-trained for as long as the final networks, which decides.
+Candidates are trained for a share of the final epochs, and a model of their scores proposes the next ones. From trained
+weights, a twentieth of the epochs suffices to tell candidates apart. From scratch it takes a tenth to three tenths, and
+the order is biased (`docs/score_model.md`). Therefore the best candidates that differ, the balanced and the Uniform
+widths among them, are then trained as long as the final networks, and these trainings decide.
 
-Notation: a training of a network of `r` times the multiply-adds takes about `sqrt(r)` of the original's time, since
-what it reads and writes goes as its widths do; so `n` networks of `e` epochs and `k` of `E` epochs, on a share `s` of
-the images, cost, in trainings of the original of `E` epochs,
+Notation: training a network with `r` times the multiply-adds takes about `sqrt(r)` of the original's time, since its
+memory traffic is linear in its widths. `n` networks of `e` epochs and `k` networks of `E` epochs, on a share `s` of the
+images, therefore cost, in trainings of the original for `E` epochs,
 
     (n e / E + k) s sqrt(r).
+
 """
 
 from __future__ import annotations
@@ -29,21 +30,21 @@ from bcnet.space import Widths
 from bcnet.train.recipe import Count, Recipe
 
 EffortName = Literal["small", "medium", "large"]
-FEWEST = 8  # networks: what a model of the scores learns anything from
-_SHARE_OF_TUNING = 0.05  # of a final training, for candidates that start from trained weights
-_USUAL_RANDOM_EPOCHS = 50  # of the paper
+FEWEST = 8  # fewest networks that a score model can learn from
+_SHARE_OF_TUNING = 0.05  # share of a final training, for candidates that start from trained weights
+_USUAL_RANDOM_EPOCHS = 50  # the paper's value
 SEARCHERS = ("model", "greedy", "random")
 
 
 def _score(value: Any) -> Any:
-    """Return a score that candidates can be ranked by; ValueError for anything else."""
+    """Return a valid score; ValueError for anything else."""
     if callable(value) or value in ("accuracy", "loss", "custom"):
         return value
     raise ValueError("'accuracy', 'loss', or a function of outputs and targets")
 
 
 def _epochs(value: Any) -> Any:
-    """Return a number of epochs, or a part of one; ValueError for anything else."""
+    """Return a positive number of epochs, which may be a fraction; ValueError for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise ValueError(_EPOCHS)
     whole = int(value) if value == int(value) else value
@@ -54,18 +55,18 @@ def _epochs(value: Any) -> Any:
 
 _EPOCHS = "an int of at least 1, or a part of one epoch, as 0.25"
 Epochs = Annotated[Any, AfterValidator(_epochs)]
-"""A field of whole epochs, or of a part of one."""
+"""Field for epochs, whole or fractional."""
 
 Score = Annotated[Any, AfterValidator(_score)]
-"""A field that says what ranks candidates."""
+"""Field for the score of candidates."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """About so many `trainings` of the original.
+    """An effort: about `trainings` trainings of the original.
 
-    From scratch each candidate gets a `share` of a final one, and `finalists` are how many of the best get a whole one;
-    of one alone there is nothing to tell apart. From trained weights all is spent on candidates.
+    From scratch each candidate gets a `share` of a final training, and the `finalists` best ones get a whole one (none
+    if there would be only one). From trained weights everything is spent on candidates.
     """
 
     trainings: float
@@ -79,23 +80,23 @@ EFFORTS: Mapping[str, Effort] = MappingProxyType(
 
 
 class TrainingsMethod(Method):
-    """Base of the methods whose candidates are trained by themselves, from the start of the final networks."""
+    """Base of the methods whose candidates are trained on their own, from the start of the final networks."""
 
     scores_candidates: ClassVar[bool] = True
     trains_candidates: ClassVar[bool] = True
 
     networks: Count | None = None
-    """Networks that are trained to be scored."""
+    """Number of networks that are trained to be scored."""
     epochs: Epochs | None = None
-    """Epochs of each of them; 0.25 is a quarter of the batches of one."""
+    """Epochs of each of them; 0.25 is a quarter of the batches of one epoch."""
 
     @property
     def goes_on(self) -> bool:
-        """Return whether the best network's own training is continued as the final one."""
+        """Return whether the final training continues the best candidate's own training."""
         return False
 
     def stages(self) -> tuple[str, ...]:
-        """Short trainings, how reliable their scores are, and the choice among the best."""
+        """Stages: short trainings, the reliability of their scores, and the choice among the best."""
         return ("trials", "reliability", "finalists")
 
     def widths(self, context: Context) -> Widths:
@@ -104,40 +105,40 @@ class TrainingsMethod(Method):
         return widths
 
     def trial(self, training: Recipe) -> Recipe:
-        """Return how candidates are trained: as final networks, for fewer epochs, on a part of one at least."""
+        """Return the recipe of candidates: that of final networks with fewer epochs."""
         return for_epochs(training, self.length)
 
     @property
     def length(self) -> float:
-        """Return the epochs of a candidate's training, or the part of one."""
+        """Return the epochs of a candidate's training, possibly a fraction."""
         assert self.epochs is not None, "a run completes its method before it starts"
         length: float = self.epochs
         return length
 
 
 class Trainings(TrainingsMethod):
-    """The default search: short trainings that a model of their scores proposes.
+    """Default search: candidates get short trainings, and a model of their scores proposes them.
 
-    `effort` says what it may cost, in trainings of the original: "small" about 1, "medium" 3 and "large" 10. It decides
-    the fields that are left open; `networks`, `epochs`, `finalists` and `finalist_epochs` can be given instead.
+    `effort` sets the cost, in trainings of the original: about 1 for "small", 3 for "medium" and 10 for "large". It
+    determines all fields that are not given among `networks`, `epochs`, `finalists` and `finalist_epochs`.
     """
 
     name: ClassVar[str] = "trainings"
 
     effort: EffortName = "medium"
-    """What to spend: small, medium or large, about 1, 3 or 10 trainings of the original."""
+    """Effort of the search: small, medium or large, about 1, 3 or 10 trainings of the original."""
     finalists: Count | None = None
-    """How many of the best are scored again after a longer training."""
+    """Number of best candidates that are scored again after a longer training."""
     finalist_epochs: Count | None = None
     """Epochs of that longer training; none where candidates start from trained weights."""
     score: Score = "loss"
-    """What ranks candidates: loss (negative cross-entropy, nats), accuracy (top-1, percent), or a custom function."""
+    """Score of a candidate: loss (negative cross-entropy, nats), accuracy (top-1, percent), or a custom function."""
     searcher: Any = "model"
-    """What proposes candidates: model, greedy or random, or a custom bcnet.Searcher."""
+    """Searcher: model, greedy or random, or a custom bcnet.Searcher."""
     reach: float = Field(default=1.4, ge=0)
-    """Factor by which candidates of the score model may differ from the best, group by group; 0 for any."""
+    """Largest factor by which candidates of the score model differ from the best one in any group; 0 for no limit."""
     seed: Seed | None = None
-    """Seed of the proposals, where not that of the run."""
+    """Seed of the proposals; default: that of the run."""
 
     @field_validator("reach")
     @classmethod
@@ -152,11 +153,11 @@ class Trainings(TrainingsMethod):
         return check_searcher(value, SEARCHERS)
 
     def complete(self, request: Request) -> Self:
-        """Return the method with the number of networks and their epochs as the effort comes to.
+        """Return the method with the number of networks and epochs that follow from the effort.
 
         Raises:
-            BudgetError: the narrowest network of the space costs more than the budget.
-            RecipeError: finalists that are trained no longer than all candidates.
+            BudgetError: the narrowest network of the space exceeds the budget.
+            RecipeError: finalists would be trained no longer than all candidates.
         """
         training = request.training
         from_scratch = request.start == "scratch"
@@ -175,7 +176,7 @@ class Trainings(TrainingsMethod):
         networks = self.networks
         if networks is None:
             ratio = _macs_ratio(request)
-            whole = request.trained_share * math.sqrt(ratio)  # what a whole training costs, in those of the original
+            whole = request.trained_share * math.sqrt(ratio)  # cost of a whole training, in trainings of the original
             left = effort.trainings - (finalists * whole if longer is not None else 0)
             networks = max(FEWEST, int(left / (whole * epochs / training.epochs)))
         values = {"networks": networks, "epochs": epochs, "finalists": finalists, "finalist_epochs": longer}
@@ -183,23 +184,23 @@ class Trainings(TrainingsMethod):
 
 
 class Random(TrainingsMethod):
-    """The best of random widths near the budget, each trained for a while.
+    """The best of random widths near the budget, each trained for some epochs.
 
-    With `continued`, as in the paper, the best network's own training goes on to the end of the final schedule, whose
-    first epochs the short trainings then are.
+    With `continued`, as in the paper, the best network's training continues to the end of the final schedule, of which
+    the short trainings are the first epochs.
     """
 
     name: ClassVar[str] = "random"
     narrowed: ClassVar[str] = "narrowed to the best of some random widths"
 
     networks: Count | None = 20
-    """Networks that are trained to be scored."""
+    """Number of networks that are trained to be scored."""
     epochs: Epochs | None = None
-    """Epochs of each of them, or a part of one (50, but no more than the final networks')."""
+    """Epochs of each of them, possibly a fraction; default: 50, or the final networks' epochs if fewer."""
     continued: bool = False
-    """Continue the best random network's own training (as the paper does), instead of training its widths anew."""
+    """Continue the best random network's own training, as in the paper, instead of training its widths again."""
     score: Score = "accuracy"
-    """What ranks candidates: accuracy (top-1, percent), loss (negative cross-entropy, nats), or a custom function."""
+    """Score of a candidate: accuracy (top-1, percent), loss (negative cross-entropy, nats), or a custom function."""
 
     def __init__(self, networks: int = 20, **fields: Any) -> None:
         super().__init__(networks=networks, **fields)
@@ -212,7 +213,7 @@ class Random(TrainingsMethod):
 
     @property
     def goes_on(self) -> bool:
-        """Return whether the best network's own training is continued as the final one."""
+        """Return whether the final training continues the best candidate's own training."""
         return self.continued
 
     def complete(self, request: Request) -> Self:
@@ -222,19 +223,19 @@ class Random(TrainingsMethod):
 
 
 def for_epochs(training: Recipe, epochs: float) -> Recipe:
-    """Return the recipe for another number of epochs, one for a part of one, without a teacher."""
+    """Return the recipe with another number of epochs, rounded up to a whole one, and without a teacher."""
     return training.model_copy(update={"epochs": max(1, int(epochs)), "distillation": None})
 
 
 def check_searcher(value: Any, names: tuple[str, ...]) -> Any:
-    """Return a searcher by name, a custom one, or the description of one; ValueError for anything else."""
+    """Return a searcher by name, a custom one, or its description; ValueError for anything else."""
     if isinstance(value, Searcher) or value in names or (isinstance(value, str) and " " in value):
         return value
     raise ValueError(f"one of {', '.join(names)}, or a bcnet.Searcher of your own")
 
 
 def _macs_ratio(request: Request) -> float:
-    """Return the multiply-adds of the Uniform network, over the original's; 1 under a limit not yet measured."""
+    """Return the Uniform network's share of the original's multiply-adds; 1 for a limit that is not measured yet."""
     if not all(measure.countable for measure in request.budget.limits):
         return 1.0
     space = request.space
