@@ -1,4 +1,4 @@
-"""Costs: what a network of given widths takes, and budgets on it. One more is a `Measure` in a file of its own."""
+"""Cost measures and budgets. A new cost is a subclass of `Measure` in one file."""
 
 from bcnet.costs.base import Constraint, Cost, Measure, Measured, Tables
 from bcnet.costs.budget import MEASURES, Budget, Recorded, measure_called, measure_named

@@ -1,7 +1,7 @@
-"""A cost: a measure of widths, with a name, a unit, and values for arrays of candidates.
+"""Cost measures: a name, a unit, and values for arrays of candidates.
 
-A search needs two views of a measure. `values` is what a budget is held against, exact and for many candidates at once.
-`constraints` is what the prior's programme (Eq. 14) sees: sums of tables over the choices of a few groups each, whose
+A search needs two views of a measure. `values` is exact, for many candidates at once; budgets are compared with it.
+`constraints` is for the prior's programme (Eq. 14): sums of tables over the choices of a few groups each. Their
 expectation under independent rows is again such a sum.
 """
 
@@ -45,15 +45,15 @@ class _Layer(Protocol):
 
 
 class Measured(Protocol):
-    """The argument of a measure: the width space, with the polynomials that its network was traced to."""
+    """Argument of a measure: the width space with the traced network's polynomials."""
 
     @property
     def groups(self) -> Sequence[_Group]:
-        """The width groups, in order; widths have one entry for each."""
+        """Width groups in order; a width vector has one entry for each."""
 
     @property
     def layers(self) -> Sequence[_Layer]:
-        """The layers' own shares of MACs and parameters, in network order."""
+        """Multiply-adds and parameters of each layer, in network order."""
 
     @property
     def macs_terms(self) -> Polynomial:
@@ -61,24 +61,26 @@ class Measured(Protocol):
 
     @property
     def params_terms(self) -> Polynomial:
-        """Parameters."""
+        """Number of parameters."""
 
     @property
     def live_terms(self) -> Sequence[Polynomial]:
-        """Elements of the tensors that live at once, for one input, at each moment that may be the largest."""
+        """Elements of simultaneously live tensors for one input, at each moment that may have the maximum."""
 
 
 class Measure(ABC):
-    """A cost of widths. Settings are fields of a frozen dataclass, so that equal measures are equal.
+    """A cost of widths. Settings are fields of a frozen dataclass, so that equal measures compare equal.
 
-    Class attributes: `name` is the word for it in budgets, files and on the command line, `unit` what people read
-    behind a value. Limits are whole numbers of it: microseconds, say, where milliseconds would be too coarse. A person
-    writes a limit with one of `scales` (in small letters) behind the number, as in the `example`.
+    Class attributes: `name` identifies it in budgets, files and on the command line. `unit` follows a value in text.
+        Limits
+    are whole numbers of a unit fine enough for that: nanoseconds, for instance, and not milliseconds. In text a limit
+        is
+    followed by one of `scales` (lower case), as in `example`.
 
-    A measure never falls as a width grows, so that narrowing brings a candidate under a limit; one that may fall says
-    so by `monotone`.
+    A measure must not decrease as a width grows, so that narrowing reaches any limit; one that may decrease must
+    override `monotone`.
 
-    Example: multiply-adds of which those of the first layer count double,
+    Example: multiply-adds in which the first layer counts twice,
 
         @dataclass(frozen=True)
         class Weighted(bcnet.Measure):
@@ -98,12 +100,12 @@ class Measure(ABC):
 
     @classmethod
     def read_settings(cls, words: Sequence[str]) -> list[int | str]:
-        """Return what the words behind the colons of its name set, in the order of its fields."""
+        """Parse the settings that follow the name after colons, in the order of the fields."""
         return [int(word) if word.isdecimal() else word for word in words]
 
     @property
     def monotone(self) -> bool:
-        """Return whether it never falls as a width grows."""
+        """Return whether the measure never decreases as a width grows."""
         return True
 
     @abstractmethod
@@ -112,19 +114,19 @@ class Measure(ABC):
 
     @abstractmethod
     def constraints(self, space: Measured) -> Sequence[Constraint]:
-        """Sums that are all at most the limit where `values` is; the prior keeps their expectations under it.
+        """Sums that are all at most the limit whenever `values` is. The prior keeps their expectations below it.
 
-        A `Polynomial` in the widths, or tables `{groups: table}` over the choices of distinct ascending groups, one
-        axis for each; the empty tuple of groups is a constant.
+        Each is a `Polynomial` in the widths, or a dict of tables `{groups: table}` over the choices of distinct
+        ascending groups, with one axis per group; the empty tuple of groups is a constant.
         """
 
     def limit(self, text: str) -> int | float:
-        """A limit as a person writes it: a ratio with a decimal point, or a count with a unit or without.
+        """Parse a limit: a ratio with a decimal point, or a count with or without a unit.
 
         Example: `MACS.limit("0.5") == 0.5`, `MACS.limit("150M") == MACS.limit("150_000_000") == 150_000_000`.
 
         Raises:
-            BudgetError: neither of the two.
+            BudgetError: the text is neither.
         """
         match = re.fullmatch(r"([0-9_]*\.?[0-9]+|[0-9][0-9_]*\.?)\s*([a-zµ]*)", text.strip(), re.IGNORECASE)
         scale = "" if match is None else match[2].lower()
@@ -138,23 +140,23 @@ class Measure(ABC):
         return float(number) if "." in number else int(number)
 
     def of_original(self, value: float) -> float:
-        """Return what a ratio is taken of, `value` being that of the original network's widths."""
+        """Return the cost that ratios refer to; `value` is the cost at the original's widths."""
         return value
 
     @property
     def countable(self) -> bool:
-        """Return whether there are values: not of a measure that a file only names, or that waits for measurements."""
+        """Return whether values can be computed: False for a measure known by name only, or not measured yet."""
         return True
 
     def text(self, value: float) -> str:
-        """A value for people, with its unit.
+        """Format a value with its unit.
 
         Example: `MACS.text(1_500) == "1,500 MACs"`.
         """
         return f"{self.figure(value)} {self.unit}"
 
     def figure(self, value: float) -> str:
-        """A value for a table that has the measure's name at its head.
+        """Format a value for a table whose heading names the measure.
 
         Example: `MACS.figure(1_500) == "1,500"`.
         """
@@ -162,29 +164,29 @@ class Measure(ABC):
 
     @property
     def description(self) -> str:
-        """Return what tells this measure from others of other settings, in a run's files."""
+        """Return the text that identifies the measure and its settings in the files of a run."""
         fields: dict[str, Any] = dataclasses.asdict(self) if dataclasses.is_dataclass(self) else {}
         return f"{self.name} {json.dumps(fields, sort_keys=True, default=str)}" if fields else self.name
 
 
 def fingerprint(space: Measured) -> str:
-    """Return what tells the layers of a network from others', whatever may be chosen of them."""
+    """Return a fingerprint of the network's layers, independent of the choices of widths."""
     facts = [sorted(map(str, terms.to_list())) for terms in (space.macs_terms, space.params_terms)]
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
 def measure_name(name: str, settings: Sequence[object], usual: Sequence[object]) -> str:
-    """A measure's name with its settings behind colons, as far as they are not the usual ones."""
+    """Return a measure's name followed by its non-default settings, separated by colons."""
     last = max((n for n, (one, other) in enumerate(zip(settings, usual, strict=True), 1) if one != other), default=0)
     return ":".join(map(str, (name, *settings[:last])))
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a network: `macs` multiply-adds for one input (the paper's FLOPs) and `params` parameters.
+    """Cost of a network: `macs`, multiply-adds for one input (the paper's FLOPs), and `params`, parameters.
 
-    Numbers for one network, arrays of shape `(candidates,)` for many. `others` are the values of other measures, by
-    their names, where a budget limits them.
+    Fields are numbers for one network and arrays `(candidates,)` for many. `others` maps the names of the budget's
+    other measures to their values.
     """
 
     macs: Any
@@ -198,7 +200,7 @@ class Cost:
         return iter((self.macs, self.params, *self.others.values()))
 
     def each(self) -> Iterator[Cost]:
-        """The costs of single candidates, where these are arrays."""
+        """Iterate over the costs of single candidates, if the fields are arrays."""
         names = list(self.others)
         columns = (np.asarray(column).tolist() for column in (self.macs, self.params, *self.others.values()))
         for macs, params, *others in zip(*columns, strict=True):

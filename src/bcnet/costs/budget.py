@@ -24,32 +24,32 @@ from bcnet.errors import BudgetError, RunError
 MEASURES: Mapping[str, Measure] = MappingProxyType(
     {m.name: m for m in (MACS, PARAMS, MEMORY, SIZE, LATENCY, ARENA, FLASH)}
 )
-"""The measures that a budget knows by name."""
+"""Measures that `Budget` accepts by name."""
 
 Limit = int | float
-Given = int | float | str  # "320 KiB", as a person writes it
+Given = int | float | str  # as in "320 KiB"
 
 
 class Budget:
-    """Upper limits on what a network takes: multiply-adds, parameters, bytes, any other measure, or several at once.
+    """Upper limits on a network's cost: multiply-adds, parameters, bytes, any other measure, or several at once.
 
-    A float in (0, 1.5] is a ratio of the original network's cost, an int an absolute count, a text either of them with
-    a unit. `others` are limits on measures of your own, or on ours with settings of their own.
+    A float in (0, 1.5] is a ratio of the original network's cost, an int an absolute count, and text is either of them,
+    optionally with a unit. `others` holds limits on your own measures, or on built-in ones with non-default settings.
 
     Args:
         macs: multiply-adds for one input.
         params: parameters.
-        memory: the most bytes of activations at once, in fp32, for one input (`bcnet.Memory`).
+        memory: peak bytes of activations in fp32 for one input (`bcnet.Memory`).
         size: bytes of the weights in fp32 (`bcnet.Size`).
-        latency: time of one input on PyTorch and one thread, "2 ms" (`bcnet.Latency`).
-        arena: bytes that tflite-micro takes on a microcontroller for the int8 network (`bcnet.Arena`).
-        flash: bytes of the int8 file there (`bcnet.Flash`).
+        latency: time for one input on PyTorch with one thread, "2 ms" (`bcnet.Latency`).
+        arena: bytes of tflite-micro's arena on a microcontroller, for the int8 network (`bcnet.Arena`).
+        flash: bytes of the int8 file (`bcnet.Flash`).
 
-    Example: `Budget(macs=0.5)` is half the multiply-adds; `Budget(macs="150M", memory="320 KiB")` sets two limits;
+    Example: `Budget(macs=0.5)` is half the multiply-adds. `Budget(macs="150M", memory="320 KiB")` sets two limits.
     `Budget({bcnet.Memory("int8"): "64 KiB", Weighted(): 0.5})` limits memory in int8 and a measure of your own.
 
     Raises:
-        BudgetError: no limit given, or a value that is none of these.
+        BudgetError: no limit, or an invalid value.
     """
 
     __slots__ = ("limits",)
@@ -100,37 +100,38 @@ class Budget:
 
     @property
     def macs(self) -> Limit | None:
-        """The limit on multiply-adds, if there is one."""
+        """Limit on multiply-adds, or None."""
         return self.limits.get(MACS)
 
     @property
     def params(self) -> Limit | None:
-        """The limit on parameters, if there is one."""
+        """Limit on parameters, or None."""
         return self.limits.get(PARAMS)
 
     @property
     def others(self) -> dict[Measure, Limit]:
-        """The limits on other measures."""
+        """Limits on other measures."""
         return {measure: limit for measure, limit in self.limits.items() if measure not in (MACS, PARAMS)}
 
     def measure(self, name: str) -> Measure | None:
-        """The measure of this name, where there is a limit on it."""
+        """Return the limited measure of this name, or None."""
         return next((measure for measure in self.limits if measure.name == name), None)
 
     def with_measure(self, measure: Measure) -> Budget:
-        """Return the same limits, `measure` in place of the one of its name: the same thing, counted otherwise."""
+        """Return the same limits with the measure of this name replaced, for instance by one with a fitted model."""
         return Budget({measure if m.name == measure.name else m: limit for m, limit in self.limits.items()})
 
     def resolve(self, reference: Cost) -> Budget:
-        """Return the same budget in absolute counts, ratios taken of `reference`.
+        """Return the budget in absolute counts; ratios refer to `reference`.
 
         Raises:
-            BudgetError: a ratio of a measure with fractions comes to less than 1, which no count can say.
+            BudgetError: a ratio of a measure with fractional values gives less than 1, which a whole limit cannot
+                express.
         """
         return Budget({m: _absolute(m, limit, m.of_original(reference[m.name])) for m, limit in self.limits.items()})
 
     def admits(self, cost: Cost) -> Any:
-        """Return whether `cost` satisfies every limit: a bool, or an array of them. Needs absolute limits."""
+        """Return whether `cost` satisfies every limit, as a bool or an array of them. Limits must be absolute."""
         verdict: Any = True
         for measure, limit in self.limits.items():
             assert not (isinstance(limit, float) and measure in (MACS, PARAMS)), "resolve() the budget first"
@@ -147,24 +148,24 @@ class Budget:
 
 @dataclass(frozen=True)
 class Recorded(Measure):
-    """A measure of the user's own, read from a file: its values are on record, its code is not."""
+    """A user's own measure as read from a file: its stored values, without its code."""
 
     described: str
 
     def __post_init__(self) -> None:
-        # Of the instance, where those of other measures are of their class.
+        # set on the instance, since other measures set it on the class
         name = self.described.partition(" ")[0]
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "unit", name)
 
     @property
     def description(self) -> str:
-        """The description that the user's own measure gives."""
+        """Description that the user's measure gave."""
         return self.described
 
     @property
     def countable(self) -> bool:
-        """Never."""
+        """Always False."""
         return False
 
     def values(self, space: Measured, widths: IntArray) -> NoReturn:
@@ -177,15 +178,15 @@ class Recorded(Measure):
 
 
 def measure_called(name: str, own: Iterable[Measure] = ()) -> Measure:
-    """The measure that a file calls `name`: one of ours, one of the user's `own`, else what is on record of it."""
+    """Return the measure that a file calls `name`: a built-in one, one of `own`, or a `Recorded` one."""
     known = {measure.description: measure for measure in own}
     return known.get(name) or measure_named(name) or Recorded(name)
 
 
 def measure_named(text: str) -> Measure | None:
-    """One of our measures, by its name with its settings: "macs", "memory:int8"; None for another one.
+    """Parse the name and settings of a built-in measure, such as "macs" or "memory:int8"; None if unknown.
 
-    "memory:tflm" is the arena of tflite-micro.
+    "memory:tflm" is tflite-micro's arena.
 
     Raises:
         BudgetError: settings that it does not take.

@@ -48,7 +48,7 @@ _SPREAD = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85)  # of the networks in the order of t
 class TimedNetwork:
     """Widths with their latency in nanoseconds.
 
-    `noise` is how far the latencies by every other round lie apart, as a share.
+    `noise` is the relative difference between the medians of alternate rounds.
     """
 
     widths: tuple[int, ...]
@@ -56,12 +56,12 @@ class TimedNetwork:
     noise: float = 0.0
 
     def to_list(self) -> list[Any]:
-        """Plain values, for JSON; `from_list` is the inverse."""
+        """Return plain values for JSON; `from_list` is the inverse."""
         return [list(self.widths), self.nanoseconds, self.noise]
 
     @classmethod
     def from_list(cls, values: Sequence[Any]) -> TimedNetwork:
-        """The network that `to_list` wrote."""
+        """Return the network that `to_list` wrote."""
         widths, nanoseconds, noise = values
         return cls(tuple(map(int, widths)), float(nanoseconds), float(noise))
 
@@ -70,8 +70,8 @@ class TimedNetwork:
 class Term:
     """`coefficient` nanoseconds times a polynomial of the widths, each rounded up to a multiple of `block`.
 
-    With `misaligned`, the number of the group that is a layer's input, it counts only where that group's width is no
-    multiple of 4; each term of the polynomial has that group.
+    `misaligned` is the number of a layer's input group, or None. If set, the term counts only where that group's width
+    is not a multiple of 4; each monomial of the polynomial then contains the group.
     """
 
     coefficient: float
@@ -80,14 +80,14 @@ class Term:
     misaligned: int | None = None
 
     def __call__(self, widths: IntArray) -> FloatArray:
-        """Values at `widths`, `(candidates, groups)` -> `(candidates,)`."""
+        """Return values at `widths`, `(candidates, groups)` -> `(candidates,)`."""
         counted = in_blocks(widths, self.block)
         if self.misaligned is not None:
             counted[:, self.misaligned] *= widths[:, self.misaligned] % ALIGNED != 0
         return self.coefficient * self.polynomial(counted).astype(np.float64)
 
     def tables(self, choices: Sequence[IntArray]) -> dict[tuple[int, ...], FloatArray]:
-        """Values as a sum of tables: distinct ascending groups -> an axis over the `choices` of each."""
+        """Return the values as a sum of tables: distinct ascending groups -> one axis over the `choices` of each."""
         counted = [in_blocks(widths, self.block).astype(np.float64) for widths in choices]
         if self.misaligned is not None:
             counted[self.misaligned] *= choices[self.misaligned] % ALIGNED != 0
@@ -95,18 +95,18 @@ class Term:
 
 
 def in_blocks(widths: IntArray, block: int) -> IntArray:
-    """Widths rounded up to multiples of `block`."""
+    """Round widths up to multiples of `block`."""
     return -(-widths // block) * block
 
 
 @dataclass(frozen=True)
 class LatencyModel:
-    """The result of `calibrate`: predicts the latency of any widths of one network on one machine.
+    """Result of `calibrate`: predicts the latency of any widths of one network on one machine.
 
-    `space` is the fingerprint of the network's layers, `machine` says where it was measured, `form` which features the
-    cross-validation chose. `error` is the median and `worst` the 90 % quantile of the relative error on networks that
-    the fit had not seen, `margin` what makes the prediction an upper bound, `original` the nanoseconds of the original
-    network, `measured` all networks that were timed, the original first.
+    `space` is the fingerprint of the network's layers, `machine` describes where it was measured, and `form` names the
+    features chosen by cross-validation. `error` is the median and `worst` the 90 % quantile of the relative error on
+    networks not used in the fit. `margin` turns a prediction into an upper bound. `original` is the original network's
+    latency in nanoseconds. `measured` lists all timed networks, the original first.
     """
 
     space: str
@@ -122,32 +122,32 @@ class LatencyModel:
 
     @property
     def count(self) -> int:
-        """Return how many networks were measured."""
+        """Return the number of measured networks."""
         return len(self.measured)
 
     @property
     def references(self) -> tuple[TimedNetwork, ...]:
-        """Return the networks that a machine is compared by later: the original, and some others from fast to slow."""
+        """Return the networks by which another machine is compared: the original and some others from fast to slow."""
         order = sorted(self.measured, key=lambda m: m.nanoseconds)
         chosen = [order[int(share * (len(order) - 1))] for share in _SPREAD] if order else []
         return tuple(dict.fromkeys((*self.measured[:1], *chosen)))
 
     def predict(self, widths: IntArray) -> FloatArray:
-        """Nanoseconds as they are expected, `(candidates, groups)` -> `(candidates,)`."""
+        """Return expected nanoseconds, `(candidates, groups)` -> `(candidates,)`."""
         return np.asarray(sum((term(widths) for term in self.terms), np.full(len(widths), self.constant)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists and numbers, for JSON; `from_dict` is the inverse."""
+        """Return plain lists and numbers for JSON; `from_dict` is the inverse."""
         terms = [[t.coefficient, t.block, t.polynomial.to_list(), t.misaligned] for t in self.terms]
         measured = [network.to_list() for network in self.measured]
         return {**{name: getattr(self, name) for name in _PLAIN}, "terms": terms, "measured": measured}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> LatencyModel:
-        """The model that `to_dict` wrote.
+        """Return the model that `to_dict` wrote.
 
         Raises:
-            KeyError, TypeError, ValueError: it wrote something else.
+            KeyError, TypeError, ValueError: the data have another form.
         """
         terms = tuple(
             Term(float(c), int(block), Polynomial.from_list(p), None if group is None else int(group))
@@ -168,11 +168,11 @@ _PLAIN = ("space", "machine", "form", "constant", "error", "worst", "margin", "o
 
 @dataclass(frozen=True)
 class Latency(Measure):
-    """Nanoseconds that an engine takes for one batch, at most; `model` is fitted before the first stage of a run.
+    """Latency of one batch on an engine, in nanoseconds. `model` is fitted before the first stage of a run.
 
-    `engine` runs the network on `threads` threads with `batch` inputs at once, quantised where it ends in ":int8";
-    "other" is a device whose times come as a file. Two of other models are the same limit: what is asked for is the
-    engine's time, however it is predicted.
+    `engine` runs the network on `threads` threads with `batch` inputs at once, quantised if the name ends in ":int8".
+    "other" is a device whose times are given in a file. Measures that differ only in the model compare equal: the limit
+    is on the engine's time, however it is predicted.
 
     Example: `Budget(latency="2 ms")`, or `Budget({Latency("onnxruntime", threads=2): "2 ms"})`, on the command line
     `--budget latency:onnxruntime:2=2ms`, or `--budget latency:litert:int8=2ms`.
@@ -198,28 +198,28 @@ class Latency(Measure):
 
     @property
     def description(self) -> str:
-        """The text that people write: "latency", "latency:onnxruntime", "latency:torch:2:8"."""
+        """Text form of the measure: "latency", "latency:onnxruntime", "latency:torch:2:8"."""
         return measure_name(self.name, (self.engine, self.threads, self.batch), ("torch", 1, 1))
 
     @property
     def countable(self) -> bool:
-        """Return whether there is a model."""
+        """Return whether a model is fitted."""
         return self.model is not None
 
     @classmethod
     def read_settings(cls, words: Sequence[str]) -> list[int | str]:
-        """See `Measure`; "int8" belongs to the engine before it, "litert:int8"."""
+        """See `Measure`; "int8" belongs to the engine before it, as in "litert:int8"."""
         if words[1:2] == ["int8"]:
             words = [":".join(words[:2]), *words[2:]]
         return super().read_settings(words)
 
     @property
     def monotone(self) -> bool:
-        """See `Measure`: not where misaligned inputs take longer."""
+        """See `Measure`; False if misaligned inputs cost extra."""
         return self.model is None or all(term.misaligned is None for term in self.model.terms)
 
     def values(self, space: Measured, widths: IntArray) -> FloatArray:
-        """See `Measure`: an upper bound."""
+        """See `Measure`; values are upper bounds."""
         model = self._model()
         return (1 + model.margin) * model.predict(widths)
 
@@ -235,22 +235,22 @@ class Latency(Measure):
         return (dict(tables),)
 
     def of_original(self, value: float) -> float:
-        """See `Measure`: what the original was measured at."""
+        """See `Measure`; the measured latency of the original."""
         return self.model.original if self.model is not None and self.model.original else value
 
     def limit(self, text: str) -> int | float:
-        """See `Measure`; a time has a unit."""
+        """See `Measure`; a time needs a unit."""
         found = super().limit(text)
         if isinstance(found, int) and not text.strip()[-1].isalpha():
             raise BudgetError(f"a limit on latency is a ratio such as 0.5 or a time such as 2 ms; got {text!r}")
         return found
 
     def text(self, value: float) -> str:
-        """See `Measure`: milliseconds."""
+        """See `Measure`; in milliseconds."""
         return self.figure(value)
 
     def figure(self, value: float) -> str:
-        """See `Measure`: milliseconds."""
+        """See `Measure`; in milliseconds."""
         return f"{value / 1e6:.3g} ms"
 
     def _model(self) -> LatencyModel:
@@ -265,10 +265,10 @@ def _not_calibrated(measure: Latency) -> NoReturn:
 
 
 def read_latency(path: str | Path) -> Latency:
-    """The measure of a file that `bcnet calibrate` wrote, with its model.
+    """Return the measure, with its model, from a file that `bcnet calibrate` wrote.
 
     Raises:
-        BudgetError: no such file, or it holds something else.
+        BudgetError: no such file, or it has another content.
 
     Example: `Budget({bcnet.read_latency("phone.json"): "2 ms"})`
     """

@@ -11,7 +11,7 @@ from bcnet.costs.polynomial import IntArray, Polynomial
 
 @dataclass(frozen=True)
 class Macs(Measure):
-    """Multiply-adds for one input, exact."""
+    """Exact multiply-adds for one input."""
 
     name: ClassVar[str] = "macs"
     unit: ClassVar[str] = "MACs"

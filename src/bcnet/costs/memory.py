@@ -1,7 +1,7 @@
-"""Bytes: what a network holds while it runs, and what its weights take.
+"""Memory of a network: peak bytes of its activations, and bytes of its weights.
 
-Notation: `n_t(c)` elements of the tensors that live at moment `t` of the graph's own schedule at widths `c`
-(`bcnet.space.liveness`), `b` bytes of an element, `B` images at once:
+Notation: `n_t(c)` is the number of elements of the tensors that are live at moment `t` of the graph's own schedule at
+widths `c` (`bcnet.space.liveness`), `b` the bytes of an element, `B` the number of images at once:
 
     memory(c) = B * b * max_t n_t(c)        size(c) = b * params(c)
 """
@@ -29,10 +29,10 @@ _SCALES: Mapping[str, float] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Memory(Measure):
-    """The most bytes of activations that a network holds at once, weights apart: a lower bound of an engine's arena.
+    """Peak bytes of activations, without weights: a lower bound of an engine's arena.
 
-    `element` is what a number is stored as, `batch` how many images go through at once. Batch norm and activations work
-    in place, as engines fold them. Scratch space, padded copies, alignment and an engine's records are not counted.
+    `element` is the storage type and `batch` the number of images at once. Batch norm and activations run in place, as
+    engines fold them. Scratch space, padded copies, alignment and an engine's own records are not counted.
 
     Example: `Budget({Memory("int8"): "320 KiB"})`, on the command line `--budget memory:int8=320KiB`.
     """
@@ -52,7 +52,7 @@ class Memory(Measure):
 
     @property
     def description(self) -> str:
-        """The text that people write: "memory", "memory:int8", "memory:int8:8"."""
+        """Text form of the measure: "memory", "memory:int8", "memory:int8:8"."""
         return measure_name(self.name, (self.element, self.batch), ("fp32", 1))
 
     def values(self, space: Measured, widths: IntArray) -> IntArray:
@@ -61,7 +61,7 @@ class Memory(Measure):
         return most
 
     def constraints(self, space: Measured) -> tuple[Polynomial, ...]:
-        """See `Measure`: one for each moment that may be the largest."""
+        """See `Measure`; one for each moment that may have the maximum."""
         return tuple(terms * (_BYTES[self.element] * self.batch) for terms in space.live_terms)
 
     def text(self, value: float) -> str:
@@ -92,7 +92,7 @@ class Size(Measure):
 
     @property
     def description(self) -> str:
-        """The text that people write: "size", "size:int8"."""
+        """Text form of the measure: "size", "size:int8"."""
         return measure_name(self.name, (self.element,), ("fp32",))
 
     def values(self, space: Measured, widths: IntArray) -> IntArray:

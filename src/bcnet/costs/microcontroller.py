@@ -1,15 +1,15 @@
-"""Bytes of an int8 network on a microcontroller with tflite-micro: its arena in memory, and its file in flash.
+"""Memory of an int8 network on a microcontroller with tflite-micro: the arena in RAM, and the file in flash.
 
-Notation: `s_t(c)` bytes of tensor `t` of the converted graph at widths `c`, `o_k(c)` output channels of operator `k`
-that keeps a scale for each of them, `a(n)` rounded up to 16 bytes:
+Notation: `s_t(c)` are the bytes of tensor `t` of the converted graph at widths `c`, `o_k(c)` the output channels of
+operator `k` with one scale per channel, and `a(n)` is `n` rounded up to a multiple of 16:
 
     arena(c) = plan(a(s_1(c)), a(s_2(c)), ...) + tail + sum_k 2 a(4 o_k(c))
 
-`plan` is what tflite-micro's greedy planner comes to, simulated: the largest tensor first, each at the lowest address
-where it fits beside those that live at the same time. `tail` are tensors' and operators' records, which widths leave
-alone. A wider layer may take less: where two tensors are equally large one may lie in the other's place.
+`plan` simulates tflite-micro's greedy planner: tensors are placed from the largest to the smallest, each at the lowest
+address where it fits beside those that are live at the same time. `tail` are records of tensors and operators, which do
+not depend on widths. The arena is not monotone: where two tensors are equally large, a wider layer may need less.
 
-    flash(c) = sum of all constants and scales that the file holds + the most that it held beside them
+    flash(c) = sum of all constants and scales in the file + the largest remainder of the files measured
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ ALIGNMENT = 16
 
 @dataclass(frozen=True)
 class ConvertedGraph:
-    """A network as tflite-micro takes it, at any widths, as `bcnet.tflite.read_graph` reads it.
+    """A network as tflite-micro sees it, at any widths; `bcnet.tflite.read_graph` makes it.
 
-    `space` is the fingerprint of the network's layers, `sizes` the bytes of the planned tensors, `lives` the first and
-    last operator of each, `channels` the output channels of operators with scales, `tail` the bytes that stay the same,
-    `file` the bytes of the file, some hundred at most too many, `versions` those of the packages. On `checked` networks
-    the arena was that of tflite-micro to the byte, and no file was larger than `file` says.
+    `space` is the fingerprint of the network's layers. `sizes` are the bytes of the planned tensors and `lives` the
+    first and last operator of each. `channels` are the output channels of operators with scales. `tail` are the bytes
+    that do not depend on widths. `file` are the bytes of the file, at most some hundred too many. `versions` lists the
+    packages. For `checked` networks the arena equalled tflite-micro's to the byte, and no file was larger than `file`.
     """
 
     space: str
@@ -50,16 +50,16 @@ class ConvertedGraph:
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def arena(self, widths: IntArray) -> IntArray:
-        """Bytes of the arena, `(candidates, groups)` -> `(candidates,)`."""
+        """Return the bytes of the arena, `(candidates, groups)` -> `(candidates,)`."""
         sizes = _align(np.stack([terms(widths) for terms in self.sizes], axis=1))
-        # A multiplier and a shift for each channel, of four bytes.
+        # a multiplier and a shift of four bytes for each channel
         kept = sum((2 * _align(4 * terms(widths)) for terms in self.channels), np.int64(self.tail))
         planned = [plan(tuple(row), self.lives) for row in sizes.tolist()]
         return np.asarray(np.array(planned, dtype=np.int64) + kept)
 
     @property
     def peaks(self) -> tuple[Polynomial, ...]:
-        """Bytes that live at once at each operator: no plan takes less."""
+        """Live bytes at each operator, a lower bound of every plan."""
         moments = sorted({moment for life in self.lives for moment in life})
         found = []
         for moment in moments:
@@ -68,7 +68,7 @@ class ConvertedGraph:
         return tuple(found)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists and numbers, for JSON; `from_dict` is the inverse."""
+        """Return plain lists and numbers for JSON; `from_dict` is the inverse."""
         return {
             "space": self.space,
             "sizes": [terms.to_list() for terms in self.sizes],
@@ -82,10 +82,10 @@ class ConvertedGraph:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ConvertedGraph:
-        """The model that `to_dict` wrote.
+        """Return the graph that `to_dict` wrote.
 
         Raises:
-            KeyError, TypeError, ValueError: it wrote something else.
+            KeyError, TypeError, ValueError: the data have another form.
         """
         lives = tuple((int(first), int(last)) for first, last in data["lives"])
         sizes = tuple(map(Polynomial.from_list, data["sizes"]))
@@ -99,13 +99,13 @@ class ConvertedGraph:
 
 @lru_cache(maxsize=2**16)
 def plan(sizes: tuple[int, ...], lives: tuple[tuple[int, int], ...]) -> int:
-    """Return the bytes that tflite-micro's greedy planner takes for tensors of these sizes and lives.
+    """Return the bytes that tflite-micro's greedy planner needs for tensors of these sizes and lifetimes.
 
-    Of equally large ones it places the later one first.
+    Among equally large tensors it places the later one first.
 
     Source: GreedyMemoryPlanner of tflite-micro.
     """
-    placed: list[tuple[int, int, int, int]] = []  # (start, end, first, last), by start
+    placed: list[tuple[int, int, int, int]] = []  # (start, end, first, last), sorted by start
     for number in sorted(range(len(sizes)), key=lambda n: (-sizes[n], -n)):
         first, last = lives[number]
         start = 0
@@ -126,7 +126,7 @@ def _align(values: IntArray) -> IntArray:
 
 @dataclass(frozen=True)
 class OnMicrocontroller(Measure):
-    """A measure of the converted network; `graph` is read before a search. Two of other graphs are the same limit."""
+    """Base of measures of the converted network. Measures that differ only in `graph` compare equal."""
 
     scales: ClassVar[Mapping[str, float]] = MEMORY.scales
     example: ClassVar[str] = "64 KiB"
@@ -135,12 +135,12 @@ class OnMicrocontroller(Measure):
 
     @property
     def description(self) -> str:
-        """The text that people write."""
+        """Text form of the measure."""
         return self.name
 
     @property
     def countable(self) -> bool:
-        """Return whether there is a graph."""
+        """Return whether the graph has been read."""
         return self.graph is not None
 
     def text(self, value: float) -> str:
@@ -162,10 +162,10 @@ class OnMicrocontroller(Measure):
 
 @dataclass(frozen=True)
 class Arena(OnMicrocontroller):
-    """Bytes of the arena of the int8 network in tflite-micro: the memory for tensors and the interpreter's records.
+    """Bytes of the int8 network's arena in tflite-micro: memory for tensors and for the interpreter's records.
 
-    It is what the interpreter takes on a 64-bit machine: on a microcontroller its records take about half, so that the
-    figure is an upper bound there. Other than of most measures, a wider layer may take less of it.
+    The figure is that of a 64-bit machine. On a microcontroller the records take about half, so it is an upper bound
+    there. Unlike most measures it is not monotone: a wider layer may need less.
 
     Example: `Budget(arena="64 KiB")`, on the command line `--budget arena=64KiB`.
     """
@@ -178,16 +178,16 @@ class Arena(OnMicrocontroller):
         return self._read().arena(widths)
 
     def constraints(self, space: Measured) -> Sequence[Polynomial]:
-        """See `Measure`: what lives at once, without the gaps of a plan."""
+        """See `Measure`; live bytes, without the gaps of a plan."""
         graph = self._read()
         return tuple(terms + Polynomial({(): graph.tail}) for terms in graph.peaks)
 
 
 @dataclass(frozen=True)
 class Flash(OnMicrocontroller):
-    """Bytes of the int8 file: weights, biases and scales of every channel, and the graph. Code is not counted.
+    """Bytes of the int8 file: weights, biases, scales of every channel, and the graph. Code is not counted.
 
-    Files are up to some hundred bytes smaller, as arrays happen to be aligned (results/arena.csv).
+    Real files are up to some hundred bytes smaller, depending on the alignment of arrays (results/arena.csv).
 
     Example: `Budget(flash="64 KiB")`, on the command line `--budget flash=64KiB`.
     """

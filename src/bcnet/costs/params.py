@@ -1,4 +1,4 @@
-"""Parameters: how many numbers a network has learnt."""
+"""Number of parameters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bcnet.costs.polynomial import IntArray, Polynomial
 
 @dataclass(frozen=True)
 class Params(Measure):
-    """Parameters, without buffers, exact."""
+    """Exact number of parameters, without buffers."""
 
     name: ClassVar[str] = "params"
     unit: ClassVar[str] = "parameters"

@@ -1,8 +1,8 @@
-"""Polynomials in the widths: what a traced network costs.
+"""Polynomials in the widths, the cost of a traced network.
 
-MACs and parameters of a network are polynomials in its widths, `sum coef * prod width[g]`, since every
-convolution multiplies one output width with one input width. They are read off the trace once; from then on
-costing a candidate never runs a network.
+Multiply-adds and parameters are polynomials in the widths, `sum coef * prod width[g]`, since every convolution
+multiplies one output width with one input width. They are read off the trace once. Evaluating a candidate then never
+runs a network.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
-_CHUNK = 8192  # candidates costed at once: the columns of a chunk stay in the cache
+_CHUNK = 8192  # candidates evaluated at once, so that the columns of a chunk stay in the cache
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Polynomial:
     terms: Mapping[tuple[int, ...], int]
 
     def __call__(self, widths: IntArray) -> IntArray:
-        """Values at `widths`, shape `(candidates, groups)` -> `(candidates,)`."""
+        """Return values at `widths`, `(candidates, groups)` -> `(candidates,)`."""
         values = np.empty(len(widths), dtype=np.int64)
         for start in range(0, len(widths), _CHUNK):
             columns = np.ascontiguousarray(widths[start : start + _CHUNK].T)  # (groups, chunk)
@@ -42,12 +42,12 @@ class Polynomial:
         return values
 
     def to_list(self) -> list[list[Any]]:
-        """Plain lists and numbers, for JSON; `from_list` is the inverse."""
+        """Return plain lists and numbers for JSON; `from_list` is the inverse."""
         return [[list(groups), value] for groups, value in self.terms.items()]
 
     @classmethod
     def from_list(cls, terms: Sequence[Any]) -> Polynomial:
-        """The polynomial that `to_list` wrote."""
+        """Return the polynomial that `to_list` wrote."""
         return cls({tuple(groups): value for groups, value in terms})
 
     def __mul__(self, factor: int | Polynomial) -> Polynomial:
@@ -77,7 +77,8 @@ class Polynomial:
         return total
 
     def tables(self, choices: Sequence[FloatArray], limit: float = 1.0) -> dict[tuple[int, ...], FloatArray]:
-        """Values over `limit` as a sum of tables: distinct ascending groups -> an axis over the `choices` of each."""
+        """Return values divided by `limit` as a sum of tables: distinct ascending groups -> one axis over the `choices`
+        of each."""
         tables: dict[tuple[int, ...], FloatArray] = {}
         for groups, coefficient in self.terms.items():
             scope = tuple(sorted(set(groups)))
@@ -88,7 +89,7 @@ class Polynomial:
 
     @cached_property
     def _by_first_group(self) -> dict[int, list[tuple[tuple[int, ...], int]]]:
-        """The non-constant terms, factored: first group -> (other groups, coefficient)."""
+        """Non-constant terms, factored: first group -> (other groups, coefficient)."""
         factored: dict[int, list[tuple[tuple[int, ...], int]]] = defaultdict(list)
         for groups, coefficient in self.terms.items():
             if groups:

@@ -1,4 +1,4 @@
-"""Width spaces: what can be searched in a network, and what any widths cost."""
+"""Width spaces: the widths that can be searched in a network, and the cost of any widths."""
 
 from bcnet.costs import Budget, Cost, Polynomial
 from bcnet.space.groups import FixedDimension, WidthGroup, floor_choices

@@ -1,15 +1,15 @@
-"""Balanced widths: a closed form that looks at neither data nor weights.
+"""Balanced widths: a closed form that depends on neither data nor weights.
 
-Notation: `m_l(c)` the multiply-adds of layer `l` at widths `c`, `a_l` the positions its weights are applied at (its
-multiply-adds over its parameters), `p` the exponent, 0.5 where nothing is said: halfway between both ends, and no study
-of ours has chosen it. Balanced widths
+Notation: `m_l(c)` are the multiply-adds of layer `l` at widths `c`, `a_l` the number of positions at which its weights
+are applied (multiply-adds over parameters), and `p` the exponent. The default 0.5 is halfway between both ends; it was
+not tuned. Balanced widths
 
     maximise  sum_l a_l^p log m_l(c)   under the budget.
 
-Where no width is at its end and the budget is on multiply-adds, each layer then has a share of them that is
-proportional to `a_l^p`: with `p = 0` all layers have equally many multiply-adds, with `p = 1` equally many parameters.
+If no width is at its bound and the budget is on multiply-adds, each layer gets a share of them proportional to `a_l^p`:
+with `p = 0` all layers have equal multiply-adds, with `p = 1` equal parameters.
 
-In `u = log c` every `log m_l` and the logarithm of every cost is a log-sum-exp of linear functions. For networks
+In `u = log c` every `log m_l`, and the logarithm of every cost, is a log-sum-exp of linear functions. For networks
 without concatenations the objective is linear and the programme convex.
 """
 
@@ -33,14 +33,14 @@ _BISECTIONS = 30
 
 @dataclass(frozen=True)
 class LogSum:
-    """`log sum_k exp(offsets[k] + powers[k] . u)`, a polynomial with positive coefficients in logarithms."""
+    """`log sum_k exp(offsets[k] + powers[k] . u)`: a polynomial with positive coefficients, in logarithms."""
 
     offsets: FloatArray  # (terms,)
     powers: FloatArray  # (terms, groups)
 
     @classmethod
     def of(cls, polynomial: Polynomial, groups: int) -> LogSum:
-        """Return that of a polynomial with a constant or not, of so many groups."""
+        """Return the log-sum-exp of a polynomial, with or without a constant, in this number of groups."""
         terms = polynomial.terms
         powers = np.zeros((len(terms), groups))
         for row, members in enumerate(terms):
@@ -49,7 +49,7 @@ class LogSum:
         return cls(np.log(np.array(list(terms.values()), dtype=np.float64)), powers)
 
     def __call__(self, u: FloatArray) -> tuple[float, FloatArray]:
-        """Value and gradient `(groups,)` at `u`."""
+        """Return value and gradient `(groups,)` at `u`."""
         exponents = self.offsets + self.powers @ u
         highest = exponents.max()
         shares = np.exp(exponents - highest)
@@ -58,7 +58,7 @@ class LogSum:
 
 
 def balanced_widths(space: WidthSpace, budget: Budget, exponent: float) -> Widths:
-    """The balanced widths of `space` under `budget`; see `WidthSpace.balanced`."""
+    """Return the balanced widths of `space` under `budget` (see `WidthSpace.balanced`)."""
     if isinstance(exponent, bool) or not isinstance(exponent, int | float) or not 0 <= exponent <= 2:
         raise WidthError(f"the exponent of balanced widths is a number from 0 to 2; got {exponent!r}: 0.5 is usual")
     measured = space.with_measures(budget)
@@ -71,7 +71,7 @@ def balanced_widths(space: WidthSpace, budget: Budget, exponent: float) -> Width
     layers = weighted_layers(space, exponent)
     widths = space.floor(optimum(space, layers, limits, 1.0))
     if not limits.admits(measured.cost(widths)):
-        # A measure that is no polynomial: the balance of a tighter budget, as loose as the measure lets it be.
+        # For a measure that is not a polynomial: balance under a tighter budget, as loose as the measure allows.
         low = 0.0
         high = 1.0
         widths = least
@@ -87,7 +87,7 @@ def balanced_widths(space: WidthSpace, budget: Budget, exponent: float) -> Width
 
 
 def weighted_layers(space: WidthSpace, exponent: float) -> list[tuple[float, LogSum]]:
-    """`a_l^p` and `log m_l` of each layer whose multiply-adds depend on widths; the weights add up to one."""
+    """Return `a_l^p` and `log m_l` of each layer whose multiply-adds depend on widths; weights sum to one."""
     found = []
     full = np.array([space.original_widths])
     for layer in space.layers:
@@ -105,16 +105,17 @@ def optimum(
     tightness: float,
     least: Sequence[int] | None = None,
 ) -> FloatArray:
-    """The real widths `(groups,)` that maximise a weighted sum under `tightness` times the limits that are polynomials.
+    """Return the real widths `(groups,)` that maximise a weighted sum, under `tightness` times the polynomial limits.
 
     Args:
-        space: the widths.
-        layers: weights of at least 0, each with what it weighs.
+        space: the width space.
+        layers: weights of at least 0, each with its term.
         limits: the budget in absolute counts.
-        tightness: what part of it.
-        least: the narrowest widths; where nothing is said those that the groups run at.
+        tightness: share of the limits that may be used.
+        least: the narrowest widths; by default the narrowest that the groups run at.
+
     """
-    from scipy.optimize import minimize  # a tenth of a second to import
+    from scipy.optimize import minimize  # takes a tenth of a second to import
 
     count = len(space.groups)
     low = np.log([group.least for group in space.groups] if least is None else least)
@@ -122,7 +123,7 @@ def optimum(
     polynomials = [
         (terms, limit)
         for measure, limit in limits.limits.items()
-        if measure.name in MEASURES  # of another one nothing but its values is asked for
+        if measure.name in MEASURES  # others only need their values
         for terms in measure.constraints(space)
         if isinstance(terms, Polynomial)
     ]
@@ -143,7 +144,7 @@ def optimum(
         slope: FloatArray = -np.sum([weight * gradient for weight, _, gradient in parts], axis=0)
         return -sum(weight * value for weight, value, _ in parts), slope
 
-    # From uniform widths that satisfy the limits: inside, and of every group something.
+    # Start from uniform widths that satisfy the limits: an interior point with every group positive.
     start = high.copy()
     share = 1.0
     while any(cost(start)[0] > math.log(tightness * limit) for cost, limit in bounds) and share > 1e-6:
@@ -163,7 +164,7 @@ def optimum(
 
 
 def _filled_up(space: WidthSpace, widths: Widths, layers: Sequence[tuple[float, LogSum]], limits: Budget) -> Widths:
-    """Widen group by group what rounding down has left, by what gains most for its multiply-adds, while that fits."""
+    """Widen groups with the budget left by rounding down, in order of gain per multiply-add, while it fits."""
     current = list(widths)
     while True:
         here = int(space.cost(tuple(current)).macs)

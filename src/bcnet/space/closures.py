@@ -1,7 +1,8 @@
-"""Functions within a network that hold on to it: a copy of the network would go on calling the original.
+"""Detection of functions in a network that refer to it: a copy of the network would still call the original.
 
-A hook that is a lambda or an inner function keeps features where it was made. A deep copy of the network has the same
-function, so that the copy's features land in the original. Bound methods are copied with their network.
+A hook that is a lambda or an inner function stores features where it was defined. A deep copy of the network shares the
+function, so the copy's features are stored in the original. Bound methods are copied with their network.
+
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
 
 def check_closures(model: nn.Module, run: Callable[[nn.Module], object]) -> None:
-    """Raise TraceError where the network computes with a function that refers to it or to a part of it.
+    """Raise TraceError if the network computes with a function that refers to it or to a part of it.
 
-    A hook that merely looks on is left alone: `run`, a call of a copy, works without what it keeps.
+    A hook that only observes is accepted: `run`, a call of a copy, works without the values it stores.
     """
     owned = set(_owned_ids(model))
     for prefix, part in model.named_modules():
@@ -40,7 +41,7 @@ def check_closures(model: nn.Module, run: Callable[[nn.Module], object]) -> None
 
 
 def _works_without(model: nn.Module, held: Sequence[Any], run: Callable[[nn.Module], object]) -> bool:
-    """Return whether a copy runs with empty lists and dicts in place of those that a hook writes into."""
+    """Return whether a copy runs with empty lists and dicts in place of those that a hook writes to."""
     kept = {id(value) for value in held}
     stores = [
         value
@@ -63,7 +64,7 @@ def _works_without(model: nn.Module, held: Sequence[Any], run: Callable[[nn.Modu
 
 
 def _owned_ids(model: nn.Module) -> Iterator[int]:
-    """The identities of a network's modules, tensors and of what their attributes hold."""
+    """Return the ids of a network's modules and tensors, and of their attributes' values."""
     for part in model.modules():
         yield id(part)
         for table in (part._parameters, part._buffers):
@@ -82,7 +83,7 @@ def _functions(part: nn.Module) -> Iterator[tuple[str, FunctionType]]:
 
 
 def _captured_values(function: FunctionType) -> Iterator[Any]:
-    """Return what a function's cells and defaults hold, and what is in the lists and dicts among these."""
+    """Return the values in a function's cells and defaults, and the items of lists and dicts among them."""
     cells = (cell.cell_contents for cell in function.__closure__ or () if not _is_empty(cell))
     for value in (*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
         yield value

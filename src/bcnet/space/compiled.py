@@ -1,4 +1,4 @@
-"""Networks without `torch.compile`: a compiled part has code for the widths that it was compiled at."""
+"""Removal of `torch.compile` from networks: a compiled part has code for the widths it was compiled at."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch import nn
 
 
 def undo_compile(model: nn.Module) -> nn.Module:
-    """The network itself where nothing of it is compiled, else as it was before; a copy where a part was compiled."""
+    """Return the uncompiled network; a copy if only parts of it are compiled."""
     model = _unwrap(model)
     if not isinstance(model, nn.Module) or not any(map(_is_compiled, model.modules())):
         return model
-    plain = copy.deepcopy(model)  # which leaves out what `module.compile()` has made
+    plain = copy.deepcopy(model)  # leaves out the result of `module.compile()`
     for part in list(plain.modules()):
         for name, child in part._modules.items():
             part._modules[name] = _unwrap(child)
@@ -32,6 +32,6 @@ def _is_compiled(part: nn.Module) -> bool:
 
 
 def _is_wrapper(module: Any) -> bool:
-    # Importing torch._dynamo takes seconds; where nobody has, nothing is compiled.
+    # Importing torch._dynamo takes seconds; if it is not imported, nothing is compiled.
     dynamo = sys.modules.get("torch._dynamo")
     return dynamo is not None and isinstance(module, dynamo.OptimizedModule)

@@ -1,4 +1,4 @@
-"""Why a network cannot be copied or exported, in words that name the module and the way out."""
+"""Explain why a network cannot be copied or exported, naming the module and a remedy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bcnet.errors import first_line
 
 
 def lazy_layer(model: nn.Module) -> str | None:
-    """The name of a layer that has no weights before the model has run once, if there is one."""
+    """Return the name of a layer that gets its weights in the first forward pass, or None."""
     return next(
         (
             name
@@ -30,7 +30,7 @@ def lazy_layer(model: nn.Module) -> str | None:
 
 
 def why_no_copy(model: nn.Module, error: Exception) -> str:
-    """Return what keeps `copy.deepcopy(model)` from working, and what to do."""
+    """Explain why `copy.deepcopy(model)` fails, and what to do."""
     for name, part in model.named_modules():
         where = name or type(model).__name__
         for hook in part._forward_pre_hooks.values():
@@ -54,7 +54,7 @@ def why_no_copy(model: nn.Module, error: Exception) -> str:
 
 
 def _cannot_be_copied(model: nn.Module) -> Iterator[str]:
-    """Attributes of modules of which no copy can be made."""
+    """Iterate over the attributes of modules that cannot be copied."""
     for prefix, part in model.named_modules():
         for table in (vars(part), part._parameters, part._buffers):
             for name, value in table.items():
@@ -68,7 +68,7 @@ def _cannot_be_copied(model: nn.Module) -> Iterator[str]:
 
 
 def why_no_export(model: nn.Module, error: Exception) -> str:
-    """Return what keeps `torch.export.export(model)` from working though the model runs, and what to do."""
+    """Explain why `torch.export.export(model)` fails although the model runs, and what to do."""
     scripted = next((name for name, part in model.named_modules() if isinstance(part, ScriptModule)), None)
     if scripted is not None:
         return f"{scripted or 'it'} is a scripted module, whose code is hidden: pass the module before torch.jit.script"
@@ -88,7 +88,7 @@ def why_no_export(model: nn.Module, error: Exception) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """The line of the model's own code that an error passed through last; empty where it did through none."""
+    """Return the last line of the model's own code that an error passed through; "" if there is none."""
     seen = [error]
     while (cause := seen[-1].__cause__ or seen[-1].__context__) is not None and cause not in seen:
         seen.append(cause)
@@ -102,6 +102,6 @@ _LIBRARY = os.path.dirname(os.path.dirname(__file__))
 
 
 def is_foreign(file: str) -> bool:
-    """Return whether a file is Python's, torch's or this library's, and not the model's."""
+    """Return whether a file belongs to Python, torch or this library, not to the model."""
     python = file.startswith(os.path.dirname(os.__file__)) and "site-packages" not in file
     return python or "/torch/" in file or file.startswith(_LIBRARY)

@@ -1,4 +1,4 @@
-"""The arguments of a network while it is traced: one tensor, or any nest of tensors with keyword arguments."""
+"""Arguments of a network for tracing: one tensor, or any nest of tensors with keyword arguments."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Example:
 
     @classmethod
     def of(cls, example_input: Any, example_kwargs: Mapping[str, Any] | None = None) -> Example:
-        """The call that somebody describes: a tuple has the positional arguments, anything else is the only one.
+        """Return the described call: a tuple holds the positional arguments, anything else is the only one.
 
-        A batch of one is repeated: the export would take it for a constant. Tensors are contiguous, since a `view` may
-        fail at some widths in another memory format alone.
+        A batch of one is repeated, since the export would treat it as a constant. Tensors are made contiguous, since a
+        `view` may fail at some widths in other memory formats.
 
         Raises:
-            TraceError: no tensor, or a single one that has no channels.
+            TraceError: no tensor, or a single one without channels.
         """
         args = example_input if isinstance(example_input, tuple) else (example_input,)
         example = cls(args, dict(example_kwargs or {}))
@@ -44,27 +44,27 @@ class Example:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """All that have a dimension, in order."""
+        """Return all tensors with dimensions, in order."""
         leaves = pytree.tree_leaves((self.args, dict(self.kwargs)))
         return [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.ndim]
 
     @property
     def batch(self) -> int:
-        """The first dimension of the first tensor."""
+        """First dimension of the first tensor."""
         return len(self.tensors[0])
 
     def map_tensors(self, function: Callable[[Tensor], Tensor]) -> Example:
-        """Return the same call with every tensor replaced."""
+        """Return the call with `function` applied to every tensor."""
         args, kwargs = pytree.tree_map_only(Tensor, function, (self.args, dict(self.kwargs)))
         return Example(args, kwargs)
 
     def run(self, network: nn.Module) -> Any:
-        """Return what a network gives."""
+        """Call a network."""
         return network(*self.args, **self.kwargs)
 
     @property
     def shapes(self) -> str:
-        """For messages: the shapes of all tensors."""
+        """Describe the shapes of all tensors for messages."""
         return " and ".join(str(tuple(tensor.shape)) for tensor in self.tensors)
 
 

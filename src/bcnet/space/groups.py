@@ -1,4 +1,4 @@
-"""Width groups: the search variables of a network, the widths each may take, and what cannot be searched."""
+"""Width groups: the search variables of a network, their admissible widths, and pinned dimensions."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from bcnet.errors import WidthError
 class WidthGroup:
     """Parameter dimensions that must keep the same channels: one search variable.
 
-    `choices` are ascending ints, multiples of `unit`, the last one `max_width`. `members` are the names of the
-    parameters (and buffers) with a dimension in the group. Where no width below the first choice is allowed, because
-    the network's code does not run there or the user says so, `bound` is that. Widths by formula (Uniform, balanced)
-    are multiples of `step`, or the full width; 0 stands for the unit.
+    `choices` are ascending multiples of `unit`, the last one `max_width`. `members` are the names of the parameters and
+    buffers with a dimension in the group. `bound` is the smallest allowed width if the network's code or the user
+    requires one. Widths from a formula (Uniform, balanced) are multiples of `step`, or the full width; 0 stands for the
+    unit.
+
 
     Example: `WidthGroup("features.0", 64, 1, (3, 6, ..., 64), ("features.0.weight", "features.1.weight", ...))`.
     """
@@ -32,11 +33,11 @@ class WidthGroup:
 
     @property
     def least(self) -> int:
-        """The narrowest width allowed: one unit, unless `bound` says more."""
+        """Narrowest width allowed: one unit, or `bound` if larger."""
         return max(self.unit, self.bound)
 
     def floor(self, width: float) -> int:
-        """The widest multiple of the step, or full width, that is no wider; at least the narrowest one allowed."""
+        """Return the widest multiple of the step, or full width, up to `width`; at least the narrowest one allowed."""
         if width + 1e-9 >= self.max_width:
             return self.max_width
         step = self.step or self.unit
@@ -44,17 +45,17 @@ class WidthGroup:
         return min(self.max_width, max(narrowest, math.floor(width / step + 1e-9) * step))
 
     def wider(self, width: int) -> int:
-        """The next multiple of the step above `width`, or the full width."""
+        """Return the next multiple of the step above `width`, or the full width."""
         step = self.step or self.unit
         return min(self.max_width, (width // step + 1) * step)
 
 
 @dataclass(frozen=True)
 class FixedDimension:
-    """Something that stays at full width, and why.
+    """A dimension that is pinned at full width, and the reason.
 
-    `name` is the parameter, `size` its elements in that dimension, `operator` and `where` the operation and source line
-    that hold it, `remedy` what can be done about it (empty where the rule is the reason itself, as for the logits).
+    `name` is the parameter and `size` its elements in that dimension. `operator` and `where` are the operation and
+    source line that pin it. `remedy` says what to do (empty if nothing can be done, as for the logits).
     """
 
     name: str
@@ -69,9 +70,10 @@ class FixedDimension:
 def floor_choices(
     max_width: int, num_choices: int, *, unit: int = 1, min_ratio: float = 0.0, multiple_of: int = 1, least: int = 0
 ) -> tuple[int, ...]:
-    """`floor(l * k / K)` for k = 1..K, rounded down to multiples of the unit and of `multiple_of`; `l` always the last.
+    """Return `floor(l * k / K)` for k = 1..K, rounded down to multiples of the unit and of `multiple_of`, and `l`
+    itself.
 
-    Values below one step, `least` or `min_ratio * l` are dropped, duplicates merged (spec, section 1).
+    Values below one step, `least` or `min_ratio * l` are dropped, and duplicates merged (spec, section 1).
 
     Example: `floor_choices(512, 20)[:3] == (25, 51, 76)`; `floor_choices(24, 4, multiple_of=8) == (8, 16, 24)`.
     """
@@ -82,14 +84,14 @@ def floor_choices(
 
 
 def complement(group: WidthGroup, width: int, *, bounded: bool = False) -> int:
-    """Return what the group leaves over: `l - c`, or `l + c_min - c` where it is bounded below (spec, section 3)."""
+    """Return the complement of a width: `l - c`, or `l + c_min - c` if bounded (spec, section 3)."""
     if bounded or group.bound:
         return group.max_width + group.choices[0] - width
     return group.max_width - width or group.max_width
 
 
 def with_choices(group: WidthGroup, choices: Sequence[int] | None) -> WidthGroup:
-    """The group with other choices, checked; None leaves it as it is."""
+    """Return the group with other choices, validated; None leaves it unchanged."""
     if choices is None:
         return group
     ascending = tuple(sorted(set(choices)))
@@ -102,5 +104,5 @@ def with_choices(group: WidthGroup, choices: Sequence[int] | None) -> WidthGroup
 
 
 def with_bounds(groups: Sequence[WidthGroup], bounds: Mapping[str, int]) -> tuple[WidthGroup, ...]:
-    """The groups, those named with the narrowest width that they run at."""
+    """Return the groups with the given narrowest widths, by name."""
     return tuple(dataclasses.replace(g, bound=bounds.get(g.name, g.bound)) for g in groups)

@@ -1,4 +1,4 @@
-"""Labels: which channels a tensor of the graph holds, and what a rule may say about them."""
+"""Labels: the channels that each tensor of the graph holds, and what rules may record about them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from bcnet.space.symbols import Dim, Reason, Symbols
 
 @dataclass(frozen=True)
 class Labels:
-    """Shape of a tensor and, per dimension, the channels it holds (None: no channels, e.g. batch and space)."""
+    """Shape of a tensor, and the channels of each dimension (None for batch, space and the like)."""
 
     shape: tuple[int, ...]
     dims: tuple[Dim | None, ...]
 
     def without(self, axis: int) -> Labels:
-        """The labels with one dimension gone."""
+        """Return the labels without one dimension."""
         return Labels(self.shape[:axis] + self.shape[axis + 1 :], self.dims[:axis] + self.dims[axis + 1 :])
 
     def replace(self, **changes: Dim | None) -> Labels:
-        """Return the same labels with other dimensions, given as `d1=...`."""
+        """Return the labels with some dimensions replaced, given as `d1=...`."""
         dims = list(self.dims)
         for key, dim in changes.items():
             dims[int(key[1:])] = dim
@@ -33,9 +33,9 @@ class Labels:
 
 @dataclass(frozen=True)
 class MacsEntry:
-    """A multiply-add for every position (batch included) and every element of the weight.
+    """One multiply-add for every position (including the batch) and every element of the weight.
 
-    `layer` is the module that multiplies, `out` the channels that it makes, None where it has no weights for them.
+    `layer` is the module that multiplies, `out` the channels it produces, None if it has no weights for them.
     """
 
     layer: str
@@ -46,14 +46,14 @@ class MacsEntry:
 
 @dataclass(frozen=True)
 class LiveTensor:
-    """A tensor that takes memory while the network runs; `of_input` is False where it depends on weights alone."""
+    """A tensor that uses memory while the network runs; `of_input` is False if it depends on weights only."""
 
     labels: Labels
     of_input: bool
 
 
 class Propagation:
-    """Labels of every parameter and tensor of a model, gathered over one or more graphs of it: what rules work with.
+    """Labels of every parameter and tensor of a model, collected over its graphs. Rules work on this object.
 
     `tensors` maps names to parameters and buffers; a tensor with several names has its labels under each.
     """
@@ -71,24 +71,24 @@ class Propagation:
     ) -> None:
         self.vary_outputs = vary_outputs
         self.within = within  # weights of group convolutions that are narrowed within their groups
-        self.grouped: list[tuple[str, Dim]] = []  # the others, and what they produce
+        self.grouped: list[tuple[str, Dim]] = []  # the other group convolutions, and their outputs
         self.symbols = Symbols()
-        self.births: list[tuple[Dim, str]] = []  # what layers produce and the weight's name, in network order
+        self.births: list[tuple[Dim, str]] = []  # outputs of layers with the weight's name, in network order
         self.inputs: list[Dim] = []
         self.macs: list[MacsEntry] = []
-        self.outputs: list[tuple[Labels, ...]] = []  # the output tensors of every graph
-        self.live: tuple[tuple[LiveTensor, ...], ...] = ()  # the tensors that live at once (bcnet.space.liveness)
-        self.node: Any = None  # the graph's node at hand
-        self.of_input = True  # whether its value depends on the input, and not on weights alone
+        self.outputs: list[tuple[Labels, ...]] = []  # output tensors of every graph
+        self.live: tuple[tuple[LiveTensor, ...], ...] = ()  # simultaneously live tensors (bcnet.space.liveness)
+        self.node: Any = None  # current node of the graph
+        self.of_input = True  # whether its value depends on the input, not on weights only
         self.counting = False
         self.numbers: list[tuple[str, Dim]] = []  # attributes of layers without tensors, and what they count
         self.has_made = False
         self.has_divided = False
-        self.has_shares = False  # whether code cuts at what may be shares of the channels or numbers
+        self.has_shares = False  # whether code slices at what may be shares of the channels or constants
         self.channels_first = channels_first
-        self.padding: set[int] = set()  # variables of channels that padding has added
-        self._made: set[int] = set()  # variables of tensors that are made from a shape alone
-        self.made_alike = made_alike  # whether these have the labels of the last tensor of their shape
+        self.padding: set[int] = set()  # variables of channels added by padding
+        self._made: set[int] = set()  # variables of tensors made from a shape only
+        self.made_alike = made_alike  # whether these get the labels of the last tensor of their shape
         self._latest: dict[tuple[int, ...], Labels] = {}
         self.used: set[int] = set()  # ids of the labels of tensors that a graph reads
         self.uncounted: dict[str, None] = {}  # operators without a rule that may multiply, with their places
@@ -99,34 +99,34 @@ class Propagation:
             if id(tensor) not in shared:
                 shared[id(tensor)] = Labels(shape, self._fresh_dims(shape))
             self.tensors[name] = shared[id(tensor)]
-        self._computed: list[Labels] = []  # kept, so that no other labels get their ids
+        self._computed: list[Labels] = []  # keeps labels alive so that ids stay unique
         self._names = {id(labels): name for name, labels in reversed(self.tensors.items())}
 
     def _fresh_dims(self, shape: tuple[int, ...]) -> tuple[Dim | None, ...]:
-        """Every dimension may hold channels, but for the kernel of a convolution's weight."""
+        """Return dimensions that may all hold channels, except for the kernel of a convolution's weight."""
         is_kernel = len(shape) >= 4 and shape[0] > 1
-        # Of a bank of kernels, (bank, out, in, k, k), the last two are a kernel.
+        # The last two of a bank of kernels, (bank, out, in, k, k), are the kernel.
         first = (
             next((d for d in range(2, len(shape)) if len(set(shape[d:])) == 1), len(shape)) if is_kernel else len(shape)
         )
         return tuple(None if d >= first else self.symbols.fresh(size) for d, size in enumerate(shape))
 
     def stands_for(self, labels: Labels, tensor: Labels) -> Labels:
-        """Labels of a weight that is computed from the parameter `tensor`, under the name that it has in its layer."""
+        """Give a weight computed from the parameter `tensor` the tensor's name in its layer."""
         name = self._names.get(id(tensor), "").replace(".parametrizations.", ".").rpartition(".original")[0]
         self._names[id(labels)] = name
         self._computed.append(labels)
         return labels
 
     def unify(self, left: Dim | None, right: Dim | None, why_fixed: str) -> None:
-        """Tie two dimensions; a missing label fixes the other one."""
+        """Tie two dimensions; a missing label pins the other one."""
         if left is not None and right is not None:
             self.symbols.unify(left, right, self.reason(why_fixed))
         else:
             self.fix(left if left is not None else right, self.reason(why_fixed))
 
     def join(self, dims: Sequence[Dim | None], why_fixed: str) -> Dim | None:
-        """Tie all the dimensions, and return one of them."""
+        """Tie all dimensions and return one of them."""
         known = [dim for dim in dims if dim is not None]
         unlabelled = len(known) < len(dims)
         made = all(piece.variable in self._made for dim in known for piece in dim)
@@ -142,10 +142,10 @@ class Propagation:
             self._latest[labels.shape] = labels
 
     def label_new(self, value: torch.Tensor) -> Labels:
-        """Labels of a tensor made from a shape alone: each dimension becomes what it meets first.
+        """Return labels for a tensor made from a shape only: each dimension gets the channels of what it meets first.
 
-        Where the code makes a tensor in the shape of another, both must stay alike before they meet: `made_alike` takes
-        the last tensor of its shape for that other one.
+        If the code makes a tensor in the shape of another, both must stay equal before they meet; with `made_alike` it
+        gets the labels of the last tensor of its shape.
         """
         self.has_made = True
         if self.made_alike and tuple(value.shape) in self._latest:
@@ -153,33 +153,34 @@ class Propagation:
         return Labels(tuple(value.shape), tuple(self.label_made(size) if size > 1 else None for size in value.shape))
 
     def label_made(self, size: int) -> Dim:
-        """A dimension of which there was none, or one of a single element: it becomes what it meets first."""
+        """Return a new dimension, or one expanded from a single element, that gets the channels of what it meets
+        first."""
         self.has_made = True
         dim = self.symbols.fresh(size)
         self._made.update(piece.variable for piece in dim)
         return dim
 
     def fix(self, dim: Dim | None, reason: Reason) -> None:
-        """Hold a dimension at full width."""
+        """Pin a dimension at full width."""
         if dim is not None:
             self.symbols.fix(dim, reason)
 
     def name_of(self, weight: Labels) -> str:
-        """The name of a parameter; empty where it is none."""
+        """Return the name of a parameter; "" for other tensors."""
         return self._names.get(id(weight), "")
 
     def birth(self, dim: Dim, weight: Labels) -> None:
-        """Note a dimension that a layer produces: these are what can be searched."""
+        """Record a dimension that a layer produces; these are the candidates for search variables."""
         module = self._module(self.node)
         self.births.append((dim, self.name_of(weight) or (f"{module}.weight" if module else "")))
 
     def count_channels(self, dim: Dim, attribute: str) -> None:
-        """Note that an attribute of the module at hand, which has no tensors of its own, counts these channels."""
+        """Record that an attribute of the current module, which has no tensors, counts these channels."""
         if module := self._module(self.node):
             self.numbers.append((f"{module}:{attribute}", dim))
 
     def count_macs(self, positions: Labels, weight: Labels, out: Dim | None) -> None:
-        """Note that every element of the weight is multiplied at every position, batch included, to make `out`."""
+        """Record a multiplication of every weight element at every position, including the batch, to produce `out`."""
         if self.counting and self.of_input:
             if not all(isinstance(size, int) for size in (*positions.shape, *weight.shape)):
                 self.uncounted[f"{self.node.target}, as often as the data say ({self.where(self.node)})"] = None
@@ -189,12 +190,12 @@ class Propagation:
             self.macs.append(MacsEntry(layer, out, positions, weight))
 
     def reason(self, text: str, remedy: str = "") -> Reason:
-        """A reason that names the operator at hand and its source line."""
+        """Return a reason with the current operator and its source line."""
         return Reason(text, str(self.node.target), self.where(self.node), remedy)
 
     @staticmethod
     def where(node: Any) -> str:
-        """Module and last source line of the node's stack."""
+        """Return module and last source line of the node's stack."""
         module = Propagation._module(node)
         lines = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines()]
         files = [line for line in lines if line.startswith("File ")]
@@ -203,12 +204,12 @@ class Propagation:
 
     @staticmethod
     def _module(node: Any) -> str:
-        """The innermost module that the node belongs to; empty for the network itself."""
+        """Return the innermost module of the node; "" for the network itself."""
         stack = node.meta.get("nn_module_stack") or {}
         return next((path for path, _ in reversed(list(stack.values())) if path), "")
 
 
 def owner_of(tensor: str) -> str:
-    """The module of a parameter's name, or the name itself where the network owns it directly."""
+    """Return the module of a parameter's name, or the name itself if the network owns it directly."""
     tensor = re.sub(r"(^|\.)parametrizations\.(\w+)\..*", r"\1\2", tensor)
     return tensor.rpartition(".")[0] or tensor

@@ -1,4 +1,4 @@
-"""Layers: the share of every layer in the costs of a network.
+"""Costs of single layers.
 
 The polynomials of all layers add up to those of the space, term by term.
 """
@@ -15,10 +15,10 @@ from bcnet.space.layout import Layout, Segment, length
 
 @dataclass(frozen=True)
 class LayerTerms:
-    """The costs of one layer at any widths.
+    """Costs of one layer at any widths.
 
-    `name` is the module that owns the parameters, `out` the layout of the channels it makes (None for layers without
-    multiply-adds, which pass channels on), `macs` and `params` polynomials in the widths of the groups.
+    `name` is the module that owns the parameters. `out` is the layout of the channels it produces; None for layers
+    without multiply-adds, which pass channels through. `macs` and `params` are polynomials in the widths of the groups.
 
     Example: a 3x3 convolution without bias from group 0 to group 1 on 8x8 outputs has
     `macs=Polynomial({(0, 1): 576})` and `params=Polynomial({(0, 1): 9})`.
@@ -30,17 +30,20 @@ class LayerTerms:
     params: Polynomial
 
     def width(self, widths: Sequence[int]) -> int | None:
-        """Channels the layer makes at `widths`, one width per group; None where it makes none of its own."""
+        """Return the channels that the layer produces at `widths`, one width per group.
+
+        None if it passes channels through.
+        """
         return None if self.out is None else length(self.out, widths)
 
     def positions(self, widths: IntArray) -> float:
-        """Multiply-adds over parameters at `widths`, `(1, groups)`: where the weights are applied; 0 without either."""
+        """Return multiply-adds over parameters at `widths`, `(1, groups)`; 0 without either."""
         macs = int(self.macs(widths)[0])
         params = int(self.params(widths)[0])
         return macs / params if macs and params else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists and numbers, for JSON; `from_dict` is the inverse."""
+        """Return plain lists and numbers for JSON; `from_dict` is the inverse."""
         return {
             "name": self.name,
             "out": None if self.out is None else [[s.group, s.size, s.per_channel] for s in self.out],
@@ -50,7 +53,7 @@ class LayerTerms:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> LayerTerms:
-        """The layer that `to_dict` wrote."""
+        """Return the layer that `to_dict` wrote."""
         return cls(
             name=data["name"],
             out=None if data["out"] is None else tuple(Segment(*segment) for segment in data["out"]),

@@ -1,9 +1,9 @@
-"""Layouts: which elements of a parameter dimension belong to which width group.
+"""Layouts: the width groups of the elements of a parameter dimension.
 
-Notation: a dimension of `size` elements is cut into segments; the segment of group `g` with
-`max_width` channels holds `size / max_width` neighbouring elements for each channel (1 for a convolution,
-height x width after a flatten). At width `c` the segment keeps the elements of `c` channels: the first ones on
-side LEFT, the last ones on side RIGHT, so that both sides mirror each other, also through concatenations.
+Notation: a dimension of `size` elements is divided into segments. The segment of group `g` with `max_width` channels
+holds `size / max_width` consecutive elements per channel (1 for a convolution, height x width after a flatten). At
+width `c` it keeps the elements of `c` channels: the first ones on side LEFT, the last ones on side RIGHT, so that both
+sides mirror each other, through concatenations too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enum import Enum
 
 
 class Side(Enum):
-    """End from which channels are counted: LEFT keeps `[0, c)`, RIGHT keeps `[l - c, l)` (Eq. 5)."""
+    """End from which channels are kept: LEFT keeps `[0, c)`, RIGHT keeps `[l - c, l)` (Eq. 5)."""
 
     LEFT = "left"
     RIGHT = "right"
@@ -22,7 +22,7 @@ class Side(Enum):
 
 @dataclass(frozen=True)
 class Segment:
-    """A run of `size` neighbouring elements of one dimension.
+    """A run of `size` consecutive elements of one dimension.
 
     `group` is an index into `WidthSpace.groups`, or None for elements that are always kept. Each channel of the group
     owns `per_channel` elements.
@@ -35,21 +35,21 @@ class Segment:
     per_channel: int = 1
 
     def length(self, widths: Sequence[int]) -> int:
-        """Elements kept at `widths` (one width per group)."""
+        """Return the number of elements kept at `widths` (one width per group)."""
         return self.size if self.group is None else widths[self.group] * self.per_channel
 
 
 Layout = tuple[Segment, ...]  # one dimension
-ParameterLayout = tuple[Layout, ...]  # all dimensions of one parameter or buffer
+ParameterLayout = tuple[Layout, ...]  # all dimensions of a parameter or buffer
 
 
 def length(layout: Layout, widths: Sequence[int]) -> int:
-    """Size of the dimension at `widths`."""
+    """Return the size of the dimension at `widths`."""
     return sum(segment.length(widths) for segment in layout)
 
 
 def spans(layout: Layout, widths: Sequence[int], side: Side) -> list[tuple[int, int]]:
-    """The kept elements of the dimension as `(start, length)` runs in ascending order, neighbours merged."""
+    """Return the kept elements of the dimension as `(start, length)` runs in ascending order, adjacent ones merged."""
     runs: list[tuple[int, int]] = []
     offset = 0
     for segment in layout:

@@ -1,10 +1,10 @@
-"""Liveness: which tensors a network holds at once while it runs, one operator after the other.
+"""Liveness: the tensors that a network holds at the same time while it runs.
 
 The schedule is that of the exported graph in eval mode. A tensor lives from the operator that makes it to the last one
-that reads it, views of it included; the input lives from the start, outputs to the end. Weights are not among them.
-What every engine folds into the layer before takes no room of its own: batch norm and activations write over their
-input where nobody reads it afterwards. Scratch space of single operators is not counted, nor a tensor whose size the
-data decide.
+that reads it or a view of it. The input lives from the start, outputs to the end; weights are not counted. Operators
+that every engine fuses into the layer before need no memory of their own: batch norm and activations overwrite their
+input if nothing reads it afterwards. Scratch space of operators and tensors of data-dependent size are not counted.
+
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.export import ExportedProgram
 from bcnet.space.labels import Labels, LiveTensor
 from bcnet.space.rules import operator_of
 
-LiveSet = tuple[LiveTensor, ...]  # the tensors of one moment
+LiveSet = tuple[LiveTensor, ...]  # tensors of one moment
 
 _VIEWS = frozenset(
     {
@@ -39,9 +39,9 @@ _FOLDED = frozenset(
 
 
 def live_sets(program: ExportedProgram, values: Mapping[Any, Any], of_input: Set[Any]) -> tuple[LiveSet, ...]:
-    """The tensors that live at once, for every moment at which no other holds the same and more.
+    """Return the simultaneously live tensors at every moment that is not dominated by another.
 
-    `values` are the labels of the graph's nodes, as propagated; `of_input` are the nodes that depend on the input.
+    `values` are the propagated labels of the graph's nodes; `of_input` are the nodes that depend on the input.
     """
     schedule = _Schedule(program, values, of_input)
     moments = dict.fromkeys(schedule.moments())
@@ -50,13 +50,13 @@ def live_sets(program: ExportedProgram, values: Mapping[Any, Any], of_input: Set
 
 
 class _Schedule:
-    """Tensors by number with their first and last moment; `held` says in which of them a node's value lies."""
+    """Tensors by number with their first and last moment; `held` maps nodes to the tensors that hold their values."""
 
     def __init__(self, program: ExportedProgram, values: Mapping[Any, Any], of_input: Set[Any]) -> None:
         self.tensors: list[LiveTensor] = []
         self._of_input = of_input
         self._born: list[int] = []
-        self._nodes: dict[int, list[Any]] = defaultdict(list)  # of a tensor, whose values lie in it
+        self._nodes: dict[int, list[Any]] = defaultdict(list)  # nodes whose values are in the tensor
         self._held: dict[Any, Any] = {}
         nodes = list(program.graph.nodes)
         self._position = {node: position for position, node in enumerate(nodes)}
@@ -69,7 +69,7 @@ class _Schedule:
                 self._visit_call(node, values[node])
 
     def moments(self) -> Iterator[frozenset[int]]:
-        """The numbers of the tensors that live while each operator runs."""
+        """Yield the numbers of the tensors that are live while each operator runs."""
         ends = [max([born, *map(self._last_use, self._nodes[number])]) for number, born in enumerate(self._born)]
         for node, position in self._position.items():
             if node.op == "call_function":
@@ -78,7 +78,7 @@ class _Schedule:
     def _visit_call(self, node: Any, value: Any) -> None:
         source = next(iter(node.all_input_nodes), None)
         held = self._held.get(source)
-        if held is None:  # of weights and constants, or of nothing
+        if held is None:  # a weight, a constant, or no value
             self._visit_new(node, value)
         elif operator_of(node) == "getitem":
             self._is_in(node, held[node.args[1]] if isinstance(held, tuple) else held)
@@ -88,10 +88,10 @@ class _Schedule:
             self._visit_new(node, value)
 
     def _visit_new(self, node: Any, value: Any) -> None:
-        """New tensors of a node."""
+        """Add the tensors that a node makes."""
         if isinstance(value, Labels) and all(isinstance(size, int) for size in value.shape):
             self._is_in(node, self._new(node, value))
-        elif isinstance(value, tuple):  # each lives as long as what picks it out
+        elif isinstance(value, tuple):  # each lives as long as the node that selects it
             self._held[node] = tuple(self._new(node, part) if isinstance(part, Labels) else None for part in value)
 
     def _new(self, node: Any, labels: Labels) -> int:
@@ -105,13 +105,13 @@ class _Schedule:
             self._nodes[held].append(node)
 
     def _ends_with(self, held: Any, node: Any) -> bool:
-        """Return whether nobody reads a tensor after `node`."""
+        """Return whether nothing reads a tensor after `node`."""
         return isinstance(held, int) and all(self._last_use(n) <= self._position[node] for n in self._nodes[held])
 
     def _last_use(self, node: Any) -> int:
-        """The position of the last operator that reads a node's value or a view of it; its own where none does.
+        """Return the position of the last operator that reads a node's value or a view of it; its own if none does.
 
-        What an operator works on in place is its first argument.
+        An in-place operator works on its first argument.
         """
         if node not in self._last:
             uses = [self._position[node], *(self._position[user] for user in node.users)]
@@ -121,9 +121,9 @@ class _Schedule:
 
 
 def _is_view(node: Any) -> bool:
-    """Return whether a node's value lies in the memory of its first argument."""
+    """Return whether a node's value shares the memory of its first argument."""
     operator = operator_of(node)
-    if operator in _VIEWS or operator in _IDLE_IN_EVAL or operator.endswith("_"):  # the last work in place
+    if operator in _VIEWS or operator in _IDLE_IN_EVAL or operator.endswith("_"):  # in place
         return True
     if not node.all_input_nodes:
         return False

@@ -1,7 +1,7 @@
-"""Narrowing: a module run at other widths, by swapping in slices of its own parameters.
+"""Narrowing: run a module at other widths by replacing its parameters with slices of themselves.
 
-The module's `forward` stays what it is. For the time of a call its parameters are replaced with views, and the numbers
-a layer carries beside its weight (`groups`, `normalized_shape`, ...) with those that fit the views.
+The module's `forward` is unchanged. During a call its parameters are replaced with views, and attributes that depend on
+them (`groups`, `normalized_shape`, ...) with matching values.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from torch.utils import checkpoint
 
 from bcnet.space.layout import Layout, ParameterLayout, Side, length, spans
 
-# The swapped parameters are those of everyone who calls the module, and several narrowings may share one module:
-# threads take turns. One lock for all modules, since a lock within a module would forbid copying and pickling it.
+# Swapped parameters are visible to everyone who calls the module, and several narrowings may share one module, so
+# threads take turns. There is one lock for all modules, since a module that holds a lock cannot be copied or pickled.
 _TURNS = threading.RLock()
 
-Runs = list[list[tuple[int, int]]]  # for each dimension the starts and sizes of its parts
+Runs = list[list[tuple[int, int]]]  # starts and sizes of the kept parts of each dimension
 Take = Callable[[str, torch.Tensor, Runs], torch.Tensor]
 
 
 def take(tensor: torch.Tensor, runs: Runs) -> torch.Tensor:
-    """The elements `runs[d]` of every dimension `d`: a view where each dimension has one run."""
+    """Return the elements `runs[d]` of every dimension `d`; a view if each dimension has one run."""
     for d, dim_runs in enumerate(runs):
         if len(dim_runs) == 1:
             start, size = dim_runs[0]
@@ -41,18 +41,18 @@ def take(tensor: torch.Tensor, runs: Runs) -> torch.Tensor:
 
 
 def tensors_of(module: nn.Module) -> dict[str, torch.Tensor]:
-    """Every parameter and buffer by name; one shared by several modules has several names."""
+    """Return every parameter and buffer by name; a shared tensor has several names."""
     named = dict(module.named_parameters(remove_duplicate=False))
     return named | dict(module.named_buffers(remove_duplicate=False))
 
 
 class Narrowing:
-    """The places of a module that change with the widths: its sliced tensors and the numbers that go with them.
+    """The width-dependent parts of a module: its sliced tensors, and the attributes that follow them.
 
     Args:
-        module: the network at full width; it is changed only within `apply`.
+        module: the full-width network; it is changed only within `apply`.
         layouts: the space's layouts by tensor name.
-        numbers: those of int attributes, as `WidthSpace.numbers`.
+        numbers: layouts of int attributes, as in `WidthSpace.numbers`.
     """
 
     def __init__(
@@ -78,15 +78,15 @@ class Narrowing:
 
     @contextmanager
     def apply(self, widths: Sequence[int], side: Side, slicing: Take | None = None) -> Iterator[None]:
-        """Within the block the module runs at `widths`; `slicing(name, tensor, runs)` may replace `take`.
+        """Run the module at `widths` within the block; `slicing(name, tensor, runs)` may replace `take`.
 
-        Other threads that want a module at other widths wait until the block ends.
+        Other threads that narrow any module wait until the block ends.
         """
         views: dict[int, torch.Tensor] = {}
         with _TURNS, _without_checkpoints():
             try:
                 for table, key, name, tensor in self._slots:
-                    # A tensor under several names is sliced once: its users go on sharing it.
+                    # A tensor under several names is sliced once, so its users still share it.
                     if id(tensor) not in views:
                         runs = [spans(layout, widths, side) for layout in self.layouts[name]]
                         views[id(tensor)] = slicing(name, tensor, runs) if slicing else take(tensor, runs)
@@ -96,7 +96,7 @@ class Narrowing:
                 for part, name, value, layouts in self._stored:
                     part.__dict__[name] = _at(value, layouts, widths)
                 yield
-            finally:  # whatever the model's forward raised, the module is whole again
+            finally:  # restore the module whatever its forward raised
                 for table, key, _, tensor in self._slots:
                     table[key] = tensor
                 for part, full, _ in self._numbers:
@@ -105,7 +105,7 @@ class Narrowing:
                     part.__dict__[name] = value
 
     def fix_numbers(self, widths: Sequence[int]) -> None:
-        """Set the numbers for good, on a module whose tensors have been replaced for good."""
+        """Set the attributes permanently, on a module whose tensors were replaced permanently."""
         for part, full, own in self._numbers:
             part.__dict__.update(_fit_numbers(part, full, own, widths))
         for part, name, value, layouts in self._stored:
@@ -116,7 +116,7 @@ _Stored = tuple[nn.Module, str, Any, dict[str, Layout]]  # a module, its attribu
 
 
 def _stored_numbers(module: nn.Module, numbers: Mapping[str, Layout]) -> list[_Stored]:
-    """The attributes that follow the widths; of a tuple the layouts of some of its ints, by their place."""
+    """Return the attributes that follow the widths; for a tuple, layouts of some of its ints by index."""
     found: dict[tuple[str, str], dict[str, Layout]] = {}
     for key, layout in numbers.items():
         prefix, _, attribute = key.rpartition(":")
@@ -127,7 +127,7 @@ def _stored_numbers(module: nn.Module, numbers: Mapping[str, Layout]) -> list[_S
 
 
 def _at(value: Any, layouts: Mapping[str, Layout], widths: Sequence[int]) -> Any:
-    """An int, or a tuple or list of ints, at other widths."""
+    """Return an int, or a tuple or list of ints, at other widths."""
     if "" in layouts:
         return length(layouts[""], widths)
     items = (length(layouts[str(i)], widths) if str(i) in layouts else item for i, item in enumerate(value))
@@ -136,10 +136,10 @@ def _at(value: Any, layouts: Mapping[str, Layout], widths: Sequence[int]) -> Any
 
 @contextmanager
 def _without_checkpoints() -> Iterator[None]:
-    """Within the block activation checkpoints of the model's own keep what they would compute again.
+    """Disable the model's activation checkpointing within the block.
 
-    They would run the forward method a second time in the backward pass, when the module is whole again. torch has no
-    switch for them: the two functions that all of them go through are replaced.
+    Checkpoints would run the forward method again in the backward pass, when the module is at full width again. torch
+    has no switch for them, so the two functions that all of them use are replaced.
     """
 
     def keep(*_: Any, **__: Any) -> Iterator[None]:
@@ -150,7 +150,7 @@ def _without_checkpoints() -> Iterator[None]:
 
     plain = {
         "_checkpoint_without_reentrant_generator": keep,
-        "CheckpointFunction": SimpleNamespace(apply=run),  # of the older, reentrant kind
+        "CheckpointFunction": SimpleNamespace(apply=run),  # the older, reentrant kind
     }
     before = {name: getattr(checkpoint, name) for name in plain}
     vars(checkpoint).update(plain)
@@ -169,9 +169,9 @@ _NUMBERS = (
 def _computed_weight(
     prefix: str, own: Mapping[str, ParameterLayout], layouts: Mapping[str, ParameterLayout]
 ) -> ParameterLayout | None:
-    """The layout of a weight that is computed anew at every call: that of the parameter of its shape behind it.
+    """Return the layout of a weight that is computed at every call: that of the parameter of the same shape behind it.
 
-    Weight norm and spectral norm, as parametrisations or as hooks, keep a tensor in the weight's place.
+    Weight norm and spectral norm, as parametrizations or hooks, put a tensor in the weight's place.
     """
     inner = f"{prefix}.parametrizations.weight" if prefix else "parametrizations.weight"
     places = (f"{inner}.original1", f"{inner}.original")
@@ -189,18 +189,18 @@ def _numbers(part: nn.Module) -> dict[str, Any]:
 def _fit_numbers(
     part: nn.Module, full: Mapping[str, Any], own: Mapping[str, ParameterLayout], widths: Sequence[int]
 ) -> dict[str, Any]:
-    """The layer's numbers at `widths`, from the sizes of its sliced tensors."""
+    """Return the layer's attributes at `widths`, from the sizes of its sliced tensors."""
     if not full:
         return {}
     sizes = tuple(length(layout, widths) for layout in next(iter(own.values())))
     if isinstance(part, (_ConvNd, nn.Linear)):
-        if "weight" not in own:  # it stays as it is, whatever becomes of the bias
+        if "weight" not in own:  # the layer is unchanged, whatever happens to the bias
             return {}
         shape = tuple(length(layout, widths) for layout in own["weight"])
         if isinstance(part, nn.Linear):
             return {"out_features": shape[0], "in_features": shape[1]}
         return _fitted_conv(part, full, shape, within=_alike(own["weight"][0], full["groups"]))
-    if isinstance(part, nn.RNNBase):  # it computes with a list of its weights
+    if isinstance(part, nn.RNNBase):  # it also keeps a list of its weights
         weights = [getattr(part, name, None) for name in part._flat_weights_names]
         return {"input_size": sizes[1], "_flat_weights": weights}
     if isinstance(part, nn.RNNCellBase):
@@ -216,7 +216,7 @@ def _fit_numbers(
 
 
 def _alike(layout: Layout, groups: int) -> bool:
-    """Return whether a dimension is narrowed within its groups, each of which then has the same segments."""
+    """Return whether a dimension is narrowed within its groups, so that each group has the same segments."""
     each, over = divmod(len(layout), groups)
     return groups > 1 and each > 0 and not over and layout == layout[:each] * groups
 
@@ -225,7 +225,7 @@ def _fitted_conv(
     part: _ConvNd, full: Mapping[str, Any], shape: tuple[int, ...], *, within: bool = False
 ) -> dict[str, int]:
     transposed = isinstance(part, _ConvTransposeNd)
-    outer = full["in_channels"] if transposed else full["out_channels"]  # what dimension 0 of the weight counts
+    outer = full["in_channels"] if transposed else full["out_channels"]  # counted by dimension 0 of the weight
     groups = full["groups"]
     if groups > 1 and not within:  # whole groups are kept
         groups = shape[0] * groups // outer

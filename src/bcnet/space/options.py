@@ -14,7 +14,7 @@ from bcnet.space.groups import WidthGroup, floor_choices
 
 Multiples = int | Literal["fast"] | Mapping[str, int]
 MOST_WIDENING = 4.0
-_FEWEST = 4  # widths that multiples leave a group
+_FEWEST = 4  # smallest number of widths that a multiple leaves a group
 BALANCE_EXPONENT = 0.5  # between equal multiply-adds and equal parameters
 
 
@@ -23,17 +23,17 @@ class SpaceOptions:
     """Settings of `WidthSpace.trace`.
 
     Args:
-        num_choices: `K` of `floor(l * k / K)`.
-        min_ratio: smallest width over full width of every group.
-        min_width: smallest widths of the groups that patterns of layers name, or of all.
-        multiple_of: every choice but the full width, and every width by formula, is a multiple of this, or of what a
-            mapping says of its group; "fast" are multiples that engines run fast (`fast_multiple`).
-        ignore: patterns of layers that stay at full width.
-        only: patterns of the layers to search; all others stay at full width.
-        ties: layers that must keep the same channels, beyond what the network ties.
-        choices: own widths for groups, by group name.
-        vary_outputs: whether the channels of the network's outputs may change too.
-        widen: widest width over that of the network itself.
+        num_choices: `K` in `floor(l * k / K)`.
+        min_ratio: smallest width of every group, as a share of its full width.
+        min_width: smallest width of all groups, or of those whose layers match a pattern.
+        multiple_of: every choice except the full width, and every width from a formula, is a multiple of this; a
+            mapping sets it by group; "fast" uses multiples that engines run fast (`fast_multiple`).
+        ignore: patterns of layers that are pinned at full width.
+        only: patterns of the layers to search; all others are pinned.
+        ties: layers that must keep the same channels, in addition to those that the network ties.
+        choices: your own choices, by group name.
+        vary_outputs: allow the channels of the network's outputs to change.
+        widen: largest width relative to that of the network.
 
     Example: `SpaceOptions(ignore=("stem*",), ties=(("layer1.0.conv1", "layer1.1.conv1"),))`.
     """
@@ -74,7 +74,7 @@ class SpaceOptions:
                 raise WidthError(f"{name} is a sequence of patterns such as 'layer4.*'; got {patterns!r}")
 
     def smallest_width(self, layers: Sequence[str], group: WidthGroup) -> int:
-        """Return the smallest width that `min_width` allows the group that `layers` produce; 0 for any."""
+        """Return the smallest width that `min_width` sets for a group produced by `layers`; 0 for none."""
         named = [least for pattern, least in self._smallest.items() if any(matches(pattern, layer) for layer in layers)]
         return min(group.max_width, -(-max(named, default=0) // group.unit) * group.unit)
 
@@ -86,7 +86,7 @@ class SpaceOptions:
         return {} if self.min_width is None else {"*": self.min_width}
 
     def with_choices(self, group: WidthGroup) -> WidthGroup:
-        """Return the group with the choices and the step that the options give it."""
+        """Return the group with the choices and the step that the options define."""
         multiple = self.multiple(group)
         choices = floor_choices(
             group.max_width,
@@ -99,18 +99,18 @@ class SpaceOptions:
         return dataclasses.replace(group, choices=choices, step=math.lcm(group.unit, multiple))
 
     def multiple(self, group: WidthGroup) -> int:
-        """Return what the choices of a group are multiples of."""
+        """Return the multiple of a group's choices."""
         if isinstance(self.multiple_of, Mapping):
             return self.multiple_of.get(group.name, 1)
         return fast_multiple(group) if isinstance(self.multiple_of, str) else self.multiple_of
 
 
 def fast_multiple(group: WidthGroup) -> int:
-    """Return the number of channels in whose multiples engines run a layer fast: 8, 4, or 1 for narrow groups.
+    """Return the channel multiple at which engines run a layer fast: 8, 4, or 1 for narrow groups.
 
-    It is 8 from 64 channels on and 4 from 16 on, less where the group's unit would leave it fewer than four widths.
-    Widths in between are slower than the next wider one: ONNX Runtime takes its blocked kernels only where a layer
-    reads a multiple of 4 channels, XNNPACK and ncnn compute 4 or 8 channels at once (docs/multiples.md).
+    It is 8 from 64 channels and 4 from 16 channels, and less if the group would have fewer than four widths. Widths in
+    between are slower than the next wider multiple: ONNX Runtime uses its blocked kernels only for layers whose input
+    channels are a multiple of 4, and XNNPACK and ncnn compute 4 or 8 channels at once (docs/multiples.md).
 
     Example: groups of 64 and 30 channels have 8 and 4.
     """
@@ -125,7 +125,7 @@ def _whole(value: object) -> bool:
 
 
 def matches(pattern: str, parameter: str) -> bool:
-    """Return whether a pattern names the parameter, its layer, or a module around it.
+    """Return whether a pattern matches the parameter, its layer, or a module around it.
 
     Example: `layer4`, `layer4.*.conv1` and `layer4.0.conv1.weight` all match the parameter `layer4.0.conv1.weight`.
     """
@@ -134,5 +134,5 @@ def matches(pattern: str, parameter: str) -> bool:
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
-    """A lone pattern as a sequence of one."""
+    """Return a single pattern as a tuple."""
     return (value,) if isinstance(value, str) else tuple(value)

@@ -1,8 +1,10 @@
-"""The subject of a searcher: the candidates of a space that hold a budget, as arrays of choice indices.
+"""The problem that searchers solve: the candidates of a space under a budget, as arrays of choice indices.
 
-Notation: `indices` are int arrays `(candidates, groups)`, entry `[n, g]` an index into the ascending choices of group
-`g`. The load of a candidate is its cost as a share of the budget, the largest share where there are two limits: it is
-feasible if and only if its load is at most 1. Costs grow with every width, so lowering any index never raises the load.
+Notation: `indices` are int arrays `(candidates, groups)`; entry `[n, g]` is an index into the ascending choices of
+    group
+`g`. The load of a candidate is its cost as a share of the budget, the largest share if there are several limits. A
+candidate is feasible if its load is at most 1. Costs increase with every width, so lowering an index never raises the
+load.
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float64]
 Item = TypeVar("Item")
 
-NEAR_BUDGET = 0.97  # random widths are drawn between this share of the budget and all of it (spec, section 5)
+NEAR_BUDGET = 0.97  # random widths cost between this share of the budget and all of it (spec, section 5)
 _BISECTIONS = 20
 
 
 class Remembered(Generic[Item]):
-    """An iterator that can be gone through again: what it gave is kept, and only what is new is asked of it."""
+    """An iterator that can be iterated again: items are kept, and only new ones are taken from the source."""
 
     def __init__(self, source: Iterator[Item]) -> None:
         self._source = source
@@ -49,9 +51,9 @@ class Remembered(Generic[Item]):
 
 @dataclass(frozen=True)
 class Problem:
-    """A space with a budget in absolute counts that its narrowest network holds, and the seed of the search.
+    """A space, a budget in absolute counts that its narrowest network satisfies, and the seed of the search.
 
-    `notes` collects what a person should be told about the search, for instance that a population was topped up.
+    `notes` collects remarks for the user, for instance that a population was filled up randomly.
     """
 
     space: WidthSpace
@@ -65,7 +67,7 @@ class Problem:
 
         Raises:
             BudgetError: the narrowest network of the space costs more.
-            SearchError: the seed is no int of at least 0.
+            SearchError: the seed is not a non-negative int.
         """
         if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
             raise SearchError(f"the seed of a search is an int of at least 0; got {seed!r}")
@@ -89,11 +91,11 @@ class Problem:
         return [{choice: i for i, choice in enumerate(group.choices)} for group in self.space.groups]
 
     def widths(self, indices: IntArray) -> list[Widths]:
-        """The candidates behind `indices`, shape `(candidates, groups)`."""
+        """Return the candidates of `indices`, shape `(candidates, groups)`."""
         return [tuple(row) for row in self._widths_array(indices).tolist()]
 
     def indices(self, candidates: Sequence[Widths]) -> IntArray:
-        """Choice indices of `candidates`, shape `(candidates, groups)`."""
+        """Return the choice indices of `candidates`, shape `(candidates, groups)`."""
         rows = [[position[w] for position, w in zip(self._positions, c, strict=True)] for c in candidates]
         return np.array(rows, dtype=np.int64).reshape(len(candidates), len(self.sizes))
 
@@ -101,29 +103,29 @@ class Problem:
         return self._choices[np.arange(len(self.sizes)), indices]
 
     def _costs(self, indices: IntArray) -> list[tuple[IntArray, float]]:
-        """Return what is limited, `(candidates,)`, and its limit, without the checks that widths from outside need."""
+        """Return each limited cost, `(candidates,)`, with its limit, without validating the widths."""
         widths = self._widths_array(indices)
         return [(measure.values(self.space, widths), limit) for measure, limit in self.budget.limits.items()]
 
     def feasible(self, indices: IntArray) -> BoolArray:
-        """Return which candidates satisfy the budget exactly, shape `(candidates,)`."""
+        """Return which candidates satisfy the budget, shape `(candidates,)`."""
         if len(indices) == 0:
             return np.zeros(0, dtype=bool)
         return np.asarray(np.all([values <= limit for values, limit in self._costs(indices)], axis=0))
 
     def load(self, indices: IntArray) -> FloatArray:
-        """Cost as a share of the budget, the largest of both limits, shape `(candidates,)`."""
+        """Return the cost as a share of the budget, the largest over all limits, shape `(candidates,)`."""
         return np.asarray(np.max([values / limit for values, limit in self._costs(indices)], axis=0))
 
     def uniform(self, count: int, rng: np.random.Generator) -> IntArray:
-        """Every index drawn independently and uniformly, feasible or not, shape `(count, groups)`."""
+        """Draw every index independently and uniformly, feasible or not, shape `(count, groups)`."""
         return rng.integers(self.sizes, size=(count, len(self.sizes)))
 
     def near_budget(self, count: int, rng: np.random.Generator) -> IntArray:
-        """Feasible random candidates, `(count, groups)`, of a load in `[0.97, 1]` wherever the choices allow it.
+        """Draw feasible random candidates, `(count, groups)`, with a load in `[0.97, 1]` if the choices allow it.
 
-        A uniform draw is widened or narrowed as a whole to the largest feasible shift, then single groups, in random
-        order, are widened by one choice while the budget holds.
+        A uniform draw is widened or narrowed as a whole by the largest feasible shift. Then single groups, in random
+        order, are widened by one choice while the budget is satisfied.
         """
         position = rng.random((count, len(self.sizes))) * self.sizes - 0.5
         indices = self._shifted_to_budget(position)
@@ -139,7 +141,7 @@ class Problem:
         return indices
 
     def _shifted_to_budget(self, position: FloatArray) -> IntArray:
-        low = np.full((len(position), 1), -1.0)  # every index 0: feasible
+        low = np.full((len(position), 1), -1.0)  # every index 0, which is feasible
         high = np.ones((len(position), 1))
         for _ in range(_BISECTIONS):
             middle = (low + high) / 2
@@ -152,7 +154,7 @@ class Problem:
         return np.clip(np.rint(position), 0, self.sizes - 1).astype(np.int64)
 
     def outward(self) -> Iterator[Widths]:
-        """Every feasible candidate once, from the narrowest outward (breadth first): ends when all are found."""
+        """Iterate over every feasible candidate once, from the narrowest outwards (breadth first)."""
         return iter(self._outward)
 
     @cached_property
@@ -174,10 +176,10 @@ class Problem:
                     queue.append(step)
 
     def fill(self, count: int, known: Collection[Widths], rng: np.random.Generator, tries: int = 5) -> list[Widths]:
-        """Up to `count` distinct feasible candidates that are not in `known`: fewer only if there are no more.
+        """Return up to `count` distinct feasible candidates that are not in `known`; fewer only if there are no more.
 
-        Random draws near the budget first, then uniform draws under it, then, when `tries` rounds of each have not
-        sufficed, the feasible candidates in order.
+        First random draws near the budget, then uniform draws below it. If `tries` rounds of each do not suffice, all
+        feasible candidates in order.
         """
         found: dict[Widths, None] = {}
         for attempt in range(2 * tries):

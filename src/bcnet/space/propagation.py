@@ -1,4 +1,4 @@
-"""Propagation: channel labels carried through an exported graph, one operator rule after another."""
+"""Propagation: channel labels carried through an exported graph by one rule per operator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bcnet.space.symbols import Reason
 
 
 def propagate(p: Propagation, program: ExportedProgram, *, count_macs: bool) -> None:
-    """Carry labels through one exported graph, tying what it ties; count multiply-adds and memory where asked."""
+    """Carry labels through one exported graph, and tie dimensions; optionally count multiply-adds and memory."""
     p.counting = count_macs
     values: dict[Any, Any] = {}
     inputs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
@@ -38,7 +38,7 @@ def propagate(p: Propagation, program: ExportedProgram, *, count_macs: bool) -> 
 
 
 def _evaluate(p: Propagation, node: Any, values: dict[Any, Any], of_input: set[Any]) -> None:
-    """The labels of a node that is neither input nor output."""
+    """Return the labels of a node that is neither input nor output."""
     p.node = node
     p.of_input = any(source in of_input for source in node.all_input_nodes)
     if p.of_input:
@@ -55,7 +55,7 @@ def _evaluate(p: Propagation, node: Any, values: dict[Any, Any], of_input: set[A
 
 
 def _written_tensors(node: Any) -> Iterator[Any]:
-    """Return what an operator in place writes into: its first argument, and the tensors that this is a view of."""
+    """Return what an in-place operator writes to: its first argument, and the tensors it is a view of."""
     schema = getattr(node.target, "_schema", None)
     if schema is None or not schema.is_mutable or not node.args:
         return
@@ -68,11 +68,11 @@ def _written_tensors(node: Any) -> Iterator[Any]:
 _REGIONS = {
     "wrap_with_set_grad_enabled": 2,
     "wrap_with_autocast": 5,
-}  # arguments up to the operands, the graph the last
+}  # arguments before the operands; the last is the graph
 
 
 def _region(p: Propagation, node: Any, values: dict[Any, Any], of_input: set[Any]) -> Any:
-    """A part of the graph under a mode of its own, as no_grad or a checkpoint: a graph within, gone through as such."""
+    """Propagate through a nested graph that has its own mode, such as no_grad or a checkpoint."""
     first = _REGIONS[node.target.__name__]
     inner = getattr(node.graph.owning_module, node.args[first - 1].target)
     operands = iter(node.args[first:])
@@ -127,7 +127,7 @@ def _call(p: Propagation, node: Any, values: dict[Any, Any]) -> Any:
 
 
 def _note_outputs(p: Propagation, program: ExportedProgram, node: Any, values: dict[Any, Any]) -> None:
-    """The leaves of what the model returns, in a dict, a tuple or alone; fixed unless they may vary."""
+    """Record the model's output tensors, in a dict, a tuple or alone; pin them unless they may vary."""
     specs = program.graph_signature.output_specs
     outputs = tuple(
         values[argument]
@@ -149,7 +149,7 @@ _LAYOUT_OPTIONS = {"memory_format", "dtype", "layout", "device", "pin_memory", "
 
 
 def _filled_in(item: Any, values: dict[Any, Any]) -> Any:
-    """A node's arguments with every node replaced by its value."""
+    """Return a node's arguments with every node replaced by its value."""
     if isinstance(item, torch.fx.Node):
         return values[item]
     if isinstance(item, (tuple, list)):

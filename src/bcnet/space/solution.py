@@ -1,4 +1,4 @@
-"""Solution: the width groups that a propagation has found, and every tensor and cost expressed in them."""
+"""Solution: the width groups found by a propagation, and every tensor and cost expressed in them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOT_RUN_REMEDY = "give an example that runs it, or leave that part out of the n
 
 
 class Solution:
-    """Reads a propagation out. `dims[g]` is group `g` as a dimension, for fixing it afterwards."""
+    """Reads the result of a propagation. `dims[g]` is group `g` as a dimension, for pinning it afterwards."""
 
     def __init__(self, propagation: Propagation, options: SpaceOptions) -> None:
         self._propagation = propagation
@@ -42,7 +42,7 @@ class Solution:
         )
 
     def space(self, parameters: Set[str], batch: int) -> WidthSpace:
-        """The width space; `parameters` are the names to count, `batch` the size of the traced batch."""
+        """Return the width space; `parameters` are the names to count, `batch` the traced batch size."""
         fixed = (*self._pinned_dimensions(), *self._not_run(parameters))
         if not self.groups:
             held = list(dict.fromkeys(dimension.reason for dimension in fixed))
@@ -73,20 +73,20 @@ class Solution:
         )
 
     def _numbers(self) -> Iterable[tuple[str, Layout]]:
-        """Return what attributes of layers without tensors count, where it varies."""
+        """Return the layouts of width-dependent attributes of layers without tensors."""
         for key, dim in self._propagation.numbers:
             layout = self._layout(dim)
             if _varies((layout,)):
                 yield key, layout
 
     def outputs(self) -> tuple[tuple[ParameterLayout, ...], ...]:
-        """The layouts of the output tensors of every graph that was propagated."""
+        """Return the layouts of the output tensors of every propagated graph."""
         return tuple(
             tuple(self._layouts(labels.dims, labels.shape) for labels in graph) for graph in self._propagation.outputs
         )
 
     def _searchable(self) -> list[Piece]:
-        """The free variables that layers produce, in network order."""
+        """Return the free variables that layers produce, in network order."""
         symbols = self._propagation.symbols
         found: dict[int, Piece] = {}
         for dim, _ in self._propagation.births:
@@ -102,7 +102,7 @@ class Solution:
                     yield name, d, piece
 
     def _common_repeats(self) -> list[int]:
-        """The unit of every group: the greatest step that divides all its segments."""
+        """Return the unit of every group: the greatest step that divides all its segments."""
         units = [0] * len(self.dims)
         for _, _, piece in self._pieces():
             group = self._index.get(piece.variable)
@@ -121,19 +121,19 @@ class Solution:
         )
 
     def _producers(self, piece: Piece) -> list[str]:
-        """The layers that give birth to channels of the group of a piece."""
+        """Return the layers that produce channels of a piece's group."""
         resolved = ((layer, self._propagation.symbols.resolve(dim)) for dim, layer in self._propagation.births)
         return [layer for layer, pieces in resolved if layer and any(p.variable == piece.variable for p in pieces)]
 
     @staticmethod
     def _named_apart(groups: Iterable[WidthGroup]) -> tuple[WidthGroup, ...]:
-        """The groups, those that share the name of a module by the names of its tensors."""
+        """Return the groups, renamed after their tensors where several have the name of one module."""
         found = tuple(groups)
         names = Counter(group.name for group in found)
         return tuple(dataclasses.replace(g, name=g.members[0]) if names[g.name] > 1 else g for g in found)
 
     def _name(self, variable: int, members: list[str]) -> str:
-        """The layer that gives birth to the group, with the range where it is only a part of the layer's channels."""
+        """Return the layer that produces the group, with a range if it is only a part of the layer's channels."""
         for dim, layer in self._propagation.births:
             offset = 0
             pieces = self._propagation.symbols.resolve(dim)
@@ -168,7 +168,7 @@ class Solution:
         return sum((for_one_input(polynomial, batch) for polynomial in counted), Polynomial({}))
 
     def _elements_for_one(self, tensor: LiveTensor, batch: int) -> Polynomial:
-        """Return the elements of a tensor for one input; all of them where it depends on weights alone."""
+        """Return the elements of a tensor for one input; all of them if it depends on weights only."""
         elements = sum_of_products([(1, self._dims(tensor.labels))])
         return for_one_input(elements, batch) if tensor.of_input else elements
 
@@ -176,7 +176,7 @@ class Solution:
         return self._layouts(labels.dims, labels.shape)
 
     def _layers(self, parameters: Mapping[str, ParameterLayout], batch: int) -> tuple[LayerTerms, ...]:
-        """Layers with multiply-adds in network order, then the other owners of parameters."""
+        """Return the layers with multiply-adds in network order, then other owners of parameters."""
         macs: dict[str, list[MacsEntry]] = defaultdict(list)
         for entry in self._propagation.macs:
             macs[entry.layer].append(entry)
@@ -194,13 +194,13 @@ class Solution:
         )
 
     def _not_run(self, parameters: Set[str]) -> Iterable[FixedDimension]:
-        """Return what layers that the example's call does not run produce, in neither mode."""
+        """Return the outputs of layers that the example does not run in either mode."""
         for name, labels in self._propagation.tensors.items():
             if name in parameters and labels.shape and id(labels) not in self._propagation.used:
                 yield FixedDimension(name, 0, labels.shape[0], _NOT_RUN, remedy=_NOT_RUN_REMEDY)
 
     def _pinned_dimensions(self) -> Iterable[FixedDimension]:
-        """Return what layers read or produce that is pinned at full width, once for each variable."""
+        """Return the pinned dimensions that layers read or produce, once per variable."""
         symbols = self._propagation.symbols
         places: dict[int, tuple[str, int, Piece]] = {}
         for name, d, piece in self._pieces():
@@ -217,7 +217,7 @@ class Solution:
 
 
 def largest(polynomials: Iterable[Polynomial]) -> tuple[Polynomial, ...]:
-    """Return those of which no other is at least as large whatever the widths; of equal ones the first."""
+    """Return the polynomials that no other one dominates for all widths; the first of equal ones."""
     kept: list[Polynomial] = []
     for polynomial in polynomials:
         if not any(_at_most(polynomial, other) for other in kept):
@@ -226,7 +226,7 @@ def largest(polynomials: Iterable[Polynomial]) -> tuple[Polynomial, ...]:
 
 
 def _at_most(one: Polynomial, other: Polynomial) -> bool:
-    """Return whether no coefficient is larger, coefficients and widths being positive."""
+    """Return whether no coefficient is larger; coefficients and widths are positive."""
     return all(other.terms.get(groups, 0) >= value for groups, value in one.terms.items())
 
 
@@ -235,7 +235,7 @@ def _varies(layout: ParameterLayout) -> bool:
 
 
 def sum_of_products(products: Iterable[tuple[int, Sequence[Layout]]]) -> Polynomial:
-    """The polynomial `sum coef * prod size(layout)` over `(coef, layouts)` pairs."""
+    """Return the polynomial `sum coef * prod size(layout)` over `(coef, layouts)` pairs."""
     terms: dict[tuple[int, ...], int] = defaultdict(int)
     for coefficient, layouts in products:
         product = Polynomial({(): coefficient})
@@ -247,10 +247,11 @@ def sum_of_products(products: Iterable[tuple[int, Sequence[Layout]]]) -> Polynom
 
 
 def for_one_input(counted: Polynomial, batch: int) -> Polynomial:
-    """Return what a batch of `batch` inputs takes, `counted`, for one of them.
+    """Return the cost per input, given `counted`, the cost of a batch of `batch` inputs.
 
-    The batch may be folded into any dimension, with or without channels, so only the whole product tells whether it is
-    in there. What the inputs of a batch share, such as a mean over them, stays whole unless it is a multiple of it.
+    The batch may be folded into any dimension, with or without channels, so only the whole product shows whether it is
+    included. Work shared by the inputs of a batch, such as a mean over them, is counted whole unless it is a multiple
+    of the batch.
     """
     if any(value % batch for value in counted.terms.values()):
         return counted

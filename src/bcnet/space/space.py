@@ -1,4 +1,4 @@
-"""The width space: the ordered width groups of a network with the widths each may take (the paper's C_K)."""
+"""The width space: a network's width groups in order, with the widths that each may take (the paper's C_K)."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _SHOWN = 3  # operators in one message
 class WidthSpace:
     """The searchable widths of a network, and the cost of any widths. Made by `WidthSpace.trace`.
 
-    A candidate is a tuple of ints, one width per group. Any multiples of a group's unit up to `max_width` can be costed
-    and run; a search draws from `choices`. `layers` share out the costs of a traced network. `live_terms` are the
-    elements of the tensors that it holds at once, for one input, of every moment that may be the largest. `uncounted`
-    are operators whose products are not among the multiply-adds, with their places. `layouts` are those of the tensors
-    that vary, `numbers` those of int attributes of modules that follow the widths, as `MODULE:ATTRIBUTE` or
-    `MODULE:ATTRIBUTE.INDEX`.
+    A candidate is a tuple of ints, one width per group. Any multiples of a group's unit up to `max_width` have a cost
+    and can be run; a search draws from `choices`. `layers` holds each layer's share of the costs. `live_terms` are the
+    elements of simultaneously live tensors for one input, at every moment that may have the maximum. `uncounted` lists
+    operators whose products are not part of the multiply-adds, with their places. `layouts` are those of
+    width-dependent tensors. `numbers` are those of int attributes of modules that follow the widths, as
+    `MODULE:ATTRIBUTE` or `MODULE:ATTRIBUTE.INDEX`.
     """
 
     groups: tuple[WidthGroup, ...]
@@ -48,9 +48,9 @@ class WidthSpace:
     fixed: tuple[FixedDimension, ...] = ()
     layers: tuple[LayerTerms, ...] = field(default=(), repr=False)
     uncounted: tuple[str, ...] = ()
-    original: Cost | None = None  # these two are set where the space is that of a widened copy of the original
+    original: Cost | None = None  # these two are set in the space of a widened copy of the original
     own_widths: Widths | None = None
-    measures: tuple[Measure, ...] = field(default=(), compare=False)  # that costs tell beside MACs and parameters
+    measures: tuple[Measure, ...] = field(default=(), compare=False)  # in costs, besides MACs and parameters
 
     @classmethod
     def trace(
@@ -72,34 +72,35 @@ class WidthSpace:
     ) -> WidthSpace:
         """Find the width groups of `model` by exporting its graph on `example_input`, usually `(batch >= 2, ...)`.
 
-        A batch of one is repeated. The model is not changed. What cannot be sliced safely is pinned at full width and
-        listed in `fixed` with the reason.
+        A batch of one is repeated. The model is not changed. Dimensions that cannot be sliced safely are pinned at full
+        width and listed in `fixed` with the reason.
 
         Args:
-            model: any network that exports by `torch.export`.
-            example_input: what its `forward` takes: a tensor, or a tuple of all positional arguments, each any nest of
-                tensors.
+            model: any network that `torch.export` can export.
+            example_input: the input of its `forward`: a tensor, or a tuple of all positional arguments, each any nest
+                of tensors.
             example_kwargs: keyword arguments, likewise.
             num_choices: `K` of the choices `floor(l * k / K)`, k = 1..K.
-            min_ratio: smallest width over full width of every group.
-            min_width: smallest width of every group; by pattern (`layer4.*`), if a mapping. Wider than a group it keeps
-                the group at full width.
-            multiple_of: every choice but the full width is a multiple of this (16 for tensor cores), and so are Uniform
-                and balanced widths; by group, if a mapping, those that it does not name as they are. "fast" are
-                multiples of 8 from 64 channels on and of 4 from 16 on, which engines run fast; 1 leaves all free.
-            ignore: patterns (`layer4.*`) of layers that stay at full width; a pattern may name a parameter, a layer or
-                a module around it.
-            only: patterns of the layers to search; a group is searched where all layers that produce it match.
-            ties: sequences of layers that must keep the same channels, beyond what the network ties.
-            choices: own widths for the groups named.
-            vary_outputs: let the channels of the network's outputs change too (for a backbone whose head you adapt).
-            widen: the space of a network so many times as wide, up to 4; `reference` and ratio budgets stay those of
-                `model`. To search at 1.0 of its multiply-adds the paper takes 1.5.
+            min_ratio: smallest width of every group, as a share of its full width.
+            min_width: smallest width of every group, or a mapping from patterns (`layer4.*`). Groups with fewer
+                channels are pinned.
+            multiple_of: every choice except the full width is a multiple of this (16 for tensor cores), and so are
+                Uniform and balanced widths. A mapping sets it by group; groups it does not name are free. "fast" means
+                multiples of 8 from 64 channels and of 4 from 16 channels, which engines run fast; 1 means any width.
+            ignore: patterns (`layer4.*`) of layers that are pinned at full width; a pattern may match a parameter, a
+                layer or a module around it.
+            only: patterns of the layers to search; a group is searched if all layers that produce it match.
+            ties: sequences of layers that must keep the same channels, in addition to those that the network ties.
+            choices: your own choices for the groups named.
+            vary_outputs: allow the channels of the network's outputs to change (for a backbone whose head you adapt).
+            widen: trace the space of a network this many times as wide, up to 4. `reference` and ratios of a budget
+                still refer to `model`. The paper uses 1.5 to search at 1.0 of its multiply-adds.
 
         Raises:
             TraceError: the model does not run on the input, cannot be exported, or has nothing to search; a pattern or
-                a tie that names no layer, or ties layers of different sizes; code that breaks when widened.
+                tie names no layer, or ties layers of different sizes; the code fails when widened.
             WidthError: a setting out of range.
+
         """
         from bcnet.space.example import Example
         from bcnet.space.tracing import trace
@@ -120,35 +121,35 @@ class WidthSpace:
 
     @property
     def full(self) -> Widths:
-        """The widest widths."""
+        """Widest widths."""
         return tuple(group.max_width for group in self.groups)
 
     @property
     def original_widths(self) -> Widths:
-        """The widths of the original network: `full`, unless the space is a widened one."""
+        """Widths of the original network: `full`, unless the space is widened."""
         return self.full if self.own_widths is None else self.own_widths
 
     @property
     def narrowest(self) -> Widths:
-        """The smallest choice of every group: the cheapest network a search can return."""
+        """Smallest choice of every group: the cheapest network that a search can return."""
         return tuple(group.choices[0] for group in self.groups)
 
     @property
     def reference(self) -> Cost:
-        """Cost of the original network, of which budget ratios are taken."""
+        """Cost of the original network, to which ratios of a budget refer."""
         return self.cost(self.full) if self.original is None else self._of_original(self.original)
 
     def _of_original(self, original: Cost) -> Cost:
-        """The cost of the original, in a widened space that of its own widths."""
+        """Return the cost of the original; in a widened space, that of its own widths."""
         if not self.measures:
             return original
         return dataclasses.replace(original, others=self.cost(self.original_widths).others)
 
     def cost(self, widths: Sequence[int] | IntArray) -> Cost:
-        """Exact cost of `widths`: ints for one tuple, int64 arrays for an array `(candidates, groups)`.
+        """Return the exact cost of `widths`: ints for one tuple, int64 arrays for an array `(candidates, groups)`.
 
         Raises:
-            WidthError: a width that is no positive multiple of its group's unit, or too wide, or a wrong count.
+            WidthError: a width is not a positive multiple of its group's unit or too large, or the count is wrong.
         """
         array = np.asarray(widths)
         many = array.ndim == 2
@@ -163,7 +164,7 @@ class WidthSpace:
         return costs if many else next(costs.each())
 
     def with_measures(self, budget: Budget) -> WidthSpace:
-        """Return the same space, whose costs tell what `budget` limits as well."""
+        """Return the space with the budget's other measures included in its costs."""
         measures = tuple(budget.others)
         return self if set(measures) <= set(self.measures) else dataclasses.replace(self, measures=measures)
 
@@ -197,32 +198,36 @@ class WidthSpace:
             self.check(tuple(int(w) for w in array[row]))
 
     def sample(self, generator: torch.Generator) -> Widths:
-        """Uniform widths: every group's choice drawn independently."""
+        """Draw uniform widths: every group's choice independently."""
         return tuple(
             group.choices[int(torch.randint(len(group.choices), (), generator=generator))] for group in self.groups
         )
 
     def complement(self, widths: Sequence[int], *, bounded: bool = False) -> Widths:
-        """Return what every group leaves over: `l - c`, the full width its own complement (spec, section 3).
+        """Return the complement of every width: `l - c`; full width is its own complement (spec, section 3).
 
-        It may be narrower than the smallest choice `c_min`: what a search may choose is one thing, that every channel
-        is trained equally often another. `bounded` gives `l + c_min - c` instead, which no choice leaves the space by.
+        It may be below the smallest choice `c_min`, since fair training needs widths that a search does not choose.
+        `bounded=True` returns `l + c_min - c`, which stays within the choices' range.
+
         """
         return tuple(complement(g, width, bounded=bounded) for g, width in zip(self.groups, widths, strict=True))
 
     def nearest(self, widths: Sequence[int]) -> Widths:
-        """The nearest choice of every group (the wider one of two equally near)."""
+        """Return the nearest choice of every group (the wider of two equally near)."""
         return tuple(
             min(group.choices, key=lambda choice: (abs(choice - width), -choice))
             for group, width in zip(self.groups, widths, strict=True)
         )
 
     def scaled(self, ratio: float) -> Widths:
-        """One ratio of the original widths: `floor(ratio * l)` to the step of each group (`WidthGroup.floor`)."""
+        """Return one ratio of the original widths.
+
+        `floor(ratio * l)` to the step of each group (`WidthGroup.floor`).
+        """
         return self.floor([ratio * own for own in self.original_widths])
 
     def floor(self, widths: Iterable[float]) -> Widths:
-        """Real widths, one for each group, rounded down to its step (`WidthGroup.floor`)."""
+        """Return real widths, one per group, rounded down to the group's step (`WidthGroup.floor`)."""
         return tuple(g.floor(width) for g, width in zip(self.groups, widths, strict=True))
 
     def uniform(
@@ -232,15 +237,15 @@ class WidthSpace:
         macs: int | float | None = None,
         params: int | float | None = None,
     ) -> Widths:
-        """The Uniform baseline: one ratio for all groups, as large as the budget allows.
+        """Return the Uniform baseline: one ratio for all groups, the largest that satisfies the budget.
 
-        Widths are rounded down to multiples of the unit of each group. Where its step is larger, they are rounded down
-        to that, then up, the largest remainders first, as far as the budget allows.
+        Widths are rounded down to multiples of each group's unit. If its step is larger, they are rounded down to the
+        step and then up, the largest remainders first, as far as the budget allows.
 
-        Either `budget`, or its limits on MACs and parameters.
+        Takes either `budget`, or limits on MACs and parameters.
 
         Raises:
-            BudgetError: even the smallest ratio costs more.
+            BudgetError: even the smallest ratio exceeds the budget.
         """
         given = Budget(macs=macs, params=params) if budget is None else budget
         space = self.with_measures(given)
@@ -263,9 +268,9 @@ class WidthSpace:
         return found
 
     def _largest_ratio(self, limits: Budget) -> float | None:
-        """Return the largest ratio of the original widths within the limits; None where there is none."""
+        """Return the largest ratio of the original widths within the limits, or None."""
         pairs = zip(self.groups, self.original_widths, strict=True)
-        # Between two of these ratios no group's width changes, so that no ratio in between has to be tried.
+        # No group's width changes between two consecutive ratios, so no ratio in between has to be tried.
         ratios = sorted(
             {
                 width / own
@@ -276,7 +281,7 @@ class WidthSpace:
         if not all(measure.monotone for measure in limits.limits):
             admitted = (r for r in reversed(ratios) if limits.admits(self.cost(self.scaled(r))))
             return next(admitted, None)
-        low = 0  # ratios[:low] are affordable: cost grows with the ratio
+        low = 0  # ratios[:low] satisfy the limits: cost grows with the ratio
         high = len(ratios)
         while low < high:
             middle = (low + high) // 2
@@ -294,9 +299,9 @@ class WidthSpace:
         params: int | float | None = None,
         exponent: float = BALANCE_EXPONENT,
     ) -> Widths:
-        """Widths that share the multiply-adds among the layers by a formula: no data, no weights, no training.
+        """Return widths that divide the multiply-adds among layers by a formula, without data, weights or training.
 
-        A layer whose weights are applied at `a` positions gets a share that is proportional to `a ** exponent`: equal
+        A layer whose weights are applied at `a` positions gets a share proportional to `a ** exponent`: equal
         multiply-adds at 0, equal parameters at 1 (`bcnet.space.balance`).
 
         Args:
@@ -305,12 +310,12 @@ class WidthSpace:
             exponent: from 0 to 2.
 
         Raises:
-            BudgetError: even one unit in every group costs more.
+            BudgetError: even one unit in every group exceeds the budget.
             WidthError: an exponent out of range.
 
         Example: `space.balanced(macs=0.5)`
         """
-        from bcnet.space.balance import balanced_widths  # which needs spaces, as tracing does
+        from bcnet.space.balance import balanced_widths  # it imports this module
 
         given = Budget(macs=macs, params=params) if budget is None else budget
         return balanced_widths(self, given, exponent)
@@ -323,10 +328,10 @@ class WidthSpace:
         params: int | float | None = None,
         seed: int = 0,
     ) -> Widths:
-        """Return random widths near the budget: between 0.97 and 1.0 of it wherever the choices allow.
+        """Return random widths near the budget: between 0.97 and 1.0 of it if the choices allow it.
 
         Raises:
-            BudgetError: the narrowest network of the space costs more.
+            BudgetError: the narrowest network of the space exceeds the budget.
         """
         from bcnet.space.problem import Problem
 
@@ -336,10 +341,10 @@ class WidthSpace:
         return widths
 
     def feasible(self, budget: Budget) -> Budget:
-        """The budget in absolute counts, checked.
+        """Return the budget in absolute counts, validated.
 
         Raises:
-            BudgetError: the narrowest network of the space costs more; the message names its cost.
+            BudgetError: the narrowest network of the space exceeds it; the message names its cost.
         """
         space = self.with_measures(budget)
         reference = space.reference
@@ -357,13 +362,13 @@ class WidthSpace:
         return limits
 
     def cost_text(self, widths: Sequence[int]) -> str:
-        """Return what widths cost, for people."""
+        """Format the cost of widths."""
         cost = self.cost(widths)
         return " and ".join(measure.text(cost[measure.name]) for measure in (MACS, PARAMS, *self.measures))
 
     @property
     def uncounted_note(self) -> str:
-        """A sentence on what the multiply-adds leave out; empty where they are complete."""
+        """Return a sentence on operators missing from the multiply-adds; "" if they are complete."""
         if not self.uncounted:
             return ""
         more = f" and {len(self.uncounted) - _SHOWN} more" if len(self.uncounted) > _SHOWN else ""
@@ -373,16 +378,16 @@ class WidthSpace:
         )
 
     def with_choices(self, choices: Mapping[str, Sequence[int]]) -> WidthSpace:
-        """Return the same space with other choices for the groups named.
+        """Return the space with other choices for the groups named.
 
         Raises:
-            WidthError: an unknown group, or a choice that is no multiple of the unit within the group.
+            WidthError: an unknown group, or a choice that is not a multiple of the unit within the group.
         """
         self.check_named(choices)
         return dataclasses.replace(self, groups=tuple(with_choices(g, choices.get(g.name)) for g in self.groups))
 
     def with_numbers(self, numbers: Mapping[str, Layout]) -> WidthSpace:
-        """Return the same space with these entries of `numbers` added or replaced."""
+        """Return the space with these entries of `numbers` added or replaced."""
         return dataclasses.replace(self, numbers={**self.numbers, **numbers})
 
     def check_named(self, names: Iterable[str]) -> None:
@@ -408,7 +413,7 @@ class WidthSpace:
         return shown + table("Pinned at full width", ("parameter", "dimension", "size", "why"), held) if held else shown
 
     def fingerprint(self) -> str:
-        """A hash of groups, choices and costs: equal spaces have equal fingerprints, in every process."""
+        """Return a hash of groups, choices and costs, equal for equal spaces in every process."""
         facts = [
             [[g.name, g.max_width, g.unit, list(g.choices)] for g in self.groups],
             [[list(k), v] for terms in (self.macs_terms, self.params_terms) for k, v in sorted(terms.terms.items())],

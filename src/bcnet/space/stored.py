@@ -1,8 +1,8 @@
-"""Numbers of channels that modules of the user's own keep as attributes: `self.channels`, `self.shape = (c, 8, 8)`.
+"""Channel counts stored as attributes of the user's own modules: `self.channels`, `self.shape = (c, 8, 8)`.
 
-torch's own layers have their numbers set by `bcnet.space.narrowing`. An attribute of another module is set where the
-network's code breaks at other widths without it, or where `forward` never reads it, so that other methods (a switch to
-deployment, a reset) find numbers that fit. A kind of attribute is that of a class: all its instances are set alike.
+`bcnet.space.narrowing` sets the attributes of torch's layers. An attribute of another module is set if the network's
+code fails at other widths without it, or if `forward` never reads it, so that other methods (a switch to deployment, a
+reset) find matching values. A kind of attribute is defined by its class: all instances are set alike.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from bcnet.space.space import WidthSpace
 
 Kind = tuple[type, str]
 _MISSING = re.compile(r"has no attribute '(\w+)'")
-_MOST_TRIES = 16  # other choices of attributes, for each of which the network is run
-_MOST_SEARCHES = 4  # choices, for each of which it is run many times
+_MOST_TRIES = 16  # other choices of attributes, each of which needs a run of the network
+_MOST_SEARCHES = 4  # choices, each of which needs many runs
 _MOST_READS = 16
-_PART = -1  # the option of a length that is a part of a longer one, as sizes of a split are
-MOST_GROUPS = 16  # of a network of which parts are tried one by one
+_PART = -1  # the option for a length that is a part of a longer one, such as sizes of a split
+MOST_GROUPS = 16  # of a network whose parts are tried one by one
 _ATTENTION = ("embed_dim", "kdim", "vdim", "head_dim")
 
 
@@ -31,20 +31,20 @@ class Trials(Protocol):
     """Runs of the network at other widths, on tensors without data."""
 
     def find_broken(self, space: WidthSpace) -> Collection[int]:
-        """Return the groups that break the network when they are narrow."""
+        """Return the groups at which the network fails when they are narrow."""
         ...
 
     def runs(self, space: WidthSpace, held: Collection[int]) -> bool:
-        """Return whether the network runs with all other groups narrow."""
+        """Return whether the network runs with all groups narrow except `held`."""
         ...
 
 
 @dataclass(frozen=True)
 class _Place:
-    """An int attribute of one module, or an int in a tuple of one, and the layouts that are as long as it says.
+    """An int attribute of a module, or an int in a tuple attribute, and the layouts of its length.
 
-    `share` is the first of them that is a part of a longer layout. They are of tensors of the module's own, else of
-    those of the module around it.
+    `share` is the first layout that is a part of a longer one. Layouts are those of the module's own tensors, or else
+    of the tensors of the module around it.
     """
 
     key: str
@@ -56,7 +56,7 @@ class _Place:
     is_certain: bool
 
     def option(self, number: int) -> Layout:
-        """Return the layout of an option, or of the one that is next to it."""
+        """Return the layout of an option, or of the adjacent one."""
         if number == _PART:
             return self.share or self.options[0]
         return self.options[min(number, len(self.options) - 1)]
@@ -66,7 +66,7 @@ class StoredNumbers:
     """The attributes of `model` that may hold lengths of a space's tensors.
 
     Args:
-        model: the network the space was traced from.
+        model: the network that the space was traced from.
         space: its width space.
     """
 
@@ -75,9 +75,9 @@ class StoredNumbers:
         self.kinds = list(dict.fromkeys(place.kind for place in self._places))
 
     def layouts(self, chosen: Mapping[Kind, int], unread: frozenset[Kind] = frozenset()) -> dict[str, Layout]:
-        """Return `WidthSpace.numbers` for the kinds chosen, each with the option taken of its layouts.
+        """Return `WidthSpace.numbers` for the chosen kinds, each with its option.
 
-        Of `unread` kinds only those instances whose layout is certain.
+        Of `unread` kinds, only instances with an unambiguous layout are included.
         """
         found = {}
         for place in self._places:
@@ -88,9 +88,9 @@ class StoredNumbers:
         return found
 
     def select_kinds(self, space: WidthSpace, held: Collection[int], trials: Trials) -> dict[Kind, int]:
-        """Return the kinds, with their options, that let most groups be narrowed; as few of them as will do.
+        """Return the fewest kinds, with their options, that allow the most groups to be narrowed.
 
-        `held` are the groups that cannot be narrowed as things are.
+        `held` are the groups that cannot be narrowed without them.
         """
 
         def count_by(chosen: Mapping[Kind, int]) -> WidthSpace:
@@ -115,9 +115,10 @@ class StoredNumbers:
         return chosen
 
     def counted_alike(self, broken: Collection[int]) -> tuple[dict[str, Layout], Collection[tuple[int, ...]]]:
-        """Return `WidthSpace.numbers` that count groups among `broken`, and the sets that one number counts.
+        """Return `WidthSpace.numbers` for the groups in `broken`, and the sets of groups that one number counts.
 
-        One attribute for the lengths of two layers ties them: a block that reshapes queries and values by it, say.
+        One attribute for the lengths of two layers ties them, for instance in a block that reshapes queries and values
+        by it.
         """
         numbers: dict[str, Layout] = {}
         sets: dict[tuple[int, ...], None] = {}
@@ -143,7 +144,7 @@ class StoredNumbers:
                 if not read:
                     return frozenset()
                 candidates -= read
-            except Exception:  # the code finds other ways without its attributes
+            except Exception:  # the code may take another branch without its attributes
                 return frozenset()
             finally:
                 for part, values in taken:
@@ -151,7 +152,7 @@ class StoredNumbers:
         return frozenset()
 
     def _attempts(self) -> list[dict[Kind, int]]:
-        """Return kinds with options to try: first those of which a module has tensors that long, then all."""
+        """Return kinds with options to try: first those with a tensor of that length in the module, then all."""
         own = [kind for kind in self.kinds if any(place.is_own for place in self._places if place.kind == kind)]
         return [*self._choices(own), *(self._choices(self.kinds) if len(own) < len(self.kinds) else [])]
 
@@ -159,7 +160,7 @@ class StoredNumbers:
         first = dict.fromkeys(kinds, 0)
         options = [option for option in (1, _PART) if any(self._has(kind, option) for kind in kinds)]
         others = [dict.fromkeys(kinds, option) for option in options]
-        # One that counts something else, pixels for instance, may break what the others mend.
+        # A kind that counts something else, such as pixels, may break what others repair.
         others += [{one: option for one, option in first.items() if one != kind} for kind in kinds]
         others += [{**first, kind: option} for option in options for kind in kinds if self._has(kind, option)]
         return [first, *others[:_MOST_TRIES]]
@@ -202,7 +203,7 @@ def _places(model: nn.Module, space: WidthSpace) -> Iterator[_Place]:
 
 
 def _within(prefix: str, space: WidthSpace) -> list[Layout]:
-    """The layouts of all dimensions of a module's tensors."""
+    """Return the layouts of all dimensions of a module's tensors."""
     return [dim for name, layout in space.layouts.items() if _is_within(name, prefix) for dim in layout]
 
 
@@ -211,7 +212,7 @@ def _is_within(tensor: str, prefix: str) -> bool:
 
 
 def _ints(value: Any) -> Iterator[tuple[str, int]]:
-    """The ints of an attribute and what tells them apart; more than one channel each."""
+    """Yield the ints above 1 of an attribute with their keys."""
     if isinstance(value, int) and not isinstance(value, bool) and value > 1:
         yield "", value
     elif isinstance(value, (tuple, list)):
@@ -221,7 +222,7 @@ def _ints(value: Any) -> Iterator[tuple[str, int]]:
 
 
 def _as_long_as(number: int, layouts: list[Layout]) -> list[Layout]:
-    """The layouts of this length: whole dimensions, then parts of one, then channels without their elements."""
+    """Return the layouts of this length: whole dimensions, parts of one, then channel counts without their elements."""
     whole = [layout for layout in layouts if sum(s.size for s in layout) == number]
     parts = _shares(number, layouts)
     channels = [
@@ -235,7 +236,7 @@ def _as_long_as(number: int, layouts: list[Layout]) -> list[Layout]:
 
 
 def _shares(number: int, layouts: list[Layout]) -> Iterator[Layout]:
-    """The runs of segments, of this length together, in longer layouts; not all of one is."""
+    """Yield the proper runs of segments in longer layouts that have this total length."""
     for layout in layouts:
         for start in range(len(layout)):
             size = 0
@@ -249,7 +250,7 @@ def _shares(number: int, layouts: list[Layout]) -> Iterator[Layout]:
 
 
 def _by_name(name: str, number: int, prefix: str, space: WidthSpace) -> Layout | None:
-    """Return what an attribute such as `in_channels` or `out_planes` counts: of the first or the last layer."""
+    """Return the layout that an attribute such as `in_channels` or `out_planes` counts, in the first or last layer."""
     word = name.lower().partition("_")[0]
     if word not in ("in", "inp", "out", "oup"):
         return None

@@ -1,9 +1,9 @@
-"""Channel variables: the unknowns that tracing solves for.
+"""Channel variables: the unknowns of tracing.
 
-Notation: a variable stands for `n` atoms (channels that live and die one by one). A dimension is a tuple of pieces
-`(variable, atoms, repeat)`; each atom owns `repeat` neighbouring elements. Two dimensions that must keep the same
-elements are unified: a variable is bound to another, cut in two where the other side has a boundary, or made coarser
-where the other side holds several elements together. What cannot be reconciled is fixed, with the reason.
+Notation: a variable stands for `n` atoms (channels that are kept or removed one by one). A dimension is a tuple of
+pieces `(variable, atoms, repeat)`; each atom owns `repeat` consecutive elements. Two dimensions that must keep the same
+elements are unified: a variable is bound to another one, split where the other side has a boundary, or made coarser
+where the other side holds several elements together. What cannot be reconciled is pinned, with the reason.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class Piece(NamedTuple):
-    """`atoms` channels of `variable`, each owning `repeat` neighbouring elements."""
+    """`atoms` channels of `variable`, each owning `repeat` consecutive elements."""
 
     variable: int
     atoms: int
@@ -23,7 +23,7 @@ class Piece(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Elements in the piece."""
+        """Number of elements in the piece."""
         return self.atoms * self.repeat
 
 
@@ -32,7 +32,7 @@ Dim = tuple[Piece, ...]
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a variable stays at full width: the rule, the operator that holds it, the source line, and what to do."""
+    """Reason for a pinned variable: the rule, the operator, the source line, and a remedy."""
 
     text: str
     operator: str = ""
@@ -41,23 +41,23 @@ class Reason:
 
 
 class Symbols:
-    """The table of variables with what each is bound to and why it is fixed, if it is."""
+    """Table of variables: what each is bound to, and why it is pinned, if it is."""
 
     def __init__(self) -> None:
         self._bindings: list[Dim | None] = []
         self._reasons: list[Reason | None] = []
 
     def fresh(self, atoms: int, reason: Reason | None = None) -> Dim:
-        """A new dimension of `atoms` elements, fixed from the start where a reason is given."""
+        """Return a new dimension of `atoms` elements, pinned from the start if a reason is given."""
         self._bindings.append(None)
         self._reasons.append(reason)
         return (Piece(len(self._bindings) - 1, atoms),)
 
     def resolve(self, dim: Dim) -> Dim:
-        """The dimension in terms of unbound variables."""
+        """Return the dimension in terms of unbound variables."""
         pieces: list[Piece] = []
         stack = list(reversed(dim))
-        while stack:  # a variable that was cut a thousand times is bound in as many steps
+        while stack:  # a variable that was split a thousand times is bound in as many steps
             piece = stack.pop()
             binding = self._bindings[piece.variable]
             if binding is None:
@@ -67,17 +67,17 @@ class Symbols:
         return tuple(pieces)
 
     def reason(self, variable: int) -> Reason | None:
-        """Why an unbound variable is fixed, or None."""
+        """Return why an unbound variable is pinned, or None."""
         return self._reasons[variable]
 
     def fix(self, dim: Dim, reason: Reason) -> None:
-        """Hold every variable of the dimension at full width; the first reason given stays."""
+        """Pin every variable of the dimension at full width; the first reason is kept."""
         for piece in self.resolve(dim):
             self._reasons[piece.variable] = self._reasons[piece.variable] or reason
 
     def unify(self, left: Dim, right: Dim, reason: Reason) -> None:
-        """Let two dimensions of equal size keep the same elements; `reason` is given to what has to be fixed for it."""
-        # The pieces of both, the first on top: where one is longer it is cut, and what is left of it waits its turn.
+        """Make two dimensions of equal size keep the same elements; whatever must be pinned for it gets `reason`."""
+        # Stacks of pieces, the first on top: the longer piece is split, and its rest stays on the stack.
         left_stack = list(self.resolve(left))[::-1]
         right_stack = list(self.resolve(right))[::-1]
         while left_stack and right_stack:
@@ -93,7 +93,7 @@ class Symbols:
                     return
 
     def split(self, dim: Dim, sizes: Sequence[int], reason: Reason) -> list[Dim]:
-        """The dimension cut into parts of the given sizes; it is fixed where a cut would divide an atom."""
+        """Split the dimension into parts of the given sizes; pin it if a cut would divide an atom."""
         parts: list[Dim] = []
         stack = list(self.resolve(dim))[::-1]
         for size in sizes:
@@ -113,7 +113,7 @@ class Symbols:
 
     def _refresh(self, stack: list[Piece]) -> Piece:
         """Resolve the piece on top of the stack, which an earlier step may have bound."""
-        # Cutting or tying an earlier piece binds its variable everywhere, in what still waits on the stack too.
+        # Splitting or tying a piece binds its variable everywhere, including pieces still on the stack.
         top = stack.pop()
         stack.extend(reversed(self.resolve((top,))))
         return stack[-1]
@@ -125,7 +125,7 @@ class Symbols:
         self._bindings[variable] = dim
 
     def _cut(self, piece: Piece, size: int) -> bool:
-        """Cut the piece's variable after `size` elements; False where that would divide an atom."""
+        """Split the piece's variable after `size` elements; return False if that would divide an atom."""
         if size % piece.repeat:
             return False
         head = size // piece.repeat
@@ -133,15 +133,15 @@ class Symbols:
         return True
 
     def _tie(self, a: Piece, b: Piece, reason: Reason) -> None:
-        """Tie two pieces of equal size, the coarser atoms winning."""
+        """Tie two pieces of equal size; the coarser atoms win."""
         if a == b:
             return
-        # An atom is kept or dropped whole on both sides, so that it spans whole atoms of each.
+        # An atom is kept or removed whole on both sides, so it must span whole atoms of each.
         common = math.lcm(a.repeat, b.repeat)
         if a.variable == b.variable or a.size % common:
             self.fix((a, b), reason)
         elif a.repeat == b.repeat:
-            # Always the older one remains: which of two tied groups names them does not depend on the order of ties.
+            # The older variable remains, so the name of tied groups does not depend on the order of ties.
             older, newer = sorted((a, b))
             self._bind(newer.variable, (Piece(older.variable, older.atoms),))
         else:

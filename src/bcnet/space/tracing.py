@@ -1,8 +1,8 @@
 """Tracing: from a model to its width space.
 
-The model is exported in both modes, labels are propagated through both graphs, what they tie becomes the width groups,
-and the result is tried out: narrow paths are run in both modes, and whatever group breaks the model's own code is
-pinned at full width with the error it gave.
+The model is exported in both modes. Labels are propagated through both graphs, and tied dimensions become width groups.
+Then the result is tested: narrow paths are run in both modes, and a group that breaks the model's own code is pinned at
+full width with the resulting error.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from bcnet.space.trial import MODES, GroupTrials, without_log
 from bcnet.space.widening import check_runs, widen
 
 _TIED_BY_CODE = Reason("tied by the model's own code to what is pinned")
-_SHAPES = re.compile(r"shape|size|dimension|channels|input|mat1", re.IGNORECASE)  # in errors that a wrong one causes
+_SHAPES = re.compile(r"shape|size|dimension|channels|input|mat1", re.IGNORECASE)  # in errors caused by a wrong size
 
 
 def trace(model: nn.Module, example: Example, options: SpaceOptions) -> WidthSpace:
-    """`WidthSpace.trace`, with its arguments."""
+    """Implement `WidthSpace.trace` for its arguments."""
     model = _copy_model(model, example)
-    # A copy for each export: what a forward keeps for the next one, anchors of a shape say, are tensors of the export.
+    # A copy per export: what a forward caches for the next call, such as anchors, are tensors of that export.
     graphs = [_export(copy.deepcopy(model).train(training), example) for training in MODES]
     propagation = _propagate(model, graphs, options)
     held = frozenset(
@@ -56,7 +56,7 @@ def trace(model: nn.Module, example: Example, options: SpaceOptions) -> WidthSpa
             piece.atoms == 1 or propagation.symbols.reason(piece.variable) for piece in propagation.symbols.resolve(out)
         )
     )
-    readings: list[dict[str, Any]] = []  # other readings of what the graph leaves open
+    readings: list[dict[str, Any]] = []  # alternative interpretations of ambiguous graphs
     if held:
         readings.append({"within": held})
     if propagation.has_made:
@@ -80,7 +80,7 @@ def _propagate(
     options: SpaceOptions,
     **reading: Any,
 ) -> Propagation:
-    """Labels through the graphs of both modes, with what the user wishes."""
+    """Propagate labels through the graphs of both modes, with the user's options."""
     propagation = Propagation(tensors_of(model), vary_outputs=options.vary_outputs, **reading)
     for training, graph in zip(MODES, graphs, strict=True):
         propagate(propagation, graph, count_macs=not training)
@@ -90,7 +90,7 @@ def _propagate(
 
 
 def _tie_attention(propagation: Propagation, model: nn.Module) -> None:
-    """Tie what `nn.MultiheadAttention` reads to its projections: it counts both by one `embed_dim`."""
+    """Tie the inputs of `nn.MultiheadAttention` to its projections, since one `embed_dim` counts both."""
     for name, part in model.named_modules():
         weight = propagation.tensors.get(f"{name}.in_proj_weight" if name else "in_proj_weight")
         if isinstance(part, nn.MultiheadAttention) and weight is not None and id(weight) in propagation.used:
@@ -100,9 +100,10 @@ def _tie_attention(propagation: Propagation, model: nn.Module) -> None:
 
 
 def _freest(model: nn.Module, example: Example, attempts: Iterable[Propagation], options: SpaceOptions) -> WidthSpace:
-    """The first space that holds nothing by need, else the one that holds least; else the error of the first.
+    """Return the first space without pinned groups, else the one with the fewest; raise the first error if there is
+    none.
 
-    Of two that hold as much, the one whose reasons tell the user what to do.
+    Among equals, it is the one whose reasons include a remedy.
     """
     spaces: list[WidthSpace] = []
     errors = []
@@ -120,10 +121,10 @@ def _freest(model: nn.Module, example: Example, attempts: Iterable[Propagation],
 
 
 def _try_widths(model: nn.Module, example: Example, propagation: Propagation, options: SpaceOptions) -> WidthSpace:
-    """The space, without the groups that break the model's own code.
+    """Return the space without the groups that break the model's own code.
 
     Raises:
-        TraceError: nothing can be searched; it says what holds it.
+        TraceError: nothing can be searched; the message says why.
     """
     parameters = {name for name, _ in model.named_parameters()}
     solution = Solution(propagation, options)
@@ -132,7 +133,7 @@ def _try_widths(model: nn.Module, example: Example, propagation: Propagation, op
     trials = GroupTrials(model, example, solution.outputs(), checks_slices=propagation.has_shares)
     is_guess = propagation.made_alike or propagation.channels_first
     if is_guess and len(space.groups) > MOST_GROUPS and not trials.runs(space, ()):
-        raise TraceError("a large network does not run as it was read")  # parts that break would take long to find
+        raise TraceError("a large network does not run as it was read")  # finding the failing parts would take too long
     stored = StoredNumbers(model, space)
     broken = trials.find_broken(space)
     needed = stored.select_kinds(space, broken, trials)
@@ -169,13 +170,13 @@ def _try_widths(model: nn.Module, example: Example, propagation: Propagation, op
 
 
 def _first_choices(space: WidthSpace, broken: Iterable[int]) -> dict[str, int]:
-    """The first choices of groups that break, by name, where these are wider than the one unit that was tried."""
+    """Return the first choices of failing groups by name, if they are above the single unit that was tried."""
     groups = [space.groups[g] for g in broken]
     return {group.name: group.choices[0] for group in groups if group.unit < group.choices[0] < group.max_width}
 
 
 def _apply_wishes(propagation: Propagation, options: SpaceOptions) -> None:
-    """Fix and tie what the user asks for."""
+    """Pin and tie what the user asked for."""
     layers = dict.fromkeys(layer for _, layer in propagation.births if layer)
     for wish, patterns in (
         ("ignore", options.ignore),
@@ -219,7 +220,7 @@ def _copy_model(model: nn.Module, example: Example) -> nn.Module:
 
 
 def copy_network(model: nn.Module) -> nn.Module:
-    """A copy of a network.
+    """Return a copy of a network.
 
     Raises:
         TraceError: it has layers without weights yet, or something that cannot be copied.
@@ -237,7 +238,7 @@ def copy_network(model: nn.Module) -> nn.Module:
 
 def _export(model: nn.Module, example: Example) -> ExportedProgram:
     try:
-        quiet = io.StringIO()  # an export that fails prints the graph that it has so far
+        quiet = io.StringIO()  # a failing export prints its graph
         with warnings.catch_warnings(), without_log(), redirect_stdout(quiet), redirect_stderr(quiet):
             warnings.simplefilter("ignore")
             return torch.export.export(model, example.args, dict(example.kwargs), strict=False)

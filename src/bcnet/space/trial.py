@@ -1,7 +1,7 @@
-"""Trial: does the model's own code run at other widths?
+"""Trial: run the model's own code at other widths.
 
-Numbers of channels that a forward method has stored cannot be seen in its graph. Narrow paths are therefore run,
-on tensors that have shapes but no data, in train and in eval mode (both sides have the same shapes).
+Channel counts stored by a forward method are not visible in its graph. Narrow paths are therefore run on tensors that
+have shapes but no data, in train and eval mode (both sides have the same shapes).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from bcnet.space.space import Widths, WidthSpace
 from bcnet.space.symbols import Reason
 
 _LOGS = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes", "torch.export._trace")
-_GOLDEN = 0.618  # its multiples, less their whole parts, are all different: so are the ratios of the groups
+_GOLDEN = 0.618  # the fractional parts of its multiples are all different, and so are the ratios of the groups
 _OFFSETS = (0.0, 0.29, 0.43, 0.83)
-_NO_END = 2**31  # as torch says "to the end"
-MODES = (True, False)  # training, then evaluation: the order in which a model is traced and tried
+_NO_END = 2**31  # torch's constant for "to the end"
+MODES = (True, False)  # train and eval, the order in which a model is traced and tried
 Outputs = Sequence[Sequence[ParameterLayout]]
 
 
@@ -39,9 +39,9 @@ class GroupTrials:
 
     Args:
         model: the network.
-        example: what it is called with.
-        outputs: the layouts of its output tensors, for each of the `MODES`: what their shapes ought to be.
-        checks_slices: refuse parts that begin within a tensor and end beyond it: their sizes may be right by chance.
+        example: its arguments.
+        outputs: the layouts of its output tensors for each of the `MODES`, which define the expected shapes.
+        checks_slices: refuse slices that begin within a tensor and end beyond it, whose sizes may be right by chance.
     """
 
     def __init__(self, model: nn.Module, example: Example, outputs: Outputs, *, checks_slices: bool = False) -> None:
@@ -51,23 +51,24 @@ class GroupTrials:
         self._checks_slices = checks_slices
 
     def find_broken(self, space: WidthSpace) -> dict[int, Reason]:
-        """The groups that break the model when they are narrow, with the error each gives; empty where all is well."""
+        """Return the groups at which the model fails when they are narrow, with each error."""
         with self._trial(space) as trial:
             return trial.search(_narrow_widths(space, _OFFSETS[:1]))
 
     def runs(self, space: WidthSpace, held: Collection[int]) -> bool:
-        """Return whether the model runs with all other groups narrow, at several widths: none fits by chance."""
+        """Return whether the model runs with all groups narrow except `held`, at several widths, so that none fits by
+        chance."""
         with self._trial(space) as trial:
             return trial.error_of(set(range(len(space.groups))) - set(held), _narrow_widths(space, _OFFSETS)) is None
 
     def find_alike(
         self, space: WidthSpace, broken: Mapping[int, Reason], candidates: Iterable[Sequence[int]] | None = None
     ) -> list[list[int]]:
-        """The groups among `broken` that can be narrowed in proportion to each other, in sets of these.
+        """Return the groups among `broken` that can be narrowed in proportion to each other, in sets.
 
-        Code that reads a number of channels off one tensor and applies it to another ties them, unseen by the graph.
-        Of each set of `candidates`, by default the groups that break at one line of the code, those of one width are
-        tried together, cut into the smallest sets of neighbours that run; then what is left of them, in proportion.
+        Code that reads a channel count off one tensor and applies it to another ties them, invisibly to the graph. In
+        each of the `candidates` (by default the groups that fail at one line of code), groups of equal width are tried
+        together, split into the smallest sets of neighbours that run. The remaining ones are then tried in proportion.
         """
         if candidates is None:
             candidates = _group_by(broken, lambda group: broken[group].where)
@@ -98,7 +99,7 @@ class GroupTrials:
         return found
 
     def run_as_it_is(self) -> None:
-        """Run the model as it is, in both modes."""
+        """Run the model unchanged, in both modes."""
         with _without_data(self._model, self._example) as (model, example):
             for training in MODES:
                 example.run(model.train(training))
@@ -112,17 +113,17 @@ class GroupTrials:
 
 @contextmanager
 def _without_data(model: nn.Module, example: Example) -> Iterator[tuple[nn.Module, Example]]:
-    """A copy of the model and its example, with tensors that have shapes but no data, and the mode that they need."""
-    # With a ShapeEnv an operator whose result has a size that the data decide (nonzero) runs all the same.
+    """Yield copies of model and example whose tensors have shapes but no data, and the mode they require."""
+    # With a ShapeEnv, operators with results of data-dependent size (nonzero) run too.
     mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv(), static_shapes=True)
     fakes: dict[int, Any] = {id(t): _fake(mode, t) for t in [*model.parameters(), *model.buffers()]}
-    fake_model = copy.deepcopy(model, fakes)  # outside of the mode: tensors in plain attributes stay real
+    fake_model = copy.deepcopy(model, fakes)  # outside the mode, so that tensors in plain attributes stay real
     with mode, torch.no_grad(), without_log():
         yield fake_model, example.map_tensors(mode.from_tensor)
 
 
 class _WithinTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Refuses a slice that begins within a tensor and ends beyond it: the code counts on more channels."""
+    """Refuses slices that begin within a tensor and end beyond it: the code assumes more channels."""
 
     def __torch_dispatch__(
         self,
@@ -141,7 +142,7 @@ class _WithinTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @contextmanager
 def without_log() -> Iterator[None]:
-    """torch logs a traceback for each operator that refuses its shapes: trials do so on purpose, else we say it."""
+    """Silence torch's log of each operator that refuses its shapes, which trials cause on purpose."""
     logs = [logging.getLogger(name) for name in _LOGS]
     before = [log.disabled for log in logs]
     for log in logs:
@@ -159,7 +160,7 @@ def _fake(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _narrow_widths(space: WidthSpace, offsets: Sequence[float]) -> list[Widths]:
-    """The narrowest channel counts, and for each offset odd ones up to the full, different from group to group."""
+    """Return the narrowest widths and, for each offset, odd ones up to full width that differ between groups."""
 
     def mix(offset: float) -> Widths:
         ratios = (0.3 + 0.6 * ((_GOLDEN * i + offset) % 1) for i in range(len(space.groups)))
@@ -187,7 +188,7 @@ def _are_multiples(space: WidthSpace, groups: Sequence[int]) -> bool:
 
 
 def _in_proportion(space: WidthSpace, widths: Widths, sets: Iterable[list[int]]) -> Widths:
-    """The widths, all of a set in proportion to its narrowest group whose channels come in the largest units."""
+    """Return the widths with each set in proportion to its narrowest group, among those with the largest units."""
     changed = list(widths)
     for groups in sets:
         first = min(groups, key=lambda group: (space.groups[group].max_width, -space.groups[group].unit))
@@ -209,7 +210,7 @@ class _Trial:
             return self._example.run(self._model.train(training))
 
     def error(self, widths: Widths) -> Reason | None:
-        """Return what goes wrong at `widths` in either mode, or None."""
+        """Return the error at `widths` in either mode, or None."""
         for training, layouts in zip(MODES, self._outputs, strict=True):
             expected = [tuple(length(dim, widths) for dim in layout) for layout in layouts]
             try:
@@ -221,15 +222,15 @@ class _Trial:
         return None
 
     def search(self, targets: list[Widths]) -> dict[int, Reason]:
-        """Narrow as many groups as the model's code bears, in order, and hold the others.
+        """Narrow as many groups as the model's code allows, in order, and pin the others.
 
-        Halves of halves are tried together, so that a few groups that break cost a few runs each.
+        Groups are tried in halves of halves, so that a few failing groups cost a few runs each.
         """
         held: dict[int, Reason] = {}
         narrow: set[int] = set()
 
         def admit(groups: range) -> None:
-            """Narrow these groups if the network still runs with those narrowed so far, else look for who breaks it."""
+            """Narrow these groups if the network still runs, otherwise search for the failing ones."""
             error = self.error_of(narrow.union(groups), targets)
             if error is None:
                 narrow.update(groups)
@@ -244,7 +245,7 @@ class _Trial:
         return held
 
     def error_of(self, narrow: set[int], targets: list[Widths]) -> Reason | None:
-        """Return what goes wrong where these groups are narrow and all others full, or None."""
+        """Return the error with these groups narrow and all others full, or None."""
         for target in targets:
             widths = (t if g in narrow else f for g, (t, f) in enumerate(zip(target, self._space.full, strict=True)))
             error = self.error(tuple(widths))
@@ -254,7 +255,7 @@ class _Trial:
 
 
 def _take_shape(_: str, tensor: torch.Tensor, runs: Runs) -> torch.Tensor:
-    """Return a tensor without data of the shape that `take` gives: of many runs it makes one tensor, not thousands."""
+    """Return a tensor without data of the shape that `take` returns, in one step even for thousands of runs."""
     for d, dim_runs in enumerate(runs):
         size = sum(size for _, size in dim_runs)
         if len(dim_runs) > 1:
@@ -273,7 +274,7 @@ def _reason(error: Exception) -> Reason:
     frame = frames[-1] if frames else None
     where = f"{frame.filename}, line {frame.lineno}" if frame else ""
     first = next((line for line in str(error).splitlines() if line.strip()), "")
-    if not isinstance(error, RuntimeError | ValueError) or not first:  # the words alone say little
+    if not isinstance(error, RuntimeError | ValueError) or not first:  # others need their type named
         first = f"{type(error).__name__}{f': {first}' if first else ''}" + (f" in `{frame.line}`" if frame else "")
     remedy = "let the code read numbers of channels off the tensor (x.shape[1])"
     return Reason(f"the model's own code breaks at other widths: {first}", "", where, remedy)

@@ -1,7 +1,7 @@
-"""Widening: the space, and the module, of a network that is wider in every group (spec, section 1).
+"""Widening: the space and the module of a network that is wider in every group (spec, section 1).
 
 Notation: a group of `l` channels gets `floor(l * ratio)`, in units. Costs are polynomials in the widths and layouts are
-lengths in channels, so that both hold for wider groups as they are: nothing is traced again.
+lengths in channels, so both hold for wider groups, and nothing is traced again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def widen(space: WidthSpace, options: SpaceOptions) -> WidthSpace:
-    """The space of a network `options.widen` times as wide, which remembers how wide the original is."""
+    """Return the space of a network `options.widen` times as wide, which also stores the original widths."""
     tops = tuple(math.floor(g.max_width * options.widen / g.unit + 1e-9) * g.unit for g in space.groups)
     wide = with_tops(space, tops)
     groups = tuple(map(options.with_choices, wide.groups))
@@ -34,7 +34,7 @@ def widen(space: WidthSpace, options: SpaceOptions) -> WidthSpace:
 
 
 def with_tops(space: WidthSpace, tops: Sequence[int]) -> WidthSpace:
-    """Return the same space with `tops` as the widest widths, and choices up to them."""
+    """Return the space with `tops` as the widest widths, and choices up to them."""
     groups = tuple(
         dataclasses.replace(g, max_width=top, choices=(*(c for c in g.choices if c < top), top))
         for g, top in zip(space.groups, tops, strict=True)
@@ -53,16 +53,16 @@ def _resize_layout(layout: Layout, tops: Sequence[int]) -> Layout:
 
 
 def undo_widen(space: WidthSpace) -> WidthSpace:
-    """The space of the original network, of any choices; the space itself where it was not widened."""
+    """Return the space of the original network, with any choices; the space itself if it is not widened."""
     if space.original_widths == space.full:
         return space
     return dataclasses.replace(with_tops(space, space.original_widths), own_widths=None, original=None)
 
 
 def stretch(module: nn.Module, space: WidthSpace, tops: Widths, generator: torch.Generator) -> nn.Module:
-    """`module`, changed in place, with tensors as long as `tops` makes them, filled with draws from their own elements.
+    """Change `module` in place: its tensors get the sizes for `tops`, filled with random draws from their own elements.
 
-    That is what an untrained network of that width holds, but for the scale that a wider fan asks for.
+    An untrained network of that width has the same weights up to the scale of its larger fans.
     """
     layouts = space.layouts
     narrowing = Narrowing(module, layouts, space.numbers)
@@ -88,7 +88,7 @@ def _draw_elements(tensor: torch.Tensor, shape: Sequence[int], generator: torch.
 
 
 def check_runs(model: nn.Module, example: Example, space: WidthSpace, wide: WidthSpace) -> None:
-    """Raise TraceError unless the model's own code runs when every group is as wide as `wide` has it."""
+    """Raise TraceError unless the model's own code runs with every group as wide as in `wide`."""
     network = stretch(copy.deepcopy(model), space, wide.full, torch.Generator().manual_seed(0))
     for training in (True, False):
         try:

@@ -1,6 +1,6 @@
-"""One rule per operator: how channel labels pass through it, and which dimensions it ties together.
+"""Operator rules: how channel labels pass through an operator, and which dimensions it ties together.
 
-To teach the library a new operator, add a rule to the module it belongs to.
+To support a new operator, add a rule to the module it belongs to.
 """
 
 from bcnet.space.rules import layers, moves, parts, pointwise, products, shape, spectral

@@ -17,7 +17,7 @@ def _conv(
 ) -> Labels:  # fmt: skip
     channel = len(x.shape) - len(weight.shape) + 1
     if weight.dims[0] is None and groups == weight.shape[0] == x.shape[channel]:
-        # One filter, expanded to as many as there are channels (anti-aliasing): as many as it is asked for.
+        # one filter, expanded to the number of channels (anti-aliasing): any number works
         weight = Labels(weight.shape, (x.dims[channel], *weight.dims[1:]))
     out = _group_convolution(p, x, channel, weight, 0, 1, groups) if groups > 1 else dense(p, x, channel, weight, 0, 1)
     p.count_macs(_along_channels(p, node, x, channel), weight, out)
@@ -42,7 +42,7 @@ def _conv_transpose(
 
 
 def dense(p: Propagation, x: Labels, channel: int, weight: Labels, out_dim: int, in_dim: int) -> Dim:
-    """Tie the weight's inputs to the channels of `x`, and give birth to its outputs."""
+    """Tie the weight's inputs to the channels of `x`, and record its outputs as new channels."""
     p.unify(weight.dims[in_dim], x.dims[channel], "reads channels that are pinned at full width")
     out = weight.dims[out_dim]
     if out is None:
@@ -56,10 +56,11 @@ def dense(p: Propagation, x: Labels, channel: int, weight: Labels, out_dim: int,
 def _group_convolution(
     p: Propagation, x: Labels, channel: int, weight: Labels, held: int, within: int, groups: int, out_size: int = 0
 ) -> Dim:
-    """Group convolution in whole groups: group `i` of the inputs, of the weight and of the outputs live together.
+    """Apply a group convolution that keeps whole groups: group `i` of inputs, weight and outputs is kept or removed
+    together.
 
-    Where that meets code that cuts the channels into the same groups (a shuffle, split attention), tracing tries again
-    with what `p.within` names narrowed within its groups, alike in each.
+    If the code also splits the channels into the same groups (a shuffle, split attention), tracing repeats with the
+    weights in `p.within` narrowed within their groups, equally in each.
     """
     if p.name_of(weight) in p.within:
         return _within_groups(p, x, channel, weight, groups)
@@ -78,7 +79,7 @@ def _group_convolution(
 
 
 def _within_groups(p: Propagation, x: Labels, channel: int, weight: Labels, groups: int) -> Dim:
-    """Return the same channels of every group, in and out."""
+    """Tie the same channels of every group, in inputs and outputs."""
     text = "channels of convolution groups that cannot be narrowed alike"
     inner = weight.dims[1]
     held = weight.dims[0]
@@ -95,7 +96,7 @@ def _within_groups(p: Propagation, x: Labels, channel: int, weight: Labels, grou
 
 
 def _along_channels(p: Propagation, node: Any, x: Labels, channel: int) -> Labels:
-    """Return the positions of a convolution's results; along channels (an ECA gate) it must keep their number."""
+    """Return the positions of a convolution's results; along channels (an ECA gate) their number must not change."""
     shape = out_shape(node)
     for d in range(channel + 1, len(shape)):
         if shape[d] != x.shape[d]:
@@ -119,7 +120,7 @@ def _finish_conv(
 
 @rule("_weight_norm", "_weight_norm_interface")
 def _weight_norm(p: Propagation, node: Any, direction: Labels, length: Labels, dim: int = 0) -> Any:
-    """`g v / |v|`, one length for each index of a dimension: the weight has the labels of `v`."""
+    """Give the weight `g v / |v|`, with one length per index of a dimension, the labels of `v`."""
     for d, size in enumerate(length.shape):
         if size > 1:
             p.unify(direction.dims[d], length.dims[d], "is normalised with what is pinned at full width")
@@ -129,7 +130,7 @@ def _weight_norm(p: Propagation, node: Any, direction: Labels, length: Labels, d
 
 @rule("fused_moving_avg_obs_fake_quant", "_fused_moving_avg_obs_fq_helper")
 def _observe(p: Propagation, node: Any, x: Labels, *rest: Any) -> Any:
-    """A fake quantisation that observes ranges first; `rest[2:6]` are tables of min, max, scale and zero point."""
+    """Handle fake quantisation with range observers; `rest[2:6]` are tables of min, max, scale and zero point."""
     minimum, maximum, scale, zero = rest[2:6]
     axis = rest[9]
     per_channel = rest[10] if len(rest) > 10 else False
@@ -145,7 +146,7 @@ def _quantised_by_channel(
 
 
 def _quantise(p: Propagation, x: Labels, tables: Sequence[Labels], axis: int | None) -> Labels:
-    """A tensor with other values, of which a table holds one for each index of a dimension."""
+    """Return the labels of a quantised tensor, whose table has one entry per index of a dimension."""
     for table in tables:
         if axis is not None and table.shape and table.shape[0] == x.shape[axis] > 1:
             p.unify(x.dims[axis], table.dims[0], "is quantised by what is pinned at full width")
@@ -163,7 +164,7 @@ def _linear(p: Propagation, node: Any, x: Labels, weight: Labels, bias: Labels |
 
 @rule("embedding")
 def _embed(p: Propagation, node: Any, weight: Labels, numbers: Labels, *rest: Any) -> Labels:
-    """A row for each number: its features are channels."""
+    """Return the labels of an embedding: one row per index, whose features are channels."""
     features = weight.dims[1]
     assert features is not None
     p.fix(weight.dims[0], p.reason("rows that are looked up by their number"))

@@ -1,6 +1,6 @@
-"""Rules for what moves, repeats, sorts, accumulates or picks the elements of a dimension.
+"""Rules for operators that move, repeat, sort, accumulate or select elements along a dimension.
 
-Along a dimension without channels nothing happens to the labels. Along channels an operator may only keep their number.
+Along a dimension without channels, labels are unchanged. Along channels, an operator may only keep their number.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bcnet.space.symbols import Dim
 
 @rule("cumsum", "cumprod", "cumsum_", "cumprod_", "logcumsumexp", "flip", "sort", "argsort")
 def _along(p: Propagation, node: Any, x: Labels, *rest: Any, dim: Any = -1, **options: Any) -> Any:
-    """Return what keeps the size of a dimension; the channels of a whole group may change places."""
+    """Return the labels of an operator that keeps the size of a dimension; it may permute channels of a whole group."""
     named = next((r for r in rest if isinstance(r, (int, list, tuple)) and not isinstance(r, bool)), dim)
     kept = _whole(p, x, [named] if isinstance(named, int) else named, "channels that change places")
     value = node.meta["val"]
@@ -39,7 +39,7 @@ def _rot90(p: Propagation, node: Any, x: Labels, k: int = 1, dims: Sequence[int]
 
 
 def _whole(p: Propagation, x: Labels, axes: Sequence[int], why: str) -> Labels:
-    """The labels, pinned where a dimension holds more than one group: its parts would change places."""
+    """Return the labels, pinned if a dimension holds more than one group, since its parts would change places."""
     for axis in axes:
         dim = x.dims[axis]
         if dim is not None and len(p.symbols.resolve(dim)) > 1:
@@ -73,7 +73,7 @@ def _repeat_interleave(p: Propagation, node: Any, x: Labels, times: Any, dim: in
 @rule("topk")
 def _topk(p: Propagation, node: Any, x: Labels, k: int, dim: int = -1, *rest: Any) -> tuple[Labels, ...]:
     picked = _pick(p, node, x, dim, tuple(node.meta["val"][0].shape))
-    return picked, picked  # values and where they were
+    return picked, picked  # values and their indices
 
 
 @rule("index_select", "unfold")
@@ -83,7 +83,7 @@ def _select(p: Propagation, node: Any, x: Labels, dim: int, *rest: Any) -> Label
 
 @rule("index")
 def _index(p: Propagation, node: Any, x: Labels, indices: Sequence[Any]) -> Any:
-    """`x[:, numbers]`: one list of numbers leaves the dimensions in their order, several move them to the front."""
+    """Handle `x[:, indices]`: one index keeps the order of dimensions, several move theirs to the front."""
     given = [(axis, index) for axis, index in enumerate(indices) if index is not None]
     if len(given) != 1 or not isinstance(given[0][1], Labels) or len(given[0][1].shape) != 1:
         return unknown(p, node, [x, *(index for _, index in given if isinstance(index, Labels))])
@@ -91,7 +91,7 @@ def _index(p: Propagation, node: Any, x: Labels, indices: Sequence[Any]) -> Any:
 
 
 def _pick(p: Propagation, node: Any, x: Labels, axis: int, shape: tuple[int, ...]) -> Labels:
-    """Some elements along a dimension: channels there are pinned, the others keep their labels.
+    """Select elements along a dimension: channels there are pinned, other dimensions keep their labels.
 
     Further dimensions of the result hold no channels.
     """
@@ -102,7 +102,7 @@ def _pick(p: Propagation, node: Any, x: Labels, axis: int, shape: tuple[int, ...
 
 @rule("index_put", "index_put_")
 def _put(p: Propagation, node: Any, x: Labels, indices: Sequence[Any], values: Any, *rest: Any) -> Any:
-    """Values in the places of a mask of the tensor's own shape."""
+    """Handle values written where a mask of the tensor's own shape is set."""
     mask = indices[0]
     if len(indices) != 1 or not isinstance(mask, Labels) or mask.shape != x.shape or values.shape not in ((), (1,)):
         return unknown(p, node, [labels for labels in (x, *indices, values) if isinstance(labels, Labels)])
@@ -153,6 +153,6 @@ def _cosine(p: Propagation, node: Any, x: Labels, y: Labels, dim: int = 1, eps: 
 
 @rule("new_zeros", "new_ones", "new_full", "new_empty", "sym_size")
 def _make_like(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> Any:
-    """Return what takes kind and place of a tensor, and none of its elements."""
+    """Return new labels for an operator that copies dtype and device of a tensor, but no elements."""
     value = node.meta["val"]
     return p.label_new(value) if hasattr(value, "shape") else value

@@ -1,7 +1,7 @@
-"""Rules for what joins dimensions, cuts them into parts, and shuffles their channels.
+"""Rules for operators that join dimensions, split them, and shuffle their channels.
 
-What the model's own code cuts into equal parts must stay equal at every width: the parts keep the same channels.
-Numbers that the code holds (`x[:, :16]`) are seen by the trial, which runs narrow paths afterwards.
+Parts that the model's code splits equally must stay equal at every width, so they keep the same channels. Constants in
+the code (`x[:, :16]`) are detected by the trial, which runs narrow paths afterwards.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _select(p: Propagation, node: Any, x: Labels, dim: int, index: int) -> Label
 
 
 def _without(p: Propagation, x: Labels, axis: int) -> Labels:
-    """The labels with one dimension gone, of which single elements are picked."""
+    """Return the labels without a dimension from which single elements are selected."""
     p.fix(x.dims[axis], p.reason("single channels are picked by their number", BY_NUMBER))
     return x.without(axis)
 
@@ -112,13 +112,13 @@ def _glu(p: Propagation, node: Any, x: Labels, dim: int = -1) -> Labels:
 
 
 def _is_share(sizes: Sequence[int], whole: int) -> bool:
-    """Return whether parts may be so many eighths, say, of the whole: code that computes them follows any width."""
+    """Return whether the parts may be multiples of eighths of the whole: code that computes them follows any width."""
     part = math.gcd(*sizes, whole)
     return part > 1 and whole // part <= _MOST_SHARES
 
 
 def _shares(p: Propagation, x: Labels, sizes: Sequence[int], part: int, axis: int) -> tuple[Labels, ...]:
-    """Parts of the given sizes, each several equal parts joined."""
+    """Return parts of the given sizes, each made of several equal parts."""
     p.has_shares = True
     dim = equal_parts(p, x, x.shape[axis] // part, axis)[0].dims[axis]
     return tuple(
@@ -131,10 +131,10 @@ def _shares(p: Propagation, x: Labels, sizes: Sequence[int], part: int, axis: in
 
 
 def equal_parts(p: Propagation, x: Labels, count: int, axis: int) -> tuple[Labels, ...]:
-    """A dimension in `count` equal parts, which keep the same channels so that they stay equal.
+    """Split a dimension into `count` equal parts, which keep the same channels so that they stay equal.
 
-    Where every channel owns a multiple of `count` elements, each part takes its share of every channel's elements
-    (which elements they are does not matter to the sizes).
+    If every channel owns a multiple of `count` elements, each part gets its share of every channel's elements (which of
+    them does not matter for the sizes).
     """
     dim = x.dims[axis]
     shape = (*x.shape[:axis], x.shape[axis] // count, *x.shape[axis + 1 :])
@@ -152,7 +152,7 @@ def equal_parts(p: Propagation, x: Labels, count: int, axis: int) -> tuple[Label
 
 
 def _pick(p: Propagation, x: Labels, sizes: Sequence[int], axis: int, why: str) -> tuple[Labels, ...]:
-    """Parts of a dimension that has to stay as it is."""
+    """Return the parts of a dimension that has to be pinned."""
     reason = p.reason(why, BY_NUMBER)
     p.fix(x.dims[axis], reason)
     return tuple(

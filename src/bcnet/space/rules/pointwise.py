@@ -1,4 +1,4 @@
-"""Rules for what acts element by element, over space, or sums dimensions up."""
+"""Rules for elementwise operators, operators over space, and reductions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _same(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> L
 
 @rule("_assert_tensor_metadata")
 def _assert_metadata(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -> None:
-    """Return what torch.export checks beside every conversion of types: it reads no channels, and gives nothing."""
+    """Ignore the check that torch.export adds to every dtype conversion: it reads no channels and returns nothing."""
 
 
 @rule(
@@ -41,7 +41,7 @@ def _assert_metadata(p: Propagation, node: Any, x: Labels, *rest: Any, **options
     "clamp_max_", "float_power", "heaviside", "complex", "polar",
 )  # fmt: skip
 def broadcast(p: Propagation, node: Any, *operands: Any, **options: Any) -> Labels:
-    """Tie what meets at an operator that broadcasts its operands against each other."""
+    """Tie the dimensions that meet in an operator that broadcasts its operands."""
     tensors = [operand for operand in operands if isinstance(operand, Labels)]
     shape = out_shape(node)
     dims: list[Dim | None] = [None] * len(shape)
@@ -77,13 +77,13 @@ def _spatial(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) -
 
 
 def _resize(p: Propagation, x: Labels, shape: tuple[int, ...]) -> Labels:
-    """The labels at another size: channels along which was pooled or resized are no longer told apart."""
+    """Return the labels at another size; channels along which values were pooled or resized are no longer separate."""
     dims = list(x.dims)
     for d, (before, after) in enumerate(zip(x.shape, shape, strict=True)):
         if before != after:
             inner = _without_padding(p, dims[d])
             if inner is not None and sum(piece.size for piece in inner) == after > 1:
-                dims[d] = inner  # a window along channels, padded so that their number stays
+                dims[d] = inner  # pooling along channels, padded to keep their number
                 continue
             if after > 1:
                 p.fix(dims[d], p.reason("channels along which is pooled or resized"))

@@ -1,7 +1,7 @@
-"""Rules for products of tensors that are no layers: matrix products, einsum, attention, and recurrent layers.
+"""Rules for products of tensors without layers: matrix products, einsum, attention, and recurrent layers.
 
-Every product is said in einsum's letters, one for each dimension: equal letters hold the same channels, and a product
-of two operands takes as many multiply-adds as all their different letters have combinations.
+Every product is written in einsum letters, one per dimension. Equal letters hold the same channels. A product of two
+operands takes as many multiply-adds as there are combinations of all their different letters.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def _matmul(p: Propagation, node: Any, a: Labels, b: Labels) -> Labels:
 
 
 def _matmul_letters(first: int, second: int) -> str:
-    """The subscripts of `matmul` for operands of so many dimensions; those before the last two are aligned at the end.
+    """Return the subscripts of `matmul` for operands with these numbers of dimensions, batch dimensions aligned at the
+    end.
 
     Example: `_matmul_letters(3, 2) == "ayz,zx->ayx"`.
     """
@@ -51,14 +52,14 @@ def _einsum(p: Propagation, node: Any, equation: str, operands: Sequence[Labels]
 
 
 def _without_dots(equation: str, operands: Sequence[Labels]) -> str:
-    """The equation with letters in place of every "...", and with its result said."""
+    """Return the equation with letters in place of every "...", and with an explicit result."""
     free = [letter for letter in reversed(_ALPHABET) if letter not in equation]
     inputs, arrow, out = equation.partition("->")
     longest = ""
     terms = []
     for term, operand in zip(inputs.split(","), operands, strict=True):
         count = len(operand.shape) - len(term.replace("...", "")) if "..." in term else 0
-        dots = "".join(free[:count][::-1])  # aligned at the end, as broadcasting does
+        dots = "".join(free[:count][::-1])  # aligned at the end, as in broadcasting
         longest = max(longest, dots, key=len)
         terms.append(term.replace("...", dots))
     if not arrow:
@@ -69,7 +70,7 @@ def _without_dots(equation: str, operands: Sequence[Labels]) -> str:
 
 @rule("cdist")
 def _distances(p: Propagation, node: Any, a: Labels, b: Labels, *rest: Any) -> Labels:
-    """A distance for each pair of rows, which have the same features; counters of multiply-adds count none."""
+    """Return a distance for each pair of rows with the same features; it counts no multiply-adds."""
     p.unify(a.dims[-1], b.dims[-1], "is compared with channels that are pinned at full width or have no label")
     count_nothing(p, node)
     rows = Labels((*a.shape[:-1], 1), (*a.dims[:-1], None))
@@ -82,7 +83,7 @@ def _attention(
     p: Propagation, node: Any, query: Labels, key: Labels, value: Labels, mask: Labels | None = None, *rest: Any,
     enable_gqa: bool = False, **options: Any,
 ) -> Labels:  # fmt: skip
-    """softmax(q k^T) v: heads and batch lead, then positions, then features."""
+    """Handle softmax(q k^T) v, with dimensions heads and batch, positions, features."""
     operands = [labels for labels in (query, key, value, mask) if labels is not None]
     if enable_gqa or len({len(labels.shape) for labels in (query, key, value)}) > 1:
         return unknown(p, node, operands)  # type: ignore[no-any-return]
@@ -97,9 +98,12 @@ def _attention(
 
 @rule("gru", "lstm", "rnn_tanh", "rnn_relu")
 def _recurrent(p: Propagation, node: Any, x: Labels, state: Any, weights: Any, *rest: Any) -> Any:
-    """Every weight is used at every position of the sequence; what the first layer reads may change, its state not."""
+    """Every weight is used at every position of the sequence.
+
+    The first layer's input may be narrowed, the state not.
+    """
     matrices = [w for w in weights if isinstance(w, Labels) and len(w.shape) == 2] if _is_padded(weights) else []
-    if not matrices:  # a packed sequence: how long it is, the data say
+    if not matrices:  # the length of a packed sequence depends on the data
         return unknown(p, node, [labels for labels in (x, state, weights) if isinstance(labels, Labels)])
     positions = x.without(len(x.shape) - 1)
     _, layers, _, _, bidirectional, *_ = rest
@@ -128,7 +132,7 @@ def _cell(p: Propagation, node: Any, x: Labels, state: Any, *weights: Any) -> An
 
 
 def _hold_states(p: Propagation, x: Labels, readers: Sequence[Labels], others: Any) -> None:
-    """Tie the features of `x` to those that the first weights read, and hold all other dimensions."""
+    """Tie the features of `x` to those that the first weights read, and pin all other dimensions."""
     for weight in readers:
         p.unify(x.dims[-1], weight.dims[1], _READ)
     read = [dim for weight in readers for dim in weight.dims[1:]]
@@ -151,7 +155,7 @@ def _contract(p: Propagation, node: Any, equation: str, *operands: Labels) -> La
 
 
 def _multiply(p: Propagation, equation: str, *operands: Labels) -> Labels:
-    """Tie what shares a letter, and count the products, from left to right as torch takes them."""
+    """Tie dimensions with equal letters, and count the products from left to right, as torch computes them."""
     inputs, _, out = equation.partition("->")
     terms = inputs.split(",")
     sizes: dict[str, int] = {}
@@ -160,12 +164,12 @@ def _multiply(p: Propagation, equation: str, *operands: Labels) -> Labels:
         for letter, size, dim in zip(term, operand.shape, operand.dims, strict=True):
             sizes[letter] = max(size, sizes.get(letter, 1))
             met.setdefault(letter, [])
-            if size > 1:  # what is broadcast meets nothing
+            if size > 1:  # a broadcast dimension is tied to nothing
                 met[letter].append(dim)
     dims = {letter: p.join(held, _MET) for letter, held in met.items()}
     known = terms[0]
     for number, term in enumerate(terms[1:], 1):
-        # What only one of two operands has, and nobody wants later, is summed before they are multiplied.
+        # A letter of only one operand that is not in the result is summed before the multiplication.
         later = set("".join(terms[number + 1 :]) + out)
         together = "".join(dict.fromkeys(known + term))
         together = "".join(letter for letter in together if letter in later or (letter in known and letter in term))

@@ -1,4 +1,4 @@
-"""Rules for what reshapes and reorders dimensions."""
+"""Rules for operators that reshape and reorder dimensions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bcnet.space.rules.table import axes_of, out_shape, rule
 from bcnet.space.symbols import Dim, Piece
 
 _MERGED = "dimensions merged in a way that leaves no runs of channels"
-MAX_PIECES = 4096  # a flatten with the channels last repeats its pieces for every position
+MAX_PIECES = 4096  # flattening with channels last repeats its pieces for every position
 
 
 @rule("flatten", "view", "reshape", "_unsafe_view", "unflatten", "reshape_as", "view_as")
@@ -24,7 +24,7 @@ def _reshape(p: Propagation, node: Any, x: Labels, *rest: Any) -> Labels:
 
 
 def _matching_blocks(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list[int]]]:
-    """The finest blocks of neighbouring dimensions with equal products in both shapes."""
+    """Return the finest blocks of consecutive dimensions with equal products in both shapes."""
     blocks: list[tuple[list[int], list[int]]] = []
     i = j = 0
     while i < len(old) or j < len(new):
@@ -56,7 +56,7 @@ def _reshape_block(p: Propagation, x: Labels, old: list[int], sizes: list[int]) 
     labelled = [d for d in old if x.dims[d] is not None and x.shape[d] > 1]
     if not labelled:
         return [None] * len(sizes)
-    if len(labelled) > 1:  # what is pinned counts as positions, and only one can be searched: the widest
+    if len(labelled) > 1:  # pinned dimensions count as positions, and only one dimension can be searched: the widest
         widest = max(labelled, key=lambda d: (not _is_pinned(p, x.dims[d]), x.shape[d]))
         for d in labelled:
             if d != widest:
@@ -75,7 +75,7 @@ def _is_pinned(p: Propagation, dim: Dim | None) -> bool:
 
 
 def _merge(p: Propagation, x: Labels, old: list[int], labelled: list[int]) -> Dim:
-    """Several dimensions made one: `repeat` grows by what lies behind the channels, copies by what lies before."""
+    """Merge dimensions: `repeat` grows by the sizes after the channels, copies by those before."""
     channel = labelled[0]
     dim = x.dims[channel]
     assert dim is not None
@@ -90,10 +90,10 @@ def _merge(p: Propagation, x: Labels, old: list[int], labelled: list[int]) -> Di
 
 
 def divide(p: Propagation, dim: Dim, sizes: list[int]) -> list[Dim | None]:
-    """One dimension made several.
+    """Split one dimension into several.
 
-    The channels go to the first where atoms stay whole, else to the last, in equal parts; with `channels_first` to the
-    first, in runs of neighbours.
+    Channels go to the first one if atoms stay whole, otherwise to the last one, in equal parts. With `channels_first`
+    they go to the first one, in consecutive runs.
     """
     behind = math.prod(sizes[1:])
     pieces = p.symbols.resolve(dim)
@@ -161,6 +161,6 @@ def _expand(p: Propagation, node: Any, x: Labels, *rest: Any, **options: Any) ->
     for d, size in enumerate(shape):
         if d >= new and x.shape[d - new] == size:
             dims.append(x.dims[d - new])
-        else:  # of the batch there are no labels
+        else:  # the batch has no labels
             dims.append(p.label_made(size) if d > 0 else None)
     return Labels(shape, tuple(dims))

@@ -1,7 +1,7 @@
 """Rules for Fourier transforms, and for complex numbers as pairs.
 
-A transform mixes the positions of its dimensions. Where they hold no channels the labels of all others stay, since the
-transform of a channel depends on that channel alone; channels along which is transformed are pinned.
+A transform mixes the positions of its dimensions. Other dimensions keep their labels, since each channel is transformed
+independently. Channels along a transformed dimension are pinned.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _transform(p: Propagation, node: Any, x: Labels, axes: Sequence[int]) -> Lab
 
 
 def _mix(p: Propagation, node: Any, x: Labels, axes: Sequence[int]) -> Labels:
-    """The labels of the dimensions that are left alone; channels along the others are pinned."""
+    """Keep the labels of other dimensions, and pin channels along the transformed ones."""
     dims = list(x.dims)
     for axis in axes:
         p.fix(dims[axis], p.reason("channels along which a Fourier transform mixes"))

@@ -1,8 +1,8 @@
-"""The table of operator rules, and what a rule works with.
+"""The table of operator rules, and the helpers that rules use.
 
-A rule takes the propagation, the graph node and the node's arguments with every tensor replaced by its `Labels`, and
-returns the labels of the result. `@rule(names)` enters it into the table; an operator without a rule fixes what it
-touches.
+A rule takes the propagation, the graph node, and the node's arguments with every tensor replaced by its `Labels`. It
+returns the labels of the result. `@rule(names)` adds it to the table. An operator without a rule pins everything it
+reads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(*operators: str) -> Callable[[Rule], Rule]:
-    """Enter a rule for the ATen operators of these names (without overload)."""
+    """Register a rule for the ATen operators of these names (without overload)."""
 
     def enter(function: Rule) -> Rule:
         for operator in operators:
@@ -29,19 +29,19 @@ def rule(*operators: str) -> Callable[[Rule], Rule]:
 
 
 def out_shape(node: Any) -> tuple[int, ...]:
-    """Shape of the node's result."""
+    """Return the shape of the node's result."""
     return tuple(node.meta["val"].shape)
 
 
 def axes_of(x: Labels, named: int | Sequence[int] | None) -> Sequence[int]:
-    """The dimensions that an argument names: one, several, or all of `x` where it names none."""
+    """Return the dimensions that an argument names: one, several, or all of `x` for None."""
     if named is None:
         return range(len(x.shape))
     return [named] if isinstance(named, int) else named
 
 
 def operator_of(node: Any) -> str:
-    """Name of the node's operator without its overload; with its namespace where that is not torch's own."""
+    """Return the name of the node's operator without its overload, with its namespace unless that is torch's own."""
     schema = getattr(node.target, "_schema", None)
     if schema is None:
         return str(getattr(node.target, "__name__", node.target))
@@ -49,7 +49,7 @@ def operator_of(node: Any) -> str:
     return str(name) if namespace == "aten" else str(schema.name)
 
 
-# Operators that make a tensor from a shape alone. Their dimensions take over the labels of what they meet.
+# Operators that make a tensor from a shape only. Their dimensions get the labels of what they meet.
 MADE_OF_NOTHING = frozenset(
     {
         "zeros", "ones", "full", "empty", "rand", "randn", "new_zeros", "new_ones", "new_full", "new_empty",
@@ -57,7 +57,7 @@ MADE_OF_NOTHING = frozenset(
     }
 )  # fmt: skip
 
-# Operators that move, choose, compare or add, but multiply nothing: there is no rule for them, or not for every form.
+# Operators without multiplications that have no rule, or none for every form.
 _NO_PRODUCTS = frozenset(
     {
         "_assert_async", "all", "any", "argmax", "argmin", "argsort", "as_strided", "bucketize", "col2im",
@@ -71,9 +71,9 @@ _NO_PRODUCTS = frozenset(
 
 
 def unknown(p: Propagation, node: Any, arguments: Sequence[Any], why: str = "") -> Any:
-    """Return what happens at an operator without a rule: everything it touches is pinned at full width.
+    """Pin everything that an operator without a rule reads.
 
-    `why` says why there is none, where there is one for other forms of the operator.
+    `why` gives the reason if the operator has a rule for other forms.
     """
     remedy = "use another operator there, or add a rule for it to bcnet.space.rules"
     text = f"no rule for operator {node.target}" if not why else f"operator {node.target} in {why}"
@@ -87,7 +87,7 @@ def unknown(p: Propagation, node: Any, arguments: Sequence[Any], why: str = "") 
 
 
 def count_nothing(p: Propagation, node: Any) -> None:
-    """Note that the node's multiplications are left out of the cost."""
+    """Record that the node's multiplications are not part of the cost."""
     if p.counting:
         where = p.where(node)
         p.uncounted[f"{node.target} ({where})" if where else str(node.target)] = None
