@@ -1,4 +1,4 @@
-"""The prior over widths: from training records to an initial population (Eq. 12-14)."""
+"""Prior over widths: from training records to an initial population (Eq. 12-14)."""
 
 from bcnet.prior.certificate.qcqp import QCQPSolution, solve
 from bcnet.prior.expected_cost import ExpectedCost, expected_costs

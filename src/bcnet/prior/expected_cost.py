@@ -1,11 +1,11 @@
-"""The expected cost of independent rows, as a sum of factors.
+"""Expected cost of independent rows, as a sum of factors.
 
-Notation: `P` is a distribution with one row per group, `P[g]` over the choices of group `g`; groups are independent.
-A cost polynomial `sum coef * prod width[g]` has the expectation (Eq. 14, decided in spec, section 4)
+Notation: `P` is a distribution with one row per group, `P[g]` over the choices of group `g`; groups are independent. A
+cost polynomial `sum coef * prod width[g]` has the expectation (Eq. 14, spec, section 4)
 
     E[cost] = constant + sum_f sum_{i, j, ..} table_f[i, j, ..] * P[g][i] * P[h][j] * ..
 
-with one factor `f` per set of distinct groups `{g, h, ..}`: a square is `coef * E[c_g ** 2]`, linear in the row, and a
+with one factor `f` per set of distinct groups `{g, h, ..}`. A square is `coef * E[c_g ** 2]`, linear in the row. A
 product of different groups is the product of their means. The expectation is linear in every single row, and jointly
 linear in the rows of groups that share no factor.
 """
@@ -36,9 +36,9 @@ class Factor:
 
 @dataclass(frozen=True)
 class ExpectedCost:
-    """Expectation of one cost as a share of its limit: feasible rows give at most 1.
+    """Expectation of one cost as a share of its limit; it is at most 1 for feasible rows.
 
-    `unary` has one vector per group, shape `(choices,)`; `factors` those of two and more groups.
+    `unary` has one vector per group, shape `(choices,)`. `factors` are those of two and more groups.
     """
 
     constant: float
@@ -47,7 +47,7 @@ class ExpectedCost:
 
     @classmethod
     def of(cls, constraint: Constraint, space: WidthSpace, limit: float) -> ExpectedCost:
-        """The expectation of a polynomial, or of tables, over the choices of `space`, divided by `limit`."""
+        """Return the expectation of a polynomial or of tables over the choices of `space`, divided by `limit`."""
         choices = [np.array(group.choices, dtype=np.float64) for group in space.groups]
         if isinstance(constraint, Polynomial):
             tables = constraint.tables(choices, limit)
@@ -73,21 +73,24 @@ class ExpectedCost:
         return lists
 
     def neighbours(self, group: int) -> set[int]:
-        """The groups that share a factor with `group`."""
+        """Return the groups that share a factor with `group`."""
         return {g for factor in self._of_group[group] for g in factor.groups} - {group}
 
     def __call__(self, rows: Sequence[FloatArray]) -> float:
-        """Expected cost over the limit."""
+        """Return the expected cost divided by the limit."""
         total = self.constant + sum(float(u @ p) for u, p in zip(self.unary, rows, strict=True))
         return total + sum(float(_contract(f, rows)) for f in self.factors)
 
     def of_indices(self, indices: IntArray) -> float:
-        """Cost over the limit of one candidate, `indices` of shape `(groups,)`."""
+        """Return the cost of one candidate divided by the limit, `indices` of shape `(groups,)`."""
         total = self.constant + sum(float(u[i]) for u, i in zip(self.unary, indices, strict=True))
         return total + sum(float(f.table[tuple(indices[list(f.groups)])]) for f in self.factors)
 
     def gradient(self, rows: Sequence[FloatArray], group: int) -> FloatArray:
-        """`d E[cost] / d P[group]`, shape `(choices of the group,)`: exact, the expectation being linear in a row."""
+        """Return `d E[cost] / d P[group]`, shape `(choices of the group,)`.
+
+        Exact, since the expectation is linear in a row.
+        """
         total = self.unary[group].copy()
         for factor in self._of_group[group]:
             total += _contract(factor, rows, keep=group)
@@ -95,9 +98,9 @@ class ExpectedCost:
 
 
 def _contract(factor: Factor, rows: Sequence[FloatArray], keep: int | None = None) -> FloatArray:
-    """Expectation of a factor over the rows of its groups, all but `keep`: a number, or a vector over that group."""
+    """Return the expectation of a factor over its groups' rows except `keep`: a number, or a vector over that group."""
     value = factor.table
-    if len(factor.groups) == 2:  # almost all are: the general way below takes ten times as long
+    if len(factor.groups) == 2:  # nearly all factors; the general method below takes ten times as long
         g, h = factor.groups
         left = value if keep == g else rows[g] @ value
         return np.asarray(left if keep == h else left @ rows[h])
@@ -109,9 +112,9 @@ def _contract(factor: Factor, rows: Sequence[FloatArray], keep: int | None = Non
 
 
 def expected_costs(space: WidthSpace, limits: Budget) -> tuple[ExpectedCost, ...]:
-    """One expected cost per constraint of an absolute budget: MACs first, then parameters, then other measures.
+    """Return one expected cost per constraint of an absolute budget: MACs first, then parameters, then other measures.
 
-    Of several constraints of one measure, those that no widths of the space break are left out; one stays.
+    If a measure has several constraints, those that no widths of the space violate are dropped, except for one.
     """
     full = np.array([space.full], dtype=np.int64)
     costs = []
@@ -123,5 +126,5 @@ def expected_costs(space: WidthSpace, limits: Budget) -> tuple[ExpectedCost, ...
 
 
 def one_hot(indices: Sequence[int] | IntArray, sizes: Sequence[int] | IntArray) -> Rows:
-    """Rows that put everything on one choice per group."""
+    """Return rows with all probability on one choice per group."""
     return tuple(np.eye(int(size))[int(i)] for i, size in zip(indices, sizes, strict=True))

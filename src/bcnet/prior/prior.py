@@ -1,4 +1,4 @@
-"""The prior over widths: from training records to an initial population (Eq. 12-14; spec, section 4)."""
+"""Prior over widths: from training records to an initial population (Eq. 12-14; spec, section 4)."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from bcnet.prior.smoothing import Smoothed, effective_widths
 from bcnet.space import WidthSpace
 from bcnet.space.problem import FloatArray, Problem
 
-DEFAULT_EFFECTIVE_WIDTHS = 2.5  # by experiment: the coldest whose populations of 40 have few duplicates in 7 groups
-_WITHIN = 0.45  # so that of a population of 40, 30 % satisfy the budget at first draw nearly always
+DEFAULT_EFFECTIVE_WIDTHS = 2.5  # the lowest value whose populations of 40 have few duplicates in 7 groups
+_WITHIN = 0.45  # of a population of 40, 30 % then nearly always satisfy the budget at the first draw
 _SAMPLES = 2000
 _TIGHTENINGS = 4
 
 
 @dataclass(frozen=True)
 class Prior:
-    """One probability vector over the widths of each group, whose expected cost holds `budget` (absolute counts).
+    """One probability vector over the widths of each group, with an expected cost within `budget` (absolute counts).
 
-    `rows[g]` belongs to `space.groups[g].choices`, `errors` are the potential errors behind it. `temperature` is in
-    units of these; `lower_bound` and `gap` certify the optimum at temperature 0 (see `QCQPSolution`).
+    `rows[g]` belongs to `space.groups[g].choices`. `errors` are the potential errors it was computed from.
+    `temperature` is in their units. `lower_bound` and `gap` certify the optimum at temperature 0 (see `QCQPSolution`).
     """
 
     space: WidthSpace = field(repr=False)
@@ -43,13 +43,14 @@ class Prior:
 
     @property
     def effective_widths(self) -> float:
-        """Mean over the groups of `exp(entropy)`."""
+        """Mean of `exp(entropy)` over the groups."""
         return effective_widths(self.rows)
 
     def sample(self, count: int, budget: Budget, rng: np.random.Generator) -> PriorSample:
-        """`count` distinct widths within `budget`: topped up with random feasible ones where the prior gives too few.
+        """Return `count` distinct widths within `budget`, filled up with random feasible ones if the prior yields too
+        few.
 
-        Fewer come back only where the space has no more; `PriorSample.note` says so.
+        Fewer are returned only if the space has no more; `PriorSample.note` then says so.
 
         Raises:
             BudgetError: the narrowest network of the space costs more.
@@ -57,7 +58,7 @@ class Prior:
         return sample_population(self.rows, Problem.of(self.space, budget), count, rng)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists and numbers, for JSON; `from_dict` is the inverse."""
+        """Return plain lists and numbers for JSON; `from_dict` is the inverse."""
         return {
             "space": self.space.fingerprint(),
             "budget": {"macs": self.budget.macs, "params": self.budget.params} | _others(self.budget),
@@ -70,10 +71,10 @@ class Prior:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], space: WidthSpace) -> Prior:
-        """The prior written by `to_dict`.
+        """Return the prior that `to_dict` wrote.
 
         Raises:
-            SearchError: it was learnt for another space, or is incomplete.
+            SearchError: it was fitted for another space, or is incomplete.
         """
         if data.get("space") != space.fingerprint():
             raise SearchError(
@@ -99,13 +100,16 @@ def _others(budget: Budget) -> dict[str, Any]:
 
 
 def _budget(limits: Mapping[str, Any], space: WidthSpace) -> Budget:
-    """The budget of a document; measures of the user's own are those that the space counts, or on record only."""
+    """Return the budget of a document; custom measures are those that the space can count, or `Recorded`."""
     given = {name: limit for name, limit in limits.items() if limit is not None}
     return Budget({measure_called(name, space.measures): limit for name, limit in given.items()})
 
 
 def _vectors(lists: Any, space: WidthSpace, total: float | None = None) -> Rows:
-    """One finite vector per group, as long as its choices; of sum `total`, none below 0, where that is given."""
+    """Return one finite vector per group, of the length of its choices.
+
+    If `total` is given, non-negative with that sum.
+    """
     vectors = tuple(np.array(values, dtype=np.float64) for values in lists)
     if [v.shape for v in vectors] != [(len(group.choices),) for group in space.groups]:
         raise ValueError("one number for each choice of each group is needed")
@@ -125,11 +129,11 @@ def prior_of_errors(
     tightened: bool = True,
     seed: int = 0,
 ) -> Prior:
-    """The entropy-smoothed prior of potential errors `E`, one vector per group.
+    """Return the entropy-smoothed prior of potential errors `E`, one vector per group.
 
-    `effective_widths` sets the temperature: how many widths per group the prior weighs, on average (`exp` of the
-    entropy); 1 is the certified optimum itself, almost all of whose samples are the same. Where it is not `tightened`
-    the expected cost is held against the budget itself (Eq. 14), however few samples satisfy that.
+    `effective_widths` sets the temperature: the mean number of widths per group that have weight in the prior (`exp` of
+    the entropy). 1 is the certified optimum itself, whose samples are almost all the same. Unless `tightened`, the
+    expected cost is compared with the budget itself (Eq. 14), however few samples satisfy it.
 
     Raises:
         BudgetError: the narrowest network of the space costs more than the budget.
@@ -153,9 +157,9 @@ def prior_of_errors(
 
 
 def _with_samples_within(smoothed: Smoothed, rows: Rows, temperature: float, narrow: Rows, problem: Problem) -> Rows:
-    """Rows nearly half of whose samples satisfy the budget: those given, or those of a tighter budget.
+    """Return rows nearly half of whose samples satisfy the budget: the given ones, or those of a tighter budget.
 
-    Rows whose expected cost uses up the budget may have a long tail of cheap samples and most of them over budget.
+    Rows whose expected cost uses up the budget may have a long tail of cheap samples, with most samples over budget.
     """
     rng = np.random.default_rng([problem.seed, 6])
     factor = 1.0
@@ -184,16 +188,17 @@ def learn_prior(
     tightened: bool = True,
     seed: int = 0,
 ) -> Prior:
-    """The prior from training records: `steps` `(records,)`, `widths` `(records, groups)`, mean `losses` `(records,)`.
+    """Fit the prior to training records: `steps` `(records,)`, `widths` `(records, groups)`, mean `losses`
+    `(records,)`.
 
-    Keeps the `keep` best records since a share of the training by `rule` (see `select_records`), takes their potential
-    errors (Eq. 12) and solves for the rows under `budget` (Eq. 13-14), smoothed to `effective_widths` per group. The
-    default keeps every record of the second half; the paper's is `keep=100, since=0`. `records` says why. `tightened`
-    as in `prior_of_errors`.
+    Keeps the `keep` best records after the share `since` of the training by `rule` (see `select_records`), computes
+    their potential errors (Eq. 12), solves for the rows under `budget` (Eq. 13-14), and smooths them to
+    `effective_widths` per group. The default keeps every record of the second half; the paper's is `keep=100, since=0`
+    (see `records`). `tightened` is as in `prior_of_errors`.
 
     Raises:
         BudgetError: the narrowest network of the space costs more than the budget.
-        SearchError: records that are empty, misshapen or not finite, or a setting out of range.
+        SearchError: the records are empty, misshapen or not finite, or a setting is out of range.
     """
     chosen, comparable = select_records(steps, widths, losses, keep=keep, since=since, rule=rule, window=window)
     errors = potential_errors(space, chosen, comparable)

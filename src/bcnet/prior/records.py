@@ -1,13 +1,12 @@
-"""Records of training that can be believed, and the potential errors they give (Eq. 12; spec, section 4).
+"""Selection of training records, and the potential errors they give (Eq. 12; spec, section 4).
 
-Notation: record `j` has a training step `t_j`, widths `c_j` and a mean loss. Losses fall as training goes on and wander
-from batch to batch, so records of different times are made comparable before the `m` smallest are kept.
+Notation: record `j` has a training step `t_j`, widths `c_j` and a mean loss. Losses decrease during training and vary
+between batches, so records of different times are made comparable before the `m` smallest are kept.
 
-The paper keeps `m = 100`. On records of real supernets, held against a table of networks that were each trained alone
-(results/records.csv), potential errors of the best 100 have nothing to do with the truth, by whatever rule: which
-losses are smallest is the batch's luck. What helps is to average over all records, and to leave out those of the first
-half of training, when the supernet does not yet tell widths apart. That is the default; the paper's is
-`keep=100, since=0`.
+The paper keeps `m = 100`. On records of real supernets, compared with a table of networks that were each trained alone
+(results/records.csv), potential errors of the best 100 do not correlate with the truth under any rule: the smallest
+losses are determined by their batches. Two things help: averaging over all records, and leaving out the first half of
+training, when the supernet does not separate widths yet. That is the default; the paper's is `keep=100, since=0`.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ def select_records(
     rule: Rule = DEFAULT_RULE,
     window: int = 200,
 ) -> tuple[IntArray, FloatArray]:
-    """The `keep` best records (None: all): widths `(m, groups)` and comparable losses `(m,)`, best first.
+    """Return the `keep` best records (None: all): widths `(m, groups)` and comparable losses `(m,)`, best first.
 
     `steps` and `losses` have shape `(records,)`, `widths` `(records, groups)`. Records before the share `since` of the
-    training are left out. `rule` says how losses of different times are compared: "naive" takes them as they are,
-    "running-mean" subtracts the mean of the `window` records around each one, "rank" replaces them by the rank, in
-    [0, 1], within that window.
+    training are left out. `rule` makes losses of different times comparable: "naive" does nothing, "running-mean"
+    subtracts the mean of the `window` records around each one, "rank" replaces losses by their rank, in [0, 1], within
+    that window.
 
     Raises:
-        SearchError: no records, shapes that do not fit, a loss that is not finite, an unknown rule, or a setting out
-            of range.
+        SearchError: no records, inconsistent shapes, a loss that is not finite, an unknown rule, or a setting out of
+            range.
     """
     times, table, values = _check_arrays(steps, widths, losses)
     if rule not in get_args(Rule):
@@ -69,13 +68,13 @@ def select_records(
 
 
 def potential_errors(space: WidthSpace, widths: npt.ArrayLike, losses: npt.ArrayLike) -> tuple[FloatArray, ...]:
-    """`E[g][i]`: mean loss of the records that use choice `i` in group `g`, one vector per group (Eq. 12).
+    """Return `E[g][i]`, the mean loss of the records that use choice `i` in group `g`, one vector per group (Eq. 12).
 
-    `widths` has shape `(records, groups)`, `losses` `(records,)`. A width that is no choice counts for the nearest one.
-    A choice that no record uses gets the largest observed error of its group.
+    `widths` has shape `(records, groups)`, `losses` `(records,)`. A width that is not a choice counts for the nearest
+    one. A choice that no record uses gets the largest observed error of its group.
 
     Raises:
-        SearchError: no records, shapes that do not fit, or a loss that is not finite.
+        SearchError: no records, inconsistent shapes, or a loss that is not finite.
     """
     _, table, values = _check_arrays(np.arange(len(np.asarray(losses))), widths, losses)
     if table.shape[1] != len(space.groups):
@@ -85,7 +84,7 @@ def potential_errors(space: WidthSpace, widths: npt.ArrayLike, losses: npt.Array
 
 def _of_group(choices: tuple[int, ...], column: IntArray, losses: FloatArray) -> FloatArray:
     grid = np.array(choices, dtype=np.int64)
-    distance = np.abs(column[:, None] - grid)  # (records, choices); the wider one of two equally near
+    distance = np.abs(column[:, None] - grid)  # (records, choices); the wider of two equally near choices
     nearest = len(grid) - 1 - np.argmin(distance[:, ::-1], axis=1)
     counts = np.bincount(nearest, minlength=len(grid))
     sums = np.bincount(nearest, weights=losses, minlength=len(grid))
@@ -107,7 +106,7 @@ def _rank_in_window(losses: FloatArray, window: int) -> FloatArray:
 
 
 def _windows(count: int, window: int) -> tuple[IntArray, IntArray]:
-    """Start and stop of the window around each record, shifted inwards at the ends."""
+    """Return start and stop of the window around each record, shifted inwards at the ends."""
     width = min(window, count)
     start = np.clip(np.arange(count) - width // 2, 0, count - width)
     return start, start + width

@@ -1,4 +1,4 @@
-"""Drawing an initial population from independent rows, within the budget and without duplicates."""
+"""Draw an initial population from independent rows, within the budget and without duplicates."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _ROUNDS = 20
 
 @dataclass(frozen=True)
 class PriorSample:
-    """A population with what drawing it took.
+    """A population, and statistics of how it was drawn.
 
     `within_budget` is the share of the first draws that satisfied the budget, `duplicates` the share of these that had
-    been drawn before, `topped_up` how many of `widths` are random because the prior gave no more. Fewer than asked for
-    come back only where the space has no more feasible candidates.
+    been drawn before. `topped_up` counts the random widths added because the prior yielded no more. There are fewer
+    widths than requested only if the space has no more feasible candidates.
     """
 
     widths: tuple[Widths, ...]
@@ -30,7 +30,7 @@ class PriorSample:
 
     @property
     def note(self) -> str:
-        """A sentence for the person who asked, empty where all went well."""
+        """A sentence for the user; empty if the prior yielded the whole population."""
         if len(self.widths) < self.asked:
             return f"only {len(self.widths)} candidates satisfy the budget; {self.asked} were asked for"
         if self.topped_up:
@@ -42,15 +42,15 @@ class PriorSample:
 
 
 def draw(rows: Rows, count: int, rng: np.random.Generator) -> IntArray:
-    """Choice indices `(count, groups)`, every group drawn independently from its row."""
+    """Draw choice indices `(count, groups)`, every group independently from its row."""
     columns = [np.searchsorted(np.cumsum(row), rng.random(count), side="right") for row in rows]
-    # A cumulative sum may end a rounding below 1: what is drawn above it is the last width that has any probability.
+    # A cumulative sum may end slightly below 1; draws above it take the last width of positive probability.
     highest = [int(np.flatnonzero(row)[-1]) for row in rows]
     return np.minimum(np.stack(columns, axis=1), highest).astype(np.int64)
 
 
 def sample_population(rows: Rows, problem: Problem, count: int, rng: np.random.Generator) -> PriorSample:
-    """`count` distinct feasible candidates drawn from `rows`, rejecting what is over budget, in bounded tries."""
+    """Draw `count` distinct feasible candidates from `rows` by rejection, with a bounded number of tries."""
     found: dict[Widths, None] = {}
     within = 0.0
     duplicates = 0.0

@@ -1,13 +1,13 @@
-"""The entropy-smoothed prior (spec, section 4).
+"""Entropy-smoothed prior (spec, section 4).
 
-Notation as in `qcqp`; `T` a temperature, `H` the entropy in nats, `lam >= 0` a multiplier.
+Notation as in `qcqp`; `T` is the temperature, `H` the entropy in nats, `lam >= 0` a multiplier.
 
     minimise  sum_g P[g] . E[g] - T * H(P[g])   subject to   f_k(P) <= 1
 
-Its stationary points are Gibbs rows, `P[g](c) ~ exp(-(E[g](c) + lam . df/dP[g](c)) / T)`. For given `lam` and `T`,
-setting one row after the other to this form is exact minimisation over that row and never raises the Lagrangian. `lam`
-is bisected between an end that breaks the budget and one that holds it; the rows returned always hold it. `T` is
-bisected until the mean number of effective widths per group, `exp(H(P[g]))`, is as asked for.
+Stationary points are Gibbs rows, `P[g](c) ~ exp(-(E[g](c) + lam . df/dP[g](c)) / T)`. For given `lam` and `T`, setting
+one row after the other to this form minimises exactly over that row and never increases the Lagrangian. `lam` is found
+by bisection between a value that violates the budget and one that satisfies it; returned rows always satisfy it. `T` is
+found by bisection until the mean number of effective widths per group, `exp(H(P[g]))`, has the requested value.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _STEPS = 40
 
 
 def effective_widths(rows: Sequence[FloatArray]) -> float:
-    """Mean over the groups of `exp(entropy)`: 1 for rows on one choice, the number of choices for uniform ones."""
+    """Return the mean of `exp(entropy)` over the groups: 1 for rows on one choice, the number of choices for uniform
+    rows."""
     return float(np.mean([np.exp(-np.sum(row[row > 0] * np.log(row[row > 0]))) for row in rows]))
 
 
@@ -43,7 +44,7 @@ class Smoothed:
         return Smoothed(self._errors, tuple(cost.scale(factor) for cost in self._costs), self._direction)
 
     def load(self, rows: Rows) -> float:
-        """Expected cost over the limit, the largest where there are two."""
+        """Return the expected cost over its limit, the largest of several."""
         return max(cost(rows) for cost in self._costs)
 
     def _fixed_point(self, start: Rows, multiplier: float, temperature: float) -> Rows:
@@ -62,7 +63,7 @@ class Smoothed:
         return tuple(rows)
 
     def at(self, temperature: float, narrow: Rows) -> Rows:
-        """Rows of one temperature that satisfy the budget; the multiplier is solved so that they use it up."""
+        """Return rows of one temperature whose expected cost uses up the budget, solving for the multiplier."""
         start = tuple(np.full(len(e), 1 / len(e)) for e in self._errors)
         rows = self._fixed_point(start, 0.0, temperature)
         if self.load(rows) <= 1:
@@ -89,7 +90,8 @@ class Smoothed:
         return held
 
     def with_effective_widths(self, target: float, narrow: Rows) -> tuple[Rows, float]:
-        """Rows with `target` effective widths per group on average, or as near as can be, and their temperature."""
+        """Return rows with `target` effective widths per group on average, or as close as possible, and their
+        temperature."""
         scale = self._span / len(self._errors)
         low = np.log(1e-4 * scale)
         high = np.log(1e3 * scale)

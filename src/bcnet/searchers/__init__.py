@@ -1,4 +1,4 @@
-"""Searching widths: scores of a supernet, and searchers that take any score."""
+"""Search of widths: scores from a supernet, and searchers that work with any score."""
 
 from bcnet.searchers.base import Proposals, Searcher
 from bcnet.searchers.baselines import PriorOnly, Random

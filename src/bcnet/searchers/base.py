@@ -1,8 +1,8 @@
-"""Searchers: proposals of candidates in, scores out.
+"""Base class of searchers.
 
-A searcher is a generator of generations. It yields lists of candidates and is sent their scores; whoever drives it
-scores a whole generation at once. A search is therefore a pure function of (space, budget, searcher, seed, scores), and
-resuming replays it from stored evaluations.
+A searcher is a generator: it yields a list of candidates (a generation) and is sent their scores. The caller can score
+a whole generation at once. A search is therefore a pure function of (space, budget, searcher, seed, scores), and
+resuming it replays the stored evaluations.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 Proposals = Generator[list[Widths], list[float], None]
 Tournament = Literal["score", "rank"]
-"""What wins a tournament among the parents of an evolution."""
+"""Tournament criterion among the parents of an evolution."""
 
 
 class Searcher(ABC):
-    """A way to choose the next candidates from the scores so far. Settings are fields of a frozen dataclass.
+    """A strategy that proposes candidates from the scores so far. Settings are fields of a frozen dataclass.
 
-    Implement `limit` and `proposals`; `bcnet.testing` has the tests that a searcher must pass. Class attributes:
-    `over_budget` says that it scores candidates over budget on its way (greedy search does), `exhaustive` that it
-    finds every feasible candidate where they are fewer than its limit.
+    Implement `limit` and `proposals`; `bcnet.testing` has the tests that every searcher must pass. Class attributes:
+    `over_budget`: it also scores candidates over budget (as greedy search does). `exhaustive`: it finds every feasible
+    candidate if there are fewer than its limit.
     """
 
     over_budget: ClassVar[bool] = False
@@ -36,23 +36,23 @@ class Searcher(ABC):
     @property
     @abstractmethod
     def limit(self) -> int:
-        """Most candidates that are scored."""
+        """Largest number of candidates that are scored."""
 
     @abstractmethod
     def proposals(self, problem: Problem) -> Proposals:
-        """Yield lists of candidates and receive their scores, in the same order, until there is nothing to propose.
+        """Yield lists of candidates and receive their scores in the same order, until there is nothing left to propose.
 
-        All randomness comes from `problem.seed`. A candidate met before gets its known score again, at no cost. The
-        generator is closed, with the scores of its last list withheld, where the limit falls inside a list.
+        All randomness derives from `problem.seed`. A repeated candidate gets its known score at no cost. If the limit
+        falls inside a list, the generator is closed without the scores of that list.
         """
 
     def choose(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Candidate] | None:
-        """Scored candidates within the budget, the best first; None where their scores decide."""
+        """Return feasible candidates, the best first; None to rank by score."""
         return None
 
     def further(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Widths]:
-        """Widths to score next within a narrower `problem` than the one that the `candidates` are of; maybe none.
+        """Return further widths to score for a tighter `problem` than that of the `candidates`; possibly none.
 
-        It is asked where a search by latency ends with none that keeps to it as measured.
+        Called if a latency search ends without a candidate that satisfies the limit as measured.
         """
         return []

@@ -1,4 +1,4 @@
-"""Baselines: random widths near the budget, and samples of the prior alone."""
+"""Baseline searchers: random widths near the budget, and samples of the prior."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _check_limit(searcher: object, evaluations: int) -> None:
 
 @dataclass(frozen=True)
 class Random(Searcher):
-    """Random widths between 0.97 and 1.0 of the budget wherever the choices allow it (spec, section 5)."""
+    """Random widths between 0.97 and 1.0 of the budget, where the choices allow it (spec, section 5)."""
 
     evaluations: int = 2000
 
@@ -31,7 +31,7 @@ class Random(Searcher):
 
     @property
     def limit(self) -> int:
-        """Evaluations, as set."""
+        """Number of evaluations."""
         return self.evaluations
 
     def proposals(self, problem: Problem) -> Proposals:
@@ -45,7 +45,7 @@ class Random(Searcher):
 
 @dataclass(frozen=True)
 class PriorOnly(Searcher):
-    """The best of samples of the prior (the paper's Fig. 6)."""
+    """The best of samples from the prior (the paper's Fig. 6)."""
 
     prior: Prior = field(repr=False)
     evaluations: int = 2000
@@ -55,7 +55,7 @@ class PriorOnly(Searcher):
 
     @property
     def limit(self) -> int:
-        """Evaluations, as set."""
+        """Number of evaluations."""
         return self.evaluations
 
     def proposals(self, problem: Problem) -> Proposals:

@@ -1,4 +1,4 @@
-"""Scores from a supernet: the one room of the searchers that sees one."""
+"""Scores from a supernet. No other module of the searchers depends on supernets."""
 
 from __future__ import annotations
 
@@ -25,32 +25,30 @@ _SIDES = (Side.LEFT, Side.RIGHT)
 
 
 class Paths(Protocol):
-    """The interface of a supernet: logits of any path."""
+    """Interface of a supernet: logits of any path."""
 
     def __call__(self, inputs: Any, widths: Widths, side: Side, /) -> Tensor:
-        """Logits `(batch, classes)`."""
+        """Return logits `(batch, classes)`."""
 
 
 class ImageScores(Protocol):
-    """Scores widths image by image, by `metric`, as a `SupernetEvaluator` does."""
+    """Scores of widths for each image by `metric`, as from a `SupernetEvaluator`."""
 
     @property
     def metric(self) -> Metric | PerImage:
-        """Return what is made of the images."""
+        """Metric that is computed for each image."""
 
     def per_image(self, widths: Widths) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """Scores of the single images, shape `(images,)`."""
+        """Return the score of each image, shape `(images,)`."""
 
 
 class SupernetEvaluator:
-    """Scores widths by a trained supernet: the mean over both sides on fixed validation batches (Eq. 15).
-
-    `sides` are those that the supernet was trained by (`Strategy.sides`), where they are not both.
+    """Scores widths with a trained supernet: the mean over both sides on fixed validation batches (Eq. 15).
 
     `batches` are pairs of images `(batch, channels, height, width)` and labels `(batch,)`, all of one size, since batch
-    norm takes its statistics from the batch. `metric` "accuracy" gives top-1 in percent, "loss" the negative mean
-    cross-entropy; both are better when higher. A function of logits `(batch, classes)` and labels `(batch,)` gives
-    values of your own, one for each image, higher being better.
+    norm computes its statistics from the batch. `metric` is "accuracy" (top-1 in percent), "loss" (negative mean
+    cross-entropy), or a function of logits `(batch, classes)` and labels `(batch,)` that returns one value per image.
+    Higher is always better. `sides` are the sides that the supernet was trained on (`Strategy.sides`), by default both.
 
     Example: `search_widths(space, SupernetEvaluator(supernet, batches), budget)`.
 
@@ -79,27 +77,27 @@ class SupernetEvaluator:
             )
 
     def __call__(self, widths: Widths) -> float:
-        """Score of `widths`, the mean over all batches and sides."""
+        """Return the score of `widths`, the mean over all batches and sides."""
         return float(np.mean(self._on_batches(widths, self._batches)))
 
     @torch.inference_mode()
     def _on_batches(self, widths: Widths, batches: Sequence[tuple[Nest, Any]]) -> list[float]:
-        """The score on each batch. The device is asked once, after all of its work has been given to it."""
+        """Return the score on each batch, synchronising with the device only once, at the end."""
         paths = [(x, y, side) for x, y in batches for side in self._sides]
         means = [self._of_batch(self._supernet(x, widths, side), y).double().mean() for x, y, side in paths]
         rows = torch.stack(means).view(len(batches), len(self._sides)).tolist()
         return [float(np.mean(row)) for row in rows]
 
     def on_side(self, widths: Widths, side: Side) -> float:
-        """Score of one path."""
+        """Return the score of one path."""
         return float(self._of_path(widths, side).mean())
 
     def per_image(self, widths: Widths) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """Scores of the single images, shape `(images,)`, the mean over the sides."""
+        """Return the score of each image, shape `(images,)`, the mean over sides."""
         return np.asarray(self.by_side(widths).sum(axis=0) / len(self._sides), dtype=np.float64)
 
     def by_side(self, widths: Widths) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-        """Scores of the single images by each side, shape `(sides, images)`."""
+        """Return the score of each image for each side, shape `(sides, images)`."""
         paths = torch.stack([self._of_path(widths, side) for side in self._sides])
         return np.asarray(paths.cpu().numpy(), dtype=np.float64)
 
@@ -136,7 +134,7 @@ class Rescored:
 
 
 def confidence_interval(per_image: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[float, float]:
-    """95 % interval of the mean of `per_image`, shape `(images,)`, by the normal approximation.
+    """Return the 95 % interval of the mean of `per_image`, shape `(images,)`, by the normal approximation.
 
     Example: `confidence_interval(evaluator.per_image(widths))`, for scores by loss.
     """
@@ -146,11 +144,11 @@ def confidence_interval(per_image: np.ndarray[tuple[int], np.dtype[np.float64]])
 
 
 def accuracy_interval(per_image: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[float, float]:
-    """95 % interval of an accuracy in percent from that of single images, shape `(images,)`, each in [0, 100].
+    """Return the 95 % interval of an accuracy in percent from values per image, shape `(images,)`, each in [0, 100].
 
-    That of a share (`bcnet.tasks.share_interval`). An image counts once where both sides agree on it and up to twice
-    where they do not: the effective number is `n p (1 - p) / v`, with `p` the mean and `v` the variance over the `n`
-    images.
+    It is the interval of a share (`bcnet.tasks.share_interval`) for an effective number of images. An image counts once
+    if both sides agree on it and up to twice if they do not: the effective number is `n p (1 - p) / v`, with mean `p`
+    and variance `v` over the `n` images.
 
     Example: 20 images of 20 right: (83.9, 100).
     """
@@ -168,10 +166,10 @@ def rescore(
     mapper: Mapper = map,
     callback: Callable[[Rescored], None] = lambda _: None,
 ) -> tuple[Rescored, ...]:
-    """The `count` best of `candidates` scored again, best first: the best of many noisy scores flatters itself.
+    """Score the `count` best candidates again, since the best of many noisy scores is biased upwards. Best first.
 
-    `evaluator` holds data that took no part in the search. `mapper` is as in `search_widths`;
-    `callback` hears of each as it is scored.
+    `evaluator` holds data that were not used in the search. `mapper` is as in `search_widths`. `callback` receives each
+    candidate after it is scored.
     """
     interval = accuracy_interval if evaluator.metric == "accuracy" else confidence_interval
 

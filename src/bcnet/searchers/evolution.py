@@ -1,4 +1,4 @@
-"""Evolution of choice indices (spec, section 5): its settings and its generations. `nsga2` is what pymoo does of it."""
+"""Evolution over choice indices (spec, section 5): settings and generations. `nsga2` calls pymoo."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from bcnet.space.problem import FloatArray, IntArray, Problem
 
 @dataclass(frozen=True)
 class Evolution(Searcher):
-    """NSGA-II: error and MACs as objectives, the budget as constraint.
+    """NSGA-II with error and multiply-adds as objectives and the budget as constraint.
 
-    `population` offspring in each of `generations`, the first one sampled from `prior` (or random near
-    the budget); `parents` of them are kept by rank and crowding and mate by binary tournament, two-point `crossover`
-    (probability per pair) and polynomial `mutation` of index `eta` (probability per group; None: one group on average).
-    `first` are candidates within the budget that take places in the first generation. Below the share `macs_from` of
-    the budget a cheaper candidate is no better: at 0 the whole front lives on, near 1 the search stays near the budget.
-    `tournament` is won by the better "score", or as in the paper by "rank" and crowding.
+    Each of `generations` has `population` offspring; the first generation is sampled from `prior`, or randomly near the
+    budget. `parents` survive by rank and crowding. They mate by binary tournament, two-point `crossover` (probability
+    per pair) and polynomial `mutation` of index `eta` (probability per group; None: one group on average). `first` are
+    feasible candidates that join the first generation. Below the share `macs_from` of the budget a cheaper candidate is
+    no
+    better: at 0 the whole front survives, near 1 the search stays near the budget. `tournament` is decided by the
+        better
+    "score", or by "rank" and crowding as in the paper.
 
     Example: `Evolution(population=40, generations=50)` scores 2,000 candidates.
 
@@ -58,7 +60,7 @@ class Evolution(Searcher):
 
     @property
     def limit(self) -> int:
-        """Proposals times population."""
+        """Generations times population."""
         return self.population * self.generations
 
     def proposals(self, problem: Problem) -> Proposals:
@@ -89,7 +91,8 @@ class Evolution(Searcher):
             offspring = topped_up(algorithm.ask(), self.population, problem, known, rng)
 
     def _costs(self, problem: Problem, candidates: list[Widths]) -> FloatArray | IntArray:
-        """The second objective: MACs, or where a budget limits other measures too the largest share of a limit."""
+        """Return the second objective: multiply-adds, or the largest share of a limit if the budget has other
+        measures."""
         if self.macs_from and set(problem.budget.limits) != {MACS}:
             return np.maximum(problem.load(problem.indices(candidates)), self.macs_from)
         least = int(self.macs_from * (problem.budget.macs or 0))

@@ -15,12 +15,12 @@ from bcnet.space.problem import IntArray, Problem
 
 @dataclass(frozen=True)
 class Greedy(Searcher):
-    """From full width, repeatedly drop the choice step that hurts least, until the budget holds.
+    """Starting at full width, repeatedly narrow the group that hurts the score least, until the budget is satisfied.
 
-    Every group is tried `step` choices narrower, the best-scoring of these candidates is kept, and so on: on its way it
-    has to score candidates over budget, which are never returned as `best` or in `front`. `step=None` takes the
-    smallest step with which a path of even slimming fits into `evaluations`. Should these run out first, the groups are
-    narrowed in the order of the last round's scores until the budget holds, and that candidate is the last one scored.
+    Each round scores every group narrowed by `step` choices and keeps the best candidate. The candidates over budget
+    that this requires are never returned as `best` or in `front`. `step=None` takes the smallest step with which even
+    slimming fits into `evaluations`. If these run out first, groups are narrowed in the order of the last round's
+    scores until the budget is satisfied, and that candidate is the last one scored.
 
     Raises:
         SearchError: a setting out of range.
@@ -38,7 +38,7 @@ class Greedy(Searcher):
 
     @property
     def limit(self) -> int:
-        """Evaluations, as set."""
+        """Number of evaluations."""
         return self.evaluations
 
     def proposals(self, problem: Problem) -> Proposals:
@@ -60,7 +60,7 @@ class Greedy(Searcher):
         yield problem.widths(current[None])
 
     def _fitting_step(self, problem: Problem) -> int:
-        """Smallest step with which slimming all groups evenly to the budget takes at most the evaluations."""
+        """Return the smallest step with which even slimming of all groups reaches the budget within the evaluations."""
         groups = len(problem.sizes)
         most = int(problem.sizes.max())
         for step in range(1, most):
@@ -75,7 +75,7 @@ class Greedy(Searcher):
 
 
 def _narrower(current: IntArray, step: int) -> IntArray:
-    """`current` with one group narrowed, for every group that can be, shape `(candidates, groups)`."""
+    """Return `current` with one group narrowed, for every group that can be, shape `(candidates, groups)`."""
     groups = np.flatnonzero(current > 0)
     table = np.tile(current, (len(groups), 1))
     table[np.arange(len(groups)), groups] = np.maximum(current[groups] - step, 0)
@@ -83,7 +83,7 @@ def _narrower(current: IntArray, step: int) -> IntArray:
 
 
 def _slim(current: IntArray, step: int, order: Sequence[int], problem: Problem) -> IntArray:
-    """`current` narrowed group after group, in turns, until the budget holds."""
+    """Return `current` narrowed group after group, in turns, until the budget is satisfied."""
     indices = current.copy()
     while True:
         for group in order:

@@ -1,4 +1,4 @@
-"""Search by a model of the scores: few candidates, each where the model expects the most or knows the least."""
+"""Search by a model of the scores: few candidates, each promising or informative under the model."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from bcnet.space import Widths
 from bcnet.space.options import BALANCE_EXPONENT
 from bcnet.space.problem import Problem
 
-TRUST_IN_PATHS = 0.5  # what scores of shared weights count beside the closed form
+TRUST_IN_PATHS = 0.5  # weight of shared-weight scores beside the closed form
 
 
 @dataclass(frozen=True)
 class ModelBased(Searcher):
-    """Candidates that a score model proposes, fitted anew after each batch (`bcnet.searchers.score_model`).
+    """Candidates proposed by a score model that is fitted again after each batch (`bcnet.searchers.score_model`).
 
-    The first batch has the balanced and the Uniform widths, the balanced ones of other exponents, and random ones near
-    the budget. Each of the others has the model's optimum under the budget, optima of samples of its posterior, as many
-    as random widths. Of the candidates that one is chosen which the model expects the most of, whatever its own score:
-    of many noisy scores the highest is mostly luck. `trust` is what scores count beside the closed form, 1 where they
-    are right but for noise, less where they are off in ways that more of them do not mend, as those of shared weights
-    are.
+    The first batch holds the balanced and the Uniform widths, balanced widths of other exponents, and random widths
+    near the budget. Each later batch holds the model's optimum under the budget, optima of samples from its posterior,
+    and as many random widths. The final choice is the candidate with the highest expected score, not the highest score:
+    the highest of many noisy scores is mostly luck. `trust` is the weight of the scores beside the closed form: 1 if
+    their errors average out, less if they do not, as with shared weights.
 
-    A model that is linear in log widths holds near the best ones only, beyond which more width is worth less and less.
-    With a `reach` above 1 all but the optimum itself therefore stay within that factor of the best candidate so far,
-    group by group (a trust region, as in TuRBO: Eriksson et al., NeurIPS 2019), and the choice is by the mean of what
-    the model expects of a candidate and its own score, which knows what is not linear. 0 is anywhere, by the model.
+    A model that is linear in log widths is valid only near the best widths, since further width gives diminishing
+    returns. With a `reach` above 1 all proposals but the optimum therefore stay within that factor of the best
+    candidate so far, group by group (a trust region, as in TuRBO: Eriksson et al., NeurIPS 2019). The choice is then by
+    the mean of a candidate's expected and its measured score, which includes nonlinear effects. `reach=0` sets no
+    limit.
 
     Example: `ModelBased(evaluations=32, reach=1.4)`
 
@@ -68,7 +68,7 @@ class ModelBased(Searcher):
 
     @property
     def limit(self) -> int:
-        """Evaluations, as set."""
+        """Number of evaluations."""
         return self.evaluations
 
     def proposals(self, problem: Problem) -> Proposals:
@@ -82,7 +82,7 @@ class ModelBased(Searcher):
             batch = self._next(problem, known, rng)
 
     def _next(self, problem: Problem, known: Mapping[Widths, float], rng: np.random.Generator) -> list[Widths]:
-        """Optima of the model of what is known and of samples of it, and random widths."""
+        """Return optima of the model and of its posterior samples, and random widths."""
         usable = {widths: score for widths, score in known.items() if np.isfinite(score)}
         if len(usable) < FEWEST:
             return problem.fill(self.batch, known, rng)
@@ -99,12 +99,12 @@ class ModelBased(Searcher):
         return batch + problem.fill(self.batch - len(batch), {*known, *batch}, rng)
 
     def further(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Widths]:
-        """The next batch there (see `Searcher`)."""
+        """Return the next batch for `problem` (see `Searcher`)."""
         known = {c.widths: c.score for c in candidates}
         return self._next(problem, known, np.random.default_rng([problem.seed, 7, len(known)]))
 
     def _expect_scores(self, model: ScoreModel, candidates: Sequence[Widths], scores: Sequence[float]) -> FloatArray:
-        """Return what is expected of scored candidates, up to a constant, in standard deviations of the scores."""
+        """Return expected scores of scored candidates, up to a constant, in standard deviations of the scores."""
         predicted = model.predict(candidates)
         if not self.reach:
             return predicted
@@ -112,17 +112,17 @@ class ModelBased(Searcher):
         return np.asarray((predicted - predicted.mean() + own) / 2)
 
     def _first(self, problem: Problem, rng: np.random.Generator) -> list[Widths]:
-        """Return what needs no scores, and random widths for as many as there are groups, a batch at least."""
+        """Return widths that need no scores, and random ones for as many as there are groups, at least a batch."""
         found = dict.fromkeys(best_widths(problem, closed_slopes(problem.space, p)) for p in EXPONENTS)
         found[_uniform(problem)] = None
         count = min(max(2 * self.batch, len(problem.sizes)), max(FEWEST, self.evaluations // 2))
-        if count < len(found):  # what a search is held against comes before other exponents
+        if count < len(found):  # the baselines come before other exponents
             found = dict.fromkeys((*heuristic_widths(problem).values(), *found))
         kept = list(found)[:count]
         return kept + problem.fill(count - len(kept), kept, rng)
 
     def choose(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Return those within the budget by what is expected of them, the best first (see `Searcher`)."""
+        """Return the feasible candidates, the highest expected score first (see `Searcher`)."""
         usable = [c for c in candidates if np.isfinite(c.score)]
         if len(usable) < FEWEST:
             return sorted(usable, key=lambda c: -c.score)
@@ -133,7 +133,7 @@ class ModelBased(Searcher):
 
 
 def _around(problem: Problem, centre: Widths, reach: float) -> Problem:
-    """Return the same with the choices alone that differ from `centre` by a factor of `reach` at most."""
+    """Return the problem restricted to choices within a factor `reach` of `centre`."""
     groups = tuple(
         dataclasses.replace(group, choices=tuple(c for c in group.choices if width / reach <= c <= width * reach))
         for group, width in zip(problem.space.groups, centre, strict=True)
@@ -142,9 +142,9 @@ def _around(problem: Problem, centre: Widths, reach: float) -> Problem:
 
 
 def heuristic_widths(problem: Problem) -> dict[str, Widths]:
-    """Widths that need no search, in choices within the budget, by name: the balanced and the Uniform ones.
+    """Return feasible widths that need no search, by name: the balanced and the Uniform ones.
 
-    Source: the closed form of `bcnet.space.balance`, of the usual exponent.
+    Source: the closed form of `bcnet.space.balance` with its default exponent.
     """
     return {
         "balanced": best_widths(problem, closed_slopes(problem.space, BALANCE_EXPONENT)),
@@ -153,6 +153,6 @@ def heuristic_widths(problem: Problem) -> dict[str, Widths]:
 
 
 def _uniform(problem: Problem) -> Widths:
-    """The Uniform widths down to the next choices; the narrowest where a group's first choice is wider than they."""
+    """Return the Uniform widths rounded down to choices; a group whose choices are all wider takes its first."""
     uniform = floor_indices(problem, np.array(problem.space.uniform(problem.budget), dtype=np.float64))
     return problem.widths(uniform[None])[0] if problem.feasible(uniform[None])[0] else problem.space.narrowest

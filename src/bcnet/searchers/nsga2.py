@@ -1,16 +1,16 @@
 """NSGA-II over choice indices, by pymoo.
 
-What pymoo does here, and what this module adds: its duplicate elimination compares offspring with the parents and with
-each other, not with everything ever scored, and its constraint handling lets infeasible offspring be evaluated. Both
-filters are therefore put where pymoo discards duplicates, before evaluation, and what is discarded is drawn again.
-Mating that brings nothing new in a bounded number of rounds is topped up with random feasible widths, so that a search
-ends only at its limit or when every feasible candidate has been scored. After the first generation pymoo would mate all
-40 of it; here the parents are the best 10 in every generation.
+pymoo's duplicate elimination compares offspring with their parents and with each other, but not with everything ever
+scored, and its constraint handling evaluates infeasible offspring. This module therefore filters both before
+evaluation, where pymoo discards duplicates, and pymoo draws replacements. If mating yields nothing new in a bounded
+number of rounds, random feasible widths are added, so that a search ends only at its limit or when every feasible
+candidate is scored. pymoo would let all 40 candidates of the first generation mate; here the best 10 are the parents in
+every generation.
 
-Rank and crowding decide who is kept, so that the whole front lives on. Among those kept, nearly always of one rank,
-crowding says nothing about which will have good children: the tournament of two is won by the better score. On
-Channel-Bench-Macro that takes a third to a half of the evaluations away (results/channel_bench_macro.csv). The paper's
-is by rank and crowding, and can be had.
+Rank and crowding decide which candidates survive, so that the whole front is kept. Survivors nearly always share one
+rank, and crowding does not predict which have good children. The tournament is therefore decided by the better score;
+on Channel-Bench-Macro this saves a third to a half of the evaluations (results/channel_bench_macro.csv). The paper's
+tournament, by rank and crowding, is available as an option.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from bcnet.searchers.base import Tournament
 from bcnet.space import Widths
 from bcnet.space.problem import IntArray, Problem
 
-_MATING_ROUNDS = 30  # of pymoo, before a generation is topped up: late in a search most offspring are known
+_MATING_ROUNDS = 30  # mating rounds before a generation is filled up; late in a search most offspring are known
 
 
 class _NewAndFeasible(DuplicateElimination):  # type: ignore[misc]
-    """Lets through only candidates never scored before that satisfy the budget."""
+    """Passes only feasible candidates that were never scored before."""
 
     def __init__(self, problem: Problem, known: Collection[Widths]) -> None:
         super().__init__()
@@ -45,12 +45,12 @@ class _NewAndFeasible(DuplicateElimination):  # type: ignore[misc]
         self._known = known
 
     def do(self, pop: Any, *others: Any, **_: Any) -> Any:
-        """The individuals of `pop` that are feasible, new, and not among `others`."""
+        """Return the individuals of `pop` that are feasible, new, and not among `others`."""
         if len(pop) == 0:
             return pop
         indices: IntArray = pop.get("X").astype(np.int64)
         feasible = self._problem.feasible(indices)
-        taken = set(self._known)  # a score is never asked for twice, nor spent on what the budget forbids
+        taken = set(self._known)  # neither score a candidate twice nor spend an evaluation on an infeasible one
         for other in others:
             if len(other) > 0:
                 taken.update(self._problem.widths(other.get("X").astype(np.int64)))
@@ -63,7 +63,7 @@ class _NewAndFeasible(DuplicateElimination):  # type: ignore[misc]
 
 
 class Nsga2(NSGA2):  # type: ignore[misc]
-    """pymoo's algorithm, starting from the choice indices `first`; its settings are those of `Evolution`."""
+    """pymoo's algorithm started from the choice indices `first`, with the settings of `Evolution`."""
 
     def __init__(
         self,
@@ -101,15 +101,15 @@ class Nsga2(NSGA2):  # type: ignore[misc]
 
 
 def better_scores(population: Population, pairs: IntArray, **_: Any) -> IntArray:
-    """The winners of tournaments `(tournaments, 2)`, shape `(tournaments, 1)`; of equals the first."""
-    errors = population.get("F")[:, 0]  # minus the scores
+    """Return the winners of tournaments `(tournaments, 2)`, shape `(tournaments, 1)`; the first of equals."""
+    errors = population.get("F")[:, 0]  # negative scores
     return np.take_along_axis(pairs, errors[pairs].argmin(axis=1, keepdims=True), axis=1)
 
 
 def topped_up(
     offspring: Population | None, size: int, problem: Problem, known: Collection[Widths], rng: np.random.Generator
 ) -> Population:
-    """The offspring, with random feasible candidates not in `known` where they are fewer than `size`."""
+    """Return the offspring, filled up to `size` with random feasible candidates that are not in `known`."""
     mated = Population() if offspring is None else offspring
     missing = size - len(mated)
     if missing == 0:

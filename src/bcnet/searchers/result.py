@@ -1,4 +1,4 @@
-"""The result of a search: the best candidate, the Pareto front, and every evaluation in order."""
+"""Result of a search: the best candidate, the Pareto front, and every evaluation in order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bcnet.space.problem import Problem
 class Candidate:
     """Widths with their score (higher is better) and their cost.
 
-    `parts` are the scores on parts of the images, where the score knows them (`PartScore`).
+    `parts` are the scores on parts of the images, if the score provides them (`PartScore`).
     """
 
     widths: Widths
@@ -27,13 +27,14 @@ class Candidate:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The outcome of a search.
+    """Result of a search.
 
-    `best` is the highest score within the budget (of equals the cheapest, then the first); `front` the candidates
-    within the budget that no other one beats in score at no more MACs, ascending in MACs; `evaluations` every scored
-    candidate in order. `hypervolumes` has one figure per generation: the area between the front and the lowest score of
-    the first generation, over MACs from 0 to 1 (all of the budget), in units of the score; it never falls. `budget` is
-    in absolute counts. `notes` says what a person should know, for instance that a population had to be topped up.
+    `best` is the feasible candidate with the highest score; among equals the cheapest, then the first. `front` are the
+    feasible candidates not dominated in score and multiply-adds, ascending in multiply-adds. `evaluations` lists every
+    scored candidate in order. `hypervolumes` has one value per generation: the area between the front and the lowest
+    score of the first generation, over multiply-adds from 0 to 1 (the whole budget), in units of the score; it never
+    decreases. `budget` is in absolute counts. `notes` are remarks for the user, for instance that a population was
+    filled up randomly.
     """
 
     best: Candidate
@@ -46,7 +47,7 @@ class SearchResult:
     notes: tuple[str, ...] = ()
 
     def with_further(self, candidates: Sequence[Candidate]) -> SearchResult:
-        """Return the same with more candidates, which no generation had."""
+        """Return the result with further candidates that belong to no generation."""
         evaluations = (*self.evaluations, *candidates)
         inside = [c for c in evaluations if self.budget.admits(c.cost)]
         best = min(inside, key=_preference)
@@ -69,7 +70,7 @@ class SearchResult:
         return table(title, ("", "score", "MACs", "ratio", "parameters", "widths"), rows, self.notes)
 
     def best_under(self, budget: Budget) -> Candidate:
-        """The best of all evaluations under another budget: one search answers every budget below its own.
+        """Return the best of all evaluations under another budget, so one search answers every smaller budget.
 
         Raises:
             BudgetError: no evaluated candidate satisfies the budget.
@@ -90,7 +91,8 @@ def _preference(candidate: Candidate) -> tuple[float, int]:
 
 
 def pareto_front(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
-    """The candidates that no other one beats in score at no more MACs, ascending in MACs (of equals the first)."""
+    """Return the candidates not dominated in score and multiply-adds, ascending in multiply-adds (the first of
+    equals)."""
     front: list[Candidate] = []
     for candidate in sorted(candidates, key=lambda c: (c.cost.macs, -c.score)):
         if not front or candidate.score > front[-1].score:
@@ -99,7 +101,7 @@ def pareto_front(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
 
 
 def hypervolume(front: Sequence[Candidate], score: float, macs: int) -> float:
-    """Area dominated by `front` (ascending in MACs) above `score` and below `macs`, in units of the score."""
+    """Return the area dominated by `front` (ascending in multiply-adds) above `score` and below `macs`."""
     if not front:
         return 0.0
     ends = [c.cost.macs for c in front[1:]] + [macs]
@@ -109,7 +111,7 @@ def hypervolume(front: Sequence[Candidate], score: float, macs: int) -> float:
 
 
 def summarise(problem: Problem, evaluations: Sequence[Candidate], generation_ends: Sequence[int]) -> SearchResult:
-    """The result of the evaluations, generation `i` being those up to `generation_ends[i]`."""
+    """Return the result of the evaluations; generation `i` ends at `generation_ends[i]`."""
     inside = [c for c in evaluations if problem.budget.admits(c.cost)]
     if not inside:
         raise AssertionError("a searcher ended without one feasible candidate")

@@ -1,14 +1,14 @@
-"""The score model: scores as a sum over the groups, in the logarithms of their widths.
+"""Score model: scores as a sum over groups, linear in the logarithms of their widths.
 
-Notation: `u_g = log c_g`, `phi_p(c)` the objective of the balanced widths (`bcnet.space.balance`) with exponent `p`,
-both standardised over the candidates that were scored:
+Notation: `u_g = log c_g`, and `phi_p(c)` is the objective of the balanced widths (`bcnet.space.balance`) with exponent
+`p`. Both are standardised over the scored candidates:
 
     score(c) = phi_p(c) * a + sum_g b_g u_g + noise,   a ~ N(0, G / lambda),   b_g ~ N(0, 1 / lambda)
 
-Scores are nearly additive in log width, and noisy: what a model of all candidates says of one is worth more than its
-own score. Before anything is known the closed form, which looks at neither data nor weights, and what the groups add to
-it count alike. `lambda` and the noise are those of the greatest evidence (scikit-learn's `BayesianRidge`), `p` that of
-the smallest error on candidates left out. A wider group is never worse: slopes below zero are taken for hardly any.
+Scores are nearly additive in log width, and noisy, so a model of all candidates predicts one of them better than its
+own score does. A priori the closed form, which depends on neither data nor weights, and the groups' own terms explain
+equal shares. `lambda` and the noise maximise the evidence (scikit-learn's `BayesianRidge`); `p` minimises the
+leave-one-out error. A wider group is never worse: negative slopes are replaced by a small positive value.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from bcnet.space.problem import Problem
 FloatArray = npt.NDArray[np.float64]
 
 EXPONENTS = (0.0, 0.25, 0.5, 0.75, 1.0)
-_HARDLY = 0.02  # of the mean slope: what a group is worth at least
-_VARIED = 0.01  # of the usual spread of log widths: less is none
+_HARDLY = 0.02  # smallest slope of a group, as a share of the mean slope
+_VARIED = 0.01  # smallest spread of log widths, as a share of the usual one, that counts as variation
 _BISECTIONS = 20
 _EXCHANGES = 50
-FEWEST = 4  # scores that a model is fitted to by a search, and shown
-_AT_ONCE = 1000  # exchanges that are looked at
-_FARTHEST = 3  # choices that one group gives up for another
+FEWEST = 4  # fewest scores for a fit in a search and in reports
+_AT_ONCE = 1000  # exchanges evaluated at once
+_FARTHEST = 3  # largest number of choices by which a group is narrowed in an exchange
 
 
 @dataclass(frozen=True)
 class ScoreModel:
     """A fit to scores. Slopes are per unit of log width, in standard deviations of the scores.
 
-    `own` are those of the candidates' scores, mean and covariance, `closed` those of the closed form alone, as steep as
-    the scores are. `trust`, from 0 to 1, is what the scores count beside the closed form. `r2` is the
-    leave-one-out R² of `own`, at least 0.
+    `own` and `covariance` are the posterior mean and covariance of the slopes from the candidates' scores. `closed` are
+    the slopes of the closed form alone, scaled to the scores. `trust`, from 0 to 1, weighs the scores against the
+    closed form. `r2` is the leave-one-out R² of `own`, at least 0.
     """
 
     exponent: float
@@ -54,7 +54,7 @@ class ScoreModel:
 
     @classmethod
     def fit(cls, space: WidthSpace, candidates: Sequence[Widths], scores: Sequence[float], trust: float) -> ScoreModel:
-        """The model of some scored candidates, two at least."""
+        """Fit the model to at least two scored candidates."""
         logs = np.log(np.array(candidates, dtype=np.float64))
         values = np.array(scores, dtype=np.float64)
         values = (values - values.mean()) / max(float(values.std()), 1e-12)
@@ -64,15 +64,15 @@ class ScoreModel:
 
     @cached_property
     def slopes(self) -> FloatArray:
-        """Return what a group is worth, as expected, `(groups,)`."""
+        """Return the expected slope of each group, `(groups,)`."""
         return self._mix(self.own)
 
     def draw(self, rng: np.random.Generator) -> FloatArray:
-        """Return what a group may be worth: a sample of the posterior, `(groups,)`."""
+        """Return slopes sampled from the posterior, `(groups,)`."""
         return self._mix(rng.multivariate_normal(self.own, self.covariance, method="eigh"))
 
     def predict(self, candidates: Sequence[Widths]) -> FloatArray:
-        """Scores as they are expected, up to a constant, `(candidates,)`."""
+        """Return expected scores, up to a constant, `(candidates,)`."""
         return np.asarray(np.log(np.array(candidates, dtype=np.float64)) @ self.slopes)
 
     def _mix(self, own: FloatArray) -> FloatArray:
@@ -82,7 +82,7 @@ class ScoreModel:
 
 @dataclass(frozen=True)
 class _Fit:
-    """One exponent's fit; `error` is that on candidates left out."""
+    """The fit for one exponent; `error` is the leave-one-out error."""
 
     exponent: float
     error: float
@@ -92,22 +92,22 @@ class _Fit:
 
     @classmethod
     def of(cls, space: WidthSpace, logs: FloatArray, values: FloatArray, exponent: float) -> _Fit:
-        from sklearn.linear_model import BayesianRidge  # half a second to import
+        from sklearn.linear_model import BayesianRidge  # takes half a second to import
 
         groups = logs.shape[1]
         slope = closed_slopes(space, exponent)
-        # Features of log widths: the closed form, then the groups. All are standardised, but for the closed form, which
-        # is larger: one coefficient then explains as much beforehand as those of all groups together.
+        # Features of log widths: the closed form, then the groups. All are standardised except the closed form, which
+        # is scaled up so that its coefficient explains as much a priori as those of all groups together.
         maps = np.vstack([slope, np.eye(groups)])
         centred = logs - logs.mean(axis=0)
         spreads = (centred @ maps.T).std(axis=0)
         typical = max(float(spreads[1:].mean()), 1e-9)
-        # A group that has not varied yet is as unknown as the others are, not infinitely more so.
+        # A group that has not varied yet is as uncertain as the others, not infinitely more.
         spreads = np.where(spreads < _VARIED * typical, typical, spreads)
         scale = spreads / np.append(np.sqrt(groups), np.ones(groups))
         features = centred @ maps.T / scale
         fit = BayesianRidge(fit_intercept=False).fit(features, values)
-        back = (maps / scale[:, None]).T  # (groups, features): slopes of coefficients
+        back = (maps / scale[:, None]).T  # (groups, features): slopes from coefficients
         hat = fit.alpha_ * features @ fit.sigma_ @ features.T
         left_out = (values - features @ fit.coef_) / np.maximum(1 - np.diag(hat), 1e-6)
         spread = float((centred @ slope).std())
@@ -122,9 +122,9 @@ class _Fit:
 
 
 def closed_slopes(space: WidthSpace, exponent: float) -> FloatArray:
-    """The gradient `(groups,)` of the balanced widths' objective by log widths, at full width.
+    """Return the gradient `(groups,)` of the balanced widths' objective with respect to log widths, at full width.
 
-    A space that was made without layers has all groups alike.
+    In a space without layers all groups are equal.
     """
     full = np.log(np.array(space.full, dtype=np.float64))
     slopes = [weight * log_macs(full)[1] for weight, log_macs in weighted_layers(space, exponent)]
@@ -132,17 +132,18 @@ def closed_slopes(space: WidthSpace, exponent: float) -> FloatArray:
 
 
 def best_widths(problem: Problem, slopes: FloatArray) -> Widths:
-    """The choices within the budget that maximise `sum_g slopes_g log c_g`: the optimum of real widths, then filled up.
+    """Return the choices within the budget that maximise `sum_g slopes_g log c_g`.
 
-    Choices are filled up in the order of what they gain for their share of the budget, and exchanged while that gains.
+    The optimum over real widths is rounded down to choices. These are widened in order of gain per cost, then exchanged
+    between groups while that gains.
     """
     space = problem.space
-    terms = [(1.0, LogSum(np.zeros(1), slopes[None]))]  # the sum itself, as the one term of a log-sum-exp
+    terms = [(1.0, LogSum(np.zeros(1), slopes[None]))]  # the sum itself, as a log-sum-exp of one term
     low = 0.0
     high = 1.0
     found = np.zeros(len(space.groups), dtype=np.int64)
     for step in range(_BISECTIONS):
-        # All of the budget first; a limit that is no polynomial may need a tighter one.
+        # Start with the whole budget; a limit that is not a polynomial may need a tighter one.
         middle = 1.0 if step == 0 else (low + high) / 2
         tried = floor_indices(problem, optimum(space, terms, problem.budget, middle, space.narrowest))
         if problem.feasible(tried[None])[0]:
@@ -162,7 +163,7 @@ def best_widths(problem: Problem, slopes: FloatArray) -> Widths:
 
 
 def floor_indices(problem: Problem, widths: FloatArray) -> npt.NDArray[np.int64]:
-    """Indices of the widest choices that are no wider than `widths`, `(groups,)`; the first where none is."""
+    """Return the indices of the widest choices not above `widths`, `(groups,)`; 0 if all choices are wider."""
     choices = [np.array(group.choices) for group in problem.space.groups]
     found = [int(np.searchsorted(c, w * (1 + 1e-9), side="right")) - 1 for c, w in zip(choices, widths, strict=True)]
     return np.maximum(np.array(found, dtype=np.int64), 0)
@@ -183,7 +184,7 @@ def _filled_up(problem: Problem, indices: npt.NDArray[np.int64], slopes: FloatAr
 
 
 def _exchange(problem: Problem, current: npt.NDArray[np.int64], slopes: FloatArray) -> npt.NDArray[np.int64] | None:
-    """The best candidate with one group wider and another narrower, where it is better and within the budget."""
+    """Return the best feasible candidate with one group wider and another narrower; None if none is better."""
     groups = np.arange(len(current))
     steps = np.arange(1, _FARTHEST + 1)
     up, down, by, given = (axis.ravel() for axis in np.meshgrid(groups, groups, steps, steps, indexing="ij"))
@@ -197,7 +198,7 @@ def _exchange(problem: Problem, current: npt.NDArray[np.int64], slopes: FloatArr
     gains -= slopes[down] * (logs[down, current[down]] - logs[down, current[down] - given])
     order = np.argsort(-gains, kind="stable")
     order = order[gains[order] > 1e-9]
-    for some in np.array_split(order, max(1, len(order) // _AT_ONCE)):  # the first that holds is the best
+    for some in np.array_split(order, max(1, len(order) // _AT_ONCE)):  # the first feasible one is the best
         tried = np.tile(current, (len(some), 1))
         rows = np.arange(len(some))
         tried[rows, up[some]] += by[some]
@@ -209,7 +210,7 @@ def _exchange(problem: Problem, current: npt.NDArray[np.int64], slopes: FloatArr
 
 
 def _logs(problem: Problem) -> FloatArray:
-    """Logarithms of the choices, `(groups, most choices)`, short rows padded with their last."""
+    """Return the logarithms of the choices, `(groups, most choices)`, short rows padded with their last value."""
     found = np.empty((len(problem.sizes), int(problem.sizes.max())))
     for row, group in zip(found, problem.space.groups, strict=True):
         row[: len(group.choices)] = np.log(group.choices)

@@ -1,10 +1,9 @@
-"""One interface for every searcher: proposals of candidates in, scores out.
+"""The driver of every search.
 
-A searcher is a generator of generations. It yields lists of candidates and is sent their scores; whoever drives it
-scores a whole generation at once. A search is therefore a pure function of (space, budget, searcher, seed, scores), and
-resuming replays it from stored evaluations.
+A searcher is a generator of generations: it yields lists of candidates and is sent their scores. A search is therefore
+a pure function of (space, budget, searcher, seed, scores), and resuming it replays the stored evaluations.
 
-`Evaluator` is the one place where candidates are scored: within the budget, once each, up to the limit, checked and
+`Evaluator` is the only place that scores candidates: within the budget, each once, up to the limit, validated and
 stored.
 """
 
@@ -24,7 +23,7 @@ from bcnet.searchers.store import EvaluationStore
 from bcnet.space import Budget, Cost, Widths, WidthSpace
 from bcnet.space.problem import Problem
 
-_IDLE_GENERATIONS = 100  # a searcher that proposes nothing new for so long has nothing left to propose
+_IDLE_GENERATIONS = 100  # generations without a new candidate after which the searcher counts as finished
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 Score = Callable[[Widths], float]
@@ -33,17 +32,17 @@ Callback = Callable[[Candidate, int, int], None]
 
 @runtime_checkable
 class PartScore(Protocol):
-    """A score that is known on parts of its images as well; what they say of it is kept with the candidate."""
+    """A score that also has values on parts of the images, which are stored with the candidate."""
 
     def in_parts(self, widths: Widths, /) -> tuple[float, Sequence[float]]:
-        """The score, and the scores on parts of equal size."""
+        """Return the score, and the scores on parts of equal size."""
 
 
 class Mapper(Protocol):
-    """The builtin `map`, or what does as it does: calls a function of every item, and gives the results in order.
+    """The builtin `map` or an equivalent: calls a function on every item and yields the results in order.
 
-    What the function raises is raised at its place in the order. `ProcessGroup.map` spreads the calls over processes,
-    the `map` of an executor of `concurrent.futures` over threads.
+    An exception is raised at its place in the order. `ProcessGroup.map` spreads the calls over processes, and the `map`
+    of an executor of `concurrent.futures` over threads.
     """
 
     def __call__(self, function: Callable[[_T], _R], items: Iterable[_T], /) -> Iterator[_R]:
@@ -61,19 +60,19 @@ def search_widths(
     callback: Callback | None = None,
     mapper: Mapper = map,
 ) -> SearchResult:
-    """The widths of `space` with the highest `score` under `budget`.
+    """Return the widths of `space` with the highest `score` under `budget`.
 
-    `score(widths) -> float`, higher is better, is called once per candidate, never over budget (but see `Greedy`). A
-    table, `{widths: score}`, does as well, if it has every candidate within the budget.
-    `searcher` is `Evolution()` by default. Evaluations already in `store` are not repeated and new ones are added as
-    they happen. `callback(candidate, done, limit)` follows each of them. `mapper` asks for the scores of a generation:
-    the builtin `map` for one after the other, or what does the same at once (see `Mapper`); the result does not depend
-    on it. With the `map` of a `ProcessGroup` every process makes the same call; each has a store of its own, or none.
+    `score(widths) -> float`, higher is better, is called once per candidate and never over budget (except by `Greedy`).
+    It can also be a table `{widths: score}` that contains every feasible candidate. `searcher` defaults to
+    `Evolution()`. Evaluations in `store` are not repeated, and new ones are added as they happen. `callback(candidate,
+    done, limit)` is called after each. `mapper` computes the scores of a generation: the builtin `map` one after the
+    other, others in parallel (see `Mapper`); the result does not depend on it. With the `map` of a `ProcessGroup` every
+    process makes the same call, and each has its own store, or none.
 
     Raises:
         BudgetError: the narrowest network costs more than the budget.
-        SearchError: `score` gave something that is no finite number, raised, or has no entry; the message names the
-            widths.
+        SearchError: `score` raised, returned something other than a finite number, or has no entry; the message names
+            the widths.
         RunError: the store belongs to another space.
     """
     from bcnet.searchers.evolution import Evolution
@@ -114,7 +113,7 @@ def _checked_limit(searcher: Searcher) -> int:
 
 
 def _drive(generations: Proposals, evaluator: Evaluator) -> list[int]:
-    """Run the searcher to its end; the number of evaluations after each generation."""
+    """Run the searcher to its end and return the number of evaluations after each generation."""
     ends: list[int] = []
     idle = 0
     try:
@@ -136,7 +135,7 @@ def _drive(generations: Proposals, evaluator: Evaluator) -> list[int]:
 
 
 class Evaluator:
-    """Scores generations of candidates for one search and keeps every evaluation in order."""
+    """Scores generations of candidates for one search and stores every evaluation in order."""
 
     def __init__(
         self,
@@ -170,10 +169,10 @@ class Evaluator:
         return len(self.evaluations) >= self._limit
 
     def evaluate(self, candidates: Sequence[Widths]) -> list[float] | None:
-        """Scores of a generation; None where the limit fell before its end.
+        """Return the scores of a generation; None if the limit was reached before its end.
 
         Raises:
-            SearchError: a candidate over budget, or a score that is no finite number or raised.
+            SearchError: a candidate over budget, or a score that raised or is not a finite number.
         """
         fresh = [w for w in dict.fromkeys(candidates) if w not in self._known]
         within_limit = fresh[: self._limit - len(self.evaluations)]
@@ -192,7 +191,8 @@ class Evaluator:
         return [self._known[w].score for w in candidates]
 
     def _scores(self, unknown: list[Widths]) -> Iterator[tuple[float, Sequence[float]]]:
-        """The score of each of the `unknown` candidates, with its scores on parts of the images where it has them."""
+        """Iterate over the scores of the `unknown` candidates, with their scores on parts of the images if
+        available."""
         score = self._score
         if isinstance(score, PartScore):
             yield from self._map(lambda w: self._in_parts(score, w), unknown)
@@ -245,10 +245,10 @@ class Evaluator:
 
 
 def checked_score(value: Any, widths: Widths) -> float:
-    """Return the score as a float, if it is a finite number (a zero-dimensional array or tensor counts as one).
+    """Return the score as a float; a zero-dimensional array or tensor counts as a number.
 
     Raises:
-        SearchError: it is not.
+        SearchError: it is not a finite number.
     """
     number = math.nan
     if not isinstance(value, (str, bytes, bool)):

@@ -1,8 +1,8 @@
-"""Every evaluation of a search in one SQLite file, written as it happens, so that a search resumes by replay.
+"""SQLite store of every evaluation of a search, written as it happens, so that a search resumes by replay.
 
-Each row's checksum covers the row and the checksum before it, the first one the owner: rows that were changed, removed
-from the middle or reordered are noticed when the file is opened. Rows missing at the end are what a power failure
-leaves; they are scored again. An untrusted file can hold no view, trigger or journal that acts on its own.
+The checksum of each row covers the row and the previous checksum; the first covers the owner. Changed, removed or
+reordered rows are therefore detected when the file is opened. Rows missing at the end, as after a power failure, are
+scored again. Views, triggers and journals in an untrusted file are rejected.
 """
 
 from __future__ import annotations
@@ -30,13 +30,12 @@ _MAKE_ROOM = "make room or give write access, then run the same command again"
 class EvaluationStore:
     """Evaluations of one space under one score, on disk.
 
-    `settings` describes what the score depends on (weights, validation data, metric): a file written under other
-    settings, or for another space, is refused, since its scores would mean something else.
+    `settings` describes everything the score depends on (weights, validation data, metric). A file that was written
+    under other settings, or for another space, is refused, since its scores are not comparable.
 
-    Example: `with EvaluationStore(path, space, settings) as store: search_widths(space, score, budget, store=store)`.
 
     Raises:
-        RunError: the file belongs to another space or other settings, is no such store, or has been tampered with.
+        RunError: the file belongs to another space or other settings, is not a store, or was modified.
     """
 
     def __init__(self, path: str | Path, space: WidthSpace, settings: str = "") -> None:
@@ -90,7 +89,7 @@ class EvaluationStore:
         self._read()
 
     def _create(self) -> None:
-        """Both tables and the owner in one transaction, so that no half-made store can stay behind."""
+        """Create both tables and the owner in one transaction, so that an interrupted call leaves no partial store."""
         with self._connection:
             self._connection.execute("BEGIN IMMEDIATE")
             for statement in TABLES:
@@ -131,7 +130,7 @@ class EvaluationStore:
         others: str,
         parts: str,
     ) -> Candidate:
-        """A row as a candidate; a good checksum does not say that we wrote it."""
+        """Return a row as a candidate, validated: a correct checksum does not prove that this library wrote it."""
         try:
             beside = json.loads(others)
             if not isinstance(beside, dict):
@@ -140,7 +139,7 @@ class EvaluationStore:
             candidate = Candidate(tuple(json.loads(text)), score, cost, tuple(json.loads(parts)))
             self._space.check(candidate.widths)
             good = all(map(math.isfinite, (score, *cost.others.values(), *candidate.parts)))
-            here = self._space.cost(candidate.widths)  # a space read from files counts no measures of others' code
+            here = self._space.cost(candidate.widths)  # a space read from files cannot compute custom measures
             good = good and all(cost[name] == here[name] for name in ("macs", "params", *here.others))
         except (ValueError, TypeError, KeyError, RecursionError):
             good = False
@@ -158,11 +157,11 @@ class EvaluationStore:
 
     @property
     def evaluations(self) -> tuple[Candidate, ...]:
-        """Every evaluation, in the order in which they were made."""
+        """Every evaluation in the order in which it was made."""
         return tuple(self._evaluations)
 
     def add(self, candidate: Candidate) -> None:
-        """Write one evaluation; on return it is on disk.
+        """Write one evaluation; it is on disk when the call returns.
 
         Raises:
             RunError: the file cannot be written.

@@ -1,4 +1,4 @@
-"""A search for your own scores and your own loop: ask for widths, score them anyhow, tell the scores."""
+"""Ask-and-tell search for custom scores and loops."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from bcnet.searchers.store import EvaluationStore
 from bcnet.space import Budget, Widths, WidthSpace
 from bcnet.space.problem import Problem
 
-_IDLE = 100  # lists without a new candidate, after which a searcher has nothing left to propose
+_IDLE = 100  # lists without a new candidate after which the searcher counts as finished
 
 
 class Study:
     """A search by `ask` and `tell`, resumable from a store on disk.
 
-    Candidates come in lists that can be scored in any order, also by several workers at once; the next list is proposed
-    from all scores of the one before. The study is a pure function of (space, budget, searcher, seed, scores).
+    Candidates of a list can be scored in any order and by several workers at once. The next list is proposed from all
+    scores of the one before. The study is a pure function of (space, budget, searcher, seed, scores).
 
     Args:
         space: the width space.
         budget: the limit that candidates satisfy.
-        searcher: what proposes candidates; by default `ModelBased(evaluations=32)`, a model of the scores.
-        seed: of the proposals.
-        store: an SQLite file; what is in it is not scored again. Its `settings` say what the scores depend on.
-        settings: a text that tells these scores from others of the same space, of other data for instance.
+        searcher: the searcher that proposes candidates; by default `ModelBased(evaluations=32)`, a model of the scores.
+        seed: seed of the proposals.
+        store: an SQLite file. Evaluations in it are not repeated.
+        settings: text that describes what the scores depend on, such as the data; stored scores of other settings are
+            refused.
 
     Raises:
         BudgetError: the narrowest network of the space costs more than the budget.
@@ -60,24 +61,24 @@ class Study:
 
     @property
     def evaluations(self) -> tuple[Candidate, ...]:
-        """Every scored candidate, in the order in which the scores came."""
+        """Every scored candidate in the order in which its score arrived."""
         return tuple(self._known.values())
 
     @property
     def best(self) -> Candidate:
-        """The candidate within the budget with the highest score, of equals the one with fewer multiply-adds.
+        """Feasible candidate with the highest score; among equals, the one with fewer multiply-adds.
 
         Raises:
-            SearchError: nothing has been scored yet.
+            SearchError: nothing is scored yet.
         """
         return self.result.best
 
     @property
     def result(self) -> SearchResult:
-        """Everything that was scored, the best, and the Pareto front.
+        """All scored candidates, the best one, and the Pareto front.
 
         Raises:
-            SearchError: nothing within the budget has been scored yet.
+            SearchError: no feasible candidate is scored yet.
         """
         inside = [c for c in self._known.values() if self._problem.budget.admits(c.cost)]
         if not inside:
@@ -93,7 +94,7 @@ class Study:
         """Return the next candidate to score.
 
         Raises:
-            SearchError: the study is finished, or all candidates at hand wait for their scores (`ask_batch`).
+            SearchError: the study is finished, or all current candidates wait for scores (see `ask_batch`).
         """
         waiting = self.ask_batch(1)
         if not waiting:
@@ -102,7 +103,7 @@ class Study:
         return waiting[0]
 
     def ask_batch(self, most: int | None = None) -> list[Widths]:
-        """Return candidates that can be scored at once, at most so many; none where all wait for their scores."""
+        """Return up to `most` candidates that can be scored at once; an empty list if all wait for scores."""
         if self._candidates is None:
             return []
         left = self._searcher.limit - len(self._known) - len(self._asked)
@@ -112,10 +113,10 @@ class Study:
         return waiting
 
     def tell(self, widths: Widths, score: float) -> None:
-        """Note the score of a candidate; higher is better. On return it is in the store.
+        """Record the score of a candidate; higher is better. It is in the store when the call returns.
 
         Raises:
-            SearchError: a score that is no finite number, or widths that were not asked for.
+            SearchError: the score is not a finite number, or `ask` did not return these widths.
         """
         key = tuple(widths)
         if key in self._known:
@@ -130,13 +131,13 @@ class Study:
             self._advance([self._known[w].score for w in self._candidates])
 
     def optimize(self, score: Callable[[Widths], float], n: int | None = None, *, mapper: Mapper = map) -> Candidate:
-        """Score candidates until `n` have scores, those in the store among them, and return the best.
+        """Score candidates until `n` have scores, including those in the store, and return the best.
 
-        `n` is the searcher's limit by default. `mapper` asks for several scores at once, in order: the builtin `map`,
-        or the `map` of an executor.
+        `n` defaults to the searcher's limit. `mapper` computes scores in order: the builtin `map`, or the `map` of an
+        executor to compute several at once.
 
         Raises:
-            SearchError: a score that is no finite number.
+            SearchError: a score is not a finite number.
         """
         wanted = self._searcher.limit if n is None else n
         while len(self._known) < wanted and not self.is_finished:
@@ -156,7 +157,7 @@ class Study:
         self.close()
 
     def _advance(self, scores: list[float] | None) -> None:
-        """Let the searcher propose lists until one has a candidate without a score."""
+        """Advance the searcher until it proposes a list with an unscored candidate."""
         for _ in range(_IDLE):
             try:
                 self._candidates = next(self._proposals) if scores is None else self._proposals.send(scores)

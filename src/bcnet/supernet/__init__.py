@@ -1,4 +1,4 @@
-"""The supernet: paths as slices of a model's own parameters, and plain networks built from them."""
+"""The supernet, whose paths are slices of a model's own parameters, and plain networks built from it."""
 
 from bcnet.space.layout import Side
 from bcnet.supernet.architecture import describe, rebuild

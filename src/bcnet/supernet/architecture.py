@@ -1,7 +1,7 @@
-"""An architecture as data: widths and the layouts they slice, as a small JSON document.
+"""Architecture as data: widths and sliced layouts in a small JSON document.
 
-It holds no code and no weights. `rebuild` makes the narrow network from the user's own constructor, and refuses a
-constructor that has changed since, with the first difference.
+The document holds no code and no weights. `rebuild` makes the narrow network with the user's own constructor. If that
+constructor has changed, `rebuild` refuses and names the first difference.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Segment(_Strict):
 
 
 class _Document(_Strict):
-    """Every tensor of the full network: its dimensions as segments."""
+    """Every tensor of the full network, its dimensions as segments."""
 
     format: Literal["bcnet-architecture"]
     version: Literal[1]
@@ -54,20 +54,20 @@ class _Document(_Strict):
     params: NonNegativeInt
     groups: list[_Group]
     tensors: dict[str, list[list[_Segment]]]
-    numbers: dict[str, list[_Segment]] = {}  # int attributes of modules, as `WidthSpace.numbers`
+    numbers: dict[str, list[_Segment]] = {}  # integer attributes of modules, as in `WidthSpace.numbers`
 
 
 def describe(model: nn.Module, space: WidthSpace, widths: Sequence[int], *, reference: str = "") -> dict[str, Any]:
-    """The architecture at `widths` as a document for `json.dump`.
+    """Return the architecture at `widths` as a document for `json.dump`.
 
     Args:
         model: the network `space` was traced from.
-        space: its width space, or the widened one.
+        space: the model's width space, or the widened one.
         widths: one width per group.
-        reference: how to get the model, for people (`torchvision:resnet50`); nothing is imported from it.
+        reference: how to get the model, for people (`torchvision:resnet50`); it is never imported.
 
     Raises:
-        WidthError: widths that do not belong to the space.
+        WidthError: the widths do not fit the space.
     """
     cost = space.cost(widths)
     fingerprint = space.fingerprint()
@@ -105,16 +105,16 @@ def rebuild(
     *,
     generator: torch.Generator | None = None,
 ) -> nn.Module:
-    """The narrow network of a document, made by the user's own constructor of the full one, freshly initialised.
+    """Return the freshly initialised narrow network of a document, made by the user's constructor of the full network.
 
     Args:
-        source: what `describe` gave, or the path of its JSON file.
-        factory: makes the full network.
-        generator: source of the fresh weights (CPU; default: seed 0).
+        source: the result of `describe`, or the path of its JSON file.
+        factory: returns the full network.
+        generator: source of the initial weights (CPU; default: seed 0).
 
     Raises:
-        ModelError: a file or document that is none of ours, or a factory whose network differs from the one described;
-            the message names the first difference.
+        ModelError: the file or document is invalid, or the factory's network differs from the described one; the
+            message names the first difference.
 
     Example: `rebuild("runs/half/architecture.json", torchvision.models.resnet50).load_state_dict(weights)`
     """
@@ -176,7 +176,7 @@ def _read(source: Mapping[str, Any] | str | Path) -> _Document:
 
 
 def _check_numbers(document: _Document, model: nn.Module) -> None:
-    """Raise ModelError unless every attribute that follows the widths is as the document says."""
+    """Raise ModelError unless every width-dependent attribute has the value in the document."""
     for key, segments in document.numbers.items():
         prefix, _, attribute = key.rpartition(":")
         name, _, index = attribute.partition(".")

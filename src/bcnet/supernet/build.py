@@ -1,4 +1,4 @@
-"""Building: a plain network of the user's own class at given widths, with nothing of ours left inside."""
+"""Build a plain network of the user's own class at given widths, without any object of this library inside."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ def build(
     factory: Callable[[], nn.Module] | None = None,
     generator: torch.Generator | None = None,
 ) -> nn.Module:
-    """A narrow `nn.Module` of the model's own class, ready to train, save and export.
+    """Return a narrow `nn.Module` of the model's own class, ready to train, save and export.
 
-    Without `weights` it is freshly initialised as the original would be: a newly constructed full network (from
-    `factory`, else redrawn from the laws of `model`'s own weights) is sliced and its random weights rescaled to the
-    narrower fans. With `weights=(supernet, side)` it holds that path's weights; its batch norms then have no
-    statistics until `bcnet.recalibrate` gives them some.
+    Without `weights` it is initialised as the original would be: a newly constructed full network (from `factory`, else
+    redrawn from the distributions of `model`'s own weights) is sliced, and its random weights are rescaled to the
+    narrower fans. With `weights=(supernet, side)` it holds the weights of that path; its batch norms have no statistics
+    until `bcnet.recalibrate` sets them.
 
     Args:
         model: the network `space` was traced from; it is not changed.
-        space: its width space, or the widened one (`WidthSpace.trace(..., widen=1.5)`).
+        space: the model's width space, or the widened one (`WidthSpace.trace(..., widen=1.5)`).
         widths: one width per group, any multiples of the groups' units.
         weights: the supernet and the side whose weights to copy.
-        factory: makes a newly initialised full network; give it for a model that has been trained.
-        generator: source of the fresh weights (CPU; default: seed 0).
+        factory: returns a newly initialised full network; required for a model that has been trained.
+        generator: source of the initial weights (CPU; default: seed 0).
 
     Raises:
-        WidthError: widths that do not belong to the space, or a model that does not.
-        ModelError: a factory that makes something else.
+        WidthError: the widths or the model do not fit the space.
+        ModelError: the factory makes another network.
     """
     space.check(widths)
     model = undo_compile(model)
@@ -70,7 +70,7 @@ def build(
 
 
 def own_space(model: nn.Module, space: WidthSpace) -> WidthSpace:
-    """`space`, or that of the original network where it is widened and `model` is the original.
+    """Return `space`, or the original network's space if `space` is widened and `model` is the original.
 
     Raises:
         WidthError: the model has the shapes of neither.
@@ -99,19 +99,19 @@ def _fresh(model: nn.Module, factory: Callable[[], nn.Module] | None, generator:
 
 
 def _class_of(network: nn.Module) -> tuple[str, str]:
-    """Its name and place: a class defined within a factory, or in a notebook's cell, is another one every time."""
+    """Return name and module of a class; a class defined in a function or notebook cell is new each time."""
     return type(network).__module__, type(network).__qualname__
 
 
 def _reset_statistics(network: nn.Module) -> None:
-    """Reset the statistics of torch's batch norms; a layer of the user's own may hold others, which stay."""
+    """Reset the statistics of torch's batch norms; other layers keep theirs."""
     for part in network.modules():
         if isinstance(part, _NormBase):
             part.reset_running_stats()
 
 
 def _copy_of(model: nn.Module, supernet: Supernet) -> nn.Module:
-    """The model with the supernet's full-width weights, and batch-norm statistics as new."""
+    """Return the model with the supernet's full-width weights and initial batch-norm statistics."""
     network = copy.deepcopy(model)
     tensors = dict(supernet.network.named_parameters()) | dict(supernet.network.named_buffers())
     with torch.no_grad():
@@ -123,7 +123,7 @@ def _copy_of(model: nn.Module, supernet: Supernet) -> nn.Module:
 
 
 def narrow_in_place(network: nn.Module, space: WidthSpace, widths: Sequence[int], side: Side) -> nn.Module:
-    """Slice the network, changed in place, for good: new contiguous tensors, and the layers' numbers set to fit."""
+    """Slice the network permanently, in place: new contiguous tensors, and layer attributes set to match."""
     narrowing = Narrowing(network, space.layouts, space.numbers)
     old = tensors_of(network)
     new: dict[int, torch.Tensor] = {}

@@ -1,4 +1,4 @@
-"""Batch-norm statistics for a network whose weights came without any."""
+"""Batch-norm statistics for a network whose weights came without them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bcnet.supernet.supernet import needs_statistics
 
 
 class _MeanStatistics:
-    """The mean statistics of a norm's inputs; of one whose own `forward` may know no `momentum` of None."""
+    """Mean statistics of a norm's inputs, for norms whose own `forward` may not support `momentum=None`."""
 
     def __init__(self, norm: _BatchNorm) -> None:
         self._norm = norm
@@ -26,7 +26,7 @@ class _MeanStatistics:
         self._seen.append((values.mean(1), values.var(1)))
 
     def write(self) -> None:
-        """Put the means in the place of the norm's running statistics."""
+        """Copy the means into the norm's running statistics."""
         self._hook.remove()
         if self._seen:
             means, variances = (torch.stack(column).mean(0) for column in zip(*self._seen, strict=True))
@@ -36,9 +36,9 @@ class _MeanStatistics:
 
 @torch.no_grad()
 def recalibrate(network: nn.Module, batches: Iterable[Nest]) -> nn.Module:
-    """Give every batch norm the mean statistics of `batches`, each a network input; changes and returns `network`.
+    """Set every batch norm's statistics to the mean over `batches`, each a network input; change and return `network`.
 
-    Only batch norm is put in training mode, so that dropout takes no part.
+    Only batch norms are put in training mode, so dropout stays inactive.
 
     Raises:
         DataError: no batch was given.

@@ -1,14 +1,15 @@
-"""The channels of a trained network to keep: all sorted, so that a path of first channels has the best.
+"""Channel importance of a trained network. Sorted by it, a path of first channels has the most important ones.
 
-Notation: `W` runs over the weights of the network, biases apart; `W[g, i]` are the elements of `W` that belong to
-channel `i` of group `g`: the filters that make it, the scale of its batch norm, and the slices of all layers that read
-it. The importance of a channel is their magnitude (Li et al., ICLR 2017; over coupled layers Fang et al., DepGraph,
+Notation: `W` runs over the weights of the network, without biases. `W[g, i]` are the elements of `W` that belong to
+channel `i` of group `g`: the filters that produce it, the scale of its batch norm, and the slices of all layers that
+read it. Importance is their squared magnitude (Li et al., ICLR 2017; over coupled layers Fang et al., DepGraph,
 CVPR 2023):
 
     I(g, i) = sum over W of  ||W[g, i]||^2
 
-Sorting changes nothing that the network computes: all that makes, keeps and reads a channel moves with it. Where its
-forward couples neighbouring channels, by a convolution along them for instance, it would; such groups stay as they are.
+Sorting does not change the network's function, since everything that produces, holds and reads a channel moves with it.
+The exception is a forward that couples neighbouring channels, such as a convolution along them; such groups keep their
+order.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ Order = tuple[int, ...]
 
 
 def by_importance(model: nn.Module, space: WidthSpace) -> tuple[Order, ...]:
-    """For every group its channels, the most important first, of equals in their own order.
+    """Return the channels of every group, the most important first, equals in their own order.
 
-    Where the widths of a group are multiples of a unit, its channels are ranked, and stay together, unit by unit.
+    If the widths of a group are multiples of a unit, units are ranked and their channels stay together.
 
     Raises:
-        WidthError: the model is not the one the space was traced from.
+        WidthError: the model is not the one that the space was traced from.
     """
     model = undo_compile(model)
     check_fits(model, space)
@@ -55,9 +56,9 @@ def by_importance(model: nn.Module, space: WidthSpace) -> tuple[Order, ...]:
 
 
 def both_ends(orders: Sequence[Order], space: WidthSpace) -> tuple[Order, ...]:
-    """The channels of `orders` (`by_importance`) such that both ends of a group are alike: ranks 0, 2, 4, ..., 5, 3, 1.
+    """Reorder the result of `by_importance` so that both ends of a group are alike: ranks 0, 2, 4, ..., 5, 3, 1.
 
-    Units stay together. So first and last channels of a supernet, its left and right paths, hold as much importance.
+    Units stay together. The left and right paths of a supernet then have equally important channels.
     """
     ordered = []
     for order, group in zip(orders, space.groups, strict=True):
@@ -67,16 +68,16 @@ def both_ends(orders: Sequence[Order], space: WidthSpace) -> tuple[Order, ...]:
 
 
 def reorder(model: nn.Module, space: WidthSpace, orders: Sequence[Order], example: Nest) -> nn.Module:
-    """A copy of the model whose channels come in `orders`, and which computes the same.
+    """Return a copy of the model with its channels in `orders`, which computes the same function.
 
     Args:
         model: the network `space` was traced from; it is not changed.
         space: its width space.
-        orders: one for each group. A group whose new order would change the outputs keeps its own.
-        example: a network input, `(batch, ...)`, to compare outputs on.
+        orders: one for each group. A group keeps its order if the new one would change the outputs.
+        example: a network input, `(batch, ...)`, on which outputs are compared.
 
     Raises:
-        WidthError: the model is not the one the space was traced from.
+        WidthError: the model is not the one that the space was traced from.
     """
     model = undo_compile(model)
     check_fits(model, space)
@@ -90,17 +91,18 @@ def reorder(model: nn.Module, space: WidthSpace, orders: Sequence[Order], exampl
 
 
 def _order(importance: torch.Tensor, unit: int) -> Order:
-    """The channels of a group by the importance of its units, `(units,)`."""
+    """Return the channels of a group sorted by the importance of its units, `(units,)`."""
     units = importance.argsort(descending=True, stable=True)
     channels: list[int] = (units[:, None] * unit + torch.arange(unit)).flatten().tolist()
     return tuple(channels)
 
 
 def permute(model: nn.Module, space: WidthSpace, orders: Sequence[Order]) -> nn.Module:
-    """The model, changed in place: element `j` of a segment comes from where the order of its group says."""
+    """Permute the channels of the model in place: element `j` of a segment comes from entry `j` of its group's
+    order."""
     tensors = {id(tensor): (name, tensor) for name, tensor in tensors_of(model).items() if name in space.layouts}
     with torch.no_grad():
-        for name, tensor in tensors.values():  # one under several names is permuted once
+        for name, tensor in tensors.values():  # a tensor under several names is permuted once
             moved = tensor
             for d, dim in enumerate(space.layouts[name]):
                 if any(segment.group is not None for segment in dim):
@@ -110,7 +112,7 @@ def permute(model: nn.Module, space: WidthSpace, orders: Sequence[Order]) -> nn.
 
 
 def _index(dim: Layout, orders: Sequence[Order]) -> torch.Tensor:
-    """Return where the elements of a dimension come from, `(size of the dimension,)`."""
+    """Return the source index of each element of a dimension, `(size of the dimension,)`."""
     starts = torch.tensor([0, *(segment.size for segment in dim[:-1])]).cumsum(0)
     return torch.cat([start + _within(segment, orders) for start, segment in zip(starts, dim, strict=True)])
 
@@ -123,11 +125,11 @@ def _within(segment: Segment, orders: Sequence[Order]) -> torch.Tensor:
 
 
 def _computes_the_same(model: nn.Module, space: WidthSpace, orders: Sequence[Order], example: Nest) -> bool:
-    """Return whether the outputs of the model stay the same, in float64, where a coupling stands out from rounding."""
+    """Return whether the model's outputs stay the same, in float64, where a coupling is larger than rounding."""
     network = copy.deepcopy(model).double().eval()
     try:
         expected = _outputs(network, example)
-    except (RuntimeError, TypeError):  # its own code insists on a precision
+    except (RuntimeError, TypeError):  # the model's own code requires a precision
         network = copy.deepcopy(model).eval()
         expected = _outputs(network, example)
     outputs = _outputs(permute(network, space, orders), example)

@@ -1,7 +1,7 @@
-"""Fresh weights for a network of other widths, drawn as the original's constructor would have drawn them.
+"""Initial weights for other widths, drawn as the original's constructor would draw them.
 
-Notation: a tensor of variance `v` whose weight has `fan` inputs (or outputs) was drawn by a law `v = gain / fan`. At
-other widths the same law gives the variance `v * fan_full / fan_narrow`. Constants (ones, zeros, zero gammas) stay.
+Notation: a weight with `fan` inputs (or outputs) and variance `v` follows `v = gain / fan`. At other widths the same
+rule gives the variance `v * fan_full / fan_narrow`. Constants (ones, zeros, zero gammas) are unchanged.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from torch import nn
 from bcnet.space import WidthSpace
 from bcnet.space.layout import length
 
-_GAINS = (1 / 3, 1.0, 2.0, 1 / 6, 25 / 9)  # PyTorch's default, Xavier- and Kaiming-like laws, depthwise halves, tanh
+_GAINS = (1 / 3, 1.0, 2.0, 1 / 6, 25 / 9)  # PyTorch's default, Xavier- and Kaiming-like rules, depthwise halves, tanh
 _TOLERANCE = 0.1
-_COPIES = 2  # draws of a law that gives the same value twice on average: none has so many copies
-_MOST_COUNTED = 2**20  # elements; draws of far more repeat themselves in single precision
-_ALIKE = 0.8  # a correlation of neighbours that independent draws do not have
-_FEWEST_ELEMENTS = 16  # of a filter, for its mean square to say anything
-_FAR = 10.0  # standard errors between a filter's mean square and all filters' that no independent draws show
+_COPIES = 2  # a distribution with few distinct values repeats them more often than this on average
+_MOST_COUNTED = 2**20  # elements; single precision repeats values in larger draws
+_ALIKE = 0.8  # a correlation of neighbours that independent draws do not reach
+_FEWEST_ELEMENTS = 16  # fewest elements of a filter for a meaningful mean square
+_FAR = 10.0  # standard errors of a filter's mean square from the overall one that independent draws do not reach
 
 
 def redraw(model: nn.Module, generator: torch.Generator) -> None:
-    """Give the model, changed in place, new random weights from the laws of its own.
+    """Draw new random weights for the model in place, from the distributions of its current weights.
 
-    Weights of a model that was never trained are independent draws: a random permutation of each tensor's elements is a
-    draw from the same law, whatever it was. Tensors of which this cannot be (`_are_draws`), an identity transform or a
-    ramp, keep their values. The layers of a model that has been trained (`is_trained`) are reset by
-    their own `reset_parameters` instead. Parameters that ask for no gradient are no draws but part of what
-    the network computes, a filter or a table: they stay as they are, bit for bit.
+    Weights of an untrained model are independent draws, so a random permutation of a tensor's elements is a draw from
+    the same distribution, whatever it is. Tensors that cannot be independent draws (`_are_draws`), such as an identity
+    transform or a ramp, keep their values. Layers of a trained model (`is_trained`) are reset by their own
+    `reset_parameters`. Parameters without gradient are part of the function, such as a filter or a table, and keep
+    their values bit for bit.
     """
     frozen = {name: p.detach().clone() for name, p in model.named_parameters() if not p.requires_grad}
     if is_trained(model):
         _reset(model, generator)
     with torch.no_grad():
-        for name, values in frozen.items():  # a layer's own reset knows nothing of them
+        for name, values in frozen.items():  # a layer's own reset would overwrite them
             model.get_parameter(name).copy_(values)
         for parameter in dict.fromkeys(p for p in model.parameters() if p.requires_grad):
             flat = parameter.flatten()
@@ -46,21 +46,22 @@ def redraw(model: nn.Module, generator: torch.Generator) -> None:
 
 
 def _are_draws(values: torch.Tensor) -> bool:
-    """Return whether the values may be independent draws: many different ones, unsorted, neighbours unlike."""
+    """Return whether the values can be independent draws: many distinct ones, unsorted, without correlated
+    neighbours."""
     flat = values.detach().flatten()
     if flat.is_complex():
         flat = torch.view_as_real(flat)[:, 0]
     steps = flat.double().diff()
     if steps.numel() == 0 or bool((steps >= 0).all()) or bool((steps <= 0).all()):
         return False
-    countable = flat.numel() <= _MOST_COUNTED and flat.element_size() >= 4  # a lesser precision repeats itself
+    countable = flat.numel() <= _MOST_COUNTED and flat.element_size() >= 4  # lower precisions repeat values
     if countable and torch.unique(flat).numel() <= flat.numel() // _COPIES:
         return False
     return all(_correlation(values.detach(), dim) < _ALIKE for dim in range(values.ndim))
 
 
 def _correlation(values: torch.Tensor, dim: int) -> float:
-    """The correlation of neighbours along a dimension; 0 where there are too few."""
+    """Return the correlation of neighbours along a dimension; 0 if there are too few."""
     size = values.shape[dim]
     if size < 2 or values.numel() < _FEWEST_ELEMENTS or values.is_complex():
         return 0.0
@@ -89,11 +90,12 @@ def rescale(model: nn.Module, full: nn.Module, space: WidthSpace, widths: tuple[
 
 
 def is_trained(model: nn.Module) -> bool:
-    """Return whether a model comes with trained weights.
+    """Return whether a model has trained weights.
 
-    Its batch norms have counted batches. Without batch norm, a third of its layers show what no independent draws show:
-    some filters are far stronger than others (the mean squares of `n` draws to a filter differ by their standard error,
-    `sqrt((kurtosis - 1) / n)`), or biases differ and exceed the bound of PyTorch's law, `1 / sqrt(n)`.
+    True if its batch norms have counted batches. Without batch norm, true if a third of its layers cannot be
+    independent
+    draws: some filters are much stronger than others (mean squares of filters with `n` draws differ by their standard
+    error, `sqrt((kurtosis - 1) / n)`), or biases differ and exceed the bound of PyTorch's rule, `1 / sqrt(n)`.
     """
     counters = [b for name, b in model.named_buffers() if name.endswith("num_batches_tracked")]
     if counters:
@@ -104,7 +106,7 @@ def is_trained(model: nn.Module) -> bool:
 
 def _is_far_from_drawn(layer: nn.Linear | nn.modules.conv._ConvNd) -> bool:
     weight = layer.weight
-    if not weight.requires_grad or not weight.any():  # zeros, beside which a bias may be an identity transform
+    if not weight.requires_grad or not weight.any():  # with zero weights a bias may be an identity transform
         return False
     bias = layer.bias
     if bias is not None and bias.numel() > 1:
@@ -135,7 +137,7 @@ def _reset(model: nn.Module, generator: torch.Generator) -> None:
 
 
 def _variance_ratio(tensor: torch.Tensor, full: tuple[int, ...], narrow: tuple[int, ...]) -> float:
-    """`fan_full / fan_narrow` of the law that the tensor was drawn by; 1 where it is constant or no law fits."""
+    """Return `fan_full / fan_narrow` for the rule that fits the tensor; 1 if it is constant or no rule fits."""
     variance = float(tensor.double().var()) if tensor.numel() > 1 else 0.0
     if variance == 0:
         return 1.0

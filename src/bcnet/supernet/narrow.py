@@ -1,4 +1,4 @@
-"""Narrowing a network in one call: a plain network of given widths, with the channels that matter."""
+"""Narrow a trained network in one call, keeping its most important channels."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ def narrow(
     Args:
         model: the network `space` was traced from; it is not changed.
         space: its width space (`bcnet.trace`).
-        widths: one per group, of `space.balanced(...)` for instance.
+        widths: one per group, for instance from `space.balanced(...)`.
         weights: "important" keeps the channels of the largest magnitude (`by_importance`), "first" the first ones,
-            "fresh" draws new weights as the model's constructor would.
-        calibrate: batches of network inputs `(batch, ...)`, or one tensor of them, for the statistics of batch norm,
-            some hundred inputs in all; the first batch also checks that sorting the channels of a group changes no
-            output. Without them batch norms keep the statistics of the channels that are kept, which do not fit a
-            narrower network.
-        reconstruct: solve layer after layer for weights that give what the original's give for the inputs to
-            `calibrate` (`bcnet.supernet.reconstruct`), in place of new statistics; both networks run on all of these
-            once for each layer.
-        factory, generator: of fresh weights, as in `bcnet.supernet.build`.
+            "fresh" initialises new weights as the model's constructor would.
+        calibrate: batches of network inputs `(batch, ...)`, or one tensor of them, for batch-norm statistics; some
+            hundred inputs in total. The first batch also verifies that sorting channels leaves the outputs unchanged.
+            Without `calibrate`, batch norms keep the statistics of the kept channels, which do not fit a narrower
+            network.
+        reconstruct: fit the weights of each layer so that its outputs match the original's on the inputs of `calibrate`
+            (`bcnet.supernet.reconstruct`), instead of recomputing statistics. Both networks run on all inputs once per
+            layer.
+        factory, generator: for initial weights, as in `bcnet.supernet.build`.
 
     Raises:
-        WidthError: widths that do not belong to the space, a model that does not, unknown `weights`, or `reconstruct`
-            without inputs or with fresh weights.
+        WidthError: the widths or the model do not fit the space, `weights` is unknown, or `reconstruct` is used without
+            inputs or with fresh weights.
         DataError: `calibrate` holds no batch.
 
     Example: `narrow(model, space, space.balanced(macs=0.5), calibrate=[images], reconstruct=True)`

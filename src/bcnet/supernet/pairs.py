@@ -1,19 +1,19 @@
-"""Pairs: a path and the opposite path of its complement, run as one network of full width.
+"""Pairs: a path and the opposite path of its complement, computed in one full-width pass.
 
-Notation: `l` channels in a group, width `c` and complement `c~ = l - c`. LEFT at `c` keeps the channels `[0, c)`,
-RIGHT at `c~` keeps `[c, l)`: together every channel once. With `side(o)` the path that channel `o` belongs to, a
+Notation: a group has `l` channels, width `c` and complement `c~ = l - c`. LEFT at `c` keeps the channels `[0, c)`,
+RIGHT at `c~` keeps `[c, l)`; together they hold every channel once. Let `side(o)` be the path of channel `o`. A
 full-width pass with the weights
 
     W'[o, i] = W[o, i] if side(o) = side(i), else 0
 
-computes both paths at once, since all else in most convolutional networks (batch norm, activations, pooling, additions)
-treats channels one by one. Channels that are on both paths appear twice: where `c = l` is its own complement the group
-is `2 l` wide, where complements keep to a smallest width `c_min`, `l + c_min`. The network's outputs appear twice too,
-one half for each path.
+computes both paths at once, since everything else in most convolutional networks (batch norm, activations, pooling,
+additions) treats channels independently. Channels on both paths appear twice. If `c = l`, which is its own complement,
+the group is `2 l` wide; if complements have a smallest width `c_min`, it is `l + c_min` wide. The network's outputs
+appear twice too, one half per path.
 
-Four paths take two such passes. These multiply more than four narrow ones, but at the channel counts that kernels are
-made for, in half as many calls, and in the same shapes nearly every time. Whether that pays is a matter of network,
-batch and device (`worthwhile`).
+Four paths take two such passes. These need more multiply-adds than four narrow passes, but in half as many calls, at
+efficient channel counts, and with nearly constant shapes. Whether pairs are faster depends on network, batch and device
+(`worthwhile`).
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from bcnet.space.layout import Layout, ParameterLayout, Segment
 from bcnet.space.narrowing import Narrowing, tensors_of
 
 _NARROW = 64  # channels
-# Multiply-adds that take as long.
-_NEW_SHAPES = 2_000_000_000  # as a layer of shapes not met before
-_COPY = 1_500  # as the copy of a parameter's element
+# Costs in equivalent multiply-adds.
+_NEW_SHAPES = 2_000_000_000  # of a layer with new shapes
+_COPY = 1_500  # of copying one element of a parameter
 
 
 class UnpairableError(Exception):
-    """The paths of this network cannot share a pass; the message says why."""
+    """Paths of this network cannot share a pass; the message gives the reason."""
 
 
 class Pairs:
     """Runs pairs of complementary paths of a network, each pair in one pass.
 
     Args:
-        network: the supernet's network; it is changed only within a call.
+        network: the supernet's network; it is modified only during a call.
         space: its width space.
 
     Raises:
-        UnpairableError: a tensor that holds searched and held channels in one dimension, or searched ones in three.
+        UnpairableError: a dimension of a tensor mixes searched and pinned channels, or three dimensions are searched.
     """
 
     def __init__(self, network: nn.Module, space: WidthSpace) -> None:
@@ -71,17 +71,17 @@ class Pairs:
 
     @classmethod
     def verify(cls, network: nn.Module, space: WidthSpace, x: Nest) -> Pairs:
-        """The pairs of `network`, after a comparison with single paths on inputs `x`, in float64.
+        """Return the pairs of `network` after comparing them with single paths on inputs `x`, in float64.
 
         Raises:
-            UnpairableError: outputs differ, or the model's own code does not run: it couples channels in its forward.
+            UnpairableError: the outputs differ, or the model's own code fails, because its forward couples channels.
         """
-        # In float64 a coupling of channels stands out from rounding, however deep the network.
+        # In float64 a coupling of channels is larger than rounding, at any depth.
         double = copy.deepcopy(network).double().eval()
         x = as_float(map_tensors(torch.Tensor.detach, x), double)
         pairs = cls(double, space)
         single = Narrowing(double, space.layouts, space.numbers)
-        # Narrow, mixed and full widths: paths that overlap in no group, in some, and in all.
+        # Narrow, mixed and full widths: paths overlap in no group, in some, and in all.
         third = tuple(max(g.choices[0], g.max_width // 3 // g.unit * g.unit) for g in space.groups)
         mixed = tuple(g.max_width if i % 2 else third[i] for i, g in enumerate(space.groups))
         for left in (third, mixed, space.full):
@@ -104,13 +104,14 @@ class Pairs:
             raise UnpairableError(f"{name} has more than two searched dimensions")
 
     def complementary(self, left: Widths, right: Widths) -> bool:
-        """Return whether LEFT at `left` and RIGHT at `right` are a pair: complements of each other."""
+        """Return whether LEFT at `left` and RIGHT at `right` are complements of each other."""
         return right in (self._space.complement(left), self._space.complement(left, bounded=True))
 
     def forward(self, x: Any, left: Widths, right: Widths) -> tuple[Any, Any]:
-        """The model's outputs for `x` on LEFT at `left` and on RIGHT at `right`, as two separate passes give them.
+        """Return the model's outputs for `x` on LEFT at `left` and on RIGHT at `right`, equal to those of two separate
+        passes.
 
-        Gradients arrive in the full parameters' `.grad`. Which widths are a pair `complementary` says.
+        Gradients are accumulated in the full parameters' `.grad`. `complementary` says which widths form a pair.
         """
         assert self.complementary(left, right), (left, right)
         widths = [*zip(left, right, strict=True)]
@@ -121,7 +122,7 @@ class Pairs:
                 if kept is not None:
                     tensor = tensor.index_select(d, kept)
             if name in self._cast and tensor.dtype is torch.float32 and _autocast_on(kind := tensor.device.type):
-                tensor = tensor.to(torch.get_autocast_dtype(kind))  # before the copy is made, not of the copy
+                tensor = tensor.to(torch.get_autocast_dtype(kind))  # cast before the copy is made
             return tensor if mask is None else tensor * mask
 
         full = [c + d for c, d in widths]
@@ -132,12 +133,12 @@ class Pairs:
     def _places(
         self, name: str, tensor: torch.Tensor, widths: Sequence[tuple[int, int]]
     ) -> tuple[list[torch.Tensor | None], torch.Tensor | None]:
-        """Return the origin of a tensor's elements (an index per dimension, None for all in order), and which stay."""
+        """Return the source index of each element per dimension (None: unchanged), and the mask of kept elements."""
         index: list[torch.Tensor | None] = []
         sided: list[int] = []
         for d, dim in enumerate(self._layouts[name]):
             if self._outputs.get(name) == d:
-                # Outputs are pinned: both paths make all of them, one after the other.
+                # Outputs are pinned: both paths compute all of them, one after the other.
                 index.append(torch.arange(tensor.shape[d], device=tensor.device).repeat(2))
                 sided.append(d)
             elif dim[0].group is None:
@@ -154,7 +155,7 @@ class Pairs:
     def _sides_along(
         self, name: str, tensor: torch.Tensor, d: int, widths: Sequence[tuple[int, int]]
     ) -> torch.Tensor:  # (1, ..., elements, ..., 1)
-        """The path that each element of a dimension belongs to: False for LEFT."""
+        """Return the path of each element of a dimension: False for LEFT."""
         if self._outputs.get(name) == d:
             counts = [(tensor.shape[d], tensor.shape[d])]
         else:
@@ -164,15 +165,16 @@ class Pairs:
 
 
 def worthwhile(space: WidthSpace, batch: int) -> bool:
-    """Return whether pairs are the faster way to train with batches of `batch` images.
+    """Return whether pairs train faster with batches of `batch` images.
 
-    They are where the layers that do most of the work are narrow: the mean width of the groups, weighted by the
-    multiply-adds of the layers that read or make them, is at most 64 channels. And where slices pay more for new shapes
-    in every layer than pairs do for multiply-adds and copies of weights:
+    This holds if the layers with most of the work are narrow: the mean width of the groups, weighted by the
+        multiply-adds
+    of the layers that read or produce them, is at most 64 channels. It also holds if new shapes in every layer cost
+    single paths more than pairs pay for multiply-adds and copies of weights:
 
         batch * (2 macs(pair) - 4 macs(mean widths)) + 1500 params <= 2e9 layers
 
-    The constants come from steps on two cores (`benchmarks/speed_pairs.py`).
+    The constants come from steps measured on two cores (`benchmarks/speed_pairs.py`).
     """
     terms = space.macs_terms.terms
     work = {groups: count * math.prod(space.full[g] for g in groups) for groups, count in terms.items()}
@@ -182,7 +184,7 @@ def worthwhile(space: WidthSpace, batch: int) -> bool:
 
 
 def _more_work(space: WidthSpace) -> int:
-    """Multiply-adds for one image of two passes of pairs, less those of four paths; full groups left aside."""
+    """Return the multiply-adds per image of two passes of pairs minus those of four paths, ignoring full groups."""
     least = space.narrowest
     pair = [c + d for c, d in zip(least, space.complement(least), strict=True)]
     mean = [round(sum(group.choices) / len(group.choices)) for group in space.groups]
@@ -195,7 +197,7 @@ def _layers(space: WidthSpace) -> int:
 
 
 def _cast_by_autocast(network: nn.Module) -> set[str]:
-    """The weights that autocast would turn into its own precision anyway."""
+    """Return the names of the weights that autocast would cast anyway."""
     parts = network.named_modules(remove_duplicate=False)
     return {f"{prefix}.weight" for prefix, part in parts if isinstance(part, (nn.Linear, _ConvNd))}
 
@@ -205,9 +207,9 @@ def _autocast_on(kind: str) -> bool:
 
 
 def _output_dimensions(network: nn.Module, layouts: Mapping[str, ParameterLayout]) -> dict[str, int]:
-    """The dimension that counts a layer's outputs, for the tensors of layers from searched inputs to held outputs.
+    """Return the output dimension of each tensor of the layers from searched inputs to pinned outputs.
 
-    Such layers end the network: a pair needs their outputs twice.
+    Such layers end the network; a pair needs their outputs twice.
     """
     found: dict[str, int] = {}
     for prefix, part in network.named_modules(remove_duplicate=False):
@@ -223,14 +225,14 @@ def _output_dimensions(network: nn.Module, layouts: Mapping[str, ParameterLayout
 
 
 def _elements(segment: Segment, widths: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """Return how many of a searched segment's elements each path has."""
+    """Return the number of a searched segment's elements on each path."""
     assert segment.group is not None
     left, right = widths[segment.group]
     return left * segment.per_channel, right * segment.per_channel
 
 
 def _index(dim: Layout, widths: Sequence[tuple[int, int]], device: torch.device) -> torch.Tensor | None:
-    """The elements of a searched dimension in the order of a pair; None where every element comes once."""
+    """Return the elements of a searched dimension in the order of a pair; None if every element appears once."""
     counts = [_elements(segment, widths) for segment in dim]
     if all(left + right == segment.size for segment, (left, right) in zip(dim, counts, strict=True)):
         return None
@@ -241,5 +243,5 @@ def _index(dim: Layout, widths: Sequence[tuple[int, int]], device: torch.device)
 
 
 def _half(output: Any, which: int) -> Any:
-    """The half of every output tensor that belongs to one path, `(batch, 2 n, ...)` to `(batch, n, ...)`."""
+    """Return one path's half of every output tensor, `(batch, 2 n, ...)` to `(batch, n, ...)`."""
     return tree_map(lambda t: t.chunk(2, dim=1)[which] if isinstance(t, torch.Tensor) else t, output)

@@ -1,13 +1,13 @@
 """Reconstruction: weights with which a narrow network computes what the original does, layer by layer.
 
-Notation: `x` the inputs of a layer in the narrow network, with a 1 for its bias, `y` the outputs that the same layer
-has in the original at the channels that were kept, `w` the weights that were cut out. In the order of the forward pass
-every convolution and linear layer gets
+Notation: `x` are the inputs of a layer in the narrow network, with a 1 for its bias. `y` are the outputs of the same
+layer in the original at the kept channels. `w` are the weights after slicing. In the order of the forward pass, every
+convolution and linear layer gets
 
     argmin_v  sum |v x - y|^2 + ridge s |v - w|^2        (He et al., "Channel Pruning", 2017, section 3.2)
 
-with sums over places drawn from all inputs, and `s` the mean of `sum x^2` over the entries of `x`. Only then is the
-next layer looked at.
+with sums over positions sampled from all inputs, and `s` the mean of `sum x^2` over the entries of `x`. Each layer is
+solved after all layers before it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bcnet.space import Side, WidthSpace
 from bcnet.space.layout import spans
 
 _RIDGE = 1e-3
-_LEAST_ROWS = 4096  # places of a layer, over all inputs
+_LEAST_ROWS = 4096  # positions of a layer, over all inputs
 _ROWS_PER_COLUMN = 8
 _LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
 
@@ -36,17 +36,18 @@ _LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
 def reconstruct(
     network: nn.Module, original: nn.Module, space: WidthSpace, widths: Sequence[int], batches: Sequence[Nest]
 ) -> nn.Module:
-    """Change the weights of `network` so that its layers give what those of `original` give; return it, in its mode.
+    """Fit the weights of `network` so that its layers' outputs match those of `original`; return it in its mode.
 
     Args:
         network: the first channels of `original` at `widths` (`narrow_in_place`, side left).
-        original: the network at full width, its channels sorted.
+        original: the full-width network with sorted channels.
         space: the width space of both.
         widths: one per group.
-        batches: network inputs `(batch, ...)`, some hundred in all. Both networks are run on them once for each layer.
+        batches: network inputs `(batch, ...)`, some hundred in total. Both networks run on them once per layer.
 
-    Convolutions in groups, in three dimensions or with other padding than zeros, layers that are called more than once
-    or without a batch, and layers of another class than torch's own stay as they are.
+    These layers are unchanged: convolutions in groups, in three dimensions or with padding other than zeros, layers
+        called
+    more than once or without a batch, and subclasses of torch's layers.
 
     Raises:
         DataError: no batch was given.
@@ -59,7 +60,7 @@ def reconstruct(
     generator = torch.Generator().manual_seed(0)
     for name in _layers_in_order(network, batches[0]):
         layer: Any = network.get_submodule(name)
-        layout = space.layouts.get(f"{name}.weight")  # none where all of the layer's channels are held
+        layout = space.layouts.get(f"{name}.weight")  # None if all of the layer's channels are pinned
         runs = spans(layout[0], widths, Side.LEFT) if layout else [(0, len(layer.weight))]
         kept = torch.cat([torch.arange(start, start + length) for start, length in runs])
         columns = layer.weight[0].numel() + (layer.bias is not None)
@@ -81,14 +82,14 @@ def reconstruct(
 
 
 def _layers_in_order(network: nn.Module, batch: Nest) -> list[str]:
-    """The names of the layers that can be solved for, in the order of their calls."""
+    """Return the names of the layers that can be solved, in the order of their calls."""
     called: list[str] = []
     unread: set[str] = set()
     owners = [id(tensor) for part in network.modules() for tensor in part.parameters(recurse=False)]
 
     def note(name: str, layer: nn.Module, inputs: tuple[Any, ...]) -> None:
         called.append(name)
-        if not inputs or inputs[0].ndim < layer.weight.ndim:  # given by name, or one input without its batch
+        if not inputs or inputs[0].ndim < layer.weight.ndim:  # called by keyword, or with an input without batch
             unread.add(name)
 
     handles = [
@@ -110,12 +111,12 @@ def _is_plain(layer: nn.Module) -> bool:
     return not isinstance(layer, (nn.Conv1d, nn.Conv2d)) or (layer.groups == 1 and layer.padding_mode == "zeros")
 
 
-class _Reached(Exception):  # noqa: N818 - no error: the rest of a forward pass is not needed
+class _Reached(Exception):  # noqa: N818 - the rest of the forward pass is not needed
     pass
 
 
 def _run_to(network: nn.Module, name: str, batch: Nest) -> tuple[Tensor, Tensor]:
-    """The inputs and outputs of a layer for a batch; what comes after it is not computed."""
+    """Return the inputs and outputs of a layer for a batch, skipping the layers after it."""
     found: list[tuple[Tensor, Tensor]] = []
 
     def look(_: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
@@ -128,7 +129,8 @@ def _run_to(network: nn.Module, name: str, batch: Nest) -> tuple[Tensor, Tensor]
 
 
 def _rows_of(layer: nn.Module, x: Tensor) -> Tensor:
-    """The inputs of a layer as rows `(places, columns)`, in the order of its flat weight, with a 1 for its bias."""
+    """Return the inputs of a layer as rows `(positions, columns)`, in the order of its flat weight, with a 1 for the
+    bias."""
     if isinstance(layer, nn.Linear):
         rows = x.flatten(0, -2)
     else:
@@ -142,7 +144,7 @@ def _rows_of(layer: nn.Module, x: Tensor) -> Tensor:
 
 
 def _set_weights(layer: Any, products: Tensor, targets: Tensor) -> None:
-    """Solve `(X'X + ridge) (v - w) = X'y - X'X w`, and keep `w` where there is no solution."""
+    """Solve `(X'X + ridge) (v - w) = X'y - X'X w`; keep `w` if there is no solution."""
     w = layer.weight.flatten(1).double().cpu()
     if layer.bias is not None:
         w = torch.cat([w, layer.bias.double().cpu()[:, None]], dim=1)

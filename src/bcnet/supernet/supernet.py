@@ -1,7 +1,7 @@
-"""The bilaterally coupled supernet: one set of full-width weights in which every path lives (Eq. 5-9).
+"""The bilaterally coupled supernet: one set of full-width weights that all paths share (Eq. 5-9).
 
-A path is widths and a side. LEFT keeps the channels `[0, c)` of every group, RIGHT keeps `[l - c, l)`, so that over all
-widths `1..l` every channel serves `l + 1` paths.
+A path consists of widths and a side. LEFT keeps the channels `[0, c)` of every group, RIGHT keeps `[l - c, l)`. Over
+all widths `1..l` every channel is therefore on `l + 1` paths.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _Runs = list[list[tuple[int, int]]]  # kept (start, length) runs of every dimens
 
 
 class Supernet(nn.Module):
-    """A copy of `model` that runs at any widths of `space`, on either side, in the model's own `forward`.
+    """A copy of `model` that runs at any widths of `space`, on either side, with the model's own `forward`.
 
-    Batch norm uses the statistics of the batch at hand on every path, in train and eval mode alike: the copy has no
-    running statistics. Gradients of several paths add up in the full parameters' `.grad`; they arrive there directly,
-    so `torch.autograd.grad` with respect to the parameters is not available.
+    Batch norm uses the statistics of the current batch on every path, in train and eval mode: the copy has no running
+    statistics. Gradients of several paths accumulate directly in the full parameters' `.grad`, so `torch.autograd.grad`
+    with respect to the parameters is not available.
 
     Args:
-        model: the network `space` was traced from, or one of equal shapes; it is not changed. For a widened space that
-            is `bcnet.build(model, space, space.full)`.
+        model: the network `space` was traced from, or one of equal shapes; it is not changed. For a widened space, use
+            `bcnet.build(model, space, space.full)`.
         space: its width space.
 
     Raises:
@@ -55,33 +55,33 @@ class Supernet(nn.Module):
         self.train(self.training)
 
     def train(self, mode: bool = True) -> Supernet:
-        """Set the mode; batch norms that cannot do without their statistics stay in training mode."""
+        """Set the mode; batch norms that require their running statistics stay in training mode."""
         super().train(mode)
         for norm in self._own_norms:
             norm.training = True
         return self
 
     def forward(self, x: Any, widths: Sequence[int], side: Side) -> Any:
-        """The model's output at `widths` on `side`, for its own input `x`, usually `(batch, channels, height, width)`.
+        """Return the model's output at `widths` on `side` for the input `x`, usually `(batch, channels, height,
+        width)`.
 
-        Where `x` is a tuple it has all arguments of the model's `forward`, where it is a dict all keyword arguments.
-
-        `widths` are any multiples of the groups' units up to full, not only choices.
+        A tuple `x` holds all positional arguments of the model's `forward`, a dict all keyword arguments. `widths` can
+        be any multiples of the groups' units up to full width, not only choices.
 
         Raises:
-            WidthError: widths that do not belong to the space, or no `Side`.
+            WidthError: the widths do not fit the space, or `side` is not a `Side`.
         """
         with self.at(widths, side) as network:
             return call_network(network, x)
 
     @contextmanager
     def at(self, widths: Sequence[int], side: Side = Side.LEFT) -> Iterator[nn.Module]:
-        """The copy of the model itself, for calls of any form: within the block its layers are those of the path.
+        """Yield the copy of the model, restricted to a path within the block, for calls of any form.
 
-        Losses may be taken within the block and gone back through after it.
+        Losses computed in the block can be backpropagated after it.
 
         Raises:
-            WidthError: as `forward`.
+            WidthError: as for `forward`.
 
         Example: `with supernet.at(widths) as network: loss = criterion(network(images, mask=masks), targets)`
         """
@@ -95,14 +95,14 @@ class Supernet(nn.Module):
 class _PathSlice(torch.autograd.Function):
     """`take(parameter, runs)`, with the gradient accumulated in place into `parameter.grad`.
 
-    The slice is a view where the kept channels are neighbours (always, but for concatenated inputs). Autograd would
-    answer it with a zero-padded gradient of the full size for each path. Adding the slice's gradient to the parameter's
-    own makes paths cost what they compute, and overlapping paths accumulate.
+    The slice is a view if the kept channels are contiguous (always, except for concatenated inputs). Autograd would
+    allocate a zero-padded gradient of full size for each path. Adding the slice's gradient to the parameter's own makes
+    the cost of a path proportional to its size, and lets overlapping paths accumulate.
     """
 
     @staticmethod
     def forward(ctx: Any, parameter: torch.Tensor, runs: _Runs) -> torch.Tensor:
-        """The path's part of the parameter; a view where every dimension has one run."""
+        """Return the path's part of the parameter; a view if every dimension has one run."""
         ctx.parameter = parameter
         ctx.runs = runs
         return take(parameter, runs)
@@ -118,7 +118,7 @@ class _PathSlice(torch.autograd.Function):
 
 
 def _path_slice(name: str, tensor: torch.Tensor, runs: _Runs) -> torch.Tensor:
-    """A path's part of one parameter or buffer."""
+    """Return a path's part of one parameter or buffer."""
     if tensor.requires_grad and torch.is_grad_enabled():
         sliced: torch.Tensor = _PathSlice.apply(tensor, runs)  # type: ignore[no-untyped-call]
         return sliced
@@ -126,7 +126,7 @@ def _path_slice(name: str, tensor: torch.Tensor, runs: _Runs) -> torch.Tensor:
 
 
 def _add(full: torch.Tensor, runs: _Runs, part: torch.Tensor) -> None:
-    """`full[runs] += part`, run by run."""
+    """Compute `full[runs] += part`, run by run."""
     for d, dim_runs in enumerate(runs):
         if len(dim_runs) > 1:
             pieces = torch.split(part, [size for _, size in dim_runs], dim=d)
@@ -137,9 +137,9 @@ def _add(full: torch.Tensor, runs: _Runs, part: torch.Tensor) -> None:
 
 
 def needs_statistics(norm: _NormBase) -> bool:
-    """Return whether the `forward` of a normalisation fails where its running statistics are gone.
+    """Return whether the `forward` of a normalisation fails without running statistics.
 
-    That of torch does not, and takes those of the batch; one that the user has written may count on them.
+    torch's own layers use the batch's statistics instead; a user's layer may rely on the buffers.
     """
     if type(norm).forward.__module__.startswith("torch.nn."):
         return False
@@ -156,7 +156,7 @@ def needs_statistics(norm: _NormBase) -> bool:
 def _runs(norm: nn.Module, x: torch.Tensor) -> bool:
     try:
         norm(x)
-    except Exception:  # whatever the user's code raises
+    except Exception:  # the user's code can raise anything
         return False
     return True
 
@@ -168,9 +168,9 @@ def _without_statistics(norm: _NormBase) -> _NormBase:
 
 
 def without_running_statistics(model: nn.Module) -> nn.Module:
-    """Let normalisations use the statistics of the batch at hand, in both modes; changes and returns `model`.
+    """Make normalisations use the statistics of the current batch in both modes; change and return `model`.
 
-    Those that `needs_statistics` names keep theirs.
+    Layers for which `needs_statistics` holds keep theirs.
     """
     for part in model.modules():
         if isinstance(part, _NormBase) and part.track_running_stats and not needs_statistics(part):
@@ -179,12 +179,12 @@ def without_running_statistics(model: nn.Module) -> nn.Module:
 
 
 def fits(model: nn.Module, space: WidthSpace) -> bool:
-    """Return whether the model's tensors have the shapes that the space says."""
+    """Return whether the model's tensors have the shapes of the space."""
     return next(_misfits(model, space), None) is None
 
 
 def check_fits(model: nn.Module, space: WidthSpace) -> None:
-    """Raise WidthError where the model's tensors do not have the shapes that the space was traced with."""
+    """Raise WidthError if the model's tensors do not have the shapes that the space was traced with."""
     for name, expected, got in _misfits(model, space):
         raise WidthError(
             f"the model must be the one the space was traced from: {name!r} has shape {expected} in the space; "

@@ -1,9 +1,9 @@
-"""Maximising a concave dual function over the multipliers of a few constraints, by cutting planes.
+"""Maximise a concave dual function over the multipliers of a few constraints, by cutting planes.
 
-Notation: `theta(lam) = min over x of e(x) + lam . s(x)` with `e` the objective and `s <= 0` the constraints, `lam >=
-0`. Every point `x` met gives a cut `theta(lam) <= e + lam . s`. With one constraint the next multiplier is where the
-last cut that breaks the constraint meets the last one that holds it; with more it comes from a linear programme over
-all cuts. Both end at the maximum after finitely many steps, and the weights of the cuts that meet there are the best
+Notation: `theta(lam) = min over x of e(x) + lam . s(x)` with objective `e`, constraints `s <= 0` and `lam >= 0`. Every
+visited point `x` gives a cut `theta(lam) <= e + lam . s`. With one constraint the next multiplier is where the last cut
+that violates the constraint intersects the last one that satisfies it; with more it comes from a linear programme over
+all cuts. Both reach the maximum after finitely many steps. The weights of the cuts that intersect there give the best
 mixture of the points.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 from bcnet.space.problem import FloatArray
 
 _STEPS = 100
-_HELD = 1e-9  # constraint values up to this count as held
+_HELD = 1e-9  # constraint values up to this count as satisfied
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class DualMaximum:
-    """The largest dual value met, its multipliers `(constraints,)`, all cuts, and their mixture at the maximum."""
+    """The largest dual value found, its multipliers `(constraints,)`, all cuts, and their mixture at the maximum."""
 
     bound: float
     multipliers: FloatArray
@@ -43,9 +43,9 @@ Oracle = Callable[[FloatArray], tuple[float, Cut]]  # multipliers -> dual value 
 
 
 def maximise_dual(oracle: Oracle, known: Sequence[Cut], tolerance: float) -> DualMaximum:
-    """Maximise `theta`, given some `known` cuts, at least one of a point that holds every constraint.
+    """Maximise `theta`, given `known` cuts of which at least one satisfies every constraint.
 
-    Ends when the cuts' maximum exceeds the best value by at most `tolerance`.
+    Stops when the cuts' maximum exceeds the best value by at most `tolerance`.
     """
     cuts = list(known)
     _, multipliers, _ = _master(cuts)
@@ -64,7 +64,7 @@ def maximise_dual(oracle: Oracle, known: Sequence[Cut], tolerance: float) -> Dua
 
 
 def _master(cuts: Sequence[Cut]) -> tuple[float, FloatArray, FloatArray]:
-    """Maximum over the multipliers of the lowest cut: value, multipliers, and weights of the cuts there."""
+    """Maximise the lowest cut over the multipliers; return value, multipliers, and weights of the cuts there."""
     objectives = np.array([cut.objective for cut in cuts])
     slacks = np.array([cut.slack for cut in cuts])  # (cuts, constraints)
     if slacks.shape[1] == 1:
@@ -73,7 +73,7 @@ def _master(cuts: Sequence[Cut]) -> tuple[float, FloatArray, FloatArray]:
 
 
 def _single(objectives: FloatArray, slacks: FloatArray) -> tuple[float, FloatArray, FloatArray]:
-    """The lower envelope's corner: mix one cut that holds the constraint with one that breaks it."""
+    """Intersect the lower envelope's cuts: mix one that satisfies the constraint with one that violates it."""
     held = np.flatnonzero(slacks <= _HELD)
     broken = np.flatnonzero(slacks > _HELD)
     weights = np.zeros(len(objectives))
@@ -85,7 +85,7 @@ def _single(objectives: FloatArray, slacks: FloatArray) -> tuple[float, FloatArr
         return value, np.zeros(1), weights
     under = np.minimum(slacks[held], 0.0)[:, None]
     over = slacks[broken]
-    share = -under / (over - under)  # of the broken cut, (held, broken)
+    share = -under / (over - under)  # share of the violating cut, (satisfying, violating)
     mixed = (1 - share) * objectives[held][:, None] + share * objectives[broken]
     i, j = np.unravel_index(int(np.argmin(mixed)), mixed.shape)
     if mixed[i, j] < value:
@@ -100,8 +100,8 @@ def _single(objectives: FloatArray, slacks: FloatArray) -> tuple[float, FloatArr
 
 
 def _several(objectives: FloatArray, slacks: FloatArray) -> tuple[float, FloatArray, FloatArray]:
-    """min w . e subject to w . s <= 0, sum w = 1, w >= 0; the multipliers are the constraints' dual values."""
-    from scipy.optimize import linprog  # half a second to import, and needed for two limits at once only
+    """Solve min w . e subject to w . s <= 0, sum w = 1, w >= 0; the multipliers are the constraints' dual values."""
+    from scipy.optimize import linprog  # takes half a second to import, and is needed for several limits only
 
     count = len(objectives)
     offset = objectives.min()

@@ -1,11 +1,11 @@
-"""Minimising a sum of factors over discrete variables: variable elimination, exact where the graph allows it.
+"""Minimise a sum of factors over discrete variables by variable elimination, exactly where the graph allows it.
 
-Notation: variables `0..n-1`, variable `v` with `sizes[v]` values; `minimum over x of sum_f table_f[x restricted to f]`.
+Notation: variables `0..n-1`, variable `v` has `sizes[v]` values; `minimum over x of sum_f table_f[x restricted to f]`.
 
-Variables are eliminated in order of least degree. The factors and messages that mention the eliminated variable form a
-bucket; their sum is minimised over that variable and passed on as a message. A bucket whose joint table would exceed
-`max_cells` is split into mini-buckets, each minimised on its own (Dechter and Rish, "Mini-buckets", JACM 2003): a sum
-of minima is at most the minimum of the sum, so the result stays a lower bound, and it is exact where nothing was split.
+Variables are eliminated in order of least degree. The factors and messages that contain the eliminated variable form a
+bucket. Their sum is minimised over that variable and passed on as a message. A bucket whose joint table would exceed
+`max_cells` is split into mini-buckets that are minimised separately (Dechter and Rish, "Mini-buckets", JACM 2003). A
+sum of minima is at most the minimum of the sum, so the result is a lower bound; it is exact if no bucket was split.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Scope = tuple[int, ...]
 
 @dataclass(frozen=True)
 class _Input:
-    """A factor (`number` of the factor) or message (`number` of the bucket it comes from), laid out for its bucket."""
+    """A factor (`number` is its index) or message (`number` is the index of its bucket), laid out for its bucket."""
 
     number: int
     is_message: bool
@@ -32,7 +32,7 @@ class _Input:
 
 @dataclass(frozen=True)
 class _Bucket:
-    """Minimises the sum of its inputs over `scope[0]`; the message has `scope[1:]` and goes to `parent`."""
+    """Minimises the sum of its inputs over `scope[0]`; the message over `scope[1:]` goes to `parent`."""
 
     scope: Scope
     inputs: tuple[_Input, ...]
@@ -41,9 +41,9 @@ class _Bucket:
 
 @dataclass(frozen=True)
 class Minimum:
-    """A lower bound on the minimum, an assignment `(variables,)`, and what each factor was evaluated at in the bound.
+    """A lower bound on the minimum, an assignment `(variables,)`, and the cell of each factor used in the bound.
 
-    Where `exact`, the bound is the minimum, the assignment attains it, and every factor's `cells` agree with it.
+    If `exact`, the bound is the minimum, the assignment attains it, and every factor's `cells` agree with it.
     """
 
     bound: float
@@ -70,7 +70,7 @@ class Elimination:
         for variable in least_degree_order(self._scopes, len(self.sizes)):
             mine = [p for p in pieces if variable in p[0]]
             pieces = [p for p in pieces if variable not in p[0]]
-            # Mini-buckets: minimising parts of a sum apart gives a lower bound, in tables of bounded size.
+            # Mini-buckets: minimising parts of a sum separately gives a lower bound with tables of bounded size.
             groups = self._split(mine, max_cells)
             self.exact &= len(groups) <= 1
             for members in groups:
@@ -82,7 +82,7 @@ class Elimination:
     def _split(self, pieces: list[tuple[Scope, int, bool]], max_cells: int) -> list[list[tuple[Scope, int, bool]]]:
         groups: list[list[tuple[Scope, int, bool]]] = []
         unions: list[set[int]] = []
-        for piece in sorted(pieces, key=lambda p: -len(p[0])):  # large scopes first: small ones fit in beside them
+        for piece in sorted(pieces, key=lambda p: -len(p[0])):  # large scopes first; small ones fit in beside them
             for members, union in zip(groups, unions, strict=True):
                 if self._cells(union | set(piece[0])) <= max_cells:
                     members.append(piece)
@@ -108,7 +108,7 @@ class Elimination:
         self._parents.append(None)
 
     def minimise(self, tables: Sequence[FloatArray]) -> Minimum:
-        """Bound and assignment for `tables`, one per scope, axes in the order of the scope."""
+        """Return bound and assignment for `tables`, one per scope, axes in the order of the scope."""
         messages: list[FloatArray] = []
         choices: list[IntArray] = []
         bound = 0.0
@@ -142,7 +142,7 @@ class Elimination:
 
 
 def least_degree_order(scopes: Sequence[Scope], count: int) -> list[int]:
-    """Elimination order: always the variable with the fewest remaining neighbours (the first of equals)."""
+    """Return the elimination order: always the variable with the fewest remaining neighbours (the first of equals)."""
     neighbours: list[set[int]] = [set() for _ in range(count)]
     for scope in scopes:
         for v in scope:

@@ -1,4 +1,4 @@
-"""The Lagrangian of the prior's QCQP: a discrete problem over single widths, and candidates near its minimum.
+"""Lagrangian of the prior's QCQP: a discrete problem over single widths, and candidates near its minimum.
 
 Notation as in `qcqp`: `E` the potential errors, `f_k` the costs over their limits, `lam_k >= 0` their multipliers.
 """
@@ -41,12 +41,12 @@ class Lagrangian:
         return [*cost.unary, *(own.get(scope, zero) for scope, zero in pairs)]
 
     def cut(self, indices: IntArray) -> Cut:
-        """Objective and constraint values of one candidate, `indices` of shape `(groups,)`."""
+        """Return objective and constraint values of one candidate, `indices` of shape `(groups,)`."""
         objective = sum(float(e[i]) for e, i in zip(self._errors, indices, strict=True))
         return Cut(objective, np.array([cost.of_indices(indices) - 1 for cost in self.costs]), indices)
 
     def value(self, multipliers: FloatArray, errors: Rows | None = None) -> tuple[float, Cut]:
-        """The minimum (or its bound) at `multipliers`, and the cut there, with an assignment as its point."""
+        """Return the minimum (or its bound) at `multipliers`, and the cut of the assignment found there."""
         shown = self._errors if errors is None else errors
         tables = []
         for number in range(len(self._scopes)):
@@ -69,15 +69,15 @@ class Lagrangian:
         return maximise_dual(self.value, [narrowest], tolerance)
 
     def mixed_candidates(self, dual: DualMaximum) -> list[IntArray]:
-        """The candidates `(groups,)` that are mixed at the maximum, those of largest weight first."""
+        """Return the candidates `(groups,)` that are mixed at the maximum, the largest weight first."""
         order = np.argsort(-dual.weights, kind="stable")[: np.count_nonzero(dual.weights)]
         return [np.asarray(dual.cuts[number].point) for number in order if dual.cuts[number].point is not None]
 
     def tilted_candidates(self, dual: DualMaximum, seed: int) -> Iterator[IntArray]:
-        """Candidates `(groups,)` of small Lagrangian for slightly changed errors.
+        """Iterate over candidates `(groups,)` with a small Lagrangian for slightly changed errors.
 
-        Errors are tilted per group, towards wide or narrow, by normal draws of growing size, which moves whole sets of
-        rows from one optimal candidate to the other.
+        The errors of each group are tilted towards wide or narrow by normal draws of growing size. This moves whole
+        sets of rows from one optimal candidate to the other.
         """
         rng = np.random.default_rng(seed)
         spread = np.mean([np.ptp(e) for e in self._errors])

@@ -1,17 +1,17 @@
 """The prior's QCQP with a certificate (Eq. 12-14; spec, section 4).
 
-Notation: `E[g]` the potential errors of the choices of group `g`, `P[g]` a distribution over them, `f_k` the expected
-cost over its limit (`multilinear`), `H` the range `sum_g max E[g] - min E[g]`.
+Notation: `E[g]` are the potential errors of the choices of group `g`, `P[g]` a distribution over them, `f_k` the
+expected cost over its limit, and `H` the range `sum_g max E[g] - min E[g]`.
 
     minimise  sum_g P[g] . E[g]   subject to   P[g] a distribution,  f_k(P) <= 1
 
 Lower bound: for multipliers `lam >= 0` the Lagrangian is linear in every single row, so its minimum over `P` is
-attained where every row is on one choice: a discrete problem that `elimination` solves on the coupling graph. The
-largest such minimum bounds the optimum from below. Where the graph is too dense for exact minima, these are bounded
-instead.
+attained with every row on one choice. This is a discrete problem that `elimination` solves on the coupling graph. The
+largest such minimum is a lower bound of the optimum. If the graph is too dense for exact minima, they are bounded from
+below instead.
 
-Upper bound: fixing all rows but those of an independent set of the graph leaves a linear programme with one coupling
-row per limit. Solving it for one set after the other never raises the objective and never leaves the constraint; it
+Upper bound: with all rows fixed except those of an independent set of the graph, the problem is a linear programme with
+one coupling row per limit. Solving it for one set after the other never increases the objective and stays feasible. It
 starts from the candidates that the lower bound mixes, then from those of slightly changed errors.
 """
 
@@ -36,11 +36,11 @@ _CONSTRAINT_TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class QCQPSolution:
-    """Rows `P` with a proof of how good they are.
+    """Rows `P` with a certificate of their quality.
 
-    `objective` is `sum P . E`, `lower_bound` no more than any feasible rows reach, `gap` their difference as a share of
-    the attainable range of the objective. `macs` is the expected cost of `P` (`params` likewise, where limited).
-    `multipliers` are per limit, in units of `E` per budget.
+    `objective` is `sum P . E`. `lower_bound` is at most the objective of any feasible rows. `gap` is their difference
+    as a share of the attainable range of the objective. `macs` is the expected cost of `P` (likewise `params`, if
+    limited). `multipliers` are per limit, in units of `E` per budget.
     """
 
     P: Rows
@@ -65,8 +65,8 @@ def solve(
     """Minimise the expected potential error under the budget, with a certificate.
 
     `E` has one vector per group, shape `(choices,)`. The search for better rows ends at a gap of `tolerance`, or after
-    a bounded number of starts. `max_cells` bounds the tables of the lower bound: beyond it the
-    bound is looser, never wrong, and `seed` chooses the starts.
+    a bounded number of starts, which `seed` chooses. `max_cells` bounds the tables of the lower bound: a smaller value
+    makes the bound looser but never wrong.
 
     Raises:
         BudgetError: the narrowest network of the space costs more than the budget.
@@ -103,7 +103,7 @@ def _expected_cost(space: WidthSpace, name: str, rows: Rows) -> float:
 
 
 def checked_errors(E: Sequence[FloatArray], space: WidthSpace) -> Rows:
-    """`E` as float vectors, one per group.
+    """Return `E` as float vectors, one per group.
 
     Raises:
         SearchError: wrong shapes, or values that are not finite.

@@ -1,8 +1,8 @@
 """Feasible rows of small objective, by linear programmes over independent sets of the coupling graph.
 
 Notation as in `qcqp`. With the rows outside an independent set `S` fixed, objective and costs are linear in the rows of
-`S`: `sum over g in S of P[g] . E[g]` under `const_k + sum over g in S of P[g] . D_k[g] <= 1`. Its dual over the few
-limits separates into one minimum per group, and the best mixture of the points met is its exact solution.
+`S`: `sum over g in S of P[g] . E[g]` subject to `const_k + sum over g in S of P[g] . D_k[g] <= 1`. The dual over the
+few limits separates into one minimum per group, and the best mixture of the visited points is its exact solution.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from bcnet.prior.expected_cost import ExpectedCost, Rows, one_hot
 from bcnet.space.problem import FloatArray, IntArray
 
 _SWEEPS = 30
-_FIRST_SETS = 6  # sparse graphs have no more; which set comes first decides where an infeasible start ends
-_NEVER = 1e100  # finite: infinity times a multiplier of zero is not a number
-_ROUNDING = 1e-9  # costs over their limits by this much count as held
+_FIRST_SETS = 6  # sparse graphs have no more; the first set determines where an infeasible start ends
+_NEVER = 1e100  # finite, since infinity times a zero multiplier is NaN
+_ROUNDING = 1e-9  # costs above their limits by this much count as feasible
 
 
 class Recovery:
@@ -34,17 +34,17 @@ class Recovery:
         self._tried: set[bytes] = set()
 
     def objective(self, rows: Sequence[FloatArray]) -> float:
-        """Expected potential error."""
+        """Return the expected potential error."""
         return sum(float(e @ p) for e, p in zip(self._errors, rows, strict=True))
 
     def narrowest(self) -> Rows:
-        """Rows improved from the narrowest candidate, which satisfies the budget."""
+        """Return rows improved from the narrowest candidate, which satisfies the budget."""
         rows = self.improve(one_hot(np.zeros(len(self._sizes), dtype=np.int64), self._sizes))
         assert rows is not None, "the narrowest candidate satisfies the budget"
         return rows
 
     def better(self, best: Rows, starts: Iterable[IntArray]) -> Rows:
-        """The best of `best` and the rows found from all starts, each improved beginning with every set.
+        """Return the best of `best` and the rows found from all starts, each improved starting with every set.
 
         Stops early at the target.
         """
@@ -60,7 +60,7 @@ class Recovery:
         return best
 
     def improve(self, rows: Rows, first: int = 0) -> Rows | None:
-        """Local optimum from `rows`, which may be over budget; None where no single set repairs that."""
+        """Return the local optimum from `rows`, which may exceed the budget; None if no single set can repair that."""
         current = list(rows)
         feasible = self._holds(current)
         last = self.objective(current) if feasible else np.inf
@@ -79,7 +79,7 @@ class Recovery:
         return all(cost(rows) <= 1 + _ROUNDING for cost in self._costs)
 
     def _improve_set(self, rows: list[FloatArray], members: Sequence[int]) -> bool:
-        """Solve the linear programme of one independent set in place; whether it has a solution."""
+        """Solve the linear programme of one independent set in place; return whether it has a solution."""
         errors = self._pad([self._errors[g] for g in members])  # (members, choices)
         gradients = [[cost.gradient(rows, g) for g in members] for cost in self._costs]
         slopes = np.stack([self._pad(of_cost) for of_cost in gradients])  # (costs, members, choices)
@@ -101,7 +101,7 @@ class Recovery:
         return True
 
     def _pad(self, vectors: Sequence[FloatArray]) -> FloatArray:
-        """Vectors as rows of one array, short ones filled up with a value that no minimum takes."""
+        """Stack vectors as rows of one array, padded with a value that no minimum takes."""
         table = np.full((len(vectors), max(self._sizes)), _NEVER)
         for row, vector in zip(table, vectors, strict=True):
             row[: len(vector)] = vector
@@ -116,7 +116,7 @@ class Recovery:
 
 
 def independent_sets(costs: Sequence[ExpectedCost]) -> list[list[int]]:
-    """Groups in sets whose members share no factor: a greedy colouring, made maximal, so that sets may overlap."""
+    """Return maximal sets of groups whose members share no factor, by greedy colouring; sets may overlap."""
     count = len(costs[0].unary)
     neighbours = [set().union(*(cost.neighbours(g) for cost in costs)) for g in range(count)]
     sets: list[list[int]] = []
